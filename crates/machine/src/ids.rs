@@ -1,0 +1,44 @@
+//! Numbers that Linux gives to nodes, CPUs and packages, as types that cannot be mixed up.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<u32> for $name {
+            fn from(id: u32) -> Self {
+                Self(id)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+    };
+}
+
+id! {
+    /// A NUMA node, numbered as Linux numbers it. Ids may be sparse.
+    NodeId
+}
+id! {
+    /// What Linux schedules on: one hardware thread.
+    CpuId
+}
+id! {
+    /// A package: what goes into one socket.
+    PackageId
+}

@@ -1,0 +1,207 @@
+//! Sets of nodes and of CPUs, with the grammar that users know from numactl and cpusets.
+
+use crate::ids::{CpuId, NodeId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+/// The largest id a set may name: far above any kernel's limit, low enough that `0-4294967295` cannot exhaust memory.
+pub const MAX_ID: u32 = 1 << 20;
+
+/// An ordered set of ids of one kind. Its text form is the kernel's list format: `0-3,5`; the empty set is the empty text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdSet<T> {
+    ids: BTreeSet<u32>,
+    kind: PhantomData<T>,
+}
+
+/// A set of NUMA nodes.
+pub type NodeSet = IdSet<NodeId>;
+/// A set of CPUs.
+pub type CpuSet = IdSet<CpuId>;
+
+/// Why a text is not a set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// A part between commas is neither a number nor a range.
+    #[error("`{part}` in `{text}` is neither a number nor a range such as 0-3")]
+    NotANumber {
+        /// The whole text.
+        text: String,
+        /// The part that does not fit.
+        part: String,
+    },
+    /// A range runs backwards.
+    #[error("the range `{part}` in `{text}` ends before it begins")]
+    Backwards {
+        /// The whole text.
+        text: String,
+        /// The range.
+        part: String,
+    },
+    /// An id is larger than [`MAX_ID`].
+    #[error("{id} in `{text}` is above the largest id, {MAX_ID}")]
+    TooLarge {
+        /// The whole text.
+        text: String,
+        /// The id.
+        id: u32,
+    },
+}
+
+impl<T> IdSet<T> {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self { ids: BTreeSet::new(), kind: PhantomData }
+    }
+
+    /// How many ids the set holds.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether the set holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+impl<T: From<u32> + Into<u32>> IdSet<T> {
+    /// Adds an id; whether it was new.
+    pub fn insert(&mut self, id: T) -> bool {
+        self.ids.insert(id.into())
+    }
+
+    /// Whether the set holds an id.
+    pub fn contains(&self, id: T) -> bool {
+        self.ids.contains(&id.into())
+    }
+
+    /// The ids in ascending order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
+        self.ids.iter().map(|&id| T::from(id))
+    }
+
+    /// The lowest id.
+    pub fn first(&self) -> Option<T> {
+        self.ids.first().map(|&id| T::from(id))
+    }
+
+    /// The ids in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.ids.intersection(&other.ids).map(|&id| T::from(id)).collect()
+    }
+
+    /// Whether every id of this set is in the other.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.ids.is_subset(&other.ids)
+    }
+}
+
+impl<T> Default for IdSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Into<u32>> FromIterator<T> for IdSet<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(ids: I) -> Self {
+        Self { ids: ids.into_iter().map(Into::into).collect(), kind: PhantomData }
+    }
+}
+
+impl<T> FromStr for IdSet<T> {
+    type Err = SetError;
+
+    /// Reads the kernel's list format. White space around parts and at the ends is ignored.
+    fn from_str(text: &str) -> Result<Self, SetError> {
+        let number = |part: &str, number: &str| {
+            let not_a_number = || SetError::NotANumber { text: text.to_owned(), part: part.to_owned() };
+            let id: u32 = number.trim().parse().map_err(|_| not_a_number())?;
+            if id > MAX_ID { Err(SetError::TooLarge { text: text.to_owned(), id }) } else { Ok(id) }
+        };
+        let mut set = Self::new();
+        for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(part, first)?, number(part, last)?);
+            if last < first {
+                return Err(SetError::Backwards { text: text.to_owned(), part: part.to_owned() });
+            }
+            set.ids.extend(first..=last);
+        }
+        Ok(set)
+    }
+}
+
+impl<T> fmt::Display for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ids = self.ids.iter().copied().peekable();
+        let mut comma = "";
+        while let Some(first) = ids.next() {
+            let mut last = first;
+            while let Some(next) = ids.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+impl<T> fmt::Debug for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+impl<T> Serialize for IdSet<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for IdSet<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_and_writes_the_kernels_list_format() {
+        for (text, written) in [("", ""), ("0", "0"), ("0-3,5", "0-3,5"), (" 5 , 0-1,2", "0-2,5"), ("7\n", "7")] {
+            assert_eq!(text.parse::<CpuSet>().map(|set| set.to_string()), Ok(written.to_owned()));
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_set() {
+        for text in ["a", "1-", "-1", "3-1", "1,,2", "0-99999999", "4294967296", "1 2"] {
+            assert!(text.parse::<NodeSet>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(ids in proptest::collection::btree_set(0..MAX_ID, 0..50)) {
+            let set: CpuSet = ids.into_iter().map(CpuId).collect();
+            prop_assert_eq!(set.to_string().parse::<CpuSet>(), Ok(set));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = text.parse::<NodeSet>();
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Sizes in bytes: a number, or a text with a unit, as people write them (`12 GiB`, `512K`).
+
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+const UNITS: [(&str, u64); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
+
+/// Reads `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 whichever way they are spelled, as in numactl and QEMU.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.trim().to_ascii_uppercase();
+    let unit = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
+    let shift = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, shift)| *shift);
+    let value: Option<u64> = number.parse().ok();
+    value.zip(shift).and_then(|(value, shift)| value.checked_mul(1 << shift)).ok_or_else(|| {
+        format!("`{text}` is not a size: write bytes, or a number with K, M, G or T, such as 12G or 12 GiB")
+    })
+}
+
+/// Writes a size with the largest unit that divides it.
+pub fn format(bytes: u64) -> String {
+    let unit = UNITS[..4].iter().rev().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| format!("{bytes} B"), |(name, shift)| format!("{} {name}iB", bytes >> shift))
+}
+
+pub(crate) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(*bytes)
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size: bytes, or a text such as \"12 GiB\"")]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    match Size::deserialize(deserializer)? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Text(text) => parse(&text).map_err(de::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in [("4096", 4096), ("512K", 512 << 10), ("12 GiB", 12 << 30), ("1tb", 1 << 40), ("0", 0)] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1.5G", "12 Gib/s", "99999999999T", "1K1"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(bytes in any::<u64>()) {
+            prop_assert_eq!(parse(&format(bytes)), Ok(bytes));
+        }
+    }
+}
