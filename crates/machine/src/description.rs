@@ -124,7 +124,7 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
     /// Its memory, bytes; 0 for a node of CPUs only. In TOML also a text such as `"12 GiB"`.
-    #[serde(with = "crate::size")]
+    #[serde(deserialize_with = "crate::size::deserialize")]
     pub memory_bytes: u64,
     /// What its controller can deliver, bytes/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ pub struct Cache {
     /// What it holds.
     pub kind: CacheKind,
     /// Size of one of them, bytes. In TOML also a text such as `"512 KiB"`.
-    #[serde(with = "crate::size")]
+    #[serde(deserialize_with = "crate::size::deserialize")]
     pub size_bytes: u64,
     /// Associativity; 0 where it is unknown.
     #[serde(default)]

@@ -1,6 +1,6 @@
 //! Sizes in bytes: a number, or a text with a unit, as people write them (`12 GiB`, `512K`).
 
-use serde::{Deserialize, Deserializer, Serializer, de};
+use serde::{Deserialize, Deserializer, de};
 
 const UNITS: [(&str, u64); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
 
@@ -22,10 +22,6 @@ pub fn parse(text: &str) -> Result<u64, String> {
 pub fn format(bytes: u64) -> String {
     let unit = UNITS[..4].iter().rev().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     unit.map_or_else(|| format!("{bytes} B"), |(name, shift)| format!("{} {name}iB", bytes >> shift))
-}
-
-pub(crate) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(*bytes)
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
