@@ -1,0 +1,1 @@
+//! What the lab needs from a distribution: QEMU, its libraries and firmware, and a kernel with its modules.
