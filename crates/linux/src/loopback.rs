@@ -1,0 +1,18 @@
+//! The loopback interface, which a freshly booted kernel leaves down.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Brings `lo` up. Needs `CAP_NET_ADMIN`.
+pub fn bring_loopback_up() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: ifreq is plain data for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo\0") {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives across the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
