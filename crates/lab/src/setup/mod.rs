@@ -1,1 +1,118 @@
-//! What the lab needs from a distribution: QEMU, its libraries and firmware, and a kernel with its modules.
+//! What the lab needs from a distribution: QEMU with its libraries and firmware, and a kernel with its modules.
+//!
+//! [`Assets::find`] says what is there, without the network; [`setup`] fetches what is not. Everything that is fetched
+//! lands in one cache folder through a private apt, so nothing is installed and an ordinary user can do it.
+
+mod apt;
+mod cache;
+mod command;
+mod error;
+mod kernel;
+mod qemu;
+mod version;
+
+use std::path::{Path, PathBuf};
+
+use cache::Cache;
+pub use error::SetupError;
+use kernel::Kernel;
+pub use kernel::{GUEST_MODULES, KERNEL_FOLDER_VARIABLE};
+use qemu::Qemu;
+pub use qemu::QEMU_VARIABLE;
+pub use version::Version;
+
+/// Everything a virtual machine is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assets {
+    /// The `qemu-system-x86_64` to run, at least 10.0 and able to load plugins.
+    pub qemu: PathBuf,
+    /// Its version.
+    pub qemu_version: Version,
+    /// What `LD_LIBRARY_PATH` must hold for it to start; empty when the host has every library.
+    pub library_path: Vec<PathBuf>,
+    /// The folder for its `-L` option; `None` when it finds its firmware by itself.
+    pub firmware: Option<PathBuf>,
+    /// The guest's kernel, a bzImage.
+    pub kernel_image: PathBuf,
+    /// `lib/modules/<version>/kernel`, whose entries are named as in [`GUEST_MODULES`].
+    pub modules: PathBuf,
+    /// What `uname -r` says in the guest.
+    pub kernel_version: String,
+}
+
+impl Assets {
+    /// What this host has, by looking only: environment variables first, then `PATH` and the cache folder.
+    pub fn find() -> Result<Assets, SetupError> {
+        Assets::find_in(&Cache::of_this_user()?)
+    }
+
+    fn find_in(cache: &Cache) -> Result<Assets, SetupError> {
+        let qemu = Qemu::find(cache)?;
+        let kernel = Kernel::find(cache)?;
+        Ok(Assets {
+            qemu: qemu.program,
+            qemu_version: qemu.version,
+            library_path: qemu.library_path,
+            firmware: qemu.firmware,
+            kernel_image: kernel.image,
+            modules: kernel.modules,
+            kernel_version: kernel.version,
+        })
+    }
+
+    /// The module with this path under [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for
+    /// `init_module`; `None` when the kernel has it built in.
+    pub fn module(&self, name: &str) -> Result<Option<Vec<u8>>, SetupError> {
+        kernel::module(&self.modules, name)
+    }
+
+    /// The modules that the guest loads, in the order in which it must load them, without those that are built in.
+    pub fn guest_modules(&self) -> Result<Vec<(&'static str, Vec<u8>)>, SetupError> {
+        let read = |name: &&'static str| self.module(name).map(|bytes| bytes.map(|bytes| (*name, bytes))).transpose();
+        GUEST_MODULES.iter().filter_map(read).collect()
+    }
+}
+
+/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is interrupted
+/// leaves what was there before, and the next one clears up after it.
+pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
+    let cache = Cache::of_this_user()?;
+    if let Ok(assets) = Assets::find_in(&cache) {
+        return Ok(assets);
+    }
+    let _lock = cache.lock(progress)?;
+    let need_qemu = is_missing(Qemu::find(&cache))?;
+    let need_kernel = is_missing(Kernel::find(&cache))?;
+    if need_qemu || need_kernel {
+        let scratch = cache.scratch()?;
+        let apt = apt::Apt::new(scratch.path(), progress)?;
+        if need_qemu {
+            fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
+        }
+        if need_kernel {
+            fetch(&cache, scratch.path(), kernel::FOLDER, &|into| kernel::fetch(&apt, into, progress))?;
+        }
+    }
+    Assets::find_in(&cache)
+}
+
+/// Whether it is to be fetched. What the user asked for by a variable is not: a mistake there is theirs to mend.
+fn is_missing<T>(found: Result<T, SetupError>) -> Result<bool, SetupError> {
+    match found {
+        Ok(_) => Ok(false),
+        Err(SetupError::NotSetUp { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn fetch(
+    cache: &Cache,
+    scratch: &Path,
+    name: &str,
+    assemble: &dyn Fn(&Path) -> Result<(), SetupError>,
+) -> Result<(), SetupError> {
+    let whole = scratch.join(name);
+    cache::create_folder(&whole)?;
+    assemble(&whole)?;
+    cache.replace(name, &whole)
+}

@@ -1,0 +1,386 @@
+//! A private apt: its lists, its archives and its sources are in the scratch folder, so the host's own apt and dpkg are
+//! read and never changed, and no rights are needed. It knows what the host has installed, so it fetches what lacks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cache::create_folder;
+use super::command::{Finished, run};
+use super::{SetupError, Version};
+
+/// Options beside the paths: no hooks and no pins of the host (they are written for its own packages), no locks (the
+/// lock is ours), no lists but those of packages, and no long wait for a network that does not answer.
+const CONFIGURATION: &str = r#"
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Pre-Invoke;
+#clear DPkg::Post-Invoke;
+#clear DPkg::Pre-Install-Pkgs;
+#clear AptCli::Hooks;
+APT::Default-Release "";
+APT::Keep-Downloaded-Packages "true";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled "false";
+Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled "false";
+Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
+Acquire::Retries "2";
+Acquire::http::Timeout "20";
+Acquire::https::Timeout "20";
+Debug::NoLocking "1";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+"#;
+
+/// Debian's signatures; where the file is missing apt falls back to the keys that it trusts for every source.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// The image with every driver (`cloud` has no 9p), as built: the signed one differs for Secure Boot only.
+const KERNEL_PACKAGES: &str = "^linux-image-[0-9].*-amd64-unsigned$";
+
+pub struct Apt {
+    scratch: PathBuf,
+    /// How `apt-get update` ended: the reason when a package cannot be found.
+    update: Finished,
+}
+
+/// One version of a package in one release of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    version: String,
+    release: String,
+}
+
+impl Apt {
+    /// Reads the host's sources and fetches the lists of packages of its Debian release and its backports.
+    pub fn new(scratch: &Path, progress: &dyn Fn(&str)) -> Result<Apt, SetupError> {
+        let codename = debian_codename()?;
+        for folder in ["lists/partial", "archives/partial"] {
+            create_folder(&scratch.join(folder))?;
+        }
+        write(&scratch.join("apt.conf"), CONFIGURATION)?;
+        let mut hosts = apt("apt-get", scratch);
+        let listed = run(hosts.args(["update", "--print-uris"]))?.checked()?;
+        let sources = sources(&listed, &codename);
+        if sources.is_empty() {
+            return Err(SetupError::Unavailable {
+                reason: format!("apt has no source for Debian {codename}, component main"),
+            });
+        }
+        progress("fetching the lists of Debian's packages");
+        write(&scratch.join("debian.sources"), &stanzas(&sources, Path::new(KEYRING).exists()))?;
+        // Not checked: a mirror without backports is an error to apt, and may still have all that is needed.
+        let update = run(private("apt-get", scratch).arg("update"))?;
+        if is_disk_full(&update.stderr) {
+            return Err(SetupError::DiskFull { folder: scratch.to_path_buf() });
+        }
+        Ok(Apt { scratch: scratch.to_path_buf(), update })
+    }
+
+    /// The version of QEMU to fetch.
+    pub fn choose_qemu(&self, minimum: Version) -> Result<(Version, Offer), SetupError> {
+        let listed = self.run(private("apt-cache", &self.scratch).args(["madison", QEMU_PACKAGE]))?;
+        self.choose(QEMU_PACKAGE, minimum, offers(&listed))
+    }
+
+    /// The name of the kernel package to fetch.
+    pub fn choose_kernel(&self, minimum: Version) -> Result<String, SetupError> {
+        let search = ["search", "--names-only", KERNEL_PACKAGES];
+        let listed = self.run(private("apt-cache", &self.scratch).args(search))?;
+        self.choose("linux-image-VERSION-amd64-unsigned", minimum, kernels(&listed)).map(|(_, name)| name)
+    }
+
+    fn choose<T>(
+        &self,
+        package: &'static str,
+        minimum: Version,
+        offered: Vec<(Version, T)>,
+    ) -> Result<(Version, T), SetupError> {
+        if offered.is_empty() && !self.update.stderr.trim().is_empty() {
+            return Err(self.update.failed("it brought no list of packages"));
+        }
+        let versions = offered.iter().map(|(version, _)| version.to_string()).collect();
+        let apt = if self.update.stderr.trim().is_empty() { String::new() } else { self.update.last_lines() };
+        Version::choose(offered, minimum).ok_or(SetupError::TooOld { package, minimum, offered: versions, apt })
+    }
+
+    /// Unpacks one package, without what it depends on; the folder it is in.
+    pub fn download(&self, package: &str) -> Result<PathBuf, SetupError> {
+        let archives = self.scratch.join("kernel-archive");
+        create_folder(&archives)?;
+        self.run(private("apt-get", &self.scratch).args(["download", package]).current_dir(&archives))?;
+        self.unpack(&archives, "kernel-unpacked")
+    }
+
+    /// Unpacks QEMU and every package that it depends on and the host does not have; the folder they are in.
+    pub fn download_qemu(&self, offer: &Offer) -> Result<PathBuf, SetupError> {
+        let mut install = private("apt-get", &self.scratch);
+        install.args(["install", "--yes", "--download-only", "--no-install-recommends", "--reinstall"]);
+        if offer.release.ends_with("-backports") {
+            // Its dependencies may be there as well, where apt looks only when told to.
+            install.args(["--target-release", &offer.release]);
+        }
+        self.run(install.arg(format!("{QEMU_PACKAGE}={}", offer.version)))?;
+        self.unpack(&self.scratch.join("archives"), "qemu-unpacked")
+    }
+
+    /// Archives are removed as they are unpacked: the disk need not hold both.
+    fn unpack(&self, archives: &Path, name: &str) -> Result<PathBuf, SetupError> {
+        let unpacked = self.scratch.join(name);
+        create_folder(&unpacked)?;
+        for entry in fs::read_dir(archives).map_err(SetupError::io("read", archives))? {
+            let archive = entry.map_err(SetupError::io("read", archives))?.path();
+            if archive.extension().is_some_and(|extension| extension == "deb") {
+                self.run(Command::new("dpkg-deb").arg("-x").args([&archive, &unpacked]))?;
+                fs::remove_file(&archive).map_err(SetupError::io("remove", &archive))?;
+            }
+        }
+        Ok(unpacked)
+    }
+
+    fn run(&self, command: &mut Command) -> Result<String, SetupError> {
+        let finished = run(command)?;
+        if !finished.succeeded() && is_disk_full(&finished.stderr) {
+            return Err(SetupError::DiskFull { folder: self.scratch.clone() });
+        }
+        finished.checked()
+    }
+}
+
+/// With the host's sources, and everything else in the scratch folder.
+fn apt(program: &str, scratch: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--quiet").arg("--config-file").arg(scratch.join("apt.conf"));
+    for (option, name) in [
+        ("Dir::State::lists", "lists"),
+        ("Dir::State::extended_states", "extended_states"),
+        ("Dir::Cache", ""),
+        ("Dir::Cache::archives", "archives"),
+        ("Dir::Cache::pkgcache", "pkgcache.bin"),
+        ("Dir::Log", "log"),
+    ] {
+        command.arg("--option").arg(format!("{option}={}", scratch.join(name).display()));
+    }
+    command
+}
+
+/// With our sources too.
+fn private(program: &str, scratch: &Path) -> Command {
+    let mut command = apt(program, scratch);
+    command.arg("--option").arg(format!("Dir::Etc::sourcelist={}", scratch.join("debian.sources").display()));
+    command.args(["--option", "Dir::Etc::sourceparts=/dev/null"]);
+    command
+}
+
+fn write(path: &Path, text: &str) -> Result<(), SetupError> {
+    fs::write(path, text).map_err(SetupError::io("write", path))
+}
+
+fn is_disk_full(said: &str) -> bool {
+    said.contains("No space left on device")
+        || said.contains("enough free space")
+        || said.contains("Disk quota exceeded")
+}
+
+/// The codename of the Debian release that this host runs.
+fn debian_codename() -> Result<String, SetupError> {
+    let unavailable = |reason: String| SetupError::Unavailable { reason };
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(unavailable(format!("this host is {}", std::env::consts::ARCH)));
+    }
+    let text = fs::read_to_string("/etc/os-release").map_err(|error| {
+        unavailable(format!("/etc/os-release, which names the distribution, cannot be read: {error}"))
+    })?;
+    let field = |name| os_release_field(&text, name);
+    match (field("ID"), field("VERSION_CODENAME")) {
+        (Some("debian"), Some(codename)) => Ok(codename.to_string()),
+        (Some("debian"), None) => Err(unavailable("/etc/os-release names no VERSION_CODENAME".to_string())),
+        (id, _) => {
+            let name = field("PRETTY_NAME").or(id).unwrap_or("an unknown system");
+            Err(unavailable(format!("this host runs {name}")))
+        }
+    }
+}
+
+fn os_release_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim().trim_matches(['"', '\''])).filter(|value| !value.is_empty())
+}
+
+/// A folder of an archive: `URI/dists/SUITE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Source {
+    uri: String,
+    suite: String,
+}
+
+/// Suites that move from release to release; a host may follow one instead of a codename.
+const MOVING_SUITES: [&str; 6] = ["oldoldstable", "oldstable", "stable", "testing", "unstable", "sid"];
+/// Of these, the ones without backports.
+const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
+
+/// The sources of this release's main component in what `apt-get update --print-uris` lists
+/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them.
+fn sources(listed: &str, codename: &str) -> Vec<Source> {
+    let mut found: Vec<Source> = Vec::new();
+    let mut add = |source: Source| {
+        if !found.contains(&source) {
+            found.push(source);
+        }
+    };
+    for line in listed.lines() {
+        let uri = line.strip_prefix('\'').and_then(|line| line.split_once('\''));
+        let Some((uri, path)) = uri.and_then(|(uri, _)| uri.split_once("/dists/")) else { continue };
+        let Some((suite, _)) = path.split_once("/main/binary-amd64/Packages") else { continue };
+        let stem = suite.split(['-', '/']).next().unwrap_or(suite);
+        if stem != codename && !MOVING_SUITES.contains(&stem) {
+            continue;
+        }
+        let source = |suite: String| Source { uri: uri.to_string(), suite };
+        add(source(suite.to_string()));
+        if stem == suite && !DEVELOPMENT_SUITES.contains(&stem) {
+            add(source(format!("{stem}-backports")));
+        }
+    }
+    found
+}
+
+fn stanzas(sources: &[Source], signed: bool) -> String {
+    let signed_by = if signed { format!("Signed-By: {KEYRING}\n") } else { String::new() };
+    let stanza = |Source { uri, suite }: &Source| {
+        format!("Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n{signed_by}\n")
+    };
+    sources.iter().map(stanza).collect()
+}
+
+/// Reads `apt-cache madison`: `package | 1:10.0.2+ds-2 | http://mirror/debian bookworm-backports/main amd64 Packages`.
+fn offers(listed: &str) -> Vec<(Version, Offer)> {
+    let read = |line: &str| {
+        let mut columns = line.split('|').map(str::trim);
+        let (_, version, source) = (columns.next()?, columns.next()?, columns.next()?);
+        let (release, _component) = source.split_whitespace().nth(1)?.rsplit_once('/')?;
+        let offer = Offer { version: version.to_string(), release: release.to_string() };
+        source.ends_with(" Packages").then_some((Version::parse(version)?, offer))
+    };
+    listed.lines().filter_map(read).collect()
+}
+
+/// Reads `apt-cache search`: `linux-image-6.12.95+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs`.
+fn kernels(listed: &str) -> Vec<(Version, String)> {
+    let read = |line: &str| {
+        let name = line.split_whitespace().next()?;
+        let release = name.strip_prefix("linux-image-")?.strip_suffix("-amd64-unsigned")?;
+        let special = release.ends_with("-cloud") || release.ends_with("-rt");
+        (!special).then_some((Version::parse(release)?, name.to_string()))
+    };
+    listed.lines().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn source(uri: &str, suite: &str) -> Source {
+        Source { uri: uri.to_string(), suite: suite.to_string() }
+    }
+
+    #[test]
+    fn takes_the_sources_of_this_release_and_their_backports() {
+        let listed = "\
+'http://mirror.example/debian/dists/bookworm/InRelease' x 0 
+'http://mirror.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' x 0 
+'http://mirror.example/debian/dists/bookworm/main/binary-all/Packages.xz' x 0 
+'http://mirror.example/debian/dists/bookworm/contrib/binary-amd64/Packages.xz' x 0 
+'http://mirror.example/debian/dists/bookworm-updates/main/binary-amd64/Packages.xz' x 0 
+'mirror+file:/etc/apt/mirrors/security.list/dists/bookworm-security/main/binary-amd64/Packages' x 0 
+'http://mirror.example/debian/dists/trixie/main/binary-amd64/Packages.xz' x 0 
+'https://other.example/apt/dists/nodistro/main/binary-amd64/Packages.xz' x 0 
+'https://flat.example/apt/Packages.xz' x 0 
+Reading package lists...
+";
+        let debian = "http://mirror.example/debian";
+        let expected = [
+            source(debian, "bookworm"),
+            source(debian, "bookworm-backports"),
+            source(debian, "bookworm-updates"),
+            source("mirror+file:/etc/apt/mirrors/security.list", "bookworm-security"),
+        ];
+        assert_eq!(sources(listed, "bookworm"), expected);
+    }
+
+    #[test]
+    fn development_suites_have_no_backports_and_a_source_comes_once() {
+        let listed = "'http://a/dists/sid/main/binary-amd64/Packages.xz' x 0\n\
+                      'http://b/dists/stable/main/binary-amd64/Packages.xz' x 0\n\
+                      'http://b/dists/stable-backports/main/binary-amd64/Packages.xz' x 0\n";
+        let expected =
+            [source("http://a", "sid"), source("http://b", "stable"), source("http://b", "stable-backports")];
+        assert_eq!(sources(listed, "forky"), expected);
+    }
+
+    #[test]
+    fn stanzas_are_signed_when_the_keyring_is_there() {
+        let text = stanzas(&[source("http://a", "sid")], true);
+        assert_eq!(
+            text,
+            format!(
+                "Types: deb\nURIs: http://a\nSuites: sid\nComponents: main\nArchitectures: amd64\nSigned-By: {KEYRING}\n\n"
+            )
+        );
+        assert!(!stanzas(&[source("http://a", "sid")], false).contains("Signed-By"));
+    }
+
+    #[test]
+    fn reads_the_versions_on_offer() {
+        let listed = "\
+qemu-system-x86 | 1:10.0.2+ds-2+deb13u1~bpo12+1 | http://a/debian bookworm-backports/main amd64 Packages
+qemu-system-x86 | 1:7.2+dfsg-7+deb12u18+b3 | http://a/debian bookworm/main amd64 Packages
+      qemu | 1:7.2+dfsg-7+deb12u18 | http://a/debian bookworm/main Sources
+broken | line
+";
+        let offer = |version: &str, release: &str| Offer { version: version.into(), release: release.into() };
+        let expected = [
+            (Version { major: 10, minor: 0, patch: 2 }, offer("1:10.0.2+ds-2+deb13u1~bpo12+1", "bookworm-backports")),
+            (Version { major: 7, minor: 2, patch: 0 }, offer("1:7.2+dfsg-7+deb12u18+b3", "bookworm")),
+        ];
+        assert_eq!(offers(listed), expected);
+    }
+
+    #[test]
+    fn takes_kernels_with_every_driver_only() {
+        let listed = "\
+linux-image-6.1.0-50-amd64-unsigned - Linux 6.1 for 64-bit PCs
+linux-image-6.12.95+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
+linux-image-6.12.95+deb12-cloud-amd64-unsigned - Linux 6.12 for x86-64 cloud
+linux-image-6.12.95+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT_RT
+linux-image-amd64 - Linux for 64-bit PCs (meta-package)
+";
+        let names: Vec<String> = kernels(listed).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["linux-image-6.1.0-50-amd64-unsigned", "linux-image-6.12.95+deb12-amd64-unsigned"]);
+    }
+
+    #[test]
+    fn reads_os_release() {
+        let text = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\nVERSION_CODENAME='bookworm'\nEMPTY=\n";
+        assert_eq!(os_release_field(text, "ID"), Some("debian"));
+        assert_eq!(os_release_field(text, "VERSION_CODENAME"), Some("bookworm"));
+        assert_eq!(os_release_field(text, "PRETTY_NAME"), Some("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(os_release_field(text, "EMPTY"), None);
+        assert_eq!(os_release_field(text, "NAME"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_of_apt_is_read(text in "([ -~]{0,20}(/dists/|/main/binary-amd64/Packages|'|\\||linux-image-|-amd64-unsigned|\n)?){0,12}") {
+            let _ = (offers(&text), kernels(&text), os_release_field(&text, "ID"));
+            for source in sources(&text, "bookworm") {
+                let start = format!("'{}/dists/", source.uri);
+                prop_assert!(text.contains(&start) && !source.suite.contains('\n'));
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The folder that keeps what was fetched: whole or not at all, one writer at a time.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::SetupError;
+
+pub struct Cache {
+    folder: PathBuf,
+}
+
+/// Work in progress; removed with everything in it when dropped.
+pub struct Scratch(PathBuf);
+
+impl Cache {
+    /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification asks.
+    pub fn of_this_user() -> Result<Cache, SetupError> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+        Ok(Cache { folder: base.ok_or(SetupError::NoCacheFolder)?.join("nearside") })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Waits its turn. The lock ends with the file that is returned, so also with the process.
+    pub fn lock(&self, progress: &dyn Fn(&str)) -> Result<File, SetupError> {
+        create_folder(&self.folder)?;
+        let path = self.path("lock");
+        let file = File::create(&path).map_err(SetupError::io("create", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                progress("waiting for another setup to end");
+                retry_on_interrupt(|| flock(&file, FlockOperation::LockExclusive))
+            }
+            done => done,
+        }
+        .map_err(|errno| SetupError::io("lock", &path)(errno.into()))?;
+        Ok(file)
+    }
+
+    /// An empty folder on the same file system. Only for the holder of the lock: what an interrupted setup left is removed.
+    pub fn scratch(&self) -> Result<Scratch, SetupError> {
+        let scratch = Scratch(self.path("unpacking"));
+        remove(scratch.path())?;
+        create_folder(scratch.path())?;
+        Ok(scratch)
+    }
+
+    /// Puts `whole` in the place of `name`, which the lock's holder found unusable.
+    pub fn replace(&self, name: &str, whole: &Path) -> Result<(), SetupError> {
+        let place = self.path(name);
+        remove(&place)?;
+        fs::rename(whole, &place).map_err(SetupError::io("create", &place))
+    }
+}
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now is tried again, and then reported, by the next setup.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn create_folder(path: &Path) -> Result<(), SetupError> {
+    fs::create_dir_all(path).map_err(SetupError::io("create", path))
+}
+
+fn remove(path: &Path) -> Result<(), SetupError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SetupError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn retry_on_interrupt(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
