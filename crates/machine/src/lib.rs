@@ -5,12 +5,20 @@
 //! can be drawn as text, JSON, hwloc XML or SVG.
 
 mod description;
+mod file;
 mod ids;
+mod numbers;
+pub mod presets;
+mod routes;
 mod set;
 pub mod size;
+mod validate;
 
 pub use description::{
     Cache, CacheKind, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing, Source,
 };
+pub use file::{MachineError, Mistake};
 pub use ids::{CpuId, NodeId, PackageId};
+pub use routes::{Direction, Hop, Routes};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use validate::{MAX_NODES, Violation, Violations};

@@ -1,0 +1,159 @@
+//! Machine files: the description as TOML, with errors that name file, line, field and rule.
+
+use crate::description::Machine;
+use crate::validate::{Violation, lines};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Why there is no machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The file cannot be read.
+    #[error("cannot read the machine file {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// The file is read, but is no machine.
+    #[error("{}", lines(.0))]
+    Mistakes(Vec<Mistake>),
+    /// No preset has this name.
+    #[error(
+        "there is no preset `{name}`{}; the presets are {}; a machine file of your own is given as a path with a `/` or ending in .toml",
+        nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(), all.join(", ")
+    )]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// The preset whose name is most like it, if any is like it.
+        nearest: Option<&'static str>,
+        /// All presets.
+        all: Vec<&'static str>,
+    },
+    /// The description cannot be written as TOML.
+    #[error("the machine cannot be written as TOML: {0}")]
+    Write(#[from] toml::ser::Error),
+}
+
+/// One mistake in a machine file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The field, such as `node[2].memory_bytes` (the third `[[node]]`); empty where the text is no TOML at all.
+    pub field: String,
+    /// What must hold, and what was found.
+    pub rule: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.file.display(), self.line)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.rule)
+    }
+}
+
+impl Machine {
+    /// Reads and checks a machine file.
+    pub fn load(path: &Path) -> Result<Self, MachineError> {
+        let text = fs::read_to_string(path).map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
+        Self::from_toml(&text, path)
+    }
+
+    /// Reads and checks the text of a machine file. `file_name` is for errors only.
+    pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, MachineError> {
+        let mistake = |offset: usize, field: String, rule: String| Mistake {
+            file: file_name.to_owned(),
+            line: line_of(text, offset),
+            field,
+            rule,
+        };
+        let machine: Self = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            MachineError::Mistakes(vec![mistake(offset, field_at(text, offset), error.message().to_owned())])
+        })?;
+        let violations = machine.validate();
+        if violations.is_empty() {
+            return Ok(machine);
+        }
+        // The text is TOML, so this finds every place; were it not, mistakes would be at the first line.
+        let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
+        let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
+        Err(MachineError::Mistakes(violations.into_iter().map(at).collect()))
+    }
+
+    /// Writes a machine file.
+    pub fn to_toml(&self) -> Result<String, MachineError> {
+        Ok(toml::to_string(self)?)
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+}
+
+/// Where a field such as `node[2].memory_bytes` begins; where it is left out, the innermost table around it.
+fn offset_of(root: &Spanned<DeTable<'_>>, field: &str) -> usize {
+    let mut steps = field.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    let Some((_, mut value)) = steps.next().and_then(|step| root.get_ref().get_key_value(step)) else {
+        return root.span().start;
+    };
+    for step in steps {
+        let inner = match value.get_ref() {
+            DeValue::Array(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
+            DeValue::Table(table) => table.get(step),
+            _ => None,
+        };
+        match inner {
+            Some(inner) => value = inner,
+            None => break,
+        }
+    }
+    value.span().start
+}
+
+/// The field whose key or value is at an offset: the one with the shortest text around it.
+fn field_at(text: &str, offset: usize) -> String {
+    let Ok(root) = DeTable::parse(text) else { return String::new() };
+    let mut best = (usize::MAX, String::new());
+    each_in_table(root.get_ref(), "", &mut |span, field| {
+        if span.start <= offset && offset < span.end && span.len() < best.0 {
+            best = (span.len(), field.to_owned());
+        }
+    });
+    best.1
+}
+
+fn each_in_table(table: &DeTable<'_>, path: &str, visit: &mut impl FnMut(Range<usize>, &str)) {
+    for (key, value) in table {
+        let dot = if path.is_empty() { "" } else { "." };
+        let path = format!("{path}{dot}{}", key.get_ref());
+        visit(key.span(), &path);
+        each_in_value(value, &path, visit);
+    }
+}
+
+fn each_in_value(value: &Spanned<DeValue<'_>>, path: &str, visit: &mut impl FnMut(Range<usize>, &str)) {
+    visit(value.span(), path);
+    match value.get_ref() {
+        DeValue::Table(table) => each_in_table(table, path, visit),
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                each_in_value(item, &format!("{path}[{index}]"), visit);
+            }
+        }
+        _ => {}
+    }
+}

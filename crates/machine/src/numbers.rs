@@ -1,0 +1,176 @@
+//! Every number of a description, with its bounds and its source: the data that the rules about numbers run over.
+
+use crate::description::{Machine, Source};
+use std::fmt;
+
+/// A table of the machine file that holds numbers.
+pub(crate) struct Table<'a> {
+    /// Its place: `cache[1]`.
+    pub path: String,
+    pub source: Option<&'a Source>,
+    /// The names of all numbers it can have.
+    pub fields: &'static [&'static str],
+    /// Those that it has.
+    pub numbers: Vec<Number<'a>>,
+}
+
+pub(crate) struct Number<'a> {
+    pub field: &'static str,
+    pub values: Values<'a>,
+    pub bounds: Bounds,
+}
+
+pub(crate) enum Values<'a> {
+    One(f64),
+    List(&'a [f64]),
+    Matrix(&'a [Vec<f64>]),
+    Distances(&'a [Vec<u32>]),
+}
+
+impl Values<'_> {
+    /// Calls `visit` with each value and its place behind the field's name: nothing, `[3]` or `[3][4]`.
+    pub fn for_each(&self, mut visit: impl FnMut(Place, f64)) {
+        match self {
+            Self::One(value) => visit(Place::Whole, *value),
+            Self::List(values) => values.iter().enumerate().for_each(|(i, &value)| visit(Place::Item(i), value)),
+            Self::Matrix(rows) => {
+                for (i, row) in rows.iter().enumerate() {
+                    row.iter().enumerate().for_each(|(j, &value)| visit(Place::Cell(i, j), value));
+                }
+            }
+            Self::Distances(rows) => {
+                for (i, row) in rows.iter().enumerate() {
+                    row.iter().enumerate().for_each(|(j, &value)| visit(Place::Cell(i, j), f64::from(value)));
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Whole,
+    Item(usize),
+    Cell(usize, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Item(i) => write!(f, "[{i}]"),
+            Self::Cell(i, j) => write!(f, "[{i}][{j}]"),
+        }
+    }
+}
+
+/// What a number may be. Wide enough for any machine there was or will soon be; narrow enough to catch a wrong unit.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    least: f64,
+    most: f64,
+    unit: &'static str,
+}
+
+impl Bounds {
+    const fn new(least: f64, most: f64, unit: &'static str) -> Self {
+        Self { least, most, unit }
+    }
+
+    /// False for NaN too.
+    pub fn holds(self, value: f64) -> bool {
+        value >= self.least && value <= self.most
+    }
+}
+
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let space = if self.unit.is_empty() { "" } else { " " };
+        write!(f, "from {:?} to {:?}{space}{}", self.least, self.most, self.unit)
+    }
+}
+
+const CLOCK: Bounds = Bounds::new(1e6, 1e11, "Hz");
+const INSTRUCTIONS_PER_CYCLE: Bounds = Bounds::new(0.01, 100.0, "");
+const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
+/// From a floppy's speed to a hundred terabytes a second: megabytes written for bytes fall out.
+const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
+/// From a hundredth of a nanosecond to ten milliseconds: seconds or picoseconds written for nanoseconds fall out.
+const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
+/// The firmware's table is of bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
+const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
+/// Architectures stop at 57 bits of physical address.
+const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
+const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
+const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
+const CACHE_WAYS: Bounds = Bounds::new(0.0, 65_536.0, "ways");
+const CACHE_LINE: Bounds = Bounds::new(8.0, 65_536.0, "bytes");
+
+/// Every table of a machine that can hold numbers.
+pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
+    let one = |field, value, bounds| Some(Number { field, values: Values::One(value), bounds });
+    let maybe = |field, value: Option<f64>, bounds| value.and_then(|value| one(field, value, bounds));
+    let mut tables = Vec::new();
+    if let Some(core) = &machine.core {
+        const FIELDS: &[&str] =
+            &["clock_hz", "instructions_per_cycle", "stream_bandwidth_bytes_per_s", "stream_lines", "store_lines"];
+        let numbers = vec![
+            one("clock_hz", core.clock_hz, CLOCK),
+            one("instructions_per_cycle", core.instructions_per_cycle, INSTRUCTIONS_PER_CYCLE),
+            one("stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s, BANDWIDTH),
+            one("stream_lines", f64::from(core.stream_lines), LINES),
+            one("store_lines", f64::from(core.store_lines), LINES),
+        ];
+        tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
+    }
+    if let Some(latency) = &machine.latency {
+        const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns"];
+        let (list, matrix) = (&latency.by_hops_ns, &latency.matrix_ns);
+        let list = Number { field: "by_hops_ns", values: Values::List(list), bounds: LATENCY };
+        let matrix = Number { field: "matrix_ns", values: Values::Matrix(matrix), bounds: LATENCY };
+        let numbers =
+            vec![(!latency.by_hops_ns.is_empty()).then_some(list), (!latency.matrix_ns.is_empty()).then_some(matrix)];
+        tables.push(table("latency".to_owned(), latency.source.as_ref(), FIELDS, numbers));
+    }
+    if let Some(distances) = &machine.distances {
+        let matrix = Number { field: "matrix", values: Values::Distances(&distances.matrix), bounds: DISTANCE };
+        tables.push(table("distances".to_owned(), distances.source.as_ref(), &["matrix"], vec![Some(matrix)]));
+    }
+    for (index, node) in machine.nodes.iter().enumerate() {
+        const FIELDS: &[&str] = &["memory_bytes", "bandwidth_bytes_per_s"];
+        let numbers = vec![
+            one("memory_bytes", node.memory_bytes as f64, MEMORY),
+            maybe("bandwidth_bytes_per_s", node.bandwidth_bytes_per_s, BANDWIDTH),
+        ];
+        tables.push(table(format!("node[{index}]"), node.source.as_ref(), FIELDS, numbers));
+    }
+    for (index, cache) in machine.caches.iter().enumerate() {
+        const FIELDS: &[&str] = &["level", "size_bytes", "ways", "line_bytes", "latency_ns"];
+        let numbers = vec![
+            one("level", f64::from(cache.level), CACHE_LEVEL),
+            one("size_bytes", cache.size_bytes as f64, CACHE_SIZE),
+            one("ways", f64::from(cache.ways), CACHE_WAYS),
+            one("line_bytes", f64::from(cache.line_bytes), CACHE_LINE),
+            maybe("latency_ns", cache.latency_ns, LATENCY),
+        ];
+        tables.push(table(format!("cache[{index}]"), cache.source.as_ref(), FIELDS, numbers));
+    }
+    for (index, link) in machine.links.iter().enumerate() {
+        const FIELDS: &[&str] = &["bandwidth_bytes_per_s", "latency_ns"];
+        let numbers = vec![
+            one("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, BANDWIDTH),
+            maybe("latency_ns", link.latency_ns, LATENCY),
+        ];
+        tables.push(table(format!("link[{index}]"), link.source.as_ref(), FIELDS, numbers));
+    }
+    tables
+}
+
+fn table<'a>(
+    path: String,
+    source: Option<&'a Source>,
+    fields: &'static [&'static str],
+    numbers: Vec<Option<Number<'a>>>,
+) -> Table<'a> {
+    Table { path, source, fields, numbers: numbers.into_iter().flatten().collect() }
+}

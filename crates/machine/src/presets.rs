@@ -1,0 +1,81 @@
+//! The machines that come with nearside: the files of `machines/`, carried inside the program.
+
+use crate::description::Machine;
+use crate::file::MachineError;
+use std::path::Path;
+
+macro_rules! presets {
+    ($($name:literal),+) => {
+        &[$(($name, include_str!(concat!("../../../machines/", $name, ".toml")))),+]
+    };
+}
+
+/// Name and text of each, in alphabetical order.
+const PRESETS: &[(&str, &str)] = presets!["opteron-6164x2", "opteron-8380x4", "small-2x2", "small-4x2", "small-8x2"];
+
+/// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
+const ALIKE: f64 = 0.7;
+
+/// The names of all presets.
+pub fn names() -> Vec<&'static str> {
+    PRESETS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The preset of this name.
+pub fn find(name: &str) -> Result<Machine, MachineError> {
+    match PRESETS.iter().find(|(preset, _)| *preset == name) {
+        Some((preset, text)) => Machine::from_toml(text, Path::new(&format!("machines/{preset}.toml"))),
+        None => {
+            let likeness = |preset: &str| strsim::jaro_winkler(name, preset);
+            let alike = names().into_iter().filter(|preset| likeness(preset) >= ALIKE);
+            let nearest = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+            Err(MachineError::UnknownPreset { name: name.to_owned(), nearest, all: names() })
+        }
+    }
+}
+
+/// A machine file where the text has a `/` or ends in `.toml`, and a preset otherwise.
+pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+    let path = Path::new(name_or_path);
+    let is_path = name_or_path.contains('/') || path.extension().is_some_and(|extension| extension == "toml");
+    if is_path { Machine::load(path) } else { find(name_or_path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_keeps_the_rules_and_names_a_source_for_each_number() {
+        for name in names() {
+            let machine = find(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(machine.name, name);
+            assert_eq!(machine.missing_sources(), []);
+            let used = machine.to_toml().unwrap();
+            for key in machine.sources.keys() {
+                assert!(used.matches(&format!("\"{key}\"")).count() > 0, "{name}: source {key} is used nowhere");
+            }
+        }
+    }
+
+    #[test]
+    fn every_machine_file_is_a_preset() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        assert_eq!(files, names());
+    }
+
+    #[test]
+    fn an_unknown_preset_gets_the_list_and_the_nearest_name() {
+        let error = find("opteron-8380").unwrap_err();
+        assert!(matches!(error, MachineError::UnknownPreset { nearest: Some("opteron-8380x4"), .. }), "{error}");
+        let error = load("zzz").unwrap_err().to_string();
+        assert!(error.contains("no preset `zzz`; the presets are opteron-6164x2,"), "{error}");
+        assert!(matches!(load("./zzz"), Err(MachineError::Read { .. })));
+        assert!(matches!(load("zzz.toml"), Err(MachineError::Read { .. })));
+    }
+}

@@ -1,0 +1,294 @@
+//! The rules that a description keeps. They are pure: the same for a machine file, a discovered host and a test's own machine.
+
+use crate::description::{CacheKind, Distances, Latency, Machine, Sharing, Source};
+use crate::numbers::tables;
+use crate::routes::Routes;
+use crate::set::{CpuSet, MAX_ID};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The most nodes a machine may have. Linux stops at 1,024; tables of node pairs stay affordable up to here.
+pub const MAX_NODES: usize = 4096;
+
+/// How many violations a message spells out; a wrong matrix has a million of them.
+const SPELLED_OUT: usize = 20;
+
+/// A rule that a description breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Where, in the words of the machine file: `node[2].memory_bytes` is the third `[[node]]`.
+    pub field: String,
+    /// What must hold, and what was found.
+    pub rule: String,
+}
+
+impl Violation {
+    pub(crate) fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self { field: field.into(), rule: rule.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.rule)
+    }
+}
+
+/// Every rule that a description breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(.0))]
+pub struct Violations(pub Vec<Violation>);
+
+/// One line each; the first of them when there are very many.
+pub(crate) fn lines<T: fmt::Display>(items: &[T]) -> String {
+    let mut lines: Vec<String> = items.iter().take(SPELLED_OUT).map(T::to_string).collect();
+    if items.len() > SPELLED_OUT {
+        lines.push(format!("and {} more", items.len() - SPELLED_OUT));
+    }
+    lines.join("\n")
+}
+
+impl Machine {
+    /// Every rule that this description breaks; empty for a good one.
+    pub fn validate(&self) -> Vec<Violation> {
+        let mut found = self.node_id_violations();
+        let nodes_in_order = found.is_empty();
+        found.extend(self.memory_violations());
+        found.extend(self.cpu_violations());
+        found.extend(self.cache_violations());
+        found.extend(self.number_violations());
+        found.extend(self.source_violations());
+        found.extend(self.distances.iter().flat_map(|distances| self.distance_violations(distances)));
+        if nodes_in_order {
+            match Routes::of(self) {
+                Ok(routes) => found.extend(self.latency.iter().flat_map(|l| self.latency_violations(l, &routes))),
+                Err(Violations(violations)) => found.extend(violations),
+            }
+        }
+        found
+    }
+
+    /// Every number that no source is given for. Presets have none; what people write for themselves may.
+    pub fn missing_sources(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for table in tables(self) {
+            for number in &table.numbers {
+                let named = match table.source {
+                    None => false,
+                    Some(Source::All(_)) => true,
+                    Some(Source::ByField(by)) => by.contains_key(number.field) || by.contains_key("*"),
+                };
+                if !named {
+                    found.push(Violation::new(format!("{}.{}", table.path, number.field), "has no source"));
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn node_id_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if self.nodes.is_empty() {
+            found.push(Violation::new("node", "a machine has at least one node"));
+        }
+        if self.nodes.len() > MAX_NODES {
+            found.push(Violation::new(
+                "node",
+                format!("a machine has at most {MAX_NODES} nodes, this one {}", self.nodes.len()),
+            ));
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.id.0 > MAX_ID {
+                let rule = format!("a node's id is at most {MAX_ID}, this one is {}", node.id);
+                found.push(Violation::new(format!("node[{index}].id"), rule));
+            }
+        }
+        for (index, pair) in self.nodes.windows(2).enumerate() {
+            if let [before, after] = pair
+                && before.id >= after.id
+            {
+                let rule = format!("ids ascend and differ, but {} follows {}", after.id, before.id);
+                found.push(Violation::new(format!("node[{}].id", index + 1), rule));
+            }
+        }
+        found
+    }
+
+    fn memory_violations(&self) -> Option<Violation> {
+        let nowhere = !self.nodes.is_empty() && self.nodes.iter().all(|node| node.memory_bytes == 0);
+        nowhere.then(|| Violation::new("node", "some node has memory, but every memory_bytes is 0"))
+    }
+
+    /// Each CPU is in one node, and at most one core and one package; nothing names a CPU that no node has.
+    fn cpu_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut seen = CpuSet::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            found.extend(twice(&mut seen, &node.cpus, format!("node[{index}].cpus"), "a node"));
+        }
+        let existing = seen;
+        let mut seen = CpuSet::new();
+        for (index, core) in self.smt_cores.iter().enumerate() {
+            let field = format!("smt_cores[{index}]");
+            found.extend(unknown(&existing, core, &field));
+            found.extend(twice(&mut seen, core, field, "a core"));
+        }
+        let mut seen = CpuSet::new();
+        for (index, package) in self.packages.iter().enumerate() {
+            let field = format!("package[{index}].cpus");
+            found.extend(unknown(&existing, &package.cpus, &field));
+            found.extend(twice(&mut seen, &package.cpus, field, "a package"));
+        }
+        for (index, pair) in self.packages.windows(2).enumerate() {
+            if let [before, after] = pair
+                && before.id >= after.id
+            {
+                let rule = format!("ids ascend and differ, but {} follows {}", after.id, before.id);
+                found.push(Violation::new(format!("package[{}].id", index + 1), rule));
+            }
+        }
+        found
+    }
+
+    fn cache_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let existing = self.cpus();
+        let mut seen: BTreeMap<_, CpuSet> = BTreeMap::new();
+        for (index, cache) in self.caches.iter().enumerate() {
+            let path = format!("cache[{index}]");
+            if !cache.line_bytes.is_power_of_two() {
+                let rule = format!("a line is a power of two, not {}", cache.line_bytes);
+                found.push(Violation::new(format!("{path}.line_bytes"), rule));
+            }
+            let set_bytes = u64::from(cache.ways) * u64::from(cache.line_bytes);
+            if set_bytes > 0 && !cache.size_bytes.is_multiple_of(set_bytes) {
+                let rule = format!(
+                    "a size is sets x ways x line, but {} is no multiple of {} x {}",
+                    cache.size_bytes, cache.ways, cache.line_bytes
+                );
+                found.push(Violation::new(format!("{path}.size_bytes"), rule));
+            }
+            let field = format!("{path}.shared_by");
+            let kind = match cache.kind {
+                CacheKind::Data => "data",
+                CacheKind::Instruction => "instruction",
+                CacheKind::Unified => "unified",
+            };
+            let what = format!("a level {} {kind} cache", cache.level);
+            let seen = seen.entry((cache.level, cache.kind)).or_default();
+            if matches!(cache.shared_by, Sharing::Package) && self.packages.is_empty() {
+                found.push(Violation::new(&field, "is \"package\", but the machine names no package"));
+            }
+            for (instance, cpus) in self.cache_instances(cache).iter().enumerate() {
+                let field = match cache.shared_by {
+                    Sharing::Cpus(_) => format!("{field}[{instance}]"),
+                    Sharing::Core | Sharing::Node | Sharing::Package => field.clone(),
+                };
+                if cpus.is_empty() {
+                    found.push(Violation::new(&field, "a cache belongs to at least one CPU"));
+                }
+                found.extend(unknown(&existing, cpus, &field));
+                found.extend(twice(seen, cpus, field, &what));
+            }
+        }
+        found
+    }
+
+    fn number_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for table in tables(self) {
+            for number in &table.numbers {
+                let field = format!("{}.{}", table.path, number.field);
+                number.values.for_each(|place, value| {
+                    if !number.bounds.holds(value) {
+                        found.push(Violation::new(
+                            format!("{field}{place}"),
+                            format!("must be {}, is {value}", number.bounds),
+                        ));
+                    }
+                });
+            }
+        }
+        found
+    }
+
+    fn source_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for table in tables(self) {
+            let path = format!("{}.source", table.path);
+            let keys: Vec<&String> = match table.source {
+                None => Vec::new(),
+                Some(Source::All(key)) => vec![key],
+                Some(Source::ByField(by)) => {
+                    let known = |field: &str| field == "*" || table.fields.contains(&field);
+                    for field in by.keys().filter(|field| !known(field)) {
+                        let rule =
+                            format!("`{field}` is no number of this table; {} are, and *", table.fields.join(", "));
+                        found.push(Violation::new(&path, rule));
+                    }
+                    by.values().collect()
+                }
+            };
+            for key in keys.into_iter().filter(|key| !self.sources.contains_key(*key)) {
+                found.push(Violation::new(&path, format!("`{key}` is not declared in [sources]")));
+            }
+        }
+        found
+    }
+
+    fn distance_violations(&self, distances: &Distances) -> Vec<Violation> {
+        let mut found = not_square(&distances.matrix, self.nodes.len(), "distances.matrix");
+        for (index, row) in distances.matrix.iter().enumerate() {
+            if let Some(local) = row.get(index)
+                && *local != 10
+            {
+                let rule = format!("the distance of a node to itself is 10, not {local}");
+                found.push(Violation::new(format!("distances.matrix[{index}][{index}]"), rule));
+            }
+        }
+        found
+    }
+
+    fn latency_violations(&self, latency: &Latency, routes: &Routes) -> Vec<Violation> {
+        match (latency.by_hops_ns.len(), latency.matrix_ns.len()) {
+            (0, 0) => vec![Violation::new("latency", "one of by_hops_ns and matrix_ns is given")],
+            (0, _) => not_square(&latency.matrix_ns, self.nodes.len(), "latency.matrix_ns"),
+            (given, 0) => {
+                let links_tell = !self.links.is_empty() && self.links.iter().all(|link| link.latency_ns.is_some());
+                let needed = routes.longest() + 1;
+                let short = given < needed && !links_tell;
+                let rule = format!(
+                    "the longest route has {} hops, so {needed} latencies are needed (or every link's latency_ns), not {given}",
+                    routes.longest()
+                );
+                short.then(|| Violation::new("latency.by_hops_ns", rule)).into_iter().collect()
+            }
+            (_, _) => vec![Violation::new("latency", "only one of by_hops_ns and matrix_ns is given")],
+        }
+    }
+}
+
+/// Adds CPUs to those seen; a violation when some were there already.
+fn twice(seen: &mut CpuSet, cpus: &CpuSet, field: String, what: &str) -> Option<Violation> {
+    let again: CpuSet = cpus.iter().filter(|&cpu| !seen.insert(cpu)).collect();
+    (!again.is_empty())
+        .then(|| Violation::new(field, format!("{what} already has CPU {again}: each CPU is in one only")))
+}
+
+fn unknown(existing: &CpuSet, cpus: &CpuSet, field: &str) -> Option<Violation> {
+    let missing: CpuSet = cpus.iter().filter(|&cpu| !existing.contains(cpu)).collect();
+    (!missing.is_empty()).then(|| Violation::new(field, format!("no node has CPU {missing}")))
+}
+
+fn not_square<T>(matrix: &[Vec<T>], nodes: usize, field: &str) -> Vec<Violation> {
+    if matrix.len() != nodes {
+        return vec![Violation::new(field, format!("has a row for each of the {nodes} nodes, not {}", matrix.len()))];
+    }
+    let wrong = matrix.iter().enumerate().filter(|(_, row)| row.len() != nodes);
+    wrong
+        .map(|(index, row)| {
+            let rule = format!("has a column for each of the {nodes} nodes, not {}", row.len());
+            Violation::new(format!("{field}[{index}]"), rule)
+        })
+        .collect()
+}
