@@ -1,0 +1,108 @@
+//! Small programs with known NUMA behaviour, for tests, demos and benchmarks: one verb each.
+//!
+//! Every verb first fills its memory from one chosen CPU, then starts all threads at a barrier and times only what
+//! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
+
+mod chase;
+mod error;
+mod memory;
+mod options;
+mod random;
+mod readers;
+mod stream;
+mod streamcluster;
+mod team;
+
+use clap::{Parser, Subcommand};
+use error::Error;
+use options::Options;
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use team::Team;
+
+/// Small programs with known NUMA behaviour
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Latency: loads that each wait for the one before, over one random cycle through all lines of an array; ns a load
+    ///
+    /// With several threads each walks the whole cycle, from starting points spread evenly over it.
+    Chase(Options),
+    /// Bandwidth: STREAM's copy, scale, add and triad, and a sequential read; MB/s of each, bytes counted as STREAM does
+    ///
+    /// --size is that of each of the three arrays. Each thread works on its own share of them.
+    Stream(Options),
+    /// One hot object: every thread reads the whole of one array that one CPU wrote; GB/s of all threads together
+    Readers(Options),
+    /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
+    ///
+    /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
+    /// checksum depends on --size and --repeat only.
+    Streamcluster(Options),
+}
+
+/// What a verb was asked to do.
+#[derive(Serialize)]
+struct Setup<'a> {
+    size_bytes: u64,
+    #[serde(flatten)]
+    team: &'a Team,
+    repeat: usize,
+}
+
+/// What a verb measured, with what it was asked to do.
+#[derive(Serialize)]
+struct Report<'a, M> {
+    verb: &'static str,
+    #[serde(flatten)]
+    setup: Setup<'a>,
+    #[serde(flatten)]
+    measured: M,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nearside-workloads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: &Verb) -> Result<(), Error> {
+    match verb {
+        Verb::Chase(options) => measure("chase", options, Some(1), chase::run),
+        Verb::Stream(options) => measure("stream", options, None, stream::run),
+        Verb::Readers(options) => measure("readers", options, None, readers::run),
+        Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
+    }
+}
+
+fn measure<M: Serialize + fmt::Display>(
+    verb: &'static str,
+    options: &Options,
+    default_threads: Option<usize>,
+    run: fn(&Team, usize, usize) -> Result<M, Error>,
+) -> Result<(), Error> {
+    let team = Team::new(options, default_threads, team::allowed_cpus()?)?;
+    let size = usize::try_from(options.size).map_err(|_| Error::Memory { bytes: options.size })?;
+    let measured = run(&team, size, options.repeat)?;
+    let mut output = io::stdout().lock();
+    if options.json {
+        let setup = Setup { size_bytes: options.size, team: &team, repeat: options.repeat };
+        serde_json::to_writer(&mut output, &Report { verb, setup, measured }).map_err(io::Error::from)?;
+        writeln!(output)?;
+    } else {
+        writeln!(output, "{verb}: {measured}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Memory whose pages lie where the thread that filled them ran.
+//!
+//! How that is guaranteed: Linux places a page when it is first written (or read), not when it is allocated. The
+//! arrays here are larger than the allocator's threshold for memory of its own (128 KiB in glibc, never more than
+//! 32 MiB), and nothing of that size is freed before they are made, so they are fresh, untouched, page-aligned pages
+//! from `mmap`; and [`filled`] writes every element itself, on the thread that calls it. (`vec![0; n]` would not do:
+//! it leaves zero pages untouched until a worker comes by.)
+
+use crate::error::Error;
+use std::ops::Range;
+
+/// An array with `element(i)` at place `i`, written by the calling thread.
+pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>, Error> {
+    let mut array = Vec::new();
+    array
+        .try_reserve_exact(count)
+        .map_err(|_| Error::Memory { bytes: (count as u64).saturating_mul(size_of::<T>() as u64) })?;
+    array.extend((0..count).map(element));
+    Ok(array)
+}
+
+/// What thread `thread` of `threads` works on, of `count` elements: shares differ by at most one.
+pub fn share(count: usize, threads: usize, thread: usize) -> Range<usize> {
+    let edge = |thread: usize| (count as u128 * thread as u128 / threads as u128) as usize;
+    edge(thread)..edge(thread + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_cover_everything_once(count in 0_usize..10_000, threads in 1_usize..100) {
+            let mut next = 0;
+            for thread in 0..threads {
+                let share = share(count, threads, thread);
+                prop_assert_eq!(share.start, next);
+                prop_assert!(share.len() == count / threads || share.len() == count.div_ceil(threads));
+                next = share.end;
+            }
+            prop_assert_eq!(next, count);
+        }
+    }
+
+    #[test]
+    fn refuses_more_memory_than_there_can_be() {
+        assert!(matches!(filled(usize::MAX, |i| i), Err(Error::Memory { bytes: u64::MAX })));
+    }
+}

@@ -1,0 +1,159 @@
+//! Bandwidth: the kernels of the STREAM benchmark, and a sequential read.
+
+use crate::error::Error;
+use crate::memory::{filled, share};
+use crate::team::{Round, Team};
+use serde::Serialize;
+use std::fmt;
+use std::hint::black_box;
+
+/// A cache line of numbers.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line(pub [f64; 8]);
+
+impl Line {
+    fn from_places(number: impl Fn(usize) -> f64) -> Self {
+        Self(std::array::from_fn(number))
+    }
+}
+
+const SCALAR: f64 = 3.0;
+/// Name and arrays that one pass reads or writes: what STREAM counts, without what a write reads first.
+const KERNELS: [(&str, usize); 5] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3), ("read", 1)];
+
+/// One thread's share of the three arrays.
+struct Part<'a> {
+    a: &'a mut [Line],
+    b: &'a mut [Line],
+    c: &'a mut [Line],
+}
+
+/// The bandwidth of every kernel.
+#[derive(Debug, Serialize)]
+pub struct Bandwidths {
+    kernels: Vec<Bandwidth>,
+}
+
+/// The bandwidth of one kernel, in units of 1,000,000 bytes a second.
+#[derive(Debug, Serialize)]
+struct Bandwidth {
+    kernel: &'static str,
+    /// In the fastest round.
+    best_mb_per_s: f64,
+    /// All bytes over all time.
+    mean_mb_per_s: f64,
+}
+
+impl fmt::Display for Bandwidths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MB/s, best round (mean):")?;
+        for (comma, kernel) in [""].into_iter().chain(std::iter::repeat(",")).zip(&self.kernels) {
+            write!(f, "{comma} {} {:.0} ({:.0})", kernel.kernel, kernel.best_mb_per_s, kernel.mean_mb_per_s)?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures the kernels on three arrays of `size` bytes each.
+pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Bandwidths, Error> {
+    let lines = size / size_of::<Line>();
+    let array = |value| filled(lines, |_| Line([value; 8]));
+    let (mut a, mut b, mut c) = team.touch(|| Ok((array(1.0)?, array(2.0)?, array(3.0)?)))?;
+    let rounds = team.rounds(parts(&mut a, &mut b, &mut c, team.threads), repeat * KERNELS.len(), work)?;
+    let bandwidth = |(place, (kernel, arrays)): (usize, (&'static str, usize))| {
+        let of_kernel = rounds.iter().skip(place).step_by(KERNELS.len()).map(Round::seconds);
+        let megabytes = (arrays * lines * size_of::<Line>()) as f64 / 1e6;
+        Bandwidth {
+            kernel,
+            best_mb_per_s: megabytes / of_kernel.clone().fold(f64::INFINITY, f64::min),
+            mean_mb_per_s: megabytes * repeat as f64 / of_kernel.sum::<f64>(),
+        }
+    };
+    Ok(Bandwidths { kernels: KERNELS.into_iter().enumerate().map(bandwidth).collect() })
+}
+
+fn parts<'a>(mut a: &'a mut [Line], mut b: &'a mut [Line], mut c: &'a mut [Line], threads: usize) -> Vec<Part<'a>> {
+    let count = a.len();
+    let mut part = |thread| {
+        let length = share(count, threads, thread).len();
+        let [a, b, c] = [&mut a, &mut b, &mut c].map(|rest| rest.split_off_mut(..length).unwrap_or_default());
+        Part { a, b, c }
+    };
+    (0..threads).map(&mut part).collect()
+}
+
+/// One round of one kernel. Each line ends at a barrier of the compiler, which keeps the loops from turning into
+/// `memcpy`: that would go round the caches when it sees fit. Within a line they use vectors, as STREAM's do.
+fn work(Part { a, b, c }: &mut Part, round: usize) {
+    match round % KERNELS.len() {
+        0 => {
+            for (c, a) in c.iter_mut().zip(a.iter()) {
+                *c = *a;
+                black_box(());
+            }
+        }
+        1 => {
+            for (b, c) in b.iter_mut().zip(c.iter()) {
+                *b = Line::from_places(|i| SCALAR * c.0[i]);
+                black_box(());
+            }
+        }
+        2 => {
+            for ((c, a), b) in c.iter_mut().zip(a.iter()).zip(b.iter()) {
+                *c = Line::from_places(|i| a.0[i] + b.0[i]);
+                black_box(());
+            }
+        }
+        3 => {
+            for ((a, b), c) in a.iter_mut().zip(b.iter()).zip(c.iter()) {
+                *a = Line::from_places(|i| b.0[i] + SCALAR * c.0[i]);
+                black_box(());
+            }
+        }
+        _ => {
+            black_box(sum(a));
+        }
+    }
+}
+
+/// Reads all lines in order; the sum of each column.
+pub fn sum(lines: &[Line]) -> Line {
+    let mut sums = Line([0.0; 8]);
+    for line in lines {
+        sums = Line::from_places(|i| sums.0[i] + line.0[i]);
+        black_box(());
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_compute_what_stream_computes() {
+        for threads in [1, 3, 10, 12] {
+            let mut arrays = [1.0, 2.0, 3.0].map(|value| vec![Line([value; 8]); 10]);
+            let [a, b, c] = &mut arrays;
+            for mut part in parts(a, b, c, threads) {
+                (0..2 * KERNELS.len()).for_each(|round| work(&mut part, round));
+            }
+            // As STREAM's own check does: the same steps on single numbers.
+            let [mut a, mut b, mut c] = [1.0, 2.0, 3.0];
+            for _ in 0..2 {
+                c = a;
+                b = SCALAR * c;
+                c = a + b;
+                a = b + SCALAR * c;
+            }
+            assert_eq!(arrays, [a, b, c].map(|value| vec![Line([value; 8]); 10]));
+        }
+    }
+
+    #[test]
+    fn the_sum_reads_everything() {
+        let lines: Vec<Line> = (0..100).map(|line| Line::from_places(|i| (line * 8 + i) as f64)).collect();
+        assert!((sum(&lines).0.iter().sum::<f64>() - f64::from(799 * 400)).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,159 @@
+//! One hot object that is read and written by all threads: the points of PARSEC's streamcluster.
+//!
+//! There, one thread reads `block`, the coordinates of all points, from a file; then all threads work on it. The
+//! points are shuffled, so each thread's lie on all pages: no thread or page can be moved to make accesses local, and
+//! the node that holds the block is saturated. The `MemProf` study finds 81 % of remote accesses on that block, and the
+//! cure is to interleave it. The loop kept here is the one that opens centres (`pspeedy`): each round, every point
+//! is compared with one candidate centre, and assigned to it if that is nearer than its centre so far.
+
+use crate::error::Error;
+use crate::memory::{filled, share};
+use crate::random::Random;
+use crate::team::Team;
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+const SEED: u64 = 1;
+const DIMENSIONS: usize = 62;
+/// Coordinates are whole numbers below this: every squared distance, at most `62 * 255 * 255` and so less than 2^24,
+/// is then exact in an `f32`, and the checksum does not depend on the order of the additions.
+const COORDINATES: usize = 256;
+
+/// A point and its centre: four cache lines.
+#[repr(C, align(64))]
+struct Point {
+    coordinates: [f32; DIMENSIONS],
+    /// Squared distance to the centre.
+    cost: AtomicU32,
+    /// Which point is the centre.
+    centre: AtomicU32,
+}
+
+/// The points and the order in which threads share them out.
+struct Points {
+    block: Vec<Point>,
+    order: Vec<u32>,
+}
+
+/// What the clustering took and what it came to.
+#[derive(Debug, Serialize)]
+pub struct Clustering {
+    points: usize,
+    /// From the start of the first round to the end of the last.
+    seconds: f64,
+    /// Sixteen hexadecimal digits over every point's cost and centre, which depend on size and rounds only.
+    checksum: String,
+}
+
+impl fmt::Display for Clustering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} s for {} points, checksum {}", self.seconds, self.points, self.checksum)
+    }
+}
+
+/// Clusters `size` bytes of points around as many centres as there are rounds.
+pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Clustering, Error> {
+    let points = team.touch(|| Points::new(size / size_of::<Point>()))?;
+    let mut random = Random(SEED + 1);
+    let candidates: Vec<u32> = (0..repeat).map(|_| random.below(points.block.len()) as u32).collect();
+    let parts =
+        (0..team.threads).map(|thread| &points.order[share(points.order.len(), team.threads, thread)]).collect();
+    let rounds = team.rounds(parts, repeat, |part, round| open(&points.block, part, candidates[round]))?;
+    let seconds = match (rounds.first(), rounds.last()) {
+        (Some(first), Some(last)) => (last.end - first.start).as_secs_f64(),
+        _ => 0.0,
+    };
+    Ok(Clustering { points: points.block.len(), seconds, checksum: format!("{:016x}", checksum(&points.block)) })
+}
+
+impl Points {
+    fn new(count: usize) -> Result<Self, Error> {
+        let mut random = Random(SEED);
+        let mut coordinate = |_| random.below(COORDINATES) as f32;
+        let block = filled(count, |_| Point {
+            coordinates: std::array::from_fn(&mut coordinate),
+            cost: AtomicU32::new(u32::MAX),
+            centre: AtomicU32::new(u32::MAX),
+        })?;
+        let mut order = filled(count, |point| point as u32)?;
+        for last in (1..count).rev() {
+            order.swap(last, random.below(last + 1));
+        }
+        Ok(Self { block, order })
+    }
+}
+
+/// Assigns those of the points to `candidate` that are nearer to it than to their centre.
+fn open(block: &[Point], points: &[u32], candidate: u32) {
+    let centre = block[candidate as usize].coordinates;
+    for point in points {
+        let point = &block[*point as usize];
+        let cost = distance(&point.coordinates, &centre) as u32;
+        if cost < point.cost.load(Relaxed) {
+            point.cost.store(cost, Relaxed);
+            point.centre.store(candidate, Relaxed);
+        }
+    }
+}
+
+/// The squared distance.
+fn distance(a: &[f32; DIMENSIONS], b: &[f32; DIMENSIONS]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// FNV-1a over what the clustering came to.
+fn checksum(block: &[Point]) -> u64 {
+    let results = block.iter().flat_map(|point| [point.cost.load(Relaxed), point.centre.load(Relaxed)]);
+    results.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: [u32; 4] = [7, 500, 7, 999];
+
+    fn clustered(threads: usize) -> Points {
+        let points = Points::new(1000).unwrap();
+        for candidate in ROUNDS {
+            (0..threads).for_each(|thread| open(&points.block, &points.order[share(1000, threads, thread)], candidate));
+        }
+        points
+    }
+
+    #[test]
+    fn a_point_is_four_lines() {
+        assert_eq!(size_of::<Point>(), 256);
+    }
+
+    #[test]
+    fn every_point_ends_at_its_nearest_centre() {
+        let points = clustered(1).block;
+        for point in &points {
+            let exact = |centre: &u32| -> u32 {
+                let pairs = point.coordinates.iter().zip(&points[*centre as usize].coordinates);
+                pairs.map(|(a, b)| (*a as i32 - *b as i32).pow(2) as u32).sum()
+            };
+            let nearest = ROUNDS.iter().map(exact).min();
+            assert_eq!(nearest, Some(point.cost.load(Relaxed)));
+            assert_eq!(nearest, Some(exact(&point.centre.load(Relaxed))));
+        }
+    }
+
+    #[test]
+    fn the_checksum_does_not_depend_on_threads() {
+        let one = checksum(&clustered(1).block);
+        assert!([2, 3, 8, 1000].iter().all(|threads| checksum(&clustered(*threads).block) == one));
+        let other = Points::new(1000).unwrap();
+        open(&other.block, &other.order, 8);
+        assert_ne!(checksum(&other.block), one);
+    }
+
+    #[test]
+    fn each_threads_points_lie_on_all_pages() {
+        let points = Points::new(16 * 1000).unwrap();
+        let pages: std::collections::HashSet<_> = points.order[..4000].iter().map(|point| point / 16).collect();
+        assert!(pages.len() > 900, "a quarter of the points touches {} of 1,000 pages", pages.len());
+    }
+}

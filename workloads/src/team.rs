@@ -1,0 +1,229 @@
+//! The threads of a workload: where they run, and how long they take.
+
+use crate::error::Error;
+use crate::options::{Options, PAGE};
+use machine::{CpuId, CpuSet};
+use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use std::iter;
+use std::sync::{Barrier, OnceLock};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+/// How many threads there are and where they run.
+#[derive(Debug, Serialize)]
+pub struct Team {
+    /// How many threads.
+    pub threads: usize,
+    /// Thread `i` runs on the `i`-th of these; without them, anywhere.
+    pin: Option<CpuSet>,
+    /// Where memory is filled; without it, anywhere.
+    touch_cpu: Option<CpuId>,
+    #[serde(skip)]
+    allowed: CpuSet,
+}
+
+/// One round of work by all threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// When the first thread began.
+    pub start: Instant,
+    /// When the last thread was done.
+    pub end: Instant,
+    /// The sum of what each thread took.
+    pub busy: Duration,
+}
+
+impl Round {
+    /// How long the round took, seconds.
+    pub fn seconds(&self) -> f64 {
+        (self.end - self.start).as_secs_f64()
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end), busy: self.busy + other.busy }
+    }
+}
+
+/// The CPUs that this process may run on, of the first 1,024: rustix's sets end there.
+pub fn allowed_cpus() -> Result<CpuSet, Error> {
+    let affinity = sched_getaffinity(None).map_err(Error::Affinity)?;
+    Ok((0..Affinity::MAX_CPU).filter(|&cpu| affinity.is_set(cpu)).map(|cpu| CpuId(cpu as u32)).collect())
+}
+
+impl Team {
+    /// The team that the options ask for, on a process that may run on `allowed`. `default_threads` is for verbs that
+    /// do not take every CPU when nothing is said.
+    pub fn new(options: &Options, default_threads: Option<usize>, allowed: CpuSet) -> Result<Self, Error> {
+        let check = |option, wanted: CpuSet| {
+            let refused: CpuSet = wanted.iter().filter(|&cpu| !allowed.contains(cpu)).collect();
+            if refused.is_empty() {
+                Ok(())
+            } else {
+                Err(Error::NotAllowed { option, wanted, refused, allowed: allowed.clone() })
+            }
+        };
+        if let Some(pins) = &options.pin {
+            check("--pin", pins.clone())?;
+        }
+        if let Some(cpu) = options.touch_cpu {
+            check("--touch-cpu", [cpu].into_iter().collect())?;
+        }
+        let cpus = options.pin.as_ref().unwrap_or(&allowed).len();
+        let threads = options.threads.or(default_threads).unwrap_or(cpus);
+        match &options.pin {
+            Some(pins) if pins.is_empty() => return Err(Error::NoPin),
+            Some(pins) if pins.len() < threads => return Err(Error::FewerPins { threads, pins: pins.clone() }),
+            _ => {}
+        }
+        let least = threads as u64 * PAGE;
+        if options.size < least {
+            return Err(Error::SmallerThanThreads { bytes: options.size, threads, least });
+        }
+        let touch_cpu = options.touch_cpu.or_else(|| options.pin.as_ref()?.first());
+        Ok(Self { threads, pin: options.pin.clone(), touch_cpu, allowed })
+    }
+
+    /// Runs `fill` on the CPU on which memory is to be touched first.
+    pub fn touch<T: Send>(&self, fill: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+        // A thread of its own, as the workers inherit the affinity of this one.
+        let failed = |source| Error::Thread { thread: 0, threads: 1, source };
+        thread::scope(|scope| {
+            self.move_to(self.touch_cpu)?;
+            let filler = Builder::new().spawn_scoped(scope, fill).map_err(failed)?;
+            filler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Gives each thread one part and has all of them do `work` on it `rounds` times. Every round starts at a barrier.
+    /// The work is told the round, from 0.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn rounds<P: Send>(
+        &self,
+        parts: Vec<P>,
+        rounds: usize,
+        work: impl Fn(&mut P, usize) + Sync,
+    ) -> Result<Vec<Round>, Error> {
+        let threads = parts.len();
+        let barrier = Barrier::new(threads);
+        let timed = |mut part: P| {
+            let round = |round| {
+                barrier.wait();
+                let start = Instant::now();
+                work(&mut part, round);
+                let end = Instant::now();
+                Round { start, end, busy: end - start }
+            };
+            (0..rounds).map(round).collect::<Vec<_>>()
+        };
+        // Threads wait here until all of them exist: at the barrier they would wait for ever when one cannot be started.
+        let all_started = OnceLock::new();
+        let worker = |part| if *all_started.wait() { timed(part) } else { Vec::new() };
+        thread::scope(|scope| {
+            let cpus = self.pin.iter().flat_map(CpuSet::iter).map(Some).chain(iter::repeat(None));
+            let start = |(thread, (part, cpu))| {
+                self.move_to(cpu)?;
+                let worker = &worker;
+                Builder::new().spawn_scoped(scope, move || worker(part)).map_err(|source| Error::Thread {
+                    thread,
+                    threads,
+                    source,
+                })
+            };
+            let workers: Result<Vec<_>, _> = parts.into_iter().zip(cpus).enumerate().map(start).collect();
+            all_started.get_or_init(|| workers.is_ok());
+            let of_threads = workers?.into_iter().map(|worker| match worker.join() {
+                Ok(rounds) => rounds,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            let join = |all: Vec<Round>, one: Vec<Round>| all.into_iter().zip(one).map(|(a, b)| a.join(b)).collect();
+            Ok(of_threads.reduce(join).unwrap_or_default())
+        })
+    }
+
+    /// Moves this thread, and so the threads it starts from now on, to one CPU or to all that are allowed.
+    fn move_to(&self, cpu: Option<CpuId>) -> Result<(), Error> {
+        let mut affinity = Affinity::new();
+        match cpu {
+            Some(cpu) => affinity.set(cpu.0 as usize),
+            None => self.allowed.iter().for_each(|cpu| affinity.set(cpu.0 as usize)),
+        }
+        sched_setaffinity(None, &affinity).map_err(|source| match cpu {
+            Some(cpu) => Error::Pin { cpu, source },
+            None => Error::Unpin(source),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    fn options(pin: Option<&str>, threads: Option<usize>, touch_cpu: Option<u32>) -> Options {
+        let pin = pin.map(|pin| pin.parse().unwrap());
+        Options { size: 1 << 20, threads, repeat: 1, pin, touch_cpu: touch_cpu.map(CpuId), json: false }
+    }
+
+    fn team(pin: Option<&str>, threads: Option<usize>, touch_cpu: Option<u32>) -> Result<Team, Error> {
+        Team::new(&options(pin, threads, touch_cpu), None, "0-5,8".parse().unwrap())
+    }
+
+    #[test]
+    fn threads_come_from_what_is_said_or_the_pins_or_the_allowed_cpus() {
+        assert_eq!(team(None, None, None).unwrap().threads, 7);
+        assert_eq!(team(Some("1,8"), None, None).unwrap().threads, 2);
+        assert_eq!(team(Some("1-5"), Some(3), None).unwrap().threads, 3);
+        assert_eq!(team(None, Some(100), None).unwrap().threads, 100);
+        let one = |pin| Team::new(&options(pin, None, None), Some(1), "0-3".parse().unwrap()).unwrap().threads;
+        assert_eq!((one(None), one(Some("2-3"))), (1, 1));
+    }
+
+    #[test]
+    fn memory_is_touched_on_the_first_threads_cpu_unless_said_otherwise() {
+        assert_eq!(team(Some("2-4"), None, None).unwrap().touch_cpu, Some(CpuId(2)));
+        assert_eq!(team(Some("2-4"), None, Some(8)).unwrap().touch_cpu, Some(CpuId(8)));
+        assert_eq!(team(None, None, None).unwrap().touch_cpu, None);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        assert!(matches!(team(Some("5-8"), None, None), Err(Error::NotAllowed { refused, .. }) if refused.len() == 2));
+        assert!(matches!(team(None, None, Some(6)), Err(Error::NotAllowed { option: "--touch-cpu", .. })));
+        assert!(matches!(team(Some("0-2"), Some(4), None), Err(Error::FewerPins { threads: 4, .. })));
+        assert!(matches!(team(Some(""), None, None), Err(Error::NoPin)));
+        assert!(matches!(team(None, Some(257), None), Err(Error::SmallerThanThreads { least: 1_052_672, .. })));
+    }
+
+    #[test]
+    fn rounds_do_not_overlap_and_everyone_works_in_each() {
+        let team = Team::new(&options(None, Some(4), None), None, allowed_cpus().unwrap()).unwrap();
+        let done = AtomicUsize::new(0);
+        let rounds = team
+            .rounds(vec![1, 10, 100, 1000], 50, |part, round| {
+                // Others may already have finished this round, but nobody the next.
+                assert!((4 * round..4 * (round + 1)).contains(&done.load(SeqCst)));
+                *part += 1;
+                done.fetch_add(1, SeqCst);
+            })
+            .unwrap();
+        assert_eq!((rounds.len(), done.into_inner()), (50, 200));
+        assert!(rounds.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert!(rounds.iter().all(|round| round.busy.as_secs_f64() <= 4.0 * round.seconds()));
+    }
+
+    #[test]
+    fn threads_run_where_they_are_pinned() {
+        let allowed = allowed_cpus().unwrap();
+        let pins = allowed.to_string();
+        let last = allowed.iter().next_back().unwrap();
+        let team = Team::new(&options(Some(&pins), None, Some(last.0)), None, allowed.clone()).unwrap();
+        let here = || allowed_cpus().unwrap().to_string();
+        assert_eq!(team.touch(|| Ok(here())).unwrap(), last.to_string());
+        let seen: Vec<_> = allowed.iter().map(|cpu| (cpu, OnceLock::new())).collect();
+        team.rounds(seen.iter().collect(), 1, |(_, seen), _| seen.set(here()).unwrap()).unwrap();
+        assert!(seen.iter().all(|(cpu, seen)| seen.get() == Some(&cpu.to_string())));
+    }
+}

@@ -1,0 +1,138 @@
+//! The command as a whole: every verb, and what bad input gets.
+
+use assert_cmd::Command;
+
+fn run(arguments: &[&str]) -> (bool, String, String) {
+    let output = Command::cargo_bin("nearside-workloads").unwrap().args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let (success, output, error) = run(&[arguments, &["--json", "--repeat", "2"]].concat());
+    assert!(success, "{arguments:?}: {error}");
+    assert_eq!(output.lines().count(), 1);
+    serde_json::from_str(&output).unwrap()
+}
+
+/// A CPU that this test may run on: the first in the kernel's list.
+fn some_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    list.trim().split([',', '-']).next().unwrap().to_owned()
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], words: &[&str]) {
+    let (success, output, error) = run(arguments);
+    assert!(!success && output.is_empty(), "{arguments:?} printed {output}");
+    for word in words {
+        assert!(error.contains(word), "{arguments:?}: no `{word}` in: {error}");
+    }
+}
+
+#[test]
+fn chase_reports_its_latency() {
+    let result = json(&["chase", "--size", "1M"]);
+    assert_eq!((&result["threads"], &result["loads"]), (&1.into(), &16384.into()));
+    let (best, mean) = (result["best_ns"].as_f64().unwrap(), result["mean_ns"].as_f64().unwrap());
+    assert!(0.0 < best && best <= mean);
+}
+
+#[test]
+fn stream_reports_five_kernels() {
+    let result = json(&["stream", "--size", "1M", "--threads", "3"]);
+    let kernels = result["kernels"].as_array().unwrap();
+    let names: Vec<_> = kernels.iter().map(|kernel| kernel["kernel"].as_str().unwrap()).collect();
+    assert_eq!(names, ["copy", "scale", "add", "triad", "read"]);
+    for kernel in kernels {
+        let (best, mean) = (kernel["best_mb_per_s"].as_f64().unwrap(), kernel["mean_mb_per_s"].as_f64().unwrap());
+        assert!(best.is_finite() && 0.0 < mean && mean <= best * 1.000_001, "{kernel}");
+    }
+}
+
+#[test]
+fn readers_report_their_throughput() {
+    let result = json(&["readers", "--size", "1M", "--threads", "3"]);
+    let mean = result["mean_gb_per_s"].as_f64().unwrap();
+    // Three threads, two rounds, 2^20 bytes.
+    let bytes = mean * 1e9 * result["seconds"].as_f64().unwrap();
+    assert!((bytes / f64::from(6 << 20) - 1.0).abs() < 1e-6, "{bytes} bytes");
+}
+
+#[test]
+fn streamcluster_comes_to_the_same_with_any_threads() {
+    let checksum = |threads| json(&["streamcluster", "--size", "1M", "--threads", threads])["checksum"].clone();
+    assert!(checksum("1").is_string());
+    assert_eq!(checksum("1"), checksum("2"));
+    assert_eq!(checksum("1"), checksum("7"));
+}
+
+#[test]
+fn people_get_a_sentence() {
+    for verb in ["chase", "stream", "readers", "streamcluster"] {
+        let (success, output, error) = run(&[verb, "--size", "1M", "--repeat", "1", "--threads", "2"]);
+        assert!(success, "{error}");
+        assert!(output.starts_with(&format!("{verb}: ")) && output.lines().count() == 1, "{output}");
+    }
+}
+
+#[test]
+fn threads_follow_the_pins() {
+    let cpu = some_cpu();
+    let result = json(&["readers", "--size", "1M", "--pin", &cpu]);
+    assert_eq!((&result["threads"], &result["pin"]), (&1.into(), &cpu.clone().into()));
+    assert_eq!(result["touch_cpu"].to_string(), cpu);
+}
+
+#[test]
+fn memory_can_be_touched_elsewhere() {
+    let cpu = some_cpu();
+    let result = json(&["chase", "--size", "1M", "--touch-cpu", &cpu]);
+    assert_eq!((&result["pin"], result["touch_cpu"].to_string()), (&serde_json::Value::Null, cpu));
+}
+
+#[test]
+fn refuses_an_unknown_verb() {
+    refused(&["chaise"], &["unrecognized subcommand 'chaise'", "chase"]);
+    refused(&[], &["Usage"]);
+}
+
+#[test]
+fn refuses_sizes_with_nothing_to_place() {
+    refused(&["chase", "--size", "0"], &["--size", "at least one page, 4096 bytes"]);
+    refused(&["chase", "--size", "1.5M"], &["`1.5M` is not a size"]);
+    refused(
+        &["stream", "--size", "8K", "--threads", "3"],
+        &["8 KiB is less than a page for each of 3 threads", "--size 12288"],
+    );
+}
+
+#[test]
+fn refuses_more_memory_than_the_system_has() {
+    refused(
+        &["readers", "--size", "4194304T", "--threads", "1"],
+        &["cannot get 4194304 TiB of memory", "smaller --size"],
+    );
+}
+
+#[test]
+fn refuses_cpus_that_it_may_not_use() {
+    let allowed = format!("it may run on CPUs {}", some_cpu());
+    refused(&["chase", "--pin", "1048576"], &["--pin 1048576: CPU 1048576 does not exist", &allowed]);
+    refused(&["chase", "--touch-cpu", "1048576"], &["--touch-cpu 1048576: CPU 1048576 does not exist", &allowed]);
+    refused(&["chase", "--pin", "a"], &["`a` in `a` is neither a number nor a range"]);
+    refused(&["chase", "--pin", ""], &["--pin names no CPU"]);
+}
+
+#[test]
+fn refuses_more_threads_than_pins() {
+    let words = ["2 threads but only 1 CPUs in --pin", "--threads 1"];
+    refused(&["stream", "--threads", "2", "--pin", &some_cpu()], &words);
+}
+
+#[test]
+fn refuses_counts_of_nothing() {
+    refused(&["chase", "--threads", "0"], &["--threads", "a number from 1 to 1000000"]);
+    refused(&["chase", "--repeat", "0"], &["--repeat", "a number from 1 to 1000000"]);
+}
