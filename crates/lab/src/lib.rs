@@ -1,4 +1,16 @@
 //! A machine you do not have: builds, boots and drives a virtual NUMA machine that runs unmodified Linux and
 //! unmodified programs, on a clock that follows a model of its memory.
 
+mod console;
+mod error;
+mod first_files;
+pub mod guest;
+pub mod protocol;
+mod qemu_arguments;
+mod run;
 pub mod setup;
+mod shape;
+
+pub use error::LabError;
+pub use run::{Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, run, terminal_size};
+pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};

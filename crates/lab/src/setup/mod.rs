@@ -17,8 +17,8 @@ use cache::Cache;
 pub use error::SetupError;
 use kernel::Kernel;
 pub use kernel::{GUEST_MODULES, KERNEL_FOLDER_VARIABLE};
-use qemu::Qemu;
 pub use qemu::QEMU_VARIABLE;
+use qemu::Qemu;
 pub use version::Version;
 
 /// Everything a virtual machine is started with.

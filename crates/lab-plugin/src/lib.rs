@@ -1,0 +1,337 @@
+//! The QEMU plugin of nearside's lab. It times every memory access of the guest with [`model`], lets the guest's clock
+//! follow, and samples misses into the virtual PMU that host and guest share.
+//!
+//! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
+//! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared memory.
+//!
+//! Code is instrumented only while the virtual PMU's command asks for it: boot and shutdown run at full speed. To
+//! switch, the plugin has QEMU forget all translated code.
+
+mod clock;
+mod host_time;
+mod pace;
+mod qemu;
+mod task;
+mod vcpu;
+
+use clock::CLOCK;
+use linux::SharedWords;
+use model::pmu::{self, Command, Pmu, Sample};
+use model::{AccessKind, Configuration, Level, Measured, Model};
+use pace::{Pace, REPORT_PS};
+use qemu::{Block, PluginId, Scoreboard, physical_address};
+use qemu_plugin_sys as sys;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::time::Duration;
+use task::TaskRegisters;
+use vcpu::Vcpu;
+
+/// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read registers and memory.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)] // QEMU's name
+pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
+
+/// Instructions that a CPU may execute before it looks at its time: about a tenth of a reporting period.
+const INSTRUCTIONS_PER_LOOK: u64 = 1000;
+/// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the host down for nothing.
+const PAUSE_PS: u64 = 20_000;
+/// Host time between looks at the virtual PMU's command.
+const LOOK: Duration = Duration::from_millis(1);
+/// Looks between publications of the counters.
+const LOOKS_PER_PUBLICATION: u64 = 100;
+
+/// Everything, once the plugin is installed.
+struct Lab {
+    id: PluginId,
+    model: Model,
+    ps_per_instruction: u64,
+    /// First physical address behind the memory of all nodes; what lies there are devices.
+    memory_end: u64,
+    shared: SharedWords,
+    pace: Pace,
+    vcpus: Vec<Vcpu>,
+    registers: Vec<OnceLock<Option<TaskRegisters>>>,
+    pending: Scoreboard,
+    measuring: AtomicBool,
+    /// QEMU is to forget its translations, so that they are made anew with or without instrumentation.
+    switch: AtomicBool,
+}
+
+static LAB: OnceLock<Lab> = OnceLock::new();
+
+impl Lab {
+    fn new(id: PluginId, arguments: &[&str], vcpus: usize) -> Result<Self, String> {
+        let argument = |name: &str| {
+            let value = arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
+            value.map(Path::new).ok_or_else(|| format!("argument {name}= is missing"))
+        };
+        let (config, shared) = (argument("config")?, argument("pmu")?);
+        let failed = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let text = std::fs::read(config).map_err(|why| failed(config, &why))?;
+        let configuration: Configuration = serde_json::from_slice(&text).map_err(|why| failed(config, &why))?;
+        let model = Model::new(&configuration.machine, &configuration.memory).map_err(|why| failed(config, &why))?;
+        if model.cpus() != vcpus {
+            return Err(format!("the model has {} CPUs and the virtual machine {vcpus}", model.cpus()));
+        }
+        let file = File::options().read(true).write(true).open(shared).map_err(|why| failed(shared, &why))?;
+        let shared_words = SharedWords::map(&file, pmu::BYTES).map_err(|why| failed(shared, &why))?;
+        Pmu::create(&shared_words).map_err(|why| failed(shared, &why))?;
+        Ok(Self {
+            id,
+            ps_per_instruction: model.ps_per_instruction().round() as u64,
+            memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
+            model,
+            shared: shared_words,
+            pace: Pace::new(vcpus, &CLOCK),
+            vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
+            registers: (0..vcpus).map(|_| OnceLock::new()).collect(),
+            pending: Scoreboard::new(),
+            measuring: AtomicBool::new(false),
+            switch: AtomicBool::new(false),
+        })
+    }
+
+    fn pmu(&self) -> Option<Pmu<'_>> {
+        Pmu::open(&self.shared).ok()
+    }
+
+    /// Has QEMU call the functions below.
+    fn register(&self) {
+        // SAFETY: the functions have the types that QEMU asks for, and this plugin is never unloaded.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_init_cb(self.id, Some(on_cpu));
+            sys::qemu_plugin_register_vcpu_idle_cb(self.id, Some(on_idle));
+            sys::qemu_plugin_register_vcpu_resume_cb(self.id, Some(on_resume));
+            if self.measuring.load(SeqCst) {
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate));
+            }
+        }
+    }
+
+    /// In a CPU's own thread: switches instrumentation on or off when that has been asked for.
+    fn switch_if_asked(&self) {
+        if self.switch.swap(false, SeqCst) {
+            // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
+            unsafe { sys::qemu_plugin_reset(self.id, Some(after_reset)) };
+        }
+    }
+
+    fn start(&self) {
+        self.model.begin(0);
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            vcpu.start(self.pending.entry(index));
+        }
+        self.pace.start();
+    }
+
+    fn publish(&self, pmu: Pmu<'_>) {
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let (loads, stores) = vcpu.take_recent_hits();
+            self.model.add_l1_hits(index, loads, stores);
+        }
+        let now_ps = self.pace.now_ps();
+        pmu.set_time_ps(now_ps);
+        let instructions = self.vcpus.iter().map(Vcpu::instructions).sum();
+        let measured = Measured { instructions, counters: self.model.counters(now_ps) };
+        let published = serde_json::to_vec(&measured)
+            .map_err(|why| why.to_string())
+            .and_then(|json| pmu.set_counters_json(&json).map_err(|why| why.to_string()));
+        if let Err(why) = published {
+            eprintln!("nearside: cannot publish the counters: {why}");
+        }
+    }
+
+    /// Follows the virtual PMU's command, for as long as the process lives.
+    fn follow_commands(&self) {
+        let Some(pmu) = self.pmu() else { return };
+        let mut measuring = false;
+        let mut last_ps = 0;
+        for look in 0_u64.. {
+            std::thread::sleep(LOOK);
+            let wanted = pmu.command() == Command::Measure;
+            if wanted != measuring {
+                measuring = wanted;
+                if !wanted {
+                    self.pace.stop();
+                    self.publish(pmu);
+                }
+                self.switch.store(true, SeqCst);
+            } else if measuring {
+                let now_ps = self.pace.now_ps();
+                if now_ps == last_ps {
+                    self.pace.release();
+                }
+                last_ps = now_ps;
+                if look % LOOKS_PER_PUBLICATION == 0 {
+                    self.publish(pmu);
+                }
+            }
+        }
+    }
+
+    /// One access of a CPU to memory.
+    fn access(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, instruction: u64, store: bool) {
+        let Some(vcpu) = self.vcpus.get(cpu) else { return };
+        let line = address / 64;
+        if vcpu.hits_recent(line, store) {
+            return;
+        }
+        let Some(physical) = physical_address(info, address).filter(|&address| address < self.memory_end) else {
+            return;
+        };
+        let time_ps = vcpu.settle(self.ps_per_instruction);
+        let kind = if store { AccessKind::Store } else { AccessKind::Load };
+        let access = self.model.access(cpu, time_ps, physical, kind);
+        vcpu.set_recent(line);
+        vcpu.add_time_ps(access.stall_ps);
+        if access.level > Level::L1
+            && let Some(pmu) = self.pmu()
+            && pmu.period() > 0
+            && vcpu.is_sampled(pmu.period())
+        {
+            let offsets = pmu.task_offsets();
+            let registers = self.registers.get(cpu).and_then(|registers| *registers.get()?);
+            let task = registers.and_then(|found| found.running(offsets, pmu.with_names())).unwrap_or_default();
+            pmu.push(&Sample {
+                time_ps,
+                instruction,
+                address,
+                physical_address: physical,
+                latency_ps: access.latency_ps.into(),
+                cpu: cpu as u32,
+                pid: task.pid,
+                tid: task.tid,
+                node: access.node.into(),
+                store,
+                level: access.level as u8,
+                name: task.name,
+            });
+        }
+        if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
+            self.report(cpu, vcpu);
+        }
+    }
+
+    fn report(&self, cpu: usize, vcpu: &Vcpu) {
+        let time_ps = vcpu.settle(self.ps_per_instruction);
+        if time_ps < vcpu.report_at_ps.load(Relaxed) {
+            return;
+        }
+        vcpu.forget_recent();
+        self.switch_if_asked();
+        self.pace.report(cpu, time_ps, &self.model);
+        vcpu.report_at_ps.store(time_ps + REPORT_PS, Relaxed);
+    }
+}
+
+/// QEMU calls this when it loads the plugin.
+///
+/// # Safety
+/// QEMU passes a valid description of itself and `argc` C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: PluginId,
+    info: *const sys::qemu_info_t,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: as promised above; in system emulation the union holds the number of CPUs.
+    let (vcpus, arguments) = unsafe {
+        let arguments = (0..argc.cast_unsigned() as usize).map(|i| CStr::from_ptr(*argv.add(i)));
+        let arguments: Vec<&str> = arguments.filter_map(|argument| argument.to_str().ok()).collect();
+        ((*info).__bindgen_anon_1.system.max_vcpus.cast_unsigned() as usize, arguments)
+    };
+    let lab = match Lab::new(id, &arguments, vcpus) {
+        Ok(lab) => LAB.get_or_init(|| lab),
+        Err(why) => {
+            eprintln!("nearside: the lab's plugin cannot start: {why}");
+            return 1;
+        }
+    };
+    lab.register();
+    let followed = std::thread::Builder::new().name("nearside".into()).spawn(|| lab.follow_commands());
+    match followed {
+        Ok(_) => 0,
+        Err(why) => {
+            eprintln!("nearside: the lab's plugin cannot start a thread: {why}");
+            1
+        }
+    }
+}
+
+unsafe extern "C" fn after_reset(_: PluginId) {
+    let Some((lab, pmu)) = LAB.get().and_then(|lab| Some((lab, lab.pmu()?))) else { return };
+    let command = pmu.command();
+    if command == Command::Measure {
+        lab.start();
+    }
+    lab.measuring.store(command == Command::Measure, SeqCst);
+    lab.register();
+    pmu.set_state(command);
+}
+
+unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
+    let Some(lab) = LAB.get() else { return };
+    if let Some(registers) = lab.registers.get(cpu as usize) {
+        registers.get_or_init(TaskRegisters::find);
+        lab.pace.resume(cpu as usize, 0, &lab.model);
+    }
+}
+
+unsafe extern "C" fn on_idle(_: PluginId, cpu: c_uint) {
+    let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
+    lab.switch_if_asked();
+    lab.pace.idle(cpu as usize, vcpu.settle(lab.ps_per_instruction), &lab.model);
+}
+
+unsafe extern "C" fn on_resume(_: PluginId, cpu: c_uint) {
+    let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
+    lab.switch_if_asked();
+    vcpu.set_time_ps(lab.pace.resume(cpu as usize, vcpu.time_ps(), &lab.model));
+}
+
+unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+    let Some(lab) = LAB.get() else { return };
+    // SAFETY: QEMU is translating this block while this function runs.
+    let block = unsafe { Block::new(tb) };
+    let instructions = block.instructions();
+    block.add(lab.pending, instructions.len() as u64);
+    block.call_when_at_least(lab.pending, INSTRUCTIONS_PER_LOOK, on_look);
+    for instruction in instructions {
+        if instruction.bytes()[..2] == [0xf3, 0x90] {
+            instruction.call(on_pause);
+        }
+        instruction.call_on_access(on_load, on_store, instruction.address());
+    }
+}
+
+unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
+    if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
+        lab.report(cpu as usize, vcpu);
+    }
+}
+
+unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
+    if let Some(vcpu) = LAB.get().and_then(|lab| lab.vcpus.get(cpu as usize)) {
+        vcpu.add_time_ps(PAUSE_PS);
+    }
+}
+
+unsafe extern "C" fn on_load(cpu: c_uint, info: sys::qemu_plugin_meminfo_t, address: u64, instruction: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.access(cpu as usize, info, address, instruction as u64, false);
+    }
+}
+
+unsafe extern "C" fn on_store(cpu: c_uint, info: sys::qemu_plugin_meminfo_t, address: u64, instruction: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.access(cpu as usize, info, address, instruction as u64, true);
+    }
+}

@@ -1,0 +1,163 @@
+//! Keeps virtual CPUs together in simulated time. Each has a time of its own; one that runs ahead of the slowest active
+//! one waits. The guest's clock shows the slowest active one's time. Halted ones do not count, and while all are halted
+//! time passes as on the host.
+
+use crate::clock::Clock;
+use model::Model;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU is
+/// further ahead than the sum: less than two of the model's windows, as it asks.
+const AHEAD_PS: u64 = 10_000_000;
+/// How often a CPU reports, ps of its own time.
+pub(crate) const REPORT_PS: u64 = 5_000_000;
+
+struct Times {
+    /// Simulated time since the measured command began, ps.
+    now_ps: u64,
+    /// What the guest's clock showed then, ns.
+    epoch_ns: u64,
+    measuring: bool,
+    cpus: Vec<Cpu>,
+    /// Counts the rounds in which waiting CPUs were let go although the slowest had not moved.
+    released: u64,
+}
+
+#[derive(Clone)]
+struct Cpu {
+    reported_ps: u64,
+    active: bool,
+    waiting: bool,
+}
+
+/// The pace of all CPUs.
+pub(crate) struct Pace {
+    times: Mutex<Times>,
+    go: Vec<Condvar>,
+    clock: &'static Clock,
+}
+
+impl Pace {
+    pub(crate) fn new(cpus: usize, clock: &'static Clock) -> Self {
+        let cpu = Cpu { reported_ps: 0, active: false, waiting: false };
+        let times = Times { now_ps: 0, epoch_ns: 0, measuring: false, cpus: vec![cpu; cpus], released: 0 };
+        Self { times: Mutex::new(times), go: (0..cpus).map(|_| Condvar::new()).collect(), clock }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Times> {
+        // Nothing below panics half-way through a change, so a poisoned lock still guards whole values.
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Simulated time begins at 0 for every CPU.
+    pub(crate) fn start(&self) {
+        let mut times = self.lock();
+        times.epoch_ns = self.clock.now_ns();
+        times.now_ps = 0;
+        times.measuring = true;
+        for cpu in &mut times.cpus {
+            cpu.reported_ps = 0;
+        }
+        self.set_clock(&times);
+    }
+
+    /// Simulated time ends; the guest's clock goes on with the host's. Returns how long it was, ps.
+    pub(crate) fn stop(&self) -> u64 {
+        let mut times = self.lock();
+        self.catch_up(&mut times);
+        times.measuring = false;
+        self.clock.run_with_host();
+        for go in &self.go {
+            go.notify_one();
+        }
+        times.now_ps
+    }
+
+    /// A CPU says how far it is, and waits until the slowest is near.
+    pub(crate) fn report(&self, cpu: usize, time_ps: u64, model: &Model) {
+        let mut times = self.lock();
+        if !times.measuring {
+            return;
+        }
+        times.cpus[cpu].reported_ps = time_ps;
+        self.advance(&mut times, model);
+        let released = times.released;
+        while times.measuring && time_ps > times.now_ps + AHEAD_PS && times.released == released {
+            times.cpus[cpu].waiting = true;
+            times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
+        }
+        times.cpus[cpu].waiting = false;
+    }
+
+    /// Lets every waiting CPU take one more step. Called now and then while nothing moves: the slowest CPU may itself be
+    /// waiting inside QEMU until the others leave the code they run, which they cannot while they wait here.
+    pub(crate) fn release(&self) {
+        let mut times = self.lock();
+        times.released += 1;
+        for (cpu, go) in times.cpus.iter().zip(&self.go) {
+            if cpu.waiting {
+                go.notify_one();
+            }
+        }
+    }
+
+    /// A CPU halts at a time.
+    pub(crate) fn idle(&self, cpu: usize, time_ps: u64, model: &Model) {
+        let mut times = self.lock();
+        times.cpus[cpu].active = false;
+        if !times.measuring {
+            return;
+        }
+        if times.cpus.iter().any(|cpu| cpu.active) {
+            self.advance(&mut times, model);
+        } else {
+            times.now_ps = times.now_ps.max(time_ps);
+            self.set_clock(&times);
+            self.clock.run_with_host();
+        }
+    }
+
+    /// A CPU goes on after a halt. Returns its time, ps, which is not before what it had.
+    pub(crate) fn resume(&self, cpu: usize, time_ps: u64, model: &Model) -> u64 {
+        let mut times = self.lock();
+        self.catch_up(&mut times);
+        model.advance(times.now_ps);
+        let time_ps = time_ps.max(times.now_ps);
+        times.cpus[cpu] = Cpu { reported_ps: time_ps, active: true, waiting: false };
+        if times.measuring {
+            self.set_clock(&times);
+        }
+        time_ps
+    }
+
+    /// Simulated time since the start, ps.
+    pub(crate) fn now_ps(&self) -> u64 {
+        let mut times = self.lock();
+        self.catch_up(&mut times);
+        times.now_ps
+    }
+
+    /// While all CPUs are halted the clock runs with the host: take its time over.
+    fn catch_up(&self, times: &mut Times) {
+        if times.measuring && times.cpus.iter().all(|cpu| !cpu.active) {
+            times.now_ps = times.now_ps.max(self.clock.now_ns().saturating_sub(times.epoch_ns) * 1000);
+        }
+    }
+
+    fn advance(&self, times: &mut Times, model: &Model) {
+        let slowest = times.cpus.iter().filter(|cpu| cpu.active).map(|cpu| cpu.reported_ps).min();
+        let Some(slowest) = slowest.filter(|&slowest| slowest > times.now_ps) else { return };
+        times.now_ps = slowest;
+        self.set_clock(times);
+        model.advance(slowest);
+        for (cpu, go) in times.cpus.iter().zip(&self.go) {
+            if cpu.waiting && cpu.reported_ps <= slowest + AHEAD_PS {
+                go.notify_one();
+            }
+        }
+    }
+
+    fn set_clock(&self, times: &Times) {
+        self.clock.stand_at(times.epoch_ns + times.now_ps / 1000);
+    }
+}

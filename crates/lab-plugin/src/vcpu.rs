@@ -1,0 +1,161 @@
+//! What the plugin keeps of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
+//! stores; others only look.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+/// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
+/// physical addresses, so the line last used in a class is the most recently used of its L1 set.
+const CLASSES: usize = 64;
+
+/// A virtual CPU. Aligned so that no two share a cache line of the host.
+#[repr(align(128))]
+pub(crate) struct Vcpu {
+    /// Simulated time without the instructions that are still in `pending`, ps.
+    time_ps: AtomicU64,
+    /// When it must report, ps.
+    pub(crate) report_at_ps: AtomicU64,
+    /// Instructions executed since they were last turned into time: QEMU's scoreboard, which translated code counts in.
+    pending: AtomicPtr<u64>,
+    instructions: AtomicU64,
+    /// The virtual line last used in each class: to use it again is a hit in L1 that changes nothing there. This is
+    /// exact but for the first access after a change of address space, so it is forgotten at every report.
+    recent: [AtomicU64; CLASSES],
+    recent_loads: AtomicU64,
+    recent_stores: AtomicU64,
+    /// Misses until the next sample.
+    until_sample: AtomicU64,
+}
+
+const NOTHING: u64 = u64::MAX;
+
+fn add(to: &AtomicU64, value: u64) {
+    to.store(to.load(Relaxed).wrapping_add(value), Relaxed);
+}
+
+impl Vcpu {
+    pub(crate) fn new() -> Self {
+        Self {
+            time_ps: AtomicU64::new(0),
+            report_at_ps: AtomicU64::new(0),
+            pending: AtomicPtr::default(),
+            instructions: AtomicU64::new(0),
+            recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
+            recent_loads: AtomicU64::new(0),
+            recent_stores: AtomicU64::new(0),
+            until_sample: AtomicU64::new(0),
+        }
+    }
+
+    /// Everything but time starts anew. `pending` is the CPU's scoreboard entry.
+    pub(crate) fn start(&self, pending: *mut u64) {
+        self.pending.store(pending, Relaxed);
+        self.set_time_ps(0);
+        for counter in [&self.instructions, &self.recent_loads, &self.recent_stores, &self.until_sample] {
+            counter.store(0, Relaxed);
+        }
+        self.forget_recent();
+    }
+
+    pub(crate) fn set_time_ps(&self, time_ps: u64) {
+        self.time_ps.store(time_ps, Relaxed);
+        self.report_at_ps.store(time_ps, Relaxed);
+    }
+
+    pub(crate) fn add_time_ps(&self, ps: u64) {
+        add(&self.time_ps, ps);
+    }
+
+    /// Turns the instructions executed meanwhile into time. Returns the time, ps. By the CPU's own thread only.
+    pub(crate) fn settle(&self, ps_per_instruction: u64) -> u64 {
+        let pending = self.pending.load(Relaxed);
+        let mut instructions = 0;
+        if !pending.is_null() {
+            // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU
+            // moves scoreboards only when CPUs are added, and none is after `start`.
+            unsafe {
+                instructions = pending.read();
+                pending.write(0);
+            }
+        }
+        add(&self.instructions, instructions);
+        let time = self.time_ps.load(Relaxed) + instructions * ps_per_instruction;
+        self.time_ps.store(time, Relaxed);
+        time
+    }
+
+    pub(crate) fn time_ps(&self) -> u64 {
+        self.time_ps.load(Relaxed)
+    }
+
+    pub(crate) fn instructions(&self) -> u64 {
+        self.instructions.load(Relaxed)
+    }
+
+    /// Whether a line is the most recently used one of its set; counts the hit if so.
+    #[inline]
+    pub(crate) fn hits_recent(&self, line: u64, store: bool) -> bool {
+        let hit = self.recent[line as usize % CLASSES].load(Relaxed) == line;
+        if hit {
+            add(if store { &self.recent_stores } else { &self.recent_loads }, 1);
+        }
+        hit
+    }
+
+    pub(crate) fn set_recent(&self, line: u64) {
+        self.recent[line as usize % CLASSES].store(line, Relaxed);
+    }
+
+    pub(crate) fn forget_recent(&self) {
+        for line in &self.recent {
+            line.store(NOTHING, Relaxed);
+        }
+    }
+
+    /// Loads and stores that hit the most recently used line since this was last asked. By the CPU's own thread only, or while it
+    /// does not run; a few are lost otherwise.
+    pub(crate) fn take_recent_hits(&self) -> (u64, u64) {
+        (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
+    }
+
+    /// Whether this miss is the one in `period` that is sampled.
+    pub(crate) fn is_sampled(&self, period: u64) -> bool {
+        let until = self.until_sample.load(Relaxed).min(period);
+        let sampled = until <= 1;
+        self.until_sample.store(if sampled { period } else { until - 1 }, Relaxed);
+        sampled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_become_time_once() {
+        let mut pending = 10;
+        let vcpu = Vcpu::new();
+        vcpu.start(&raw mut pending);
+        assert_eq!(vcpu.settle(300), 3000);
+        assert_eq!((vcpu.settle(300), vcpu.instructions()), (3000, 10));
+    }
+
+    #[test]
+    fn one_miss_in_a_period_is_sampled() {
+        let vcpu = Vcpu::new();
+        let sampled = |period, misses| (0..misses).filter(|_| vcpu.is_sampled(period)).count();
+        assert_eq!(sampled(1, 10), 10);
+        assert_eq!(sampled(5, 1000), 200);
+        assert_eq!(sampled(3, 300), 100);
+    }
+
+    #[test]
+    fn a_line_is_recent_until_its_class_is_used() {
+        let vcpu = Vcpu::new();
+        assert!(!vcpu.hits_recent(5, false));
+        vcpu.set_recent(5);
+        assert!(vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false));
+        vcpu.set_recent(5 + CLASSES as u64);
+        assert!(!vcpu.hits_recent(5, false));
+        assert_eq!(vcpu.take_recent_hits(), (1, 1));
+    }
+}

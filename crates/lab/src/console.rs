@@ -1,0 +1,100 @@
+//! The last lines of what QEMU and the guest's kernel say, and what they mean.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Lines that are kept, and how many of them are shown.
+const KEPT: usize = 200;
+const SHOWN: usize = 12;
+/// A line longer than this is cut: nobody reads it, and a guest must not fill the host's memory.
+const LINE_MAX: u64 = 4096;
+
+/// Follows QEMU's output and error streams in the background.
+pub(crate) struct Console {
+    lines: Arc<Mutex<Vec<String>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Console {
+    pub(crate) fn follow<O, E>(output: Option<O>, error: Option<E>) -> Self
+    where
+        O: Read + Send + 'static,
+        E: Read + Send + 'static,
+    {
+        let lines = Arc::default();
+        let threads = [
+            output.map(|stream| follow(Box::new(stream), Arc::clone(&lines))),
+            error.map(|stream| follow(Box::new(stream), Arc::clone(&lines))),
+        ];
+        Self { lines, threads: threads.into_iter().flatten().collect() }
+    }
+
+    /// Waits until both streams have ended.
+    pub(crate) fn wait(&mut self) {
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+
+    /// The last lines, for a person.
+    pub(crate) fn tail(&self) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+    }
+
+    /// Why the guest's kernel panicked, if it did.
+    pub(crate) fn panic(&self) -> Option<String> {
+        panic_reason(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn follow(stream: Box<dyn Read + Send>, lines: Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while let Ok(1..) = (&mut stream).take(LINE_MAX).read_until(b'\n', &mut line) {
+            let text = printable(&String::from_utf8_lossy(&line));
+            line.clear();
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if !text.is_empty() {
+                lines.push(text);
+            }
+            if lines.len() > 2 * KEPT {
+                lines.drain(..KEPT);
+            }
+        }
+    })
+}
+
+/// Without what would steer the terminal it is shown on.
+fn printable(line: &str) -> String {
+    line.chars().filter(|c| !c.is_control()).collect::<String>().trim_end().to_owned()
+}
+
+fn panic_reason(lines: &[String]) -> Option<String> {
+    let line = lines.iter().find_map(|line| line.split_once("Kernel panic - not syncing: "))?;
+    Some(line.1.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_found_among_the_last_lines() {
+        let text = b"starting\n[ 1.0] Kernel panic - not syncing: Out of memory\nrebooting\x1b[2J\n".as_slice();
+        let mut console = Console::follow(Some(text), None::<&[u8]>);
+        console.wait();
+        assert_eq!(console.panic().as_deref(), Some("Out of memory"));
+        assert!(console.tail().ends_with("rebooting[2J"));
+    }
+
+    #[test]
+    fn endless_output_is_cut() {
+        let mut console = Console::follow(Some(std::io::repeat(b'x').take(10_000_000)), None::<&[u8]>);
+        console.wait();
+        assert!(console.tail().len() < 100_000);
+        assert_eq!(console.panic(), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! The guest's first file system (initramfs): this very program as the first process, the libraries it needs, kernel
+//! modules, and the task.
+
+use crate::LabError;
+use cpio::newc::{Builder, ModeFileType, trailer};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file of the archive: its path without a leading slash, its permissions, and its contents.
+pub(crate) struct FirstFile {
+    pub(crate) path: String,
+    pub(crate) mode: u32,
+    pub(crate) contents: Vec<u8>,
+}
+
+/// This program as `init`, with its dynamic loader and libraries where the loader looks for them.
+pub(crate) fn this_program() -> Result<Vec<FirstFile>, LabError> {
+    // The link names the file even when it has been replaced since this process began.
+    let program = Path::new("/proc/self/exe");
+    let mut files = vec![read(program, "init", 0o755)?];
+    for library in libraries(program)? {
+        let path = library.to_string_lossy().trim_start_matches('/').to_owned();
+        files.push(read(&library, &path, 0o755)?);
+    }
+    Ok(files)
+}
+
+fn read(file: &Path, path: &str, mode: u32) -> Result<FirstFile, LabError> {
+    let contents = std::fs::read(file).map_err(|why| LabError::file("read", file, why))?;
+    Ok(FirstFile { path: path.to_owned(), mode, contents })
+}
+
+/// The loader and shared libraries of a program, as its own loader finds them.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let listed = Command::new("ldd").arg(std::fs::canonicalize(program).unwrap_or(program.to_owned())).output();
+    let listed = listed.map_err(|why| LabError::file("run `ldd` on", program, why))?;
+    Ok(parse_libraries(&String::from_utf8_lossy(&listed.stdout)))
+}
+
+/// The paths in what `ldd` prints: `name => /path (address)`, or `/path (address)` for the loader.
+fn parse_libraries(listed: &str) -> Vec<PathBuf> {
+    let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
+    listed.lines().filter_map(path).collect()
+}
+
+/// Packs the files, and the folders above them, as the kernel wants them (cpio, "newc").
+pub(crate) fn pack(files: &[FirstFile]) -> io::Result<Vec<u8>> {
+    let mut archive = Vec::new();
+    let mut folders = std::collections::BTreeSet::from(["proc", "sys", "dev"].map(PathBuf::from));
+    for file in files {
+        let above = Path::new(&file.path).ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        folders.extend(above.map(Path::to_owned));
+    }
+    for folder in folders {
+        let entry = Builder::new(&folder.to_string_lossy()).mode(0o755).set_mode_file_type(ModeFileType::Directory);
+        entry.write(&mut archive, 0).finish()?;
+    }
+    for file in files {
+        let size = u32::try_from(file.contents.len()).map_err(io::Error::other)?;
+        let entry = Builder::new(&file.path).mode(file.mode).set_mode_file_type(ModeFileType::Regular);
+        let mut entry = entry.write(&mut archive, size);
+        entry.write_all(&file.contents)?;
+        entry.finish()?;
+    }
+    trailer(archive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let listed = "\tlinux-vdso.so.1 (0x7ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
+        let paths = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
+        assert_eq!(parse_libraries(listed), paths);
+        assert!(parse_libraries("\tnot a dynamic executable\n").is_empty());
+    }
+
+    #[test]
+    fn a_packed_archive_holds_folders_before_their_files() -> io::Result<()> {
+        let file = FirstFile { path: "lib/x/y".into(), mode: 0o644, contents: b"hello".to_vec() };
+        let archive = pack(&[file])?;
+        let mut names = Vec::new();
+        let mut rest = archive.as_slice();
+        loop {
+            let reader = cpio::newc::Reader::new(rest)?;
+            if reader.entry().is_trailer() {
+                break;
+            }
+            names.push(reader.entry().name().to_owned());
+            rest = reader.finish()?;
+        }
+        assert_eq!(names, ["dev", "lib", "lib/x", "proc", "sys", "lib/x/y"]);
+        Ok(())
+    }
+}

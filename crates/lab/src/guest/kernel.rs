@@ -1,0 +1,51 @@
+//! Settings of the guest's kernel.
+
+use super::{GuestError, Tried};
+use crate::protocol::Task;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Loads modules from the first file system.
+pub(crate) fn load_modules(names: &[String]) -> Result<(), GuestError> {
+    for name in names {
+        let tried = || format!("load the kernel module {name}");
+        let file = File::open(Path::new("/").join(name)).tried(tried())?;
+        rustix::system::finit_module(&file, c"", 0).tried(tried())?;
+    }
+    Ok(())
+}
+
+fn write(path: &str, value: &str) -> Result<(), GuestError> {
+    fs::write(path, value).tried(format!("write {value} to {path}"))
+}
+
+/// Numbers in files that are periods, in ms, of kernel services which work in seconds.
+const PERIODS_MS: [&str; 5] = [
+    "/sys/kernel/debug/sched/numa_balancing/scan_delay_ms",
+    "/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms",
+    "/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms",
+    "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
+    "/sys/kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs",
+];
+
+/// Applies what was asked for.
+pub(crate) fn configure(task: &Task) -> Result<(), GuestError> {
+    rustix::system::sethostname(b"nearside-lab").tried("set the host's name")?;
+    // perf and tracing are part of what the lab is for.
+    write("/proc/sys/kernel/perf_event_paranoid", "-1")?;
+    write("/proc/sys/kernel/kptr_restrict", "0")?;
+    if let Some(on) = task.numa_balancing {
+        write("/proc/sys/kernel/numa_balancing", if on { "1" } else { "0" })?;
+    }
+    if let Some(mode) = &task.transparent_huge_pages {
+        write("/sys/kernel/mm/transparent_hugepage/enabled", mode)?;
+    }
+    if task.time_scale > 1 {
+        for path in PERIODS_MS {
+            let period = fs::read_to_string(path).tried(format!("read {path}"))?;
+            let period: u32 = period.trim().parse().map_err(std::io::Error::other).tried(format!("read {path}"))?;
+            write(path, &(period / task.time_scale).max(1).to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The guest's side of the lab: this program is also the virtual machine's first process. It makes the host's file system its
+//! own, runs the command, and carries its streams.
+
+mod btf;
+mod command;
+mod file_system;
+mod kernel;
+mod pmu;
+
+use crate::protocol::{self, PORT, TASK_FILE, Task, ToHost};
+pub(crate) use file_system::{OUT_TAG, ROOT_TAG};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Why the guest could not do its part.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {why}")]
+pub(crate) struct GuestError {
+    what: String,
+    why: io::Error,
+}
+
+/// Adds what was tried to an error.
+pub(crate) trait Tried<T> {
+    fn tried(self, what: impl Into<String>) -> Result<T, GuestError>;
+}
+
+impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
+    fn tried(self, what: impl Into<String>) -> Result<T, GuestError> {
+        self.map_err(|why| GuestError { what: what.into(), why: why.into() })
+    }
+}
+
+/// The way to the host, for any thread.
+#[derive(Clone)]
+pub(crate) struct Host(Arc<Mutex<File>>);
+
+impl Host {
+    pub(crate) fn tell(&self, message: &ToHost) {
+        let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A host that does not listen any more has ended this machine.
+        let _ = protocol::send(&mut *port, message);
+    }
+}
+
+/// Whether this process is the first one of a virtual machine of the lab.
+pub fn is_guest() -> bool {
+    std::process::id() == 1 && Path::new("/").join(TASK_FILE).exists()
+}
+
+/// Runs the guest's side and powers the machine off.
+pub fn main() {
+    if let Err(why) = start() {
+        // The port may be what is missing; the host keeps the console's last lines.
+        eprintln!("nearside guest: {why}");
+    }
+    let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
+}
+
+fn start() -> Result<(), GuestError> {
+    let text = std::fs::read(Path::new("/").join(TASK_FILE)).tried("read the task")?;
+    let task: Task = postcard::from_bytes(&text).map_err(io::Error::other).tried("understand the task")?;
+    kernel::load_modules(&task.modules)?;
+    file_system::mount_kernel_file_systems()?;
+    let port = find_port()?;
+    let open = || File::options().read(true).write(true).open(&port).tried(format!("open {}", port.display()));
+    let (to_host, from_host) = open().and_then(|port| {
+        let copy = port.try_clone().tried("open the port twice")?;
+        Ok((Host(Arc::new(Mutex::new(port))), copy))
+    })?;
+    if let Err(why) = serve(&task, &to_host, from_host) {
+        to_host.tell(&ToHost::Failed(why.to_string()));
+    }
+    // The host ends this machine when it has read the last message; powering off at once could overtake it.
+    std::thread::sleep(Duration::from_secs(60));
+    Ok(())
+}
+
+fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
+    file_system::enter_host_root(task.out.as_deref())?;
+    linux::bring_loopback_up().tried("bring the loopback interface up")?;
+    kernel::configure(task)?;
+    let pmu = pmu::GuestPmu::find()?;
+    host.tell(&ToHost::Booted(pmu.offsets()));
+    let last = command::run(task, host, from_host, &pmu)?;
+    if let Some(out) = &task.out {
+        let folder = File::open(out).tried(format!("open {}", out.display()))?;
+        rustix::fs::syncfs(&folder).tried(format!("write {} back", out.display()))?;
+    }
+    host.tell(&last);
+    Ok(())
+}
+
+/// The serial port with the lab's name; the kernel may need a moment to announce it.
+fn find_port() -> Result<PathBuf, GuestError> {
+    let ports = Path::new("/sys/class/virtio-ports");
+    for _ in 0..500 {
+        for port in std::fs::read_dir(ports).into_iter().flatten().flatten() {
+            let name = std::fs::read_to_string(port.path().join("name")).unwrap_or_default();
+            if name.trim_end() == PORT {
+                return Ok(Path::new("/dev").join(port.file_name()));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound)).tried(format!("find a port named {PORT} in {}", ports.display()))
+}

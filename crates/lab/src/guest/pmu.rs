@@ -1,0 +1,90 @@
+//! The virtual PMU as the guest sees it: the memory of a PCI device.
+
+use super::btf::Btf;
+use super::{GuestError, Tried};
+use linux::SharedWords;
+use model::pmu::{self, Command, Pmu, TaskOffsets};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// QEMU's shared-memory device ("ivshmem-plain").
+const VENDOR: &str = "0x1af4";
+const DEVICE: &str = "0x1110";
+/// Its memory is the third of the device's resources.
+const RESOURCE: &str = "resource2";
+/// The plugin looks once a millisecond of host time; far less often on a host that is very busy.
+const SWITCHES_MAX: u32 = 20_000;
+
+pub(crate) struct GuestPmu {
+    words: SharedWords,
+    offsets: TaskOffsets,
+}
+
+impl GuestPmu {
+    /// Finds the device and tells the plugin where this kernel keeps the running thread.
+    pub(crate) fn find() -> Result<Self, GuestError> {
+        let device = find_device()?;
+        let tried = || format!("map {}", device.display());
+        let file = File::options().read(true).write(true).open(&device).tried(tried())?;
+        let words = SharedWords::map(&file, pmu::BYTES).tried(tried())?;
+        let offsets = task_offsets().ok_or(io::ErrorKind::InvalidData).tried(
+            "find where the kernel keeps the running thread (current_task in /proc/kallsyms, task_struct in /sys/kernel/btf/vmlinux)",
+        )?;
+        let found = Self { words, offsets };
+        found.pmu()?.set_task_offsets(offsets);
+        Ok(found)
+    }
+
+    pub(crate) fn offsets(&self) -> TaskOffsets {
+        self.offsets
+    }
+
+    pub(crate) fn pmu(&self) -> Result<Pmu<'_>, GuestError> {
+        Pmu::open(&self.words).map_err(io::Error::other).tried("open the virtual PMU")
+    }
+
+    /// Has the plugin time memory accesses, or rest, and waits until it does.
+    pub(crate) fn switch(&self, to: Command) -> Result<(), GuestError> {
+        let pmu = self.pmu()?;
+        pmu.set_command(to);
+        for _ in 0..SWITCHES_MAX {
+            if pmu.state() == to {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut)).tried(format!("switch the model to {to:?}"))
+    }
+}
+
+fn find_device() -> Result<PathBuf, GuestError> {
+    let devices = Path::new("/sys/bus/pci/devices");
+    let has = |folder: &Path, file, value| fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() == value);
+    let listed = fs::read_dir(devices).tried(format!("list {}", devices.display()))?;
+    let mut folders = listed.flatten().map(|entry| entry.path());
+    let found = folders.find(|folder| has(folder, "vendor", VENDOR) && has(folder, "device", DEVICE));
+    found
+        .map(|folder| folder.join(RESOURCE))
+        .ok_or(io::ErrorKind::NotFound)
+        .tried(format!("find the virtual PMU in {}", devices.display()))
+}
+
+/// From the kernel's own symbols and types.
+fn task_offsets() -> Option<TaskOffsets> {
+    let symbols = fs::read_to_string("/proc/kallsyms").ok()?;
+    let types = fs::read("/sys/kernel/btf/vmlinux").ok()?;
+    let types = Btf::read(&types)?;
+    let symbol = |wanted: &str| {
+        let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(wanted))?;
+        u64::from_str_radix(line.split(' ').next()?, 16).ok()
+    };
+    // Linux 6.2 to 6.14 keep it in a structure of hot per-CPU data, others in a variable of its own.
+    let current_task = match symbol("pcpu_hot") {
+        Some(hot) => hot + types.offset_of("pcpu_hot", "current_task")?,
+        None => symbol("current_task")?,
+    };
+    let member = |name| types.offset_of("task_struct", name);
+    Some(TaskOffsets { current_task, tid: member("pid")?, pid: member("tgid")?, name: member("comm")? })
+}

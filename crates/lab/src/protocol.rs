@@ -1,0 +1,164 @@
+//! What host and guest say to each other over the machine's one serial port: frames of a length and a postcard value.
+
+use model::pmu::TaskOffsets;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+/// The port's name: the guest finds the port by it.
+pub const PORT: &str = "nearside";
+/// Where the guest finds its [`Task`] in its first file system.
+pub const TASK_FILE: &str = "task";
+/// Bytes of a stream in one frame.
+pub const CHUNK: usize = 64 << 10;
+const FRAME_MAX: u32 = 1 << 20;
+
+/// What the guest is to do. It is in the guest's first file system, so that nothing has to be sent before it starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Its whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its working directory.
+    pub directory: PathBuf,
+    /// User, group and supplementary groups it runs as.
+    pub uid: u32,
+    /// See `uid`.
+    pub gid: u32,
+    /// See `uid`.
+    pub groups: Vec<u32>,
+    /// Whether it gets a terminal, of so many rows and columns, in place of three streams.
+    pub terminal: Option<(u16, u16)>,
+    /// The folder whose files come back to the host.
+    pub out: Option<PathBuf>,
+    /// Kernel modules to load, in this order: names of files in the first file system.
+    pub modules: Vec<String>,
+    /// The kernel's own NUMA balancing; none leaves its default.
+    pub numa_balancing: Option<bool>,
+    /// `always`, `madvise` or `never`; none leaves the kernel's default.
+    pub transparent_huge_pages: Option<String>,
+    /// Divides the periods of kernel services that work in seconds.
+    pub time_scale: u32,
+    /// One first-level miss in so many is sampled; 0 for none.
+    pub sample_period: u64,
+    /// Whether samples carry thread names.
+    pub sample_names: bool,
+}
+
+/// From the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToGuest {
+    /// What the guest asked for: the next part of the standard input; empty at its end.
+    Input(Vec<u8>),
+    /// The terminal's new rows and columns.
+    Resize(u16, u16),
+}
+
+/// From the guest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToHost {
+    /// The guest's kernel is up and says where it keeps the running thread.
+    Booted(TaskOffsets),
+    /// The command is about to start.
+    Started,
+    /// The command can take more standard input. The host sends it only then, so that a command which reads nothing
+    /// blocks nothing.
+    WantInput,
+    /// Standard output.
+    Output(Vec<u8>),
+    /// Standard error.
+    Error(Vec<u8>),
+    /// The command could not be started: the error number, and what was tried.
+    NotStarted(i32, String),
+    /// The command has ended, its output is sent and its files are written.
+    Ended(Ended),
+    /// The guest could not do its part.
+    Failed(String),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ended {
+    /// As a shell reports it.
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Exit(status) => status,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Sends one value.
+pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let invalid = |why: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, why.to_string());
+    let body = postcard::to_stdvec(value).map_err(|why| invalid(&why))?;
+    let length = u32::try_from(body.len()).ok().filter(|&length| length <= FRAME_MAX);
+    let length = length.ok_or_else(|| invalid(&format!("a frame of {} bytes is too long", body.len())))?;
+    // One write, so that frames of several threads cannot mix.
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend(length.to_le_bytes());
+    frame.extend(body);
+    to.write_all(&frame)?;
+    to.flush()
+}
+
+/// Receives one value; none at the end of the stream.
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        result => result?,
+    }
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let length = u32::from_le_bytes(length);
+    if length > FRAME_MAX {
+        return Err(invalid(format!("a frame says it has {length} bytes; at most {FRAME_MAX} are allowed")));
+    }
+    let mut body = vec![0; length as usize];
+    from.read_exact(&mut body)?;
+    postcard::from_bytes(&body).map(Some).map_err(|why| invalid(format!("a frame is not understood: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_sent_is_received() -> io::Result<()> {
+        let messages = [ToHost::Started, ToHost::Output(vec![0; CHUNK]), ToHost::Ended(Ended::Signal(9))];
+        let mut wire = Vec::new();
+        for message in &messages {
+            send(&mut wire, message)?;
+        }
+        let mut wire = wire.as_slice();
+        for message in messages {
+            assert_eq!(receive(&mut wire)?, Some(message));
+        }
+        assert_eq!(receive::<ToHost>(&mut wire)?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_absurd_length_is_refused_before_anything_is_allocated() {
+        let refused = receive::<ToHost>(&mut [0xff_u8; 8].as_slice());
+        assert!(refused.is_err_and(|why| why.to_string().contains("4294967295 bytes")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = receive::<ToHost>(&mut bytes.as_slice());
+            let _ = receive::<ToGuest>(&mut bytes.as_slice());
+        }
+    }
+}

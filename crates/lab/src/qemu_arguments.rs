@@ -1,0 +1,98 @@
+//! The virtual machine as QEMU's command line.
+
+use crate::guest::{OUT_TAG, ROOT_TAG};
+use crate::protocol::PORT;
+use crate::setup::Assets;
+use crate::shape::Shape;
+use machine::Distances;
+use model::pmu;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Files that QEMU opens by number: memory that has no name, so that nothing can be left behind.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) plugin: PathBuf,
+    pub(crate) configuration: PathBuf,
+    pub(crate) pmu: PathBuf,
+    pub(crate) first_files: PathBuf,
+    /// Number of the connected socket that is the guest's serial port.
+    pub(crate) port: i32,
+}
+
+/// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What slows booting
+/// down and changes nothing afterwards is left out.
+const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=unstable clocksource=hpet lpj=1000000 \
+    mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests \
+    cgroup_disable=pressure no_timer_check rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never";
+
+fn memory_id(node: usize) -> String {
+    format!("memory{node}")
+}
+
+/// QEMU's arguments.
+pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Option<&Path>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
+    let nodes = &shape.machine.nodes;
+    let memory: u64 = nodes.iter().map(|node| node.memory_bytes).sum();
+
+    add("-machine", "pc,graphics=off,usb=off,vmport=off".into());
+    add("-accel", "tcg,thread=multi".into());
+    add("-cpu", "max".into());
+    add("-m", format!("{}M", memory >> 20));
+    let t = shape.topology;
+    let cpus = shape.machine.cpus().len();
+    add("-smp", format!("{cpus},sockets={},dies={},cores={},threads={}", t.sockets, t.dies, t.cores, t.threads));
+    for (index, node) in nodes.iter().enumerate() {
+        let mut numa = format!("node,nodeid={index}");
+        for range in node.cpus.to_string().split(',').filter(|range| !range.is_empty()) {
+            numa.push_str(&format!(",cpus={range}"));
+        }
+        if node.memory_bytes > 0 {
+            let id = memory_id(index);
+            add("-object", format!("memory-backend-ram,id={id},size={},reserve=off", node.memory_bytes));
+            numa.push_str(&format!(",memdev={id}"));
+        }
+        add("-numa", numa);
+    }
+    for (from, to, distance) in distances(shape) {
+        add("-numa", format!("dist,src={from},dst={to},val={distance}"));
+    }
+    for option in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+        arguments.push(option.into());
+    }
+    let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
+    add("-display", "none".into());
+    add("-serial", "stdio".into());
+    add("-device", "virtio-serial-pci".into());
+    add("-chardev", format!("socket,id=port,fd={}", files.port));
+    add("-device", format!("virtserialport,chardev=port,name={PORT}"));
+    add("-object", format!("memory-backend-file,id=pmu,mem-path={},size={},share=on", files.pmu.display(), pmu::BYTES));
+    add("-device", "ivshmem-plain,memdev=pmu".into());
+    let share = "security_model=none,multidevs=remap";
+    add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,{share}"));
+    if let Some(out) = out {
+        // QEMU doubles a comma within a value.
+        let path = out.to_string_lossy().replace(',', ",,");
+        add("-virtfs", format!("local,path={path},mount_tag={OUT_TAG},{share}"));
+    }
+    add("-kernel", assets.kernel_image.display().to_string());
+    add("-initrd", files.first_files.display().to_string());
+    add("-append", KERNEL.into());
+    if let Some(firmware) = &assets.firmware {
+        add("-L", firmware.display().to_string());
+    }
+    let plugin = files.plugin.display().to_string().replace(',', ",,");
+    add("-plugin", format!("{plugin},config={},pmu={}", files.configuration.display(), files.pmu.display()));
+    arguments
+}
+
+/// Firmware distances for QEMU, which wants 10 for local and 11 to 255 for others.
+fn distances(shape: &Shape) -> Vec<(usize, usize, u32)> {
+    let Some(Distances { matrix, .. }) = &shape.machine.distances else { return Vec::new() };
+    let rows = matrix.iter().enumerate();
+    rows.flat_map(|(from, row)| row.iter().enumerate().map(move |(to, &distance)| (from, to, distance)))
+        .map(|(from, to, distance)| (from, to, if from == to { 10 } else { distance.clamp(11, 255) }))
+        .collect()
+}

@@ -1,0 +1,266 @@
+//! The shape of a virtual machine: a preset cut down to what is asked for, renumbered as QEMU and Linux will number it, and the
+//! place of each node's memory.
+
+use machine::{CpuId, CpuSet, Machine, NodeId, Sharing};
+use model::MemoryRange;
+use std::collections::BTreeMap;
+
+/// Memory of each node unless something else is asked for.
+pub const MEMORY_PER_NODE: u64 = 1 << 30;
+/// The most CPUs that QEMU's `pc` machine takes.
+pub const CPUS_MAX: usize = 255;
+/// The most nodes that QEMU takes.
+pub const NODES_MAX: usize = 128;
+/// What a kernel with its first file system needs to boot.
+const MEMORY_MIN: u64 = 512 << 20;
+/// QEMU gives memory to nodes in units of this.
+const MEMORY_UNIT: u64 = 2 << 20;
+/// Guest memory up to 3 GiB lies below the devices; once there are 3.5 GiB, all above 3 GiB moves behind 4 GiB (QEMU, hw/i386/pc_piix.c).
+const LOW_MEMORY: u64 = 3 << 30;
+const LOW_MEMORY_ALONE: u64 = LOW_MEMORY + (512 << 20);
+const HIGH_MEMORY: u64 = 4 << 30;
+
+/// What to change in a preset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Memory of each node that has some, bytes; by default [`MEMORY_PER_NODE`].
+    pub memory_per_node: Option<u64>,
+    /// The first so many CPUs of each node only.
+    pub cpus_per_node: Option<u32>,
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// As its own Linux sees it.
+    pub machine: Machine,
+    /// Where each node's memory is.
+    pub memory: Vec<MemoryRange>,
+    /// Packages, nodes a package, cores a node and CPUs a core, where all are alike.
+    pub topology: Topology,
+}
+
+/// How QEMU nests CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Packages.
+    pub sockets: usize,
+    /// Nodes a package.
+    pub dies: usize,
+    /// Cores a node.
+    pub cores: usize,
+    /// CPUs a core.
+    pub threads: usize,
+}
+
+/// Why a preset cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // each says itself
+pub enum ShapeError {
+    #[error("machine {machine} has no memory: give at least one node some, or ask for it with --memory-per-node")]
+    NoMemory { machine: String },
+    #[error("machine {machine} has no CPUs: give at least one node some")]
+    NoCpus { machine: String },
+    #[error("--cpus-per-node 0 leaves no CPU to run on: ask for at least 1")]
+    ZeroCpus,
+    #[error("{asked} memory a node is too little: Linux needs {least} in all; ask for more with --memory-per-node")]
+    TooLittleMemory { asked: String, least: String },
+    #[error("{asked} is not a multiple of {unit}, the unit in which a node gets memory")]
+    UnevenMemory { asked: String, unit: String },
+    #[error(
+        "machine {machine} has {has} {what}, QEMU's PC takes {most}: choose a smaller machine or use --cpus-per-node"
+    )]
+    TooMany { machine: String, what: &'static str, has: usize, most: usize },
+}
+
+/// Shapes a virtual machine after a preset.
+pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
+    let name = || preset.name.clone();
+    if changes.cpus_per_node == Some(0) {
+        return Err(ShapeError::ZeroCpus);
+    }
+    let mut machine = keep_cpus(preset, changes.cpus_per_node.map_or(usize::MAX, |count| count as usize));
+    let cpus = machine.cpus().len();
+    for (what, has, most) in [("CPUs", cpus, CPUS_MAX), ("nodes", machine.nodes.len(), NODES_MAX)] {
+        if has > most {
+            return Err(ShapeError::TooMany { machine: name(), what, has, most });
+        }
+    }
+    if cpus == 0 {
+        return Err(ShapeError::NoCpus { machine: name() });
+    }
+    let memory = changes.memory_per_node.unwrap_or(MEMORY_PER_NODE);
+    if !memory.is_multiple_of(MEMORY_UNIT) {
+        let text = machine::size::format;
+        return Err(ShapeError::UnevenMemory { asked: text(memory), unit: text(MEMORY_UNIT) });
+    }
+    for node in machine.nodes.iter_mut().filter(|node| node.memory_bytes > 0) {
+        node.memory_bytes = memory;
+    }
+    match machine.nodes.iter().map(|node| node.memory_bytes).sum::<u64>() {
+        0 if memory > 0 => Err(ShapeError::NoMemory { machine: name() }),
+        total if total < MEMORY_MIN => {
+            let text = machine::size::format;
+            Err(ShapeError::TooLittleMemory { asked: text(memory), least: text(MEMORY_MIN) })
+        }
+        _ => Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine }),
+    }
+}
+
+/// The machine with the first CPUs of each node only, and with nodes and CPUs numbered from 0 without gaps: CPUs of a package together, of a
+/// node together, of a core together, as QEMU numbers them.
+fn keep_cpus(preset: &Machine, per_node: usize) -> Machine {
+    let package_of: BTreeMap<CpuId, usize> = (preset.packages.iter().enumerate())
+        .flat_map(|(index, package)| package.cpus.iter().map(move |cpu| (cpu, index)))
+        .collect();
+    let core_of: BTreeMap<CpuId, usize> = (preset.cores().iter().enumerate())
+        .flat_map(|(index, core)| core.iter().map(move |cpu| (cpu, index)).collect::<Vec<_>>())
+        .collect();
+    let mut kept: Vec<(Option<usize>, usize, Option<usize>, CpuId)> = Vec::new();
+    for (index, node) in preset.nodes.iter().enumerate() {
+        let cpus = node.cpus.iter().take(per_node);
+        kept.extend(cpus.map(|cpu| (package_of.get(&cpu).copied(), index, core_of.get(&cpu).copied(), cpu)));
+    }
+    kept.sort_unstable();
+    let new_cpu: BTreeMap<CpuId, CpuId> =
+        kept.iter().enumerate().map(|(new, &(_, _, _, old))| (old, CpuId(new as u32))).collect();
+    let new_node: BTreeMap<NodeId, NodeId> =
+        preset.nodes.iter().enumerate().map(|(new, node)| (node.id, NodeId(new as u32))).collect();
+    let cpus = |set: &CpuSet| -> CpuSet { set.iter().filter_map(|cpu| new_cpu.get(&cpu).copied()).collect() };
+    let node = |id: NodeId| new_node.get(&id).copied().unwrap_or(id);
+
+    let mut machine = preset.clone();
+    for entry in &mut machine.nodes {
+        (entry.id, entry.cpus) = (node(entry.id), cpus(&entry.cpus));
+    }
+    for package in &mut machine.packages {
+        package.cpus = cpus(&package.cpus);
+    }
+    machine.packages.retain(|package| !package.cpus.is_empty());
+    let keep = |sets: &[CpuSet], least: usize| sets.iter().map(&cpus).filter(|set| set.len() >= least).collect();
+    machine.smt_cores = keep(&preset.smt_cores, 2);
+    for cache in &mut machine.caches {
+        if let Sharing::Cpus(sets) = &mut cache.shared_by {
+            *sets = keep(sets, 1);
+        }
+    }
+    for link in &mut machine.links {
+        link.nodes = link.nodes.map(node);
+    }
+    for route in &mut machine.routes {
+        (route.from, route.to) = (node(route.from), node(route.to));
+        route.via.iter_mut().for_each(|via| *via = node(*via));
+    }
+    machine
+}
+
+fn place_memory(machine: &Machine) -> Vec<MemoryRange> {
+    let total: u64 = machine.nodes.iter().map(|node| node.memory_bytes).sum();
+    let low = if total < LOW_MEMORY_ALONE { total } else { LOW_MEMORY };
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    for (node, bytes) in machine.nodes.iter().map(|node| node.memory_bytes).enumerate() {
+        let end = start + bytes;
+        let (low_end, high_start) = (end.min(low), start.max(low));
+        if start < low_end {
+            ranges.push(MemoryRange { start, end: low_end, node });
+        }
+        if high_start < end {
+            let move_up = |address: u64| address - low + HIGH_MEMORY;
+            ranges.push(MemoryRange { start: move_up(high_start), end: move_up(end), node });
+        }
+        start = end;
+    }
+    ranges
+}
+
+fn topology(machine: &Machine) -> Topology {
+    let cpus = machine.cpus().len();
+    let threads = machine.smt_cores.first().map_or(1, CpuSet::len);
+    let sockets = machine.packages.len().max(1);
+    let dies = machine.nodes.iter().filter(|node| !node.cpus.is_empty()).count() / sockets;
+    let cores = cpus / (sockets * dies.max(1) * threads);
+    let topology = Topology { sockets, dies, cores, threads };
+    let nodes_alike = (machine.nodes.iter()).all(|node| [0, cores * threads].contains(&node.cpus.len()));
+    let packages_alike = machine.packages.iter().all(|package| package.cpus.len() * sockets == cpus);
+    let cores_alike = threads == 1 || machine.smt_cores.iter().map(CpuSet::len).all(|size| size == threads);
+    let covers = sockets * dies * cores * threads == cpus && machine.smt_cores.len() * threads % cpus == 0;
+    if nodes_alike && packages_alike && cores_alike && covers {
+        topology
+    } else {
+        // QEMU nests CPUs evenly or not at all; nodes are told to Linux separately and stay right.
+        Topology { sockets: 1, dies: 1, cores: cpus, threads: 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preset(toml: &str) -> Machine {
+        Machine::from_toml(toml, std::path::Path::new("test.toml")).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn small() -> Machine {
+        preset(
+            r#"
+            name = "small"
+            smt_cores = ["0,8", "1,9", "2,10", "3,11"]
+            package = [{ id = 0, cpus = "0-1,8-9" }, { id = 1, cpus = "2-3,10-11" }]
+            node = [
+                { id = 0, cpus = "0-1,8-9", memory_bytes = "8G" },
+                { id = 4, cpus = "2-3,10-11", memory_bytes = "8G" },
+                { id = 9, memory_bytes = "8G" },
+            ]
+            cache = [{ level = 2, kind = "unified", size_bytes = "512K", ways = 16, line_bytes = 64, shared_by = ["0,8", "1,9", "2,10", "3,11"] }]
+            "#,
+        )
+    }
+
+    #[test]
+    fn cpus_and_nodes_are_numbered_as_qemu_does() -> Result<(), ShapeError> {
+        let shape = shape(&small(), Changes::default())?;
+        let cpus: Vec<String> = shape.machine.nodes.iter().map(|node| node.cpus.to_string()).collect();
+        assert_eq!(cpus, ["0-3", "4-7", ""]);
+        assert_eq!(
+            shape.machine.cores().iter().map(CpuSet::to_string).collect::<Vec<_>>(),
+            ["0-1", "2-3", "4-5", "6-7"]
+        );
+        assert_eq!(shape.topology, Topology { sockets: 2, dies: 1, cores: 2, threads: 2 });
+        assert_eq!(shape.machine.nodes[2].id, NodeId(2));
+        Ok(())
+    }
+
+    #[test]
+    fn memory_leaves_out_the_hole_below_4_gib() -> Result<(), ShapeError> {
+        let ranges = |gib: u64| {
+            let changes = Changes { memory_per_node: Some(gib << 30), cpus_per_node: None };
+            shape(&small(), changes).map(|shape| {
+                shape.memory.iter().map(|range| (range.start >> 30, range.end >> 30, range.node)).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(ranges(1)?, [(0, 1, 0), (1, 2, 1), (2, 3, 2)]);
+        assert_eq!(ranges(2)?, [(0, 2, 0), (2, 3, 1), (4, 5, 1), (5, 7, 2)]);
+        Ok(())
+    }
+
+    #[test]
+    fn fewer_cpus_a_node_keep_the_shape() -> Result<(), ShapeError> {
+        let shape = shape(&small(), Changes { memory_per_node: None, cpus_per_node: Some(2) })?;
+        assert_eq!(shape.machine.cpus().len(), 4);
+        assert!(shape.machine.smt_cores.is_empty(), "the first two CPUs of each node are two cores");
+        assert_eq!(shape.topology, Topology { sockets: 2, dies: 1, cores: 2, threads: 1 });
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_refused() {
+        let with = |memory, cpus| shape(&small(), Changes { memory_per_node: memory, cpus_per_node: cpus }).err();
+        assert_eq!(with(None, Some(0)), Some(ShapeError::ZeroCpus));
+        assert!(matches!(with(Some(64 << 20), None), Some(ShapeError::TooLittleMemory { .. })));
+        assert!(matches!(with(Some((1 << 30) + 1), None), Some(ShapeError::UnevenMemory { .. })));
+        let mut huge = small();
+        huge.nodes[0].cpus = (0..300).map(CpuId).collect();
+        assert!(matches!(shape(&huge, Changes::default()), Err(ShapeError::TooMany { .. })));
+    }
+}

@@ -1,0 +1,24 @@
+//! What the lab's plugin, which runs the model inside QEMU, is told and tells.
+
+use crate::{Counters, MemoryRange};
+use machine::Machine;
+use serde::{Deserialize, Serialize};
+
+/// What to model. The lab writes it, the plugin reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// The machine as its own Linux sees it: CPUs are QEMU's, numbered from 0.
+    pub machine: Machine,
+    /// Where each node's memory is.
+    pub memory: Vec<MemoryRange>,
+}
+
+/// What was measured. The plugin publishes it in the virtual PMU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Instructions that the CPUs executed.
+    pub instructions: u64,
+    /// What the model counted.
+    #[serde(flatten)]
+    pub counters: Counters,
+}

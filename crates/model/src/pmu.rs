@@ -1,0 +1,368 @@
+//! The virtual PMU: one piece of memory shared by the lab's plugin, which writes it, the guest, which sees it as a PCI
+//! device's memory, and the host.
+//!
+//! It holds a control block, the counters as JSON, and a ring of samples. All of it is atomic words, since each side
+//! may write at any time; whoever reads checks what it reads.
+
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// Size of the whole, bytes: a power of two, as a PCI device's memory has to be.
+pub const BYTES: usize = 16 << 20;
+/// Samples that the ring holds.
+pub const SLOTS: u64 = 1 << 17;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
+const VERSION: u64 = 1;
+
+/// Words of the control block.
+mod word {
+    pub const MAGIC: usize = 0;
+    pub const VERSION: usize = 1;
+    pub const COMMAND: usize = 2;
+    pub const STATE: usize = 3;
+    pub const PERIOD: usize = 4;
+    pub const CURRENT_TASK: usize = 5;
+    pub const TID: usize = 6;
+    pub const PID: usize = 7;
+    pub const NAME: usize = 8;
+    pub const WITH_NAMES: usize = 9;
+    pub const TIME_PS: usize = 10;
+    pub const HEAD: usize = 16;
+    pub const TAIL: usize = 24;
+    pub const DROPPED: usize = 25;
+    pub const COUNTERS_BYTES: usize = 26;
+    pub const COUNTERS: usize = 64;
+    pub const RING: usize = COUNTERS + (super::COUNTERS_MAX / 8);
+}
+/// Room for the counters, bytes.
+const COUNTERS_MAX: usize = 1 << 20;
+const SLOT_WORDS: usize = 12;
+const _: () = assert!((word::RING + SLOTS as usize * SLOT_WORDS) * 8 <= BYTES);
+
+/// What the plugin is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Run the guest at full speed, with the host's clock.
+    Rest,
+    /// Time every memory access.
+    Measure,
+}
+
+/// Where the guest's kernel keeps what identifies the running thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOffsets {
+    /// Of the pointer to the running task, from a CPU's per-CPU base.
+    pub current_task: u64,
+    /// Of `pid` (the thread's id) in `task_struct`.
+    pub tid: u64,
+    /// Of `tgid` (the process's id) in `task_struct`.
+    pub pid: u64,
+    /// Of `comm` (the thread's name) in `task_struct`.
+    pub name: u64,
+}
+
+/// One observed access that missed the first-level cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// Simulated time since the measured command began, ps.
+    pub time_ps: u64,
+    /// Address of the instruction.
+    pub instruction: u64,
+    /// Virtual address of the data.
+    pub address: u64,
+    /// Physical address of the data, as the guest sees it.
+    pub physical_address: u64,
+    /// How long the access took, ps.
+    pub latency_ps: u64,
+    /// The CPU.
+    pub cpu: u32,
+    /// The process; 0 where it could not be found out.
+    pub pid: u32,
+    /// The thread; 0 where it could not be found out.
+    pub tid: u32,
+    /// The node whose memory it is.
+    pub node: u32,
+    /// Whether it was a store.
+    pub store: bool,
+    /// What served it: 1 to 3 for a cache of that level, 4 for memory.
+    pub level: u8,
+    /// The thread's name, where names are on.
+    pub name: [u8; 16],
+}
+
+/// A view of the shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Pmu<'a> {
+    words: &'a [AtomicU64],
+}
+
+/// The shared memory is not a virtual PMU of this version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no virtual PMU there: {0}")]
+pub struct NoPmu(String);
+
+impl<'a> Pmu<'a> {
+    /// Makes a virtual PMU of zeroed memory of [`BYTES`] bytes.
+    pub fn create(words: &'a [AtomicU64]) -> Result<Self, NoPmu> {
+        let pmu = Self::sized(words)?;
+        words[word::VERSION].store(VERSION, Relaxed);
+        words[word::MAGIC].store(MAGIC, Release);
+        Ok(pmu)
+    }
+
+    /// Opens one that another side has made.
+    pub fn open(words: &'a [AtomicU64]) -> Result<Self, NoPmu> {
+        let pmu = Self::sized(words)?;
+        if words[word::MAGIC].load(Acquire) != MAGIC {
+            return Err(NoPmu("its first word is not its mark".into()));
+        }
+        match words[word::VERSION].load(Relaxed) {
+            VERSION => Ok(pmu),
+            other => Err(NoPmu(format!("it has version {other}, this program speaks {VERSION}"))),
+        }
+    }
+
+    fn sized(words: &'a [AtomicU64]) -> Result<Self, NoPmu> {
+        if words.len() * 8 < BYTES {
+            return Err(NoPmu(format!("{} bytes are too few, it has {BYTES}", words.len() * 8)));
+        }
+        Ok(Self { words })
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.words[index].load(Relaxed)
+    }
+
+    fn set(&self, index: usize, value: u64) {
+        self.words[index].store(value, Relaxed);
+    }
+
+    /// What the plugin is asked to do.
+    pub fn command(&self) -> Command {
+        if self.words[word::COMMAND].load(Acquire) == 0 { Command::Rest } else { Command::Measure }
+    }
+
+    /// Asks the plugin; it does so within a millisecond of host time, and says so in [`Self::state`].
+    pub fn set_command(&self, command: Command) {
+        self.words[word::COMMAND].store(u64::from(command == Command::Measure), Release);
+    }
+
+    /// What the plugin does.
+    pub fn state(&self) -> Command {
+        if self.words[word::STATE].load(Acquire) == 0 { Command::Rest } else { Command::Measure }
+    }
+
+    /// For the plugin only.
+    pub fn set_state(&self, state: Command) {
+        self.words[word::STATE].store(u64::from(state == Command::Measure), Release);
+    }
+
+    /// One miss of the first-level cache in so many is sampled, on each CPU; 0 for none.
+    pub fn period(&self) -> u64 {
+        self.get(word::PERIOD)
+    }
+
+    /// Sets the sampling period.
+    pub fn set_period(&self, misses: u64) {
+        self.set(word::PERIOD, misses);
+    }
+
+    /// Whether samples carry the thread's name, which costs host time.
+    pub fn with_names(&self) -> bool {
+        self.get(word::WITH_NAMES) != 0
+    }
+
+    /// Switches names on or off.
+    pub fn set_with_names(&self, on: bool) {
+        self.set(word::WITH_NAMES, u64::from(on));
+    }
+
+    /// Where the guest's kernel keeps the running thread; all 0 until the guest has said so.
+    pub fn task_offsets(&self) -> TaskOffsets {
+        TaskOffsets {
+            current_task: self.get(word::CURRENT_TASK),
+            tid: self.get(word::TID),
+            pid: self.get(word::PID),
+            name: self.get(word::NAME),
+        }
+    }
+
+    /// Says where the guest's kernel keeps the running thread.
+    pub fn set_task_offsets(&self, offsets: TaskOffsets) {
+        self.set(word::TID, offsets.tid);
+        self.set(word::PID, offsets.pid);
+        self.set(word::NAME, offsets.name);
+        self.set(word::CURRENT_TASK, offsets.current_task);
+    }
+
+    /// Simulated time since the measured command began, ps.
+    pub fn time_ps(&self) -> u64 {
+        self.get(word::TIME_PS)
+    }
+
+    /// For the plugin only.
+    pub fn set_time_ps(&self, time_ps: u64) {
+        self.set(word::TIME_PS, time_ps);
+    }
+
+    /// The counters as the plugin last published them.
+    pub fn counters_json(&self) -> Vec<u8> {
+        let bytes = (self.words[word::COUNTERS_BYTES].load(Acquire) as usize).min(COUNTERS_MAX);
+        let words = &self.words[word::COUNTERS..word::RING];
+        let mut json: Vec<u8> =
+            words.iter().take(bytes.div_ceil(8)).flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+        json.truncate(bytes);
+        json
+    }
+
+    /// For the plugin only. Fails, with what would have been needed, when there is too little room.
+    pub fn set_counters_json(&self, json: &[u8]) -> Result<(), NoPmu> {
+        if json.len() > COUNTERS_MAX {
+            return Err(NoPmu(format!("the counters need {} bytes and have {COUNTERS_MAX}", json.len())));
+        }
+        for (word, bytes) in self.words[word::COUNTERS..].iter().zip(json.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(padded), Relaxed);
+        }
+        self.words[word::COUNTERS_BYTES].store(json.len() as u64, Release);
+        Ok(())
+    }
+
+    /// Puts a sample into the ring; a full ring counts it as dropped.
+    pub fn push(&self, sample: &Sample) {
+        let head = &self.words[word::HEAD];
+        let mut at = head.load(Relaxed);
+        loop {
+            // The reader owns the tail: a wild value only makes the ring look full or empty.
+            if at.wrapping_sub(self.words[word::TAIL].load(Acquire)) >= SLOTS {
+                self.words[word::DROPPED].fetch_add(1, Relaxed);
+                return;
+            }
+            match head.compare_exchange_weak(at, at.wrapping_add(1), Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => at = now,
+            }
+        }
+        let slot = self.slot(at);
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let name = |half: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&sample.name[half * 8..half * 8 + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let values = [
+            sample.time_ps,
+            sample.instruction,
+            sample.address,
+            sample.physical_address,
+            sample.latency_ps,
+            pair(sample.cpu, sample.node),
+            pair(sample.pid, sample.tid),
+            pair(u32::from(sample.store), u32::from(sample.level)),
+            name(0),
+            name(1),
+        ];
+        for (word, value) in slot[1..].iter().zip(values) {
+            word.store(value, Relaxed);
+        }
+        slot[0].store(at.wrapping_add(1), Release);
+    }
+
+    /// Takes the oldest sample out of the ring. One reader at a time.
+    pub fn pop(&self) -> Option<Sample> {
+        let at = self.words[word::TAIL].load(Relaxed);
+        let slot = self.slot(at);
+        if slot[0].load(Acquire) != at.wrapping_add(1) {
+            return None;
+        }
+        let value = |index: usize| slot[index + 1].load(Relaxed);
+        let (high, low) = (|index| (value(index) >> 32) as u32, |index| value(index) as u32);
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&value(8).to_le_bytes());
+        name[8..].copy_from_slice(&value(9).to_le_bytes());
+        let sample = Sample {
+            time_ps: value(0),
+            instruction: value(1),
+            address: value(2),
+            physical_address: value(3),
+            latency_ps: value(4),
+            cpu: high(5),
+            node: low(5),
+            pid: high(6),
+            tid: low(6),
+            store: high(7) != 0,
+            level: low(7) as u8,
+            name,
+        };
+        self.words[word::TAIL].store(at.wrapping_add(1), Release);
+        Some(sample)
+    }
+
+    /// Samples that found the ring full.
+    pub fn dropped(&self) -> u64 {
+        self.get(word::DROPPED)
+    }
+
+    fn slot(&self, at: u64) -> &'a [AtomicU64] {
+        let start = word::RING + (at % SLOTS) as usize * SLOT_WORDS;
+        &self.words[start..start + SLOT_WORDS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Vec<AtomicU64> {
+        (0..BYTES / 8).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn only_a_pmu_is_opened() -> Result<(), NoPmu> {
+        let memory = memory();
+        assert!(Pmu::open(&memory).is_err());
+        assert!(Pmu::create(&memory[1..]).is_err());
+        Pmu::create(&memory)?;
+        Pmu::open(&memory)?;
+        memory[word::VERSION].store(9, Relaxed);
+        assert!(Pmu::open(&memory).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_ring_counts_what_it_drops() -> Result<(), NoPmu> {
+        let memory = memory();
+        let pmu = Pmu::create(&memory)?;
+        let sample = |n: u64| Sample { time_ps: n, cpu: 3, tid: 7, name: *b"a thread's name!", ..Sample::default() };
+        for n in 0..SLOTS + 5 {
+            pmu.push(&sample(n));
+        }
+        assert_eq!(pmu.dropped(), 5);
+        for n in 0..SLOTS {
+            assert_eq!(pmu.pop(), Some(sample(n)));
+        }
+        assert_eq!(pmu.pop(), None);
+        pmu.push(&sample(1));
+        assert_eq!(pmu.pop(), Some(sample(1)));
+        Ok(())
+    }
+
+    #[test]
+    fn counters_are_read_as_they_were_written() -> Result<(), NoPmu> {
+        let memory = memory();
+        let pmu = Pmu::create(&memory)?;
+        for text in ["", "{}", "{\"a\": 123}", "12345678"] {
+            pmu.set_counters_json(text.as_bytes())?;
+            assert_eq!(pmu.counters_json(), text.as_bytes());
+        }
+        assert!(pmu.set_counters_json(&vec![0; COUNTERS_MAX + 1]).is_err());
+        memory[word::COUNTERS_BYTES].store(u64::MAX, Relaxed);
+        assert_eq!(pmu.counters_json().len(), COUNTERS_MAX);
+        Ok(())
+    }
+}
