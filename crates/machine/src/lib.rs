@@ -4,21 +4,30 @@
 //! a running or saved Linux system (sysfs), from firmware tables (SRAT, SLIT, HMAT) or from hwloc XML, and
 //! can be drawn as text, JSON, hwloc XML or SVG.
 
+pub mod acpi;
 mod description;
 mod file;
+mod hwloc;
 mod ids;
 mod numbers;
+mod pairs;
 pub mod presets;
+mod render;
 mod routes;
+mod routing;
 mod set;
 pub mod size;
+mod sysfs;
 mod validate;
 
 pub use description::{
     Cache, CacheKind, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing, Source,
 };
 pub use file::{MachineError, Mistake};
+pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId};
 pub use routes::{Direction, Hop, Routes};
+pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use sysfs::SysfsError;
 pub use validate::{MAX_NODES, Violation, Violations};

@@ -1,0 +1,177 @@
+//! A machine as its firmware tells it: the ACPI tables SRAT, SLIT and HMAT.
+//!
+//! Firmware tables know nodes, memory, distances and, in the HMAT, latency and bandwidth. They do not know cores, packages and caches.
+
+mod hmat;
+mod slit;
+mod srat;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use hmat::{Hmat, Locality, MemoryAttributes, MemorySideCache, Performance, Quantity};
+pub use slit::Slit;
+pub use srat::{MemoryRange, Processor, ProcessorId, Srat};
+
+use crate::description::{Distances, Latency, Machine, Node, Source};
+use crate::ids::{CpuId, NodeId};
+use crate::pairs::LatencyPairs;
+use crate::set::CpuSet;
+use crate::validate::Violations;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Larger than any table: the HMAT of 1,024 nodes with all six data types has 13 MB.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
+
+/// Why firmware tables describe no machine.
+#[derive(Debug, thiserror::Error)]
+pub enum AcpiError {
+    /// A table breaks a rule of the ACPI specification.
+    #[error("{table}, byte {offset} ({offset:#x}): {field}: {rule}")]
+    Table {
+        /// Which table.
+        table: &'static str,
+        /// Where in the table.
+        offset: usize,
+        /// The field.
+        field: &'static str,
+        /// The rule, and what is there instead.
+        rule: String,
+    },
+    /// A table cannot be read.
+    #[error("cannot read the table {}: {source}{}", .path.display(), advice(.source))]
+    Read {
+        /// Its file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The tables are good one by one, but together they describe something that is no machine.
+    #[error("the firmware tables describe no machine that works: {0}")]
+    Machine(#[from] Violations),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "; firmware tables are readable by root only: run as root, or copy them as root",
+        ErrorKind::NotFound => "; the firmware of a machine with one node (and of most virtual machines) has no SRAT",
+        _ => "",
+    }
+}
+
+impl Machine {
+    /// The machine that firmware tables describe.
+    ///
+    /// Nodes are numbered as Linux does it ([`Srat::nodes`]), CPUs in the order in which the SRAT names their processors. A node's memory
+    /// is what is there at boot: hot-pluggable and persistent ranges do not count, and a node that has nothing else is left
+    /// out. A node's bandwidth is the largest that the HMAT gives for any initiator. Latencies come only from an HMAT that knows all of them.
+    pub fn from_acpi(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> Result<Self, AcpiError> {
+        let srat = Srat::parse(srat)?;
+        let slit = slit.map(Slit::parse).transpose()?;
+        let hmat = hmat.map(Hmat::parse).transpose()?;
+        let machine = assemble(&srat, slit.as_ref(), hmat.as_ref());
+        let violations = machine.validate();
+        if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
+    }
+
+    /// The machine that the tables in a folder describe, in files named `SRAT`, `SLIT` and `HMAT` as in `/sys/firmware/acpi/tables`.
+    /// The last two may be missing.
+    pub fn from_acpi_dir(folder: &Path) -> Result<Self, AcpiError> {
+        let optional = |name| match read(&folder.join(name)) {
+            Err(AcpiError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        };
+        let srat = read(&folder.join("SRAT"))?;
+        Self::from_acpi(&srat, optional("SLIT")?.as_deref(), optional("HMAT")?.as_deref())
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, AcpiError> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_TABLE_BYTES).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|source| AcpiError::Read { path: path.to_owned(), source })
+}
+
+fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {
+    let mut cpus: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for (number, processor) in (0..).zip(&srat.processors) {
+        cpus.entry(processor.domain).or_default().insert(CpuId(number));
+    }
+    let memory = srat.memory_bytes();
+    let initiators: BTreeSet<u32> = srat.initiators.iter().copied().collect();
+    let bandwidth = hmat.map(bandwidth).unwrap_or_default();
+    let mut nodes: Vec<(u32, Node)> = srat
+        .nodes
+        .iter()
+        .filter(|(domain, _)| cpus.contains_key(domain) || memory.contains_key(domain) || initiators.contains(domain))
+        .map(|(&domain, &id)| (domain, node(id, cpus.get(&domain), memory.get(&domain), bandwidth.get(&domain))))
+        .collect();
+    nodes.sort_by_key(|(_, node)| node.id);
+    let (domains, nodes): (Vec<u32>, Vec<Node>) = nodes.into_iter().unzip();
+
+    let distances = slit.map(|slit| Distances {
+        matrix: domains.iter().map(|&from| domains.iter().map(|&to| slit.distance(from, to)).collect()).collect(),
+        source: Some(Source::All("slit".into())),
+    });
+    let latency = hmat.and_then(|hmat| latency(hmat, &domains, &nodes));
+    let tables = [("srat", true), ("slit", slit.is_some()), ("hmat", hmat.is_some())];
+    let sources = tables.into_iter().filter(|(_, given)| *given);
+    let cite = |table: &str| format!("firmware table {} of {}", table.to_uppercase(), srat.maker);
+    Machine {
+        name: "acpi".into(),
+        description: format!("as the firmware tables of {} describe it", srat.maker),
+        sources: sources.map(|(table, _)| (table.to_owned(), cite(table))).collect(),
+        smt_cores: Vec::new(),
+        core: None,
+        latency,
+        distances,
+        packages: Vec::new(),
+        nodes,
+        caches: Vec::new(),
+        links: Vec::new(),
+        routes: Vec::new(),
+    }
+}
+
+fn node(id: NodeId, cpus: Option<&CpuSet>, memory: Option<&u64>, bandwidth: Option<&f64>) -> Node {
+    let by_field = [("memory_bytes", Some("srat")), ("bandwidth_bytes_per_s", bandwidth.map(|_| "hmat"))];
+    let by_field = by_field.into_iter().filter_map(|(field, table)| Some((field.to_owned(), table?.to_owned())));
+    Node {
+        id,
+        cpus: cpus.cloned().unwrap_or_default(),
+        memory_bytes: memory.copied().unwrap_or(0),
+        bandwidth_bytes_per_s: bandwidth.copied(),
+        source: Some(Source::ByField(by_field.collect())),
+    }
+}
+
+/// The largest bandwidth of each domain's memory, for reads where the table tells them apart, bytes/s.
+fn bandwidth(hmat: &Hmat) -> BTreeMap<u32, f64> {
+    let mut largest = BTreeMap::new();
+    for quantity in [Quantity::ReadBandwidth, Quantity::AccessBandwidth] {
+        for (_, to, performance) in hmat.memory(quantity) {
+            if let Performance::Known(bandwidth) = performance {
+                let known = largest.entry(to).or_insert(bandwidth);
+                *known = bandwidth.max(*known);
+            }
+        }
+    }
+    largest
+}
+
+/// The latency of each pair of nodes, for reads where the table tells them apart.
+fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node]) -> Option<Latency> {
+    let index: BTreeMap<u32, usize> = domains.iter().enumerate().map(|(index, &domain)| (domain, index)).collect();
+    let mut pairs = LatencyPairs::new(nodes.len());
+    for quantity in [Quantity::AccessLatency, Quantity::ReadLatency] {
+        for (from, to, performance) in hmat.memory(quantity) {
+            if let (Performance::Known(latency_ns), Some(&from), Some(&to)) = (performance, index.get(&from), index.get(&to)) {
+                pairs.set(from, to, latency_ns);
+            }
+        }
+    }
+    pairs.into_latency(nodes, Some(Source::All("hmat".into())))
+}
