@@ -12,7 +12,6 @@ mod ids;
 mod numbers;
 mod pairs;
 pub mod presets;
-mod render;
 mod routes;
 mod routing;
 mod set;

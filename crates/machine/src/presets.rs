@@ -23,15 +23,13 @@ pub fn names() -> Vec<&'static str> {
 
 /// The preset of this name.
 pub fn find(name: &str) -> Result<Machine, MachineError> {
-    match PRESETS.iter().find(|(preset, _)| *preset == name) {
-        Some((preset, text)) => Machine::from_toml(text, Path::new(&format!("machines/{preset}.toml"))),
-        None => {
-            let likeness = |preset: &str| strsim::jaro_winkler(name, preset);
-            let alike = names().into_iter().filter(|preset| likeness(preset) >= ALIKE);
-            let nearest = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-            Err(MachineError::UnknownPreset { name: name.to_owned(), nearest, all: names() })
-        }
+    if let Some((preset, text)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
+        return Machine::from_toml(text, Path::new(&format!("machines/{preset}.toml")));
     }
+    let likeness = |preset: &str| strsim::jaro_winkler(name, preset);
+    let alike = names().into_iter().filter(|preset| likeness(preset) >= ALIKE);
+    let nearest = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    Err(MachineError::UnknownPreset { name: name.to_owned(), nearest, all: names() })
 }
 
 /// A machine file where the text has a `/` or ends in `.toml`, and a preset otherwise.

@@ -113,6 +113,12 @@ impl<T: Into<u32>> FromIterator<T> for IdSet<T> {
     }
 }
 
+impl<T: Into<u32>> Extend<T> for IdSet<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, ids: I) {
+        self.ids.extend(ids.into_iter().map(Into::into));
+    }
+}
+
 impl<T> FromStr for IdSet<T> {
     type Err = SetError;
 

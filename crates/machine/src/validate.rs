@@ -179,16 +179,19 @@ impl Machine {
             if matches!(cache.shared_by, Sharing::Package) && self.packages.is_empty() {
                 found.push(Violation::new(&field, "is \"package\", but the machine names no package"));
             }
-            for (instance, cpus) in self.cache_instances(cache).iter().enumerate() {
-                let field = match cache.shared_by {
-                    Sharing::Cpus(_) => format!("{field}[{instance}]"),
-                    Sharing::Core | Sharing::Node | Sharing::Package => field.clone(),
-                };
-                if cpus.is_empty() {
-                    found.push(Violation::new(&field, "a cache belongs to at least one CPU"));
+            if let Sharing::Cpus(sets) = &cache.shared_by {
+                for (instance, cpus) in sets.iter().enumerate() {
+                    let field = format!("{field}[{instance}]");
+                    if cpus.is_empty() {
+                        found.push(Violation::new(&field, "a cache belongs to at least one CPU"));
+                    }
+                    found.extend(unknown(&existing, cpus, &field));
+                    found.extend(twice(seen, cpus, field, &what));
                 }
-                found.extend(unknown(&existing, cpus, &field));
-                found.extend(twice(seen, cpus, field, &what));
+            } else {
+                // What is wrong with cores, nodes and packages themselves is said there.
+                let cpus: CpuSet = self.cache_instances(cache).iter().flat_map(CpuSet::iter).collect();
+                found.extend(twice(seen, &cpus, field, &what));
             }
         }
         found
