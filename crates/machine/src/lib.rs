@@ -12,6 +12,7 @@ mod ids;
 mod numbers;
 mod pairs;
 pub mod presets;
+mod render;
 mod routes;
 mod routing;
 mod set;

@@ -1,0 +1,141 @@
+//! The heat map of a machine's latencies or, where those are unknown, its firmware distances.
+
+use super::facts::Facts;
+use super::scene::{Rect, Shape, Style, text_area, text_width};
+use super::units;
+
+/// Above this many nodes a square stands for the mean of several pairs.
+const MOST_SQUARES: usize = 96;
+/// Above this many nodes the squares are too small for a number.
+const MOST_NUMBERS: usize = 24;
+/// A firmware distance that says that no way leads there.
+const UNREACHABLE: f64 = 255.0;
+
+/// A finished heat map, its origin its own.
+pub(super) struct Heat {
+    pub area: Rect,
+    pub shapes: Vec<Shape>,
+}
+
+pub(super) fn map(facts: &Facts) -> Option<Heat> {
+    let (title, values, show) = values(facts)?;
+    let nodes = values.len();
+    let values = thinned(values);
+    let squares = values.len();
+    let block = block(nodes);
+    let known = || values.iter().flatten().filter_map(|value| *value);
+    let (least, most) = (known().min_by(f64::total_cmp)?, known().max_by(f64::total_cmp)?);
+    let widest = known().map(|value| show(value).len()).max().unwrap_or(2) as f64;
+    let numbers = nodes <= MOST_NUMBERS;
+    let font = if nodes <= 8 { 12.0 } else { 10.0 };
+    let side =
+        if numbers { (widest * font * 0.63 + 10.0).max(26.0) } else { (520.0 / squares as f64).floor().max(3.0) };
+    // The darkest colour stands for the farthest memory, but for no less than twice the nearest: little differences must look little.
+    let span = (most - least).max(least).max(f64::MIN_POSITIVE);
+    let heat = |value: f64| (value - least) / span;
+    let ids: Vec<String> = facts.machine.nodes.iter().map(|node| node.id.to_string()).collect();
+    let left = 60.0;
+    let top = 62.0;
+    let mut shapes = vec![
+        Shape::text(0.0, 14.0, 13.0, Style::NodeTitle, title),
+        Shape::text(left, 36.0, 11.0, Style::Note, "memory of node"),
+        Shape::text(0.0, top - 8.0, 11.0, Style::Note, "CPUs of"),
+    ];
+    for (r, row) in values.iter().enumerate() {
+        let y = top + r as f64 * side;
+        let mut column = 0;
+        while let Some(&value) = row.get(column) {
+            // Equal squares without numbers are one stripe: a thousand nodes must not make a million rectangles.
+            let same = if numbers { 1 } else { row.iter().skip(column).take_while(|other| **other == value).count() };
+            let gap = if numbers { 2.0 } else { 0.0 };
+            let area = Rect { x: left + column as f64 * side, y, width: side * same as f64 - gap, height: side - gap };
+            let text = value.map_or_else(|| "none".to_owned(), &show);
+            let hint = match (ids.get(r), ids.get(column)) {
+                (Some(from), Some(to)) if numbers => format!("CPUs of node {from}, memory of node {to}: {text}"),
+                _ => String::new(),
+            };
+            shapes.push(Shape::Heat { area, heat: value.map(heat), hint });
+            if numbers {
+                let (x, y) = area.centre();
+                let text = value.map_or_else(String::new, &show);
+                shapes.push(Shape::HeatText { x, y: y + font * 0.35, size: font, heat: value.map(heat), text });
+            }
+            column += same;
+        }
+    }
+    // Ids along the edges: all of them, or as many as stay apart.
+    let every = (if numbers { 1 } else { (34.0 / side).ceil() as usize }) * block;
+    for (place, id) in ids.iter().enumerate().step_by(every.max(1)) {
+        let at = (place / block.max(1)) as f64 * side + side / 2.0;
+        shapes.push(Shape::text(left + at - 1.0, top - 8.0, 11.0, Style::Label, id).anchored(0.5));
+        let id = if numbers { format!("node {id}") } else { id.clone() };
+        shapes.push(Shape::text(left - 8.0, top + at + 3.0, 11.0, Style::Label, &id).anchored(1.0));
+    }
+    let below = top + squares as f64 * side + 10.0;
+    legend(&mut shapes, (left, below), &show(least), &show(most), heat(most));
+    if block > 1 {
+        let text = format!("each square: the mean of {block} x {block} pairs of nodes");
+        shapes.push(Shape::text(left, below + 44.0, 11.0, Style::Note, &text));
+    }
+    let boxes = shapes.iter().filter_map(|shape| match shape {
+        Shape::Heat { area, .. } => Some(*area),
+        text => text_area(text),
+    });
+    Some(Heat { area: Rect::around(boxes)?, shapes })
+}
+
+/// The scale from near to far.
+fn legend(shapes: &mut Vec<Shape>, (x, y): (f64, f64), least: &str, most: &str, hottest: f64) {
+    if hottest <= 0.0 {
+        return;
+    }
+    let steps = 24;
+    let first = x + text_width(least, 11.0) + 8.0;
+    shapes.push(Shape::text(x, y + 10.0, 11.0, Style::Label, least));
+    for step in 0..steps {
+        let area = Rect { x: first + f64::from(step) * 5.0, y, width: 5.0, height: 12.0 };
+        shapes.push(Shape::Heat {
+            area,
+            heat: Some(hottest * f64::from(step) / f64::from(steps - 1)),
+            hint: String::new(),
+        });
+    }
+    shapes.push(Shape::text(first + f64::from(steps) * 5.0 + 8.0, y + 10.0, 11.0, Style::Label, most));
+}
+
+type Values = Vec<Vec<Option<f64>>>;
+type Show = fn(f64) -> String;
+
+fn values(facts: &Facts) -> Option<(&'static str, Values, Show)> {
+    if let Some(latency) = facts.latency_ns() {
+        return Some(("Idle memory latency, ns", latency, units::ns));
+    }
+    let distances = &facts.machine.distances.as_ref()?.matrix;
+    let value = |&distance: &u32| Some(f64::from(distance)).filter(|distance| *distance < UNREACHABLE);
+    let rows = distances.iter().map(|row| row.iter().map(value).collect()).collect();
+    Some(("Firmware distances, 10 is local", rows, |value| format!("{value:.0}")))
+}
+
+/// How many rows and columns make one square: a power of two, as the numbers of nodes of large machines are.
+fn block(nodes: usize) -> usize {
+    nodes.div_ceil(MOST_SQUARES).next_power_of_two()
+}
+
+/// At most [`MOST_SQUARES`] rows and columns: each the mean of a block's known values.
+fn thinned(values: Values) -> Values {
+    let block = block(values.len());
+    if block <= 1 {
+        return values;
+    }
+    let row = |rows: &[Vec<Option<f64>>]| {
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0).div_ceil(block);
+        let square = |column: usize| {
+            let cells =
+                rows.iter().flat_map(|row| row.iter().skip(column * block).take(block)).filter_map(|value| *value);
+            let (count, sum) = cells.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+            (count > 0).then(|| sum / f64::from(count))
+        };
+        (0..columns).map(square).collect()
+    };
+    values.chunks(block).map(row).collect()
+}
