@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::cache::create_folder;
 use super::command::{Finished, run};
+use super::interrupts::Interrupts;
 use super::{SetupError, Version};
 
 /// Options beside the paths: no hooks and no pins of the host (they are written for its own packages), no locks (the
@@ -34,6 +35,16 @@ Dir::Etc::preferences "/dev/null";
 Dir::Etc::preferencesparts "/dev/null";
 "#;
 
+/// What apt writes, and where in the scratch folder.
+const PLACES: [(&str, &str); 6] = [
+    ("Dir::State::lists", "lists"),
+    ("Dir::State::extended_states", "extended_states"),
+    ("Dir::Cache", ""),
+    ("Dir::Cache::archives", "archives"),
+    ("Dir::Cache::pkgcache", "pkgcache.bin"),
+    ("Dir::Log", "log"),
+];
+
 /// Debian's signatures; where the file is missing apt falls back to the keys that it trusts for every source.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -41,8 +52,9 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 /// The image with every driver (`cloud` has no 9p), as built: the signed one differs for Secure Boot only.
 const KERNEL_PACKAGES: &str = "^linux-image-[0-9].*-amd64-unsigned$";
 
-pub struct Apt {
+pub struct Apt<'a> {
     scratch: PathBuf,
+    interrupts: &'a Interrupts,
     /// How `apt-get update` ended: the reason when a package cannot be found.
     update: Finished,
 }
@@ -54,16 +66,20 @@ pub struct Offer {
     release: String,
 }
 
-impl Apt {
+impl Apt<'_> {
     /// Reads the host's sources and fetches the lists of packages of its Debian release and its backports.
-    pub fn new(scratch: &Path, progress: &dyn Fn(&str)) -> Result<Apt, SetupError> {
+    pub fn new<'a>(scratch: &Path, interrupts: &'a Interrupts, progress: &dyn Fn(&str)) -> Result<Apt<'a>, SetupError> {
         let codename = debian_codename()?;
         for folder in ["lists/partial", "archives/partial"] {
             create_folder(&scratch.join(folder))?;
         }
-        write(&scratch.join("apt.conf"), CONFIGURATION)?;
-        let mut hosts = apt("apt-get", scratch);
-        let listed = run(hosts.args(["update", "--print-uris"]))?.checked()?;
+        let with_hosts_sources = scratch.join("hosts-sources.conf");
+        let hosts = configuration(scratch)?;
+        write(&with_hosts_sources, &hosts)?;
+        let list = scratch.join("debian.sources");
+        let ours = hosts + &setting("Dir::Etc::sourcelist", &list)? + "Dir::Etc::sourceparts \"/dev/null\";\n";
+        write(&scratch.join("apt.conf"), &ours)?;
+        let listed = run(configured("apt-get", &with_hosts_sources).args(["update", "--print-uris"]))?.checked()?;
         let sources = sources(&listed, &codename);
         if sources.is_empty() {
             return Err(SetupError::Unavailable {
@@ -71,13 +87,14 @@ impl Apt {
             });
         }
         progress("fetching the lists of Debian's packages");
-        write(&scratch.join("debian.sources"), &stanzas(&sources, Path::new(KEYRING).exists()))?;
+        write(&list, &stanzas(&sources, Path::new(KEYRING).exists()))?;
         // Not checked: a mirror without backports is an error to apt, and may still have all that is needed.
         let update = run(private("apt-get", scratch).arg("update"))?;
         if is_disk_full(&update.stderr) {
             return Err(SetupError::DiskFull { folder: scratch.to_path_buf() });
         }
-        Ok(Apt { scratch: scratch.to_path_buf(), update })
+        interrupts.check()?;
+        Ok(Apt { scratch: scratch.to_path_buf(), interrupts, update })
     }
 
     /// The version of QEMU to fetch.
@@ -143,6 +160,7 @@ impl Apt {
 
     fn run(&self, command: &mut Command) -> Result<String, SetupError> {
         let finished = run(command)?;
+        self.interrupts.check()?;
         if !finished.succeeded() && is_disk_full(&finished.stderr) {
             return Err(SetupError::DiskFull { folder: self.scratch.clone() });
         }
@@ -150,29 +168,31 @@ impl Apt {
     }
 }
 
-/// With the host's sources, and everything else in the scratch folder.
-fn apt(program: &str, scratch: &Path) -> Command {
+/// apt with our sources.
+fn private(program: &str, scratch: &Path) -> Command {
+    configured(program, &scratch.join("apt.conf"))
+}
+
+fn configured(program: &str, configuration: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("--quiet").arg("--config-file").arg(scratch.join("apt.conf"));
-    for (option, name) in [
-        ("Dir::State::lists", "lists"),
-        ("Dir::State::extended_states", "extended_states"),
-        ("Dir::Cache", ""),
-        ("Dir::Cache::archives", "archives"),
-        ("Dir::Cache::pkgcache", "pkgcache.bin"),
-        ("Dir::Log", "log"),
-    ] {
-        command.arg("--option").arg(format!("{option}={}", scratch.join(name).display()));
-    }
+    command.arg("--quiet").arg("--config-file").arg(configuration);
     command
 }
 
-/// With our sources too.
-fn private(program: &str, scratch: &Path) -> Command {
-    let mut command = apt(program, scratch);
-    command.arg("--option").arg(format!("Dir::Etc::sourcelist={}", scratch.join("debian.sources").display()));
-    command.args(["--option", "Dir::Etc::sourceparts=/dev/null"]);
-    command
+fn configuration(scratch: &Path) -> Result<String, SetupError> {
+    let mut text = CONFIGURATION.to_string();
+    for (option, name) in PLACES {
+        text += &setting(option, &scratch.join(name))?;
+    }
+    Ok(text)
+}
+
+/// A line of apt's configuration. Its strings end at a quote, and there is no way to write one.
+fn setting(option: &str, path: &Path) -> Result<String, SetupError> {
+    match path.to_str().filter(|path| !path.contains(['"', '\n'])) {
+        Some(path) => Ok(format!("{option} \"{path}\";\n")),
+        None => Err(SetupError::CacheFolder { path: path.to_path_buf() }),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), SetupError> {
@@ -361,6 +381,14 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
 ";
         let names: Vec<String> = kernels(listed).into_iter().map(|(_, name)| name).collect();
         assert_eq!(names, ["linux-image-6.1.0-50-amd64-unsigned", "linux-image-6.12.95+deb12-amd64-unsigned"]);
+    }
+
+    #[test]
+    fn a_path_cannot_end_its_quotes() {
+        assert_eq!(setting("Dir", Path::new("/a b/%;é")).expect("a path"), "Dir \"/a b/%;é\";\n");
+        for path in ["/a\"; Dir::Bin::dpkg \"/b", "/a\nb"] {
+            assert!(setting("Dir", Path::new(path)).is_err(), "{path}");
+        }
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
 use super::SetupError;
+use super::error::NEEDED_MIB;
 
 pub struct Cache {
     folder: PathBuf,
@@ -49,6 +50,12 @@ impl Cache {
         let scratch = Scratch(self.path("unpacking"));
         remove(scratch.path())?;
         create_folder(scratch.path())?;
+        // Asked before, because apt waits for ever when the disk fills while it downloads.
+        let disk = statvfs(scratch.path())
+            .map_err(|errno| SetupError::io("ask for the free space of", scratch.path())(errno.into()))?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < NEEDED_MIB {
+            return Err(SetupError::DiskFull { folder: self.folder.clone() });
+        }
         Ok(scratch)
     }
 

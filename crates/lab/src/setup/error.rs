@@ -37,6 +37,14 @@ pub enum SetupError {
     #[error("nowhere to keep QEMU and the kernel: set XDG_CACHE_HOME or HOME to an absolute path")]
     NoCacheFolder,
 
+    /// A path that apt's configuration cannot hold.
+    #[error("apt cannot write to {}: its name has a quote, a line break or bytes that are not UTF-8\n\
+             set XDG_CACHE_HOME to another folder", path.display())]
+    CacheFolder {
+        /// It.
+        path: PathBuf,
+    },
+
     /// This host's apt cannot provide them, or what it provides does not run.
     #[error(
         "cannot provide QEMU and a kernel: {reason}\n\
@@ -88,7 +96,15 @@ pub enum SetupError {
         output: String,
     },
 
-    /// No room for what was fetched.
+    /// Ctrl-C.
+    #[error("interrupted: nothing was changed")]
+    Interrupted,
+
+    /// Ctrl-C cannot be attended to.
+    #[error("cannot handle SIGINT: {0}")]
+    Signal(io::Error),
+
+    /// No room for what is fetched.
     #[error("the disk with {} is full: free {} MiB there, or set XDG_CACHE_HOME to a folder with more room", folder.display(), NEEDED_MIB)]
     DiskFull {
         /// The cache folder.
@@ -118,9 +134,9 @@ pub enum SetupError {
     },
 }
 
-/// Room that a setup takes while it runs, in MiB: package lists, archives and the unpacked packages of Debian 12
-/// come to 430, rounded up for later releases.
-pub const NEEDED_MIB: u32 = 600;
+/// Room that a setup takes while it runs, in MiB: package lists, archives and unpacked packages came to 371 on
+/// Debian 12, rounded up for later releases.
+pub(super) const NEEDED_MIB: u64 = 450;
 
 impl SetupError {
     /// For `map_err` on file operations.

@@ -163,3 +163,83 @@ fn keep(from: &Path, to: &Path) -> Result<(), SetupError> {
     to.parent().map_or(Ok(()), create_folder)?;
     fs::rename(from, to).map_err(SetupError::io("create", to))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "hello\n" by `xz --check=crc32`.
+    const HELLO_XZ: &[u8] = &[
+        253, 55, 122, 88, 90, 0, 0, 1, 105, 34, 222, 54, 2, 0, 33, 1, 22, 0, 0, 0, 116, 47, 229, 163, 1, 0, 5, 104,
+        101, 108, 108, 111, 10, 0, 0, 0, 32, 48, 58, 54, 0, 1, 26, 6, 197, 234, 200, 121, 144, 66, 153, 13, 1, 0, 0, 0,
+        0, 1, 89, 90,
+    ];
+
+    fn write(path: &Path, bytes: &[u8]) {
+        fs::create_dir_all(path.parent().expect("a path in a folder")).expect("a scratch folder");
+        fs::write(path, bytes).expect("a scratch file");
+    }
+
+    /// A kernel with the first module compressed, the last built in and the others plain.
+    fn tree(folder: &Path, place: &str, version: &str) {
+        write(&folder.join(format!("boot/vmlinuz-{version}")), b"image");
+        let modules = folder.join(place).join(version);
+        let last = GUEST_MODULES.len() - 1;
+        for (index, name) in GUEST_MODULES.iter().enumerate() {
+            match index {
+                0 => write(&modules.join(format!("kernel/{name}.ko.xz")), HELLO_XZ),
+                _ if index == last => write(&modules.join("modules.builtin"), format!("kernel/{name}.ko\n").as_bytes()),
+                _ => write(&modules.join(format!("kernel/{name}.ko")), b"plain"),
+            }
+        }
+    }
+
+    #[test]
+    fn reads_modules_and_skips_what_is_built_in() {
+        for place in ["lib/modules", "usr/lib/modules"] {
+            let folder = tempfile::tempdir().expect("a scratch folder");
+            tree(folder.path(), place, "6.12.95+deb12-amd64");
+            let kernel = Kernel::open(folder.path()).expect("a whole kernel");
+            assert_eq!(kernel.version, "6.12.95+deb12-amd64");
+            assert_eq!(module(&kernel.modules, GUEST_MODULES[0]).expect("compressed"), Some(b"hello\n".to_vec()));
+            assert_eq!(module(&kernel.modules, GUEST_MODULES[1]).expect("plain"), Some(b"plain".to_vec()));
+            assert_eq!(module(&kernel.modules, GUEST_MODULES[5]).expect("built in"), None);
+            let error = module(&kernel.modules, "fs/no/such").expect_err("neither").to_string();
+            assert!(error.contains("fs/no/such.ko.xz") && error.contains("modules.builtin"), "{error}");
+        }
+    }
+
+    #[test]
+    fn takes_the_newest_kernel_and_refuses_old_and_broken_ones() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let refused = |expected: &str| {
+            let reason = Kernel::open(folder.path()).expect_err("no kernel");
+            assert!(reason.contains(expected), "{reason}");
+        };
+        refused("cannot read");
+        write(&folder.path().join("boot/config-6.12.0"), b"");
+        refused("no vmlinuz-VERSION");
+        tree(folder.path(), "lib/modules", "6.1.0-50-amd64");
+        refused("older than 6.12.0");
+        tree(folder.path(), "lib/modules", "6.12.9+deb13-amd64");
+        tree(folder.path(), "lib/modules", "6.12.10+deb13-amd64");
+        assert_eq!(Kernel::open(folder.path()).expect("two whole kernels").version, "6.12.10+deb13-amd64");
+        let modules = folder.path().join("lib/modules/6.12.10+deb13-amd64");
+        fs::remove_file(modules.join("kernel").join(format!("{}.ko", GUEST_MODULES[3]))).expect("a module");
+        refused(GUEST_MODULES[3]);
+        fs::remove_dir_all(&modules).expect("its modules");
+        refused("no folder");
+    }
+
+    #[test]
+    fn a_damaged_module_is_an_error() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        tree(folder.path(), "lib/modules", "6.12.1");
+        let kernel = Kernel::open(folder.path()).expect("a whole kernel");
+        let path = kernel.modules.join(format!("{}.ko.xz", GUEST_MODULES[0]));
+        for length in 0..HELLO_XZ.len() {
+            fs::write(&path, &HELLO_XZ[..length]).expect("a scratch file");
+            assert!(module(&kernel.modules, GUEST_MODULES[0]).is_err(), "cut after {length} bytes");
+        }
+    }
+}

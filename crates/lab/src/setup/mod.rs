@@ -7,6 +7,7 @@ mod apt;
 mod cache;
 mod command;
 mod error;
+mod interrupts;
 mod kernel;
 mod qemu;
 mod version;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use cache::Cache;
 pub use error::SetupError;
+use interrupts::Interrupts;
 use kernel::Kernel;
 pub use kernel::{GUEST_MODULES, KERNEL_FOLDER_VARIABLE};
 pub use qemu::QEMU_VARIABLE;
@@ -73,8 +75,8 @@ impl Assets {
     }
 }
 
-/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is interrupted
-/// leaves what was there before, and the next one clears up after it.
+/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is killed leaves what
+/// was there before, and the next one clears up after it; Ctrl-C clears up at once.
 pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     let cache = Cache::of_this_user()?;
     if let Ok(assets) = Assets::find_in(&cache) {
@@ -84,8 +86,9 @@ pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     let need_qemu = is_missing(Qemu::find(&cache))?;
     let need_kernel = is_missing(Kernel::find(&cache))?;
     if need_qemu || need_kernel {
+        let interrupts = Interrupts::noted()?;
         let scratch = cache.scratch()?;
-        let apt = apt::Apt::new(scratch.path(), progress)?;
+        let apt = apt::Apt::new(scratch.path(), &interrupts, progress)?;
         if need_qemu {
             fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
         }

@@ -61,6 +61,9 @@ impl Qemu {
 
     fn cached(folder: &Path) -> Result<Qemu, String> {
         let program = folder.join("bin").join(PROGRAM);
+        if !program.exists() {
+            return Err(format!("none in {}", folder.display()));
+        }
         let library_path = vec![folder.join("lib")];
         let version = probe(&program, &library_path)?;
         Ok(Qemu { program, version, library_path, firmware: Some(folder.join("firmware")) })
