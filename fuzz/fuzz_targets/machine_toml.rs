@@ -1,0 +1,13 @@
+//! Machine files: what is read can be written and is read back as the same machine.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use machine::Machine;
+use std::path::Path;
+
+fuzz_target!(|text: &str| {
+    if let Ok(machine) = Machine::from_toml(text, Path::new("fuzz.toml")) {
+        let again = machine.to_toml().expect("a good machine can be written");
+        assert_eq!(Machine::from_toml(&again, Path::new("again.toml")).expect("what we write can be read"), machine);
+    }
+});
