@@ -4,7 +4,6 @@ use machine::{Direction, Hop, Machine, NodeId, Routes, presets};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 fn machine(nodes: u32, rest: &str) -> Machine {
     let mut text = format!("name = \"test\"\n{rest}\n");
@@ -118,10 +117,7 @@ fn a_torus_of_1024_nodes() {
         links += &link(x * SIDE + y, x * SIDE + (y + 1) % SIDE, "");
     }
     let machine = machine(SIDE * SIDE, &links);
-    let begin = Instant::now();
     let routes = Routes::of(&machine).unwrap();
-    // Generous, for an unoptimised build on a busy host.
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!(routes.longest(), 32);
     assert_eq!(routes.hop_count(NodeId(0), NodeId(16 * SIDE + 16)), Some(32));
     assert_eq!(routes.hop_count(NodeId(0), NodeId(31 * SIDE)), Some(1));

