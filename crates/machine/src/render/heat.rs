@@ -18,7 +18,7 @@ pub(super) struct Heat {
 }
 
 pub(super) fn map(facts: &Facts) -> Option<Heat> {
-    let (title, values, show) = values(facts)?;
+    let (title, values, show) = values(facts).filter(|_| facts.machine.nodes.len() > 1)?;
     let nodes = values.len();
     let values = thinned(values);
     let squares = values.len();

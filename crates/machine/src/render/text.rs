@@ -135,7 +135,8 @@ fn pairs<T>(
     matrix: Option<&Vec<Vec<T>>>,
     show: impl Fn(&T) -> String,
 ) {
-    let Some(matrix) = matrix.filter(|matrix| !matrix.is_empty()) else { return };
+    // One node is no distance from itself.
+    let Some(matrix) = matrix.filter(|_| machine.nodes.len() > 1) else { return };
     append!(text, "\n{title}\n");
     let ids: Vec<String> = machine.nodes.iter().map(|node| node.id.to_string()).collect();
     if ids.len() <= MOST_ROWS {

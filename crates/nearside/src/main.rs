@@ -1,0 +1,57 @@
+//! The command: arguments in, crates called, nothing else. One file a verb.
+
+mod machine_source;
+mod output;
+mod topology;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// nearside finds, explains and fixes NUMA problems on Linux, on the machine you have or on one it builds for you.
+#[derive(Debug, Parser)]
+#[command(name = "nearside", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all went well
+  1  it failed; the message says what was tried, why it failed and what to do
+  2  the command line is wrong";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Topology(topology::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Topology(arguments) => topology::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            report(error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints an error and those of its causes that it does not tell itself.
+fn report(error: &dyn Error) {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}\n  because {text}");
+        }
+        cause = error.source();
+    }
+    // There is nobody left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "nearside: {message}");
+}
