@@ -47,6 +47,9 @@ impl Cache {
 
     /// An empty folder on the same file system. Only for the holder of the lock: what an interrupted setup left is removed.
     pub fn scratch(&self) -> Result<Scratch, SetupError> {
+        if !is_plain(&self.folder) {
+            return Err(SetupError::CacheFolder { path: self.folder.clone() });
+        }
         let scratch = Scratch(self.path("unpacking"));
         remove(scratch.path())?;
         create_folder(scratch.path())?;
@@ -80,6 +83,11 @@ impl Drop for Scratch {
     }
 }
 
+/// Whether apt's configuration and `LD_LIBRARY_PATH` can hold it.
+fn is_plain(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| !path.contains(['"', ':', ';', '\n']))
+}
+
 pub fn create_folder(path: &Path) -> Result<(), SetupError> {
     fs::create_dir_all(path).map_err(SetupError::io("create", path))
 }
@@ -97,5 +105,63 @@ fn retry_on_interrupt(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno>
             Err(Errno::INTR) => {}
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let cache = Cache { folder: folder.path().join("nearside") };
+        (folder, cache)
+    }
+
+    #[test]
+    fn knows_paths_that_apt_cannot_take() {
+        for path in ["/a b/c%20", "/é,'x"] {
+            assert!(is_plain(Path::new(path)), "{path}");
+        }
+        for path in [&b"/a\"b"[..], b"/a:b", b"/a;b", b"/a\nb", b"/a\xff"] {
+            assert!(!is_plain(Path::new(OsStr::from_bytes(path))), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_interrupted_setup_left_is_removed() {
+        let (_folder, cache) = cache();
+        create_folder(&cache.path("unpacking/lists")).expect("a left-over");
+        let scratch = cache.scratch().expect("a scratch folder");
+        assert_eq!(fs::read_dir(scratch.path()).expect("a folder").count(), 0);
+        drop(scratch);
+        assert!(!cache.path("unpacking").exists());
+    }
+
+    #[test]
+    fn the_new_takes_the_place_of_the_old_as_a_whole() {
+        let (_folder, cache) = cache();
+        create_folder(&cache.path("qemu/old")).expect("the old");
+        create_folder(&cache.path("unpacking/qemu/new")).expect("the new");
+        cache.replace("qemu", &cache.path("unpacking/qemu")).expect("a rename");
+        assert!(cache.path("qemu/new").exists() && !cache.path("qemu/old").exists());
+    }
+
+    #[test]
+    fn a_second_setup_waits_for_the_first() {
+        let (_folder, cache) = cache();
+        let first = cache.lock(&|_| panic!("nobody else has it")).expect("a lock");
+        std::thread::scope(|scope| {
+            let (waits, waiting) = std::sync::mpsc::channel();
+            let cache = &cache;
+            let second =
+                scope.spawn(move || cache.lock(&|line| waits.send(line.to_string()).expect("a listener")).map(drop));
+            assert!(waiting.recv().expect("a line").contains("another setup"));
+            drop(first);
+            second.join().expect("a thread").expect("a lock");
+        });
     }
 }
