@@ -1,0 +1,38 @@
+//! `nearside lab`: a machine you do not have.
+
+mod presets;
+mod run;
+mod setup;
+mod terminal;
+
+use clap::{Args, Subcommand};
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Run programs on a machine you do not have
+///
+/// The lab is a virtual NUMA machine: QEMU boots an unmodified Linux kernel on the nodes, CPUs and links of a machine file, with this
+/// host's own files, and a model of that machine's memory keeps its clock. A program that runs there, unmodified, sees times
+/// as it would see them on such a machine. It needs no NUMA hardware, no KVM and no rights.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Setup(setup::Arguments),
+    List(presets::ListArguments),
+    Show(presets::ShowArguments),
+    Run(run::Arguments),
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    match &arguments.command {
+        Command::Setup(arguments) => setup::run(arguments),
+        Command::List(arguments) => presets::list(arguments),
+        Command::Show(arguments) => presets::show(arguments),
+        Command::Run(arguments) => run::run(arguments),
+    }
+}

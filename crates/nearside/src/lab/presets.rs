@@ -1,0 +1,76 @@
+//! `nearside lab list` and `nearside lab show`: the machines there are.
+
+use crate::output;
+use clap::Args;
+use machine::{Machine, presets};
+use report::Table;
+use serde::Serialize;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// List the machines that the lab can be
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Print JSON: name, description, nodes and cpus of each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one of the machines: what `nearside topology --from` shows, and where each number comes from
+#[derive(Debug, Args)]
+pub struct ShowArguments {
+    /// A preset, or a machine file (a path with a / or ending in .toml)
+    #[arg(value_name = "PRESET|FILE")]
+    machine: String,
+    /// Print the machine description as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    description: String,
+    nodes: usize,
+    cpus: usize,
+}
+
+pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
+    let machines: Result<Vec<Machine>, _> = presets::names().into_iter().map(presets::find).collect();
+    let listed = |machine: Machine| Listed {
+        nodes: machine.nodes.len(),
+        cpus: machine.cpus().len(),
+        name: machine.name,
+        description: machine.description,
+    };
+    let listed: Vec<Listed> = machines?.into_iter().map(listed).collect();
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&listed)? + "\n"
+    } else {
+        let mut table = Table::new(["machine", "nodes", "CPUs"]);
+        for machine in &listed {
+            table.row([machine.name.clone(), machine.nodes.to_string(), machine.cpus.to_string()]);
+        }
+        // Descriptions are flush left, so they are no column of the table.
+        let descriptions = std::iter::once("").chain(listed.iter().map(|machine| machine.description.as_str()));
+        let lines = table.to_string();
+        lines
+            .lines()
+            .zip(descriptions)
+            .map(|(line, text)| format!("{line}  {text}").trim_end().to_owned() + "\n")
+            .collect()
+    };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Box<dyn Error>> {
+    let machine = presets::load(&arguments.machine)?;
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&machine)? + "\n"
+    } else {
+        machine.to_text() + &machine.sources_to_text()
+    };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! `nearside lab setup`: what the lab needs beside nearside itself.
+
+use clap::Args;
+use lab::setup::setup;
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Fetch QEMU and a Linux kernel into a cache folder
+///
+/// They come from this host's own Debian mirror, through an apt of their own: nothing is installed, and no rights are needed. They
+/// stay in $XDG_CACHE_HOME/nearside (or ~/.cache/nearside); delete that folder to be rid of them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Environment:
+  NEARSIDE_QEMU         a qemu-system-x86_64 to use, 10.0 or newer and built with plugins
+  NEARSIDE_KERNEL_DIR   a folder with boot/vmlinuz-VERSION and lib/modules/VERSION to use, Linux 6.12 or newer")]
+pub struct Arguments {
+    /// Say nothing unless something fails
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let mut terminal = std::io::stderr().is_terminal().then(|| indicatif::ProgressBar::new_spinner());
+    if let Some(spinner) = terminal.as_mut().filter(|_| !arguments.quiet) {
+        spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+    }
+    let assets = setup(&|step| match &terminal {
+        _ if arguments.quiet => {}
+        Some(spinner) => spinner.set_message(step.to_owned()),
+        None => drop(writeln!(std::io::stderr(), "{step}")),
+    })?;
+    if let Some(spinner) = terminal {
+        spinner.finish_and_clear();
+    }
+    if !arguments.quiet {
+        let text = format!(
+            "The lab is ready.\n  QEMU    {} at {}\n  kernel  {} at {}\n",
+            assets.qemu_version,
+            assets.qemu.display(),
+            assets.kernel_version,
+            assets.kernel_image.display()
+        );
+        crate::output::write(&text, None)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

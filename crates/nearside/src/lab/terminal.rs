@@ -1,0 +1,36 @@
+//! The user's terminal: a progress line while a machine boots, and raw mode for `--shell`.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::io;
+use std::time::Duration;
+
+/// A line that says what happens, with the time it has taken; it shows only on a terminal.
+pub fn progress_line() -> ProgressBar {
+    let line = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+        line.set_style(style);
+    }
+    line.enable_steady_tick(Duration::from_millis(100));
+    line
+}
+
+/// Standard input as a raw terminal, until this is dropped: every key goes to the guest, Ctrl-C too.
+pub struct Raw(Termios);
+
+impl Raw {
+    /// Fails when standard input is no terminal.
+    pub fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}

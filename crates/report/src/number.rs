@@ -1,0 +1,43 @@
+//! Numbers for people.
+
+const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
+
+/// Three digits and a decimal prefix: `2.75 M`. Numbers below 1,000 are exact.
+pub fn count(value: u64) -> String {
+    let mut scaled = value as f64;
+    let mut prefix = 0;
+    // What would round to four digits takes the next prefix.
+    while scaled >= 999.5 && prefix + 1 < PREFIXES.len() {
+        scaled /= 1000.0;
+        prefix += 1;
+    }
+    if prefix == 0 {
+        return value.to_string();
+    }
+    let decimals = if scaled < 9.995 { 2 } else { usize::from(scaled < 99.95) };
+    format!("{scaled:.decimals$} {}", PREFIXES[prefix])
+}
+
+/// Bytes with a decimal prefix: `176 MB`.
+pub fn bytes(value: u64) -> String {
+    let text = count(value);
+    if text.contains(' ') { text + "B" } else { text + " B" }
+}
+
+/// A ratio as a percentage with one decimal.
+pub fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_prefix() {
+        let written = [0, 999, 1000, 2_754_321, 99_960, 999_499, 999_999, 48_735_003].map(count);
+        assert_eq!(written, ["0", "999", "1.00 k", "2.75 M", "100 k", "999 k", "1.00 M", "48.7 M"]);
+        assert_eq!([0, 64, 175_957_120].map(bytes), ["0 B", "64 B", "176 MB"]);
+        assert_eq!(percent(0.99361), "99.4 %");
+    }
+}
