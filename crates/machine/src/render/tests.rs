@@ -237,6 +237,17 @@ fn a_thousand_nodes_stay_a_page_of_text_and_a_picture() {
 }
 
 #[test]
+fn values_of_many_pairs_are_told_in_ascending_order() {
+    let mut machine = hypercube(machine(64, 8, 1, 1));
+    let by_hops_ns = vec![90.0, 104.4, 950.5, 1020.0, 1100.0, 1200.0, 1300.0];
+    machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), source: None });
+    let text = machine.to_text();
+    let table = text.split("Latency").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let values: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(values, ["90", "104.4", "950.5", "1020", "1100", "1200", "1300"]);
+}
+
+#[test]
 fn sets_that_do_not_compress_wrap_and_end() {
     let mut machine = machine(2, 1, 1, 1);
     machine.nodes[0].cpus = (0..600).map(|k| CpuId(2 * k)).collect();

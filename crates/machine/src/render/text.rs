@@ -154,7 +154,9 @@ fn pairs<T>(
         }
     }
     let mut values: Vec<_> = values.into_iter().collect();
-    values.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then(a.cmp(b)));
+    // What is no number, an unknown value, comes last.
+    let number = |text: &str| text.parse().unwrap_or(f64::INFINITY);
+    values.sort_by(|(a, _), (b, _)| number(a).total_cmp(&number(b)));
     let total = values.len();
     let row = |(value, (count, from, to)): (String, (usize, NodeId, NodeId))| {
         vec![value, count.to_string(), format!("{from} to {to}")]
@@ -162,7 +164,7 @@ fn pairs<T>(
     let rows: Vec<_> = values.into_iter().take(MOST_ROWS).map(row).collect();
     table(text, &[("value", true), ("pairs", true), ("first pair", false)], &rows);
     if total > MOST_ROWS {
-        append!(text, "  and {} more values\n", total - MOST_ROWS);
+        append!(text, "  and {}\n", units::count(total - MOST_ROWS, "more value"));
     }
 }
 
