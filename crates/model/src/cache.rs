@@ -1,0 +1,227 @@
+//! One cache of any level: which lines it holds.
+
+use crate::LINE_BYTES;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Ways of a cache whose associativity the description does not know (0): enough that conflicts are rare, as in most L2 and L3.
+const WAYS_IF_UNKNOWN: u64 = 16;
+
+/// Most ways of a set: one bit each in the word that holds a set's recency. A cache with more, or a fully associative one, gets sets
+/// of this many, which hold nearly the same lines.
+const MAX_WAYS: u64 = 64;
+
+/// A way that holds no line.
+const EMPTY: u32 = 0;
+
+/// Hints in a word.
+const HINTS: u64 = 8;
+/// The lowest bit of every hint.
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// A set-associative cache with bit-PLRU replacement (exact LRU for two ways).
+///
+/// CPUs that share it may use it at the same time: a race can lose a fill or an update of the recency, never more.
+pub(crate) struct Cache {
+    /// For each set, a word with a bit a way, used lately, and then the low 8 bits of each way's tag, [`HINTS`] to a
+    /// word, which rule most ways out eight at a time.
+    sets: Box<[AtomicU64]>,
+    /// For each set, its ways: the line's tag + 1, or [`EMPTY`].
+    tags: Box<[AtomicU32]>,
+    ways: usize,
+    /// Words of a set in [`Cache::sets`].
+    set_words: usize,
+    /// The bits of a set's first word that stand for a way.
+    all_ways: u64,
+    division: Division,
+    /// What a hit takes, ps.
+    pub(crate) latency_ps: u32,
+}
+
+impl Cache {
+    /// A cache of `size_bytes` in lines of [`LINE_BYTES`]. Sets that `ways` does not divide evenly are rounded down.
+    pub(crate) fn new(size_bytes: u64, ways: u32, latency_ps: u32) -> Self {
+        let lines = (size_bytes / LINE_BYTES).max(1);
+        let ways = if ways == 0 { WAYS_IF_UNKNOWN } else { u64::from(ways).min(MAX_WAYS) }.min(lines);
+        let sets = lines / ways;
+        let set_words = 1 + ways.div_ceil(HINTS);
+        Self {
+            sets: (0..sets * set_words).map(|_| AtomicU64::new(0)).collect(),
+            tags: (0..sets * ways).map(|_| AtomicU32::new(EMPTY)).collect(),
+            ways: ways as usize,
+            set_words: set_words as usize,
+            all_ways: u64::MAX >> (MAX_WAYS - ways),
+            division: Division::by(sets),
+            latency_ps,
+        }
+    }
+
+    /// The first line number that is too large for the tags.
+    pub(crate) fn line_limit(&self) -> u64 {
+        u64::from(u32::MAX) * (self.tags.len() / self.ways) as u64
+    }
+
+    /// Looks a line up and makes it the most recent of its set; a line that was not there replaces an old one.
+    /// Returns whether it was there.
+    #[inline]
+    pub(crate) fn access(&self, line: u64) -> bool {
+        let (tag, set) = self.division.of(line);
+        let tag = (tag as u32).wrapping_add(1);
+        let tags = &self.tags[set * self.ways..][..self.ways];
+        let Some((recency, hints)) = self.sets[set * self.set_words..][..self.set_words].split_first() else {
+            return false;
+        };
+        let recent = recency.load(Relaxed);
+        let found = find(tags, hints, tag);
+        let way = found.unwrap_or_else(|| {
+            // Never full: marking the last way clears the others. But a race may set every bit.
+            let victim = (!recent).trailing_zeros() as usize % self.ways;
+            tags[victim].store(tag, Relaxed);
+            let (word, shift) = (&hints[victim / HINTS as usize], victim % HINTS as usize * 8);
+            word.store(word.load(Relaxed) & !(0xFF << shift) | u64::from(tag as u8) << shift, Relaxed);
+            victim
+        });
+        let bit = 1 << way;
+        if recent & bit == 0 {
+            let marked = recent | bit;
+            recency.store(if marked == self.all_ways { bit } else { marked }, Relaxed);
+        }
+        found.is_some()
+    }
+}
+
+/// The way of a set that holds a tag.
+#[inline]
+fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<usize> {
+    let wanted = u64::from(tag as u8) * LOW_BITS;
+    for (word, hints) in hints.iter().enumerate() {
+        let difference = hints.load(Relaxed) ^ wanted;
+        // The high bit of every hint that is equal, and of some above it that are not.
+        let mut equal = difference.wrapping_sub(LOW_BITS) & !difference & (LOW_BITS << 7);
+        while equal != 0 {
+            let way = word * HINTS as usize + equal.trailing_zeros() as usize / 8;
+            if tags.get(way).is_some_and(|held| held.load(Relaxed) == tag) {
+                return Some(way);
+            }
+            equal &= equal - 1;
+        }
+    }
+    None
+}
+
+/// Division of line numbers by a constant, without the host's slow instruction.
+enum Division {
+    /// By 2 to this power.
+    Shift(u32),
+    /// By 2 to the power `shift`, then by an odd number.
+    Multiply { shift: u32, odd: u64, reciprocal: u64 },
+}
+
+impl Division {
+    fn by(divisor: u64) -> Self {
+        let shift = divisor.trailing_zeros();
+        let odd = divisor >> shift;
+        // ceil(2^64 / odd): the quotient is exact below 2^64 / odd, far above any line number (52 - 6 bits).
+        if odd == 1 { Self::Shift(shift) } else { Self::Multiply { shift, odd, reciprocal: u64::MAX / odd + 1 } }
+    }
+
+    /// Quotient and remainder.
+    #[inline]
+    fn of(&self, line: u64) -> (u64, usize) {
+        match *self {
+            Self::Shift(shift) => (line >> shift, (line & ((1 << shift) - 1)) as usize),
+            Self::Multiply { shift, odd, reciprocal } => {
+                let quotient = ((u128::from(line >> shift) * u128::from(reciprocal)) >> 64) as u64;
+                (quotient, (line - quotient * (odd << shift)) as usize)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn division_is_exact(line in 0..1_u64 << 46, divisor in 1..1_u64 << 18) {
+            let expected = (line / divisor, (line % divisor) as usize);
+            prop_assert_eq!(Division::by(divisor).of(line), expected);
+        }
+
+        #[test]
+        fn a_line_that_came_in_last_is_there(
+            lines in 1_u64..5000, ways in 0_u32..100, accesses in prop::collection::vec(0_u64..1 << 40, 1..500),
+        ) {
+            let cache = Cache::new(lines * LINE_BYTES, ways, 0);
+            for line in accesses {
+                cache.access(line);
+                prop_assert!(cache.access(line));
+            }
+        }
+
+        #[test]
+        fn what_fits_stays(sets in 1_u64..300, ways in 1_u64..=64, start in 0_u64..1 << 40) {
+            let cache = Cache::new(sets * ways * LINE_BYTES, ways as u32, 0);
+            let lines = start..start + sets * ways;
+            prop_assert_eq!(lines.clone().filter(|&line| cache.access(line)).count(), 0);
+            prop_assert!(lines.clone().all(|line| cache.access(line)));
+        }
+
+        #[test]
+        fn two_ways_are_exact_lru(sets in 1_u64..20, accesses in prop::collection::vec(0_u64..200, 0..500)) {
+            let cache = Cache::new(sets * 2 * LINE_BYTES, 2, 0);
+            let mut reference = vec![VecDeque::new(); sets as usize];
+            for line in accesses {
+                let set = &mut reference[(line % sets) as usize];
+                let held = set.iter().position(|&other| other == line);
+                set.remove(held.unwrap_or(1));
+                set.push_front(line);
+                prop_assert_eq!(cache.access(line), held.is_some());
+            }
+        }
+
+        #[test]
+        fn the_last_few_lines_of_a_set_are_never_replaced(ways in 2_u64..=64, accesses in prop::collection::vec(0_u64..100, 2..500)) {
+            // Bit-PLRU keeps at least the two latest lines of a set, whatever came before.
+            let cache = Cache::new(ways * LINE_BYTES, ways as u32, 0);
+            for pair in accesses.windows(2) {
+                cache.access(pair[0]);
+                cache.access(pair[1]);
+                prop_assert!(cache.access(pair[0]));
+                prop_assert!(cache.access(pair[1]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hot_line_outlives_a_scan() {
+        let cache = Cache::new(16 * LINE_BYTES, 16, 0);
+        cache.access(0);
+        for line in 1..1000 {
+            cache.access(line);
+            assert!(cache.access(0), "after line {line}");
+        }
+    }
+
+    #[test]
+    fn a_scan_twice_the_size_misses_mostly() {
+        let cache = Cache::new(512 << 10, 16, 0);
+        let lines = (1 << 20) / LINE_BYTES;
+        for line in 0..lines {
+            cache.access(line);
+        }
+        let hits = (0..lines).filter(|&line| cache.access(line)).count() as u64;
+        assert!(hits * 10 < lines, "{hits} of {lines}");
+    }
+
+    #[test]
+    fn unknown_and_huge_associativity_keep_the_size() {
+        for (ways, expected) in [(0, 16), (100, 64), (u32::MAX, 64)] {
+            let cache = Cache::new(1 << 20, ways, 0);
+            assert_eq!((cache.ways, cache.tags.len()), (expected, (1 << 20) / 64));
+        }
+        assert_eq!(Cache::new(0, 0, 0).tags.len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! What the model keeps of one CPU. Only the CPU's own thread writes it, so its atomics are plain loads and stores; others look.
+
+use crate::AccessKind;
+use crate::core::Core;
+use crate::streams::Streams;
+use crate::windows::SLOTS;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A CPU that has no cache of a level has this for its index.
+pub(crate) const NO_CACHE: u32 = u32::MAX;
+
+/// Adds to a counter that only this thread writes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(value), Relaxed);
+}
+
+/// One CPU. Aligned so that no two share a line of the host, nor the pair of lines that its prefetcher fetches.
+#[repr(align(128))]
+pub(crate) struct Cpu {
+    /// The index of its node.
+    pub node: u16,
+    /// The indexes of its caches.
+    pub caches: CpuCaches,
+    pub core: Core,
+    pub counts: Counts,
+    pub streams: Streams,
+    pub lines: LineCounts,
+}
+
+/// The indexes of one CPU's caches in the model's list, or [`NO_CACHE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuCaches {
+    pub data: u32,
+    pub instruction: u32,
+    pub level2: u32,
+    pub level3: u32,
+}
+
+/// What a CPU did since the model began. Its memory accesses are in [`LineCounts`].
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub loads: AtomicU64,
+    pub stores: AtomicU64,
+    pub instructions: AtomicU64,
+    pub l1_misses: AtomicU64,
+    pub l2_hits: AtomicU64,
+    pub l3_hits: AtomicU64,
+    /// Misses in L1 that went on with a stream.
+    pub stream_misses: AtomicU64,
+    /// Sum over all accesses to memory, ps.
+    pub dram_latency_ps: AtomicU64,
+}
+
+impl Counts {
+    #[inline]
+    pub(crate) fn of(&self, kind: AccessKind) -> &AtomicU64 {
+        match kind {
+            AccessKind::Load => &self.loads,
+            AccessKind::Store => &self.stores,
+            AccessKind::Instruction => &self.instructions,
+        }
+    }
+}
+
+/// The lines that a CPU had from each node, by the window in which it asked for them. Counts grow for ever: who
+/// wants a window's own takes the difference.
+pub(crate) struct LineCounts {
+    /// For each slot of the ring of windows, a count a node; whole blocks, so that no two CPUs share one.
+    blocks: Box<[Block]>,
+    blocks_per_slot: usize,
+}
+
+const BLOCK: usize = 16;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Block([AtomicU64; BLOCK]);
+
+impl LineCounts {
+    pub(crate) fn new(nodes: usize) -> Self {
+        let blocks_per_slot = nodes.div_ceil(BLOCK);
+        Self { blocks: (0..SLOTS * blocks_per_slot).map(|_| Block::default()).collect(), blocks_per_slot }
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, slot: usize, node: usize) {
+        add(&self.blocks[slot * self.blocks_per_slot + node / BLOCK].0[node % BLOCK], 1);
+    }
+
+    /// A slot's counts, by node; up to a block's worth of zeros follow.
+    pub(crate) fn of_slot(&self, slot: usize) -> impl Iterator<Item = u64> + '_ {
+        let blocks = &self.blocks[slot * self.blocks_per_slot..][..self.blocks_per_slot];
+        blocks.iter().flat_map(|block| block.0.iter().map(|count| count.load(Relaxed)))
+    }
+}

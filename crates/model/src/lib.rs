@@ -1,0 +1,32 @@
+//! How long the memory of a NUMA machine takes. A pure, deterministic model, fast enough to time every access of a virtual
+//! machine: no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README for what it models,
+//! what it leaves out, and what it asks of its caller.
+
+mod access;
+mod cache;
+mod core;
+mod counters;
+mod cpu;
+mod error;
+mod memory_map;
+mod model;
+mod plugin;
+pub mod pmu;
+mod queues;
+mod resources;
+mod streams;
+mod windows;
+
+pub use access::{Access, AccessKind, Level};
+pub use counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
+pub use error::ModelError;
+pub use memory_map::MemoryRange;
+pub use model::Model;
+pub use plugin::{Configuration, Measured};
+pub use windows::{MAX_QUANTUM_PS, WINDOW_PS};
+
+/// A cache line, bytes. The model knows no other.
+pub const LINE_BYTES: u64 = 64;
+
+/// The version of the model: simulated times are comparable only between runs of the same one.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

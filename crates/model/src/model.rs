@@ -1,0 +1,341 @@
+//! The whole memory system of a machine.
+
+use crate::cache::Cache;
+use crate::core::Core;
+use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
+use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
+use crate::memory_map::MemoryMap;
+use crate::resources::{LinkEnds, Resources, link_ends, picoseconds};
+use crate::streams::Streams;
+use crate::windows::{Waited, Windows, lines_so_far};
+use crate::{Access, AccessKind, LINE_BYTES, Level, MemoryRange, ModelError};
+use machine::{CacheKind, CpuId, Machine, NodeId};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// The memory system of a machine.
+///
+/// CPUs and nodes are numbered densely from 0, in ascending order of their ids. Any thread may use the model at any time, but
+/// each CPU's [`Model::access`] and [`Model::add_l1_hits`] only by one thread at a time.
+pub struct Model {
+    cpus: Box<[Cpu]>,
+    caches: Box<[Cache]>,
+    map: MemoryMap,
+    windows: Windows,
+    nodes: Box<[NodeId]>,
+    links: Box<[LinkEnds]>,
+    /// Nodes with memory: index and bandwidth, bytes/s.
+    controllers: Box<[(usize, f64)]>,
+    ps_per_instruction: f64,
+    /// The counts when the measurement began.
+    began: Mutex<Totals>,
+}
+
+/// Sums over all CPUs since the model was made.
+#[derive(Default)]
+struct Totals {
+    time_ps: u64,
+    /// In the order of the fields of [`Counts`].
+    counts: [u64; 8],
+    /// By pair of nodes.
+    lines: Vec<u64>,
+}
+
+impl Model {
+    /// A model with empty caches at time 0, for a machine with this physical memory, which may be less than the description's.
+    /// Fails when the description lacks the core, latencies, caches or bandwidths; the error names the field.
+    pub fn new(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
+        let nodes: Box<[NodeId]> = machine.nodes.iter().map(|node| node.id).collect();
+        if nodes.len() > usize::from(u16::MAX) {
+            return Err(ModelError::OutOfRange {
+                machine: machine.name.clone(),
+                field: "the number of nodes".to_owned(),
+                value: nodes.len().to_string(),
+                rule: "the model takes at most 65,535",
+            });
+        }
+        let core = core(machine)?;
+        let map = MemoryMap::new(memory, nodes.len())?;
+        let resources = Resources::of(machine, memory)?;
+        let (caches, cpu_caches) = caches(machine, &map)?;
+        let mut homes: Vec<(CpuId, u16)> = Vec::new();
+        for (index, node) in machine.nodes.iter().enumerate() {
+            homes.extend(node.cpus.iter().map(|cpu| (cpu, index as u16)));
+        }
+        homes.sort_unstable();
+        let cpus: Box<[Cpu]> = homes
+            .iter()
+            .zip(cpu_caches)
+            .map(|(&(_, node), caches)| Cpu {
+                node,
+                caches,
+                core: Core::new(core),
+                counts: Counts::default(),
+                streams: Streams::default(),
+                lines: LineCounts::new(nodes.len()),
+            })
+            .collect();
+        let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
+        let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
+        let began = Totals { lines: vec![0; nodes.len() * nodes.len()], ..Totals::default() };
+        Ok(Self {
+            cpus,
+            caches,
+            map,
+            windows: Windows::new(resources, nodes.len()),
+            links: link_ends(machine).into(),
+            controllers: (0..nodes.len()).filter(has_memory).filter_map(bandwidth).collect(),
+            nodes,
+            ps_per_instruction: 1e12 / (core.clock_hz * core.instructions_per_cycle),
+            began: Mutex::new(began),
+        })
+    }
+
+    /// The number of CPUs.
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// What an instruction takes that waits for nothing, ps.
+    pub fn ps_per_instruction(&self) -> f64 {
+        self.ps_per_instruction
+    }
+
+    /// The index of the node that holds a physical address. Addresses outside all memory (firmware, devices, holes) count to the node of
+    /// the memory below them.
+    pub fn home_node(&self, address: u64) -> usize {
+        self.map.node_of(address)
+    }
+
+    /// A CPU's access to a physical address at a time of its own, ps. An access that spans two lines counts for the first.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    #[inline]
+    pub fn access(&self, cpu: usize, time_ps: u64, address: u64, kind: AccessKind) -> Access {
+        let cpu = &self.cpus[cpu];
+        let line = address / LINE_BYTES;
+        add(cpu.counts.of(kind), 1);
+        let first = if kind == AccessKind::Instruction { cpu.caches.instruction } else { cpu.caches.data };
+        match self.caches.get(first as usize) {
+            Some(cache) if cache.access(line) => {
+                Access { stall_ps: 0, latency_ps: cache.latency_ps, node: cpu.node, level: Level::L1 }
+            }
+            _ => self.miss(cpu, time_ps, line, kind),
+        }
+    }
+
+    /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which changes nothing there.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    pub fn add_l1_hits(&self, cpu: usize, loads: u64, stores: u64) {
+        let counts = &self.cpus[cpu].counts;
+        add(&counts.loads, loads);
+        add(&counts.stores, stores);
+    }
+
+    fn miss(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Access {
+        add(&cpu.counts.l1_misses, 1);
+        let in_stream = cpu.streams.miss(line);
+        add(&cpu.counts.stream_misses, u64::from(in_stream));
+        let further =
+            [(cpu.caches.level2, Level::L2, &cpu.counts.l2_hits), (cpu.caches.level3, Level::L3, &cpu.counts.l3_hits)];
+        for (index, level, hits) in further {
+            if let Some(cache) = self.caches.get(index as usize)
+                && cache.access(line)
+            {
+                add(hits, 1);
+                let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, level, cache.latency_ps);
+                return Access { stall_ps, latency_ps: cache.latency_ps, node: cpu.node, level };
+            }
+        }
+        let node = self.map.node_of(line * LINE_BYTES);
+        let pair = usize::from(cpu.node) * self.nodes.len() + node;
+        let slot = self.windows.slot(time_ps);
+        let idle_ps = self.windows.resources().idle_ps[pair];
+        let latency_ps = idle_ps.saturating_add(self.windows.delay_ps(slot, pair));
+        cpu.lines.add(slot, node);
+        add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
+        let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, Level::Dram, latency_ps);
+        Access { stall_ps, latency_ps, node: node as u16, level: Level::Dram }
+    }
+
+    /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from it, so call it before any CPU runs
+    /// further than [`crate::MAX_QUANTUM_PS`] ahead of the slowest, and before a CPU that slept goes on. What CPUs did
+    /// up to then must have happened before this call, by a lock or by release and acquire. Any thread may call it; times
+    /// that do not grow are ignored.
+    pub fn advance(&self, slowest_ps: u64) {
+        self.windows.advance(slowest_ps, &self.cpus);
+    }
+
+    /// A measurement begins at this time, ps: counters are zero and queues empty; caches keep what they hold. The time may be before
+    /// that of earlier accesses: CPUs may count theirs from 0 again.
+    pub fn begin(&self, now_ps: u64) {
+        self.windows.begin(now_ps, &self.cpus);
+        let totals = self.totals(now_ps);
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+    }
+
+    /// What was counted from the last [`Model::begin`] until `now_ps`. Exact while no CPU runs; else each number is one of late.
+    pub fn counters(&self, now_ps: u64) -> Counters {
+        let now = self.totals(now_ps);
+        let waited = self.windows.waited();
+        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
+        let difference = |index: usize| now.counts[index].wrapping_sub(began.counts[index]);
+        let [loads, stores, instruction_fetches, l1_misses, l2_hits, l3_hits, stream_misses, latency_ps] =
+            std::array::from_fn(difference);
+        let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
+        drop(began);
+
+        let dram_accesses: u64 = lines.iter().sum();
+        let share = |part: f64| (dram_accesses > 0).then(|| part / dram_accesses as f64);
+        let local: u64 = lines.iter().step_by(self.nodes.len() + 1).sum();
+        let carried = self.carried(&lines);
+        let load = |resource: usize, bandwidth: f64| {
+            let bytes = carried[resource] * LINE_BYTES;
+            let utilisation = if time_s > 0.0 { bytes as f64 / (bandwidth * time_s) } else { 0.0 };
+            Load { bytes, utilisation, queue_delay_mean_ns: waited.get(resource).copied().map_or(0.0, Waited::mean_ns) }
+        };
+        let first = self.windows.resources().controllers;
+        let by_controller: Vec<u64> = self.controllers.iter().map(|&(node, _)| carried[first + node]).collect();
+        Counters {
+            time_s,
+            loads,
+            stores,
+            instruction_fetches,
+            l1_hits: (loads + stores + instruction_fetches).saturating_sub(l1_misses),
+            l2_hits,
+            l3_hits,
+            stream_misses,
+            dram_accesses,
+            dram_latency_mean_ns: share(latency_ps as f64 / 1000.0),
+            local_access_ratio: share(local as f64),
+            imbalance: imbalance(&by_controller),
+            nodes: self.nodes.to_vec(),
+            dram_accesses_by_node: lines.chunks(self.nodes.len()).map(<[u64]>::to_vec).collect(),
+            controllers: self
+                .controllers
+                .iter()
+                .map(|&(node, bandwidth)| ControllerCounters {
+                    node: self.nodes[node],
+                    load: load(first + node, bandwidth),
+                })
+                .collect(),
+            links: self
+                .links
+                .iter()
+                .map(|link| LinkCounters {
+                    from: link.from,
+                    to: link.to,
+                    load: load(link.resource, link.bandwidth_bytes_per_s),
+                })
+                .collect(),
+        }
+    }
+
+    /// Lines over each resource, from those by pair of nodes.
+    fn carried(&self, lines: &[u64]) -> Vec<u64> {
+        let resources = self.windows.resources();
+        let mut carried = vec![0; resources.service_ps.len()];
+        for (pair, lines) in lines.iter().enumerate() {
+            for &resource in resources.path(pair) {
+                carried[resource as usize] += lines;
+            }
+        }
+        carried
+    }
+
+    fn totals(&self, time_ps: u64) -> Totals {
+        let mut counts = [0_u64; 8];
+        for cpu in &self.cpus {
+            let Counts { loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps } =
+                &cpu.counts;
+            let of_cpu: [&AtomicU64; 8] =
+                [loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps];
+            for (sum, count) in counts.iter_mut().zip(of_cpu) {
+                *sum = sum.wrapping_add(count.load(Relaxed));
+            }
+        }
+        Totals { time_ps, counts, lines: lines_so_far(&self.cpus, self.nodes.len()) }
+    }
+}
+
+/// The description of a core, with numbers that the model can use.
+fn core(machine: &Machine) -> Result<&machine::Core, ModelError> {
+    let missing = || ModelError::Missing { machine: machine.name.clone(), field: "core".to_owned() };
+    let core = machine.core.as_ref().ok_or_else(missing)?;
+    let numbers = [
+        ("core.clock_hz", core.clock_hz),
+        ("core.instructions_per_cycle", core.instructions_per_cycle),
+        ("core.stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s),
+        ("core.stream_lines", f64::from(core.stream_lines)),
+        ("core.store_lines", f64::from(core.store_lines)),
+    ];
+    match numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number > 0.0)) {
+        None => Ok(core),
+        Some((field, number)) => Err(ModelError::OutOfRange {
+            machine: machine.name.clone(),
+            field: field.to_owned(),
+            value: number.to_string(),
+            rule: "it must be above 0",
+        }),
+    }
+}
+
+/// Every cache, and for each CPU, in ascending order, which ones are its own.
+fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCaches>), ModelError> {
+    let out_of_range = |field: String, value: u64, rule| {
+        let (machine, value) = (machine.name.clone(), value.to_string());
+        ModelError::OutOfRange { machine, field, value, rule }
+    };
+    let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
+    let ids: Vec<CpuId> = machine.cpus().iter().collect();
+    let none = CpuCaches { data: NO_CACHE, instruction: NO_CACHE, level2: NO_CACHE, level3: NO_CACHE };
+    let mut of_cpus = vec![none; ids.len()];
+    let mut caches = Vec::new();
+    for (index, cache) in machine.caches.iter().enumerate() {
+        if !(1..=3).contains(&cache.level) {
+            let field = format!("cache[{index}].level");
+            return Err(out_of_range(field, cache.level.into(), "the model knows levels 1 to 3"));
+        }
+        if u64::from(cache.line_bytes) != LINE_BYTES {
+            let field = format!("cache[{index}].line_bytes");
+            return Err(out_of_range(field, cache.line_bytes.into(), "the model knows lines of 64 bytes only"));
+        }
+        let field = || format!("latency_ns of cache[{index}] (level {})", cache.level);
+        let latency_ps = match cache.latency_ns {
+            Some(ns) => picoseconds(machine, ns, field)?,
+            // A hit costs nothing beyond the instruction, and no PMU samples the latency of a fetch.
+            None if cache.kind == CacheKind::Instruction => 0,
+            None => return Err(missing(field())),
+        };
+        for cpus in machine.cache_instances(cache) {
+            let made = Cache::new(cache.size_bytes, cache.ways, latency_ps);
+            if map.end / LINE_BYTES >= made.line_limit() {
+                let field = format!("cache[{index}].size_bytes");
+                return Err(out_of_range(field, cache.size_bytes, "it is too small for the tags of so much memory"));
+            }
+            for cpu in cpus.iter() {
+                let Ok(cpu) = ids.binary_search(&cpu) else { continue };
+                let own = &mut of_cpus[cpu];
+                let places: &mut [&mut u32] = match (cache.level, cache.kind) {
+                    (1, CacheKind::Data) => &mut [&mut own.data],
+                    (1, CacheKind::Instruction) => &mut [&mut own.instruction],
+                    (1, CacheKind::Unified) => &mut [&mut own.data, &mut own.instruction],
+                    (2, _) => &mut [&mut own.level2],
+                    _ => &mut [&mut own.level3],
+                };
+                for place in places {
+                    **place = caches.len() as u32;
+                }
+            }
+            caches.push(made);
+        }
+    }
+    match of_cpus.iter().position(|own| own.data == NO_CACHE) {
+        Some(cpu) => Err(missing(format!("an L1 data cache of CPU {}", ids[cpu]))),
+        None => Ok((caches.into(), of_cpus)),
+    }
+}

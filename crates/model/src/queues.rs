@@ -1,0 +1,230 @@
+//! How long accesses wait for controllers and links that are asked for more than they can carry.
+//!
+//! A core has only so many accesses under way at once, so a longer queue slows the cores down until the busiest resource is just
+//! full. By Little's law, a flow of accesses that keeps `n` lines under way, each for a time `t`, moves `n / t` lines a second. Given
+//! every flow's `n` and idle latency, [`Queues::settle`] finds the delays at which no resource carries more than it can and
+//! only full ones have a queue. They exist, and the rates that follow are unique: they are the optimum of a concave problem
+//! (the proportionally fair rates of a closed network), of which the delays are the dual variables.
+//!
+//! Delays come a few windows after the load that causes them, and what went through meanwhile may be many times what the resource can carry. That
+//! is overdraft: it is paid back by carrying less afterwards, so that over some milliseconds no more bytes move than the
+//! bandwidth allows, however a program alternates between bursts and pauses.
+
+/// In about this time an overdraft is paid back, ps: long against the lag of the delays, so that the two do not swing.
+const PAYBACK_PS: f64 = 1e9;
+/// A resource counts as full when it is this close to it.
+const TOLERANCE: f64 = 1e-4;
+/// Each sweep gets nearer; the next window goes on from where this one stopped.
+const MAX_SWEEPS: usize = 50;
+/// Newton's method doubles the digits with each step.
+const MAX_STEPS: usize = 8;
+
+/// Accesses of one node's CPUs to one node's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    /// Lines under way at once, on average.
+    pub outstanding: f64,
+    /// What each takes while nothing is busy, ps.
+    pub idle_ps: f64,
+    /// The resources on its way, each once.
+    pub path: Box<[u32]>,
+}
+
+/// The queues of all resources.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    /// Time that each resource needs for a line, ps.
+    service_ps: Box<[f64]>,
+    /// How long a line waits for each, ps.
+    delay_ps: Box<[f64]>,
+    /// What each has carried beyond its bandwidth, as the time it would have needed, ps.
+    overdraft_ps: Box<[f64]>,
+    /// For each resource the flows through it. Kept only to spare allocations.
+    users: Box<[Vec<usize>]>,
+}
+
+impl Queues {
+    /// Resources by the time they need for a line, ps.
+    pub(crate) fn new(service_ps: Vec<f64>) -> Self {
+        Self {
+            delay_ps: vec![0.0; service_ps.len()].into(),
+            overdraft_ps: vec![0.0; service_ps.len()].into(),
+            users: vec![Vec::new(); service_ps.len()].into(),
+            service_ps: service_ps.into(),
+        }
+    }
+
+    /// How long a line waits for each resource, ps.
+    pub(crate) fn delays_ps(&self) -> &[f64] {
+        &self.delay_ps
+    }
+
+    /// How long a line waits on its way, ps.
+    pub(crate) fn delay_on(&self, path: &[u32]) -> f64 {
+        path.iter().map(|&resource| self.delay_ps[resource as usize]).sum()
+    }
+
+    /// Empties all queues.
+    pub(crate) fn clear(&mut self) {
+        self.delay_ps.fill(0.0);
+        self.overdraft_ps.fill(0.0);
+    }
+
+    /// Takes note of the lines that a resource carried.
+    pub(crate) fn carry(&mut self, resource: u32, lines: u64) {
+        self.overdraft_ps[resource as usize] += lines as f64 * self.service_ps[resource as usize];
+    }
+
+    /// Time passes: what was carried in it within the bandwidth is no overdraft.
+    pub(crate) fn pass(&mut self, ps: f64) {
+        for overdraft in &mut self.overdraft_ps {
+            *overdraft = (*overdraft - ps).max(0.0);
+        }
+    }
+
+    /// Finds the delays for these flows, beginning with the present ones.
+    pub(crate) fn settle(&mut self, flows: &[Flow]) {
+        self.users.iter_mut().for_each(Vec::clear);
+        for (index, flow) in flows.iter().enumerate() {
+            for &resource in &flow.path {
+                self.users[resource as usize].push(index);
+            }
+        }
+        for (delay, users) in self.delay_ps.iter_mut().zip(&self.users) {
+            if users.is_empty() {
+                *delay = 0.0;
+            }
+        }
+        let mut total_ps: Vec<f64> = flows.iter().map(|flow| flow.idle_ps + self.delay_on(&flow.path)).collect();
+        for _ in 0..MAX_SWEEPS {
+            // One resource after another, each for itself: all at once would overcorrect where flows cross several full ones.
+            let mut largest = 0.0_f64;
+            for resource in 0..self.service_ps.len() {
+                if !self.users[resource].is_empty() {
+                    largest = largest.max(self.settle_one(resource, flows, &mut total_ps));
+                }
+            }
+            if largest < TOLERANCE {
+                break;
+            }
+        }
+    }
+
+    /// Finds one resource's delay while the others stay. Returns by how much it changed, relative to the latency of its flows.
+    fn settle_one(&mut self, resource: usize, flows: &[Flow], total_ps: &mut [f64]) -> f64 {
+        let users = &self.users[resource];
+        let service_ps = self.service_ps[resource] * (1.0 + self.overdraft_ps[resource] / PAYBACK_PS);
+        let before = self.delay_ps[resource];
+        let mut delay = before;
+        let mut relative_to = f64::INFINITY;
+        for _ in 0..MAX_STEPS {
+            // Utilisation, and minus its derivative by the delay.
+            let (mut utilisation, mut slope) = (0.0, 0.0);
+            for &user in users {
+                let latency = total_ps[user] + (delay - before);
+                let rate = flows[user].outstanding / latency * service_ps;
+                utilisation += rate;
+                slope += rate / latency;
+            }
+            // Newton's method on 1 / utilisation, which is linear in the delay where all flows have one latency.
+            let mean_latency = utilisation / slope;
+            let next = (delay + mean_latency * (utilisation - 1.0)).max(0.0);
+            let step = (next - delay).abs();
+            delay = next;
+            relative_to = mean_latency;
+            if step < TOLERANCE * mean_latency {
+                break;
+            }
+        }
+        self.delay_ps[resource] = delay;
+        for &user in users {
+            total_ps[user] += delay - before;
+        }
+        (delay - before).abs() / relative_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn flow(outstanding: f64, idle_ps: f64, path: &[u32]) -> Flow {
+        Flow { outstanding, idle_ps, path: path.into() }
+    }
+
+    fn utilisations(queues: &Queues, flows: &[Flow]) -> Vec<f64> {
+        let mut utilisations = vec![0.0; queues.service_ps.len()];
+        for flow in flows {
+            for &resource in &flow.path {
+                let rate = flow.outstanding / (flow.idle_ps + queues.delay_on(&flow.path));
+                utilisations[resource as usize] += rate * queues.service_ps[resource as usize];
+            }
+        }
+        utilisations
+    }
+
+    #[test]
+    fn idle_resources_have_no_queue() {
+        let mut queues = Queues::new(vec![10_000.0]);
+        queues.settle(&[flow(5.0, 100_000.0, &[0])]);
+        assert_eq!(queues.delays_ps(), [0.0]);
+    }
+
+    #[test]
+    fn a_full_resource_delays_until_it_is_just_full() {
+        let mut queues = Queues::new(vec![10_000.0]);
+        queues.settle(&[flow(40.0, 100_000.0, &[0])]);
+        // 40 lines of 10 ns each are under way: each takes 400 ns, 300 of them in the queue.
+        assert!((queues.delays_ps()[0] - 300_000.0).abs() < 100.0, "{:?}", queues.delays_ps());
+        queues.settle(&[]);
+        assert_eq!(queues.delays_ps(), [0.0]);
+    }
+
+    #[test]
+    fn only_the_narrowest_of_a_path_has_a_queue() {
+        let mut queues = Queues::new(vec![10_000.0, 13_000.0, 12_000.0]);
+        queues.settle(&[flow(100.0, 150_000.0, &[0, 1, 2])]);
+        let delays = queues.delays_ps();
+        assert!((delays.iter().sum::<f64>() - (1_300_000.0 - 150_000.0)).abs() < 1000.0, "{delays:?}");
+        assert!(delays[0] < 1000.0 && delays[2] < 1000.0, "{delays:?}");
+    }
+
+    #[test]
+    fn an_overdraft_is_paid_back() {
+        let mut queues = Queues::new(vec![10_000.0]);
+        let flows = [flow(40.0, 100_000.0, &[0])];
+        // Twice what a millisecond allows.
+        queues.carry(0, 200_000);
+        queues.pass(1e9);
+        queues.settle(&flows);
+        assert!((utilisations(&queues, &flows)[0] - 0.5).abs() < 0.01);
+        queues.pass(1e9);
+        queues.settle(&flows);
+        assert!((utilisations(&queues, &flows)[0] - 1.0).abs() < 0.01);
+    }
+
+    proptest! {
+        /// Conservation: nothing carries more than it can, and what is not full has no queue.
+        #[test]
+        fn no_resource_carries_more_than_it_can(
+            service in prop::collection::vec(5_000.0..50_000.0, 1..12),
+            flows in prop::collection::vec(
+                (0.01..500.0, 50_000.0..400_000.0, prop::collection::btree_set(0_u32..12, 1..4)), 0..40),
+        ) {
+            let flows: Vec<_> = flows.into_iter().map(|(outstanding, idle, path)| {
+                let path: std::collections::BTreeSet<u32> = path.into_iter().map(|r| r % service.len() as u32).collect();
+                flow(outstanding, idle, &path.into_iter().collect::<Vec<_>>())
+            }).collect();
+            let mut queues = Queues::new(service);
+            // A few windows with the same load: each goes on from the last.
+            for _ in 0..10 {
+                queues.settle(&flows);
+            }
+            for (utilisation, delay) in utilisations(&queues, &flows).into_iter().zip(queues.delays_ps()) {
+                prop_assert!(utilisation <= 1.01, "{}", utilisation);
+                prop_assert!(*delay < 1000.0 || utilisation > 0.99, "{} at {}", delay, utilisation);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What accesses to memory share: the controller of each node and each direction of each link.
+//!
+//! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node 0's CPUs to node 1's
+//! memory (and those that pass through), as in the machine file. Their lines flow the other way, on wires that no
+//! other direction uses: the requests themselves are small and are left out.
+
+use crate::{LINE_BYTES, MemoryRange, ModelError};
+use machine::{LinkDirection, Machine, NodeId, Routes};
+
+/// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
+pub(crate) struct Resources {
+    /// Time for a line, ps.
+    pub service_ps: Vec<f64>,
+    /// By pair of nodes (`from * nodes + to`): latency of an access to memory while nothing is busy, ps.
+    pub idle_ps: Box<[u32]>,
+    /// Paths begin and end here in `steps`, by pair of nodes.
+    bounds: Box<[usize]>,
+    steps: Box<[u32]>,
+    /// The number of the first controller.
+    pub controllers: usize,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkEnds {
+    /// The number of the resource.
+    pub resource: usize,
+    /// The node from whose CPUs accesses come.
+    pub from: NodeId,
+    /// The node to whose memory they go.
+    pub to: NodeId,
+    pub bandwidth_bytes_per_s: f64,
+}
+
+impl Resources {
+    /// Only pairs of a node with CPUs and one with memory in `memory` have a path and a latency.
+    pub(crate) fn of(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
+        let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
+        let routes = Routes::of(machine)?;
+        if machine.latency.is_none() {
+            return Err(missing("latency".to_owned()));
+        }
+        let nodes = machine.nodes.len();
+        let mut has_memory = vec![false; nodes];
+        for range in memory {
+            has_memory[range.node] = true;
+        }
+
+        let mut service_ps = Vec::with_capacity(2 * machine.links.len() + nodes);
+        for (index, link) in machine.links.iter().enumerate() {
+            let service =
+                service(machine, link.bandwidth_bytes_per_s, || format!("link[{index}].bandwidth_bytes_per_s"))?;
+            service_ps.extend([service; 2]);
+        }
+        let controllers = service_ps.len();
+        for (node, has_memory) in machine.nodes.iter().zip(&has_memory) {
+            let field = || format!("bandwidth_bytes_per_s of node {}", node.id);
+            service_ps.push(match node.bandwidth_bytes_per_s {
+                Some(bandwidth) => service(machine, bandwidth, field)?,
+                None if *has_memory => return Err(missing(field())),
+                None => 0.0,
+            });
+        }
+
+        let mut idle_ps = vec![0; nodes * nodes];
+        let mut bounds = vec![0];
+        let mut steps = Vec::new();
+        for from in &machine.nodes {
+            for (to_index, to) in machine.nodes.iter().enumerate() {
+                if !from.cpus.is_empty() && has_memory[to_index] {
+                    let field = || format!("latency from node {} to node {}", from.id, to.id);
+                    let ns = routes.latency_ns(machine, from.id, to.id).ok_or_else(|| missing(field()))?;
+                    idle_ps[bounds.len() - 1] = picoseconds(machine, ns, field)?;
+                    let hops = routes.hops(from.id, to.id).unwrap_or_default();
+                    steps.extend(hops.iter().map(|hop| hop.directed_link() as u32));
+                    steps.push((controllers + to_index) as u32);
+                }
+                bounds.push(steps.len());
+            }
+        }
+        Ok(Self { service_ps, idle_ps: idle_ps.into(), bounds: bounds.into(), steps: steps.into(), controllers })
+    }
+
+    /// The resources that accesses of a pair of nodes use; empty where there are none.
+    pub(crate) fn path(&self, pair: usize) -> &[u32] {
+        &self.steps[self.bounds[pair]..self.bounds[pair + 1]]
+    }
+}
+
+/// The directions of all links.
+pub(crate) fn link_ends(machine: &Machine) -> Vec<LinkEnds> {
+    let mut ends = Vec::new();
+    for (index, link) in machine.links.iter().enumerate() {
+        let [first, second] = link.nodes;
+        let bandwidth_bytes_per_s = link.bandwidth_bytes_per_s;
+        ends.push(LinkEnds { resource: 2 * index, from: first, to: second, bandwidth_bytes_per_s });
+        if link.direction == LinkDirection::Both {
+            ends.push(LinkEnds { resource: 2 * index + 1, from: second, to: first, bandwidth_bytes_per_s });
+        }
+    }
+    ends
+}
+
+/// The time that a resource needs for a line, ps.
+fn service(machine: &Machine, bandwidth: f64, field: impl FnOnce() -> String) -> Result<f64, ModelError> {
+    if bandwidth.is_finite() && bandwidth > 0.0 {
+        return Ok(LINE_BYTES as f64 * 1e12 / bandwidth);
+    }
+    let (machine, field, value) = (machine.name.clone(), field(), bandwidth.to_string());
+    Err(ModelError::OutOfRange { machine, field, value, rule: "a bandwidth is above 0" })
+}
+
+/// A latency of the description, as the model counts time.
+pub(crate) fn picoseconds(machine: &Machine, ns: f64, field: impl FnOnce() -> String) -> Result<u32, ModelError> {
+    let ps = (ns * 1000.0).round();
+    if ps > 0.0 && ps <= f64::from(u32::MAX / 4) {
+        return Ok(ps as u32);
+    }
+    let (machine, field, value) = (machine.name.clone(), field(), ns.to_string());
+    Err(ModelError::OutOfRange {
+        machine,
+        field,
+        value,
+        rule: "a latency is above 0 and at most a millisecond (1e6 ns)",
+    })
+}

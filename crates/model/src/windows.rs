@@ -1,0 +1,272 @@
+//! Time in windows: what is counted in one decides how long accesses queue a few windows later.
+//!
+//! Virtual CPUs are up to a quantum apart in simulated time, so a resource cannot keep a time at which it is free next: a CPU that lags would wait
+//! for the future. Instead each CPU counts its lines by the window of its own time; when every CPU has left a window, it is closed: its
+//! traffic is known for good, whatever the host's threads did meanwhile. From it come the delays of the window [`LAG`] later, which no CPU can have
+//! reached. So results do not depend on the host's scheduling.
+//!
+//! What is kept from one window to the next is not traffic, which falls when delays grow, but the number of lines under way
+//! (traffic times latency), which does not: the delays that follow from it (see [`crate::queues`]) are right at once, and neither
+//! their lag nor the smoothing makes them swing.
+
+use crate::cpu::Cpu;
+use crate::queues::{Flow, Queues};
+use crate::resources::Resources;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Length of a window, ps: long enough to see the load (a controller of 6 GB/s moves 940 lines), short against a program's phases.
+pub const WINDOW_PS: u64 = 10_000_000;
+
+/// How far a CPU may be ahead of the slowest active one, ps.
+pub const MAX_QUANTUM_PS: u64 = (LAG - 1) * WINDOW_PS;
+
+/// A closed window decides the delays of the one this many later.
+const LAG: u64 = 3;
+/// Windows in the ring: more than can be in use at a time (the open ones and the [`LAG`] that are decided).
+pub(crate) const SLOTS: usize = 8;
+/// Weight of the newest window in the average number of lines under way.
+const SMOOTHING: f64 = 0.25;
+/// More than this times the average is a new load, not a fluctuation: it is taken at once.
+const NEW_LOAD: f64 = 4.0;
+/// Fewer lines under way than this on average are none.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// The windows.
+pub(crate) struct Windows {
+    resources: Resources,
+    nodes: usize,
+    first_open: AtomicU64,
+    /// What a line waits in queues, ps, by slot, accessing node and memory's node.
+    delay_ps: Box<[AtomicU32]>,
+    closing: Mutex<Closing>,
+}
+
+/// What closes windows.
+struct Closing {
+    queues: Queues,
+    /// By slot and pair of nodes: lines that were counted when the slot was last closed.
+    seen: Box<[u64]>,
+    /// The flows that are not negligible, by pair of nodes, ascending.
+    pairs: Vec<usize>,
+    /// In the order of `pairs`.
+    flows: Vec<Flow>,
+    /// By slot and resource: the delays in force then, ps.
+    applied_ps: Box<[f64]>,
+    /// Windows closed in a row with nothing under way.
+    quiet: usize,
+    /// By resource, since the measurement began: lines in closed windows, and how long they waited, ps.
+    waited: Box<[Waited]>,
+}
+
+/// What lines have waited for one resource.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waited {
+    pub lines: f64,
+    pub ps: f64,
+}
+
+impl Waited {
+    pub(crate) fn mean_ns(self) -> f64 {
+        if self.lines > 0.0 { self.ps / self.lines / 1000.0 } else { 0.0 }
+    }
+}
+
+impl Windows {
+    pub(crate) fn new(resources: Resources, nodes: usize) -> Self {
+        let count = resources.service_ps.len();
+        let pairs = nodes * nodes;
+        Self {
+            nodes,
+            first_open: AtomicU64::new(0),
+            delay_ps: (0..SLOTS * pairs).map(|_| AtomicU32::new(0)).collect(),
+            closing: Mutex::new(Closing {
+                queues: Queues::new(resources.service_ps.clone()),
+                seen: vec![0; SLOTS * pairs].into(),
+                pairs: Vec::new(),
+                flows: Vec::new(),
+                applied_ps: vec![0.0; SLOTS * count].into(),
+                quiet: SLOTS,
+                waited: vec![Waited::default(); count].into(),
+            }),
+            resources,
+        }
+    }
+
+    /// The slot to count an access at this time in: that of its window or, where that is closed, of the oldest open one.
+    #[inline]
+    pub(crate) fn slot(&self, time_ps: u64) -> usize {
+        ((time_ps / WINDOW_PS).max(self.first_open.load(Relaxed)) % SLOTS as u64) as usize
+    }
+
+    /// What a line waits in queues in the window of this slot, ps.
+    #[inline]
+    pub(crate) fn delay_ps(&self, slot: usize, pair: usize) -> u32 {
+        self.delay_ps[slot * self.nodes * self.nodes + pair].load(Relaxed)
+    }
+
+    /// Closes the windows that end by `now_ps`.
+    pub(crate) fn advance(&self, now_ps: u64, cpus: &[Cpu]) {
+        let now = now_ps / WINDOW_PS;
+        if now <= self.first_open.load(Relaxed) {
+            return;
+        }
+        let mut closing = self.lock();
+        // Only who holds the lock moves it; another thread may have since it was read above.
+        let mut window = self.first_open.load(Relaxed);
+        while window < now {
+            if closing.quiet >= SLOTS {
+                // Nothing is counted in any slot and no delay is left: a gap of any length is closed at once. Counts
+                // that another thread adds from here on are for windows that are open yet.
+                if !closing.has_news(cpus, self.nodes) {
+                    closing.queues.pass((now - window) as f64 * WINDOW_PS as f64);
+                    window = now;
+                    break;
+                }
+            }
+            closing.close(self, window, cpus);
+            window += 1;
+        }
+        self.first_open.store(window, Relaxed);
+    }
+
+    /// A measurement begins at this time, which may be before the present one: queues and [`Windows::waited`] are empty.
+    pub(crate) fn begin(&self, now_ps: u64, cpus: &[Cpu]) {
+        let mut closing = self.lock();
+        for slot in 0..SLOTS {
+            let counted = counted(cpus, self.nodes, slot);
+            closing.seen[slot * counted.len()..][..counted.len()].copy_from_slice(&counted);
+        }
+        closing.queues.clear();
+        closing.pairs.clear();
+        closing.flows.clear();
+        closing.applied_ps.fill(0.0);
+        closing.waited.fill(Waited::default());
+        closing.quiet = SLOTS;
+        self.delay_ps.iter().for_each(|delay| delay.store(0, Relaxed));
+        self.first_open.store(now_ps / WINDOW_PS, Relaxed);
+    }
+
+    /// What lines have waited for each resource since the measurement began, in closed windows.
+    pub(crate) fn waited(&self) -> Box<[Waited]> {
+        self.lock().waited.clone()
+    }
+
+    /// The resources and the ways to them.
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Closing> {
+        // Delays of a closing that panicked half-way are as good as any: the next one mends them.
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Closing {
+    /// Whether any slot has lines that were not seen.
+    fn has_news(&self, cpus: &[Cpu], nodes: usize) -> bool {
+        let pairs = nodes * nodes;
+        (0..SLOTS).any(|slot| counted(cpus, nodes, slot) != self.seen[slot * pairs..][..pairs])
+    }
+
+    fn close(&mut self, windows: &Windows, window: u64, cpus: &[Cpu]) {
+        let slot = (window % SLOTS as u64) as usize;
+        let lines = self.take(windows.nodes, slot, cpus);
+        self.note(windows, slot, &lines);
+        self.queues.pass(WINDOW_PS as f64);
+        let was_quiet = self.flows.is_empty();
+        self.average(windows, slot, &lines);
+        self.queues.settle(&self.flows);
+        self.quiet = if was_quiet && self.flows.is_empty() { self.quiet + 1 } else { 0 };
+        if self.quiet < SLOTS {
+            self.decide(windows, ((window + LAG) % SLOTS as u64) as usize);
+        }
+    }
+
+    /// The lines of the window in this slot: (pair, lines) where there are any, by ascending pair.
+    fn take(&mut self, nodes: usize, slot: usize, cpus: &[Cpu]) -> Vec<(usize, u64)> {
+        let counted = counted(cpus, nodes, slot);
+        let seen = &mut self.seen[slot * counted.len()..][..counted.len()];
+        let mut lines = Vec::new();
+        for (pair, (now, before)) in counted.iter().zip(seen).enumerate() {
+            if now != before {
+                lines.push((pair, now.wrapping_sub(*before)));
+                *before = *now;
+            }
+        }
+        lines
+    }
+
+    /// Counts what the resources carried and how long it waited.
+    fn note(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
+        let count = self.waited.len();
+        for &(pair, lines) in lines {
+            for &resource in windows.resources.path(pair) {
+                self.queues.carry(resource, lines);
+                let waited = &mut self.waited[resource as usize];
+                waited.lines += lines as f64;
+                waited.ps += lines as f64 * self.applied_ps[slot * count + resource as usize];
+            }
+        }
+    }
+
+    /// Brings the average number of lines under way up to date, by Little's law.
+    fn average(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
+        let mut newest = vec![0.0; self.flows.len()];
+        for &(pair, lines) in lines {
+            let at = self.pairs.binary_search(&pair).unwrap_or_else(|at| {
+                let idle_ps = f64::from(windows.resources.idle_ps[pair]);
+                let path = windows.resources.path(pair).into();
+                self.pairs.insert(at, pair);
+                self.flows.insert(at, Flow { outstanding: 0.0, idle_ps, path });
+                newest.insert(at, 0.0);
+                at
+            });
+            let latency_ps = self.flows[at].idle_ps + f64::from(windows.delay_ps(slot, pair));
+            newest[at] = lines as f64 * latency_ps / WINDOW_PS as f64;
+        }
+        for (flow, newest) in self.flows.iter_mut().zip(newest) {
+            let weight = if newest > NEW_LOAD * flow.outstanding { 1.0 } else { SMOOTHING };
+            flow.outstanding += weight * (newest - flow.outstanding);
+        }
+        let mut kept = self.flows.iter().map(|flow| flow.outstanding >= NEGLIGIBLE);
+        self.pairs.retain(|_| kept.next().unwrap_or(false));
+        self.flows.retain(|flow| flow.outstanding >= NEGLIGIBLE);
+    }
+
+    /// Writes the delays of the window in this slot.
+    fn decide(&mut self, windows: &Windows, slot: usize) {
+        let pairs = windows.nodes * windows.nodes;
+        let delays = &windows.delay_ps[slot * pairs..][..pairs];
+        // Every pair, not only those with a flow: one that has none yet passes the same queues.
+        for (pair, delay) in delays.iter().enumerate() {
+            delay.store(self.queues.delay_on(windows.resources.path(pair)).round() as u32, Relaxed);
+        }
+        let count = self.waited.len();
+        self.applied_ps[slot * count..][..count].copy_from_slice(self.queues.delays_ps());
+    }
+}
+
+/// Lines counted in a slot so far, by pair of nodes.
+fn counted(cpus: &[Cpu], nodes: usize, slot: usize) -> Vec<u64> {
+    let mut lines = vec![0_u64; nodes * nodes];
+    for cpu in cpus {
+        let row = &mut lines[usize::from(cpu.node) * nodes..][..nodes];
+        for (sum, count) in row.iter_mut().zip(cpu.lines.of_slot(slot)) {
+            *sum = sum.wrapping_add(count);
+        }
+    }
+    lines
+}
+
+/// Lines since the model was made, by pair of nodes.
+pub(crate) fn lines_so_far(cpus: &[Cpu], nodes: usize) -> Vec<u64> {
+    let mut lines = vec![0_u64; nodes * nodes];
+    for slot in 0..SLOTS {
+        for (sum, count) in lines.iter_mut().zip(counted(cpus, nodes, slot)) {
+            *sum = sum.wrapping_add(count);
+        }
+    }
+    lines
+}

@@ -1,0 +1,190 @@
+//! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab keeps its virtual CPUs.
+
+use machine::Machine;
+use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, MemoryRange, Model};
+
+/// Memory that [`model`] gives each node, bytes.
+pub const NODE_BYTES: u64 = 1 << 30;
+
+/// A preset with [`NODE_BYTES`] on each node, one node after another.
+pub fn model(preset: &str) -> Model {
+    let machine = machine(preset);
+    let memory: Vec<_> = (0..machine.nodes.len())
+        .map(|node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node })
+        .collect();
+    Model::new(&machine, &memory).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A preset.
+pub fn machine(preset: &str) -> Machine {
+    machine::presets::find(preset).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Random numbers that are the same everywhere (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// One of `0..below`.
+    pub fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % below
+    }
+}
+
+/// What a CPU does for ever.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    /// Dependent loads of random lines of one node.
+    Chase { node: usize, random: Random },
+    /// Loads, or stores, of line after line of one node.
+    Scan { node: usize, line: u64, kind: AccessKind },
+    /// Stores to random lines of one node.
+    Scatter { node: usize, random: Random },
+}
+
+impl Pattern {
+    /// The next access, with the time of the instructions before it, ps.
+    fn next(&mut self) -> (u64, AccessKind) {
+        let lines = NODE_BYTES / LINE_BYTES;
+        let address = |node: usize, line: u64| node as u64 * NODE_BYTES + line * LINE_BYTES;
+        match self {
+            Self::Chase { node, random } => (address(*node, random.next(lines)), AccessKind::Load),
+            Self::Scatter { node, random } => (address(*node, random.next(lines)), AccessKind::Store),
+            Self::Scan { node, line, kind } => {
+                *line = (*line + 1) % lines;
+                (address(*node, *line), *kind)
+            }
+        }
+    }
+}
+
+/// A CPU with something to do.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    pub cpu: usize,
+    pub time_ps: u64,
+    pub pattern: Pattern,
+    /// Lines that came from memory.
+    pub lines: u64,
+    /// Their latencies, ps.
+    pub latency_ps: u64,
+    /// Time of the instructions before each access, ps.
+    pub work_ps: u64,
+}
+
+impl Runner {
+    pub fn new(cpu: usize, pattern: Pattern) -> Self {
+        Self { cpu, time_ps: 0, pattern, lines: 0, latency_ps: 0, work_ps: 400 }
+    }
+
+    /// Chases one node's memory.
+    pub fn chase(cpu: usize, node: usize) -> Self {
+        Self::new(cpu, Pattern::Chase { node, random: Random(cpu as u64) })
+    }
+
+    /// Reads one node's memory, from a place of its own.
+    pub fn scan(cpu: usize, node: usize) -> Self {
+        Self::new(cpu, Pattern::Scan { node, line: cpu as u64 * 262_144, kind: AccessKind::Load })
+    }
+
+    fn step(&mut self, model: &Model) {
+        let (address, kind) = self.pattern.next();
+        self.time_ps += self.work_ps;
+        let access = model.access(self.cpu, self.time_ps, address, kind);
+        self.time_ps += access.stall_ps;
+        if access.level == Level::Dram {
+            self.lines += 1;
+            self.latency_ps += u64::from(access.latency_ps);
+        }
+    }
+}
+
+/// Which CPU the host lets run next, of those that are not too far ahead.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// The slowest.
+    Slowest,
+    /// Each in turn, as far as it may.
+    FarAhead,
+    /// Any.
+    Any(Random),
+}
+
+/// Runs all until their times are past `end_ps`.
+pub fn run(model: &Model, runners: &mut [Runner], order: &mut Order, end_ps: u64) {
+    loop {
+        let slowest = runners.iter().map(|runner| runner.time_ps).min().unwrap_or(end_ps);
+        model.advance(slowest);
+        if slowest >= end_ps {
+            return;
+        }
+        // Less than the model allows by what one access may take.
+        let limit = (slowest + MAX_QUANTUM_PS - 5_000_000).min(end_ps);
+        match order {
+            Order::Slowest => {
+                if let Some(runner) = runners.iter_mut().min_by_key(|runner| runner.time_ps) {
+                    runner.step(model);
+                }
+            }
+            Order::FarAhead => {
+                for runner in &mut *runners {
+                    while runner.time_ps < limit {
+                        runner.step(model);
+                    }
+                }
+            }
+            Order::Any(random) => {
+                for _ in 0..runners.len() {
+                    let chosen = random.next(runners.len() as u64) as usize;
+                    let steps = random.next(200);
+                    for _ in 0..steps {
+                        if runners[chosen].time_ps < limit {
+                            runners[chosen].step(model);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a run brought: rates after its first part, in which queues settle.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// Data from memory by runner, bytes/s.
+    pub bytes_per_s: Vec<f64>,
+    /// Mean latency of an access to memory by runner, ns.
+    pub latency_ns: Vec<f64>,
+}
+
+impl Rates {
+    pub fn total(&self) -> f64 {
+        self.bytes_per_s.iter().sum()
+    }
+
+    /// The mean latency over all runners' accesses, ns.
+    pub fn mean_latency_ns(&self) -> f64 {
+        let weighted: f64 = self.latency_ns.iter().zip(&self.bytes_per_s).map(|(latency, rate)| latency * rate).sum();
+        weighted / self.total()
+    }
+}
+
+/// Lets all run for `settle_ps`, then measures for `measure_ps`.
+pub fn rates(model: &Model, runners: &mut [Runner], settle_ps: u64, measure_ps: u64) -> Rates {
+    let mut order = Order::FarAhead;
+    let begin = runners.iter().map(|runner| runner.time_ps).max().unwrap_or(0) + settle_ps;
+    run(model, runners, &mut order, begin);
+    let before = runners.to_vec();
+    run(model, runners, &mut order, begin + measure_ps);
+    let pairs = || runners.iter().zip(&before);
+    let lines = |(now, before): (&Runner, &Runner)| (now.lines - before.lines) as f64;
+    Rates {
+        bytes_per_s: pairs()
+            .map(|pair| lines(pair) * LINE_BYTES as f64 * 1e12 / (pair.0.time_ps - pair.1.time_ps) as f64)
+            .collect(),
+        latency_ns: pairs().map(|pair| (pair.0.latency_ps - pair.1.latency_ps) as f64 / lines(pair) / 1000.0).collect(),
+    }
+}
