@@ -1,5 +1,6 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
+mod lab;
 mod machine_source;
 mod output;
 mod topology;
@@ -26,11 +27,18 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     Topology(topology::Arguments),
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
+    // The lab's virtual machines run this very program as their first process.
+    if ::lab::guest::is_guest() {
+        ::lab::guest::main();
+        return ExitCode::FAILURE;
+    }
     let result = match Cli::parse().command {
         Command::Topology(arguments) => topology::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {
         Ok(code) => code,
