@@ -17,7 +17,7 @@ mod vcpu;
 use clock::CLOCK;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
-use model::{AccessKind, Configuration, Level, Measured, Model};
+use model::{Access, AccessKind, Configuration, Level, Measured, Model};
 use pace::{Pace, REPORT_PS};
 use qemu::{Block, PluginId, Scoreboard, physical_address};
 use qemu_plugin_sys as sys;
@@ -30,13 +30,13 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
-use task::TaskRegisters;
+use task::{PerCpuBase, Task};
 use vcpu::Vcpu;
 
 /// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read registers and memory.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)] // QEMU's name
-pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
+pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
 
 /// Instructions that a CPU may execute before it looks at its time: about a tenth of a reporting period.
 const INSTRUCTIONS_PER_LOOK: u64 = 1000;
@@ -57,7 +57,7 @@ struct Lab {
     shared: SharedWords,
     pace: Pace,
     vcpus: Vec<Vcpu>,
-    registers: Vec<OnceLock<Option<TaskRegisters>>>,
+    per_cpu: Vec<PerCpuBase>,
     pending: Scoreboard,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with or without instrumentation.
@@ -91,7 +91,7 @@ impl Lab {
             shared: shared_words,
             pace: Pace::new(vcpus, &CLOCK),
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
-            registers: (0..vcpus).map(|_| OnceLock::new()).collect(),
+            per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             pending: Scoreboard::new(),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
@@ -191,32 +191,44 @@ impl Lab {
         let access = self.model.access(cpu, time_ps, physical, kind);
         vcpu.set_recent(line);
         vcpu.add_time_ps(access.stall_ps);
-        if access.level > Level::L1
-            && let Some(pmu) = self.pmu()
-            && pmu.period() > 0
-            && vcpu.is_sampled(pmu.period())
-        {
-            let offsets = pmu.task_offsets();
-            let registers = self.registers.get(cpu).and_then(|registers| *registers.get()?);
-            let task = registers.and_then(|found| found.running(offsets, pmu.with_names())).unwrap_or_default();
-            pmu.push(&Sample {
-                time_ps,
-                instruction,
-                address,
-                physical_address: physical,
-                latency_ps: access.latency_ps.into(),
-                cpu: cpu as u32,
-                pid: task.pid,
-                tid: task.tid,
-                node: access.node.into(),
-                store,
-                level: access.level as u8,
-                name: task.name,
-            });
+        if access.level > Level::L1 && vcpu.is_sampled() {
+            self.sample(cpu, time_ps, (address, physical), instruction, store, &access);
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
             self.report(cpu, vcpu);
         }
+    }
+
+    #[cold]
+    fn sample(
+        &self,
+        cpu: usize,
+        time_ps: u64,
+        (address, physical_address): (u64, u64),
+        instruction: u64,
+        store: bool,
+        access: &Access,
+    ) {
+        let Some(pmu) = self.pmu() else { return };
+        let task = self.per_cpu.get(cpu).and_then(|base| base.running(pmu.task_offsets(), pmu.with_names()));
+        let Task { pid, tid, name } = task.unwrap_or_default();
+        let (latency_ps, node, level) = (access.latency_ps.into(), access.node.into(), access.level as u8);
+        let cpu = cpu as u32;
+        let sample = Sample {
+            time_ps,
+            instruction,
+            address,
+            physical_address,
+            latency_ps,
+            cpu,
+            pid,
+            tid,
+            node,
+            store,
+            level,
+            name,
+        };
+        pmu.push(&sample);
     }
 
     fn report(&self, cpu: usize, vcpu: &Vcpu) {
@@ -225,6 +237,7 @@ impl Lab {
             return;
         }
         vcpu.forget_recent();
+        vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
         self.switch_if_asked();
         self.pace.report(cpu, time_ps, &self.model);
         vcpu.report_at_ps.store(time_ps + REPORT_PS, Relaxed);
@@ -234,17 +247,17 @@ impl Lab {
 /// QEMU calls this when it loads the plugin.
 ///
 /// # Safety
-/// QEMU passes a valid description of itself and `argc` C strings.
+/// QEMU passes a valid description of itself and `count` C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: PluginId,
     info: *const sys::qemu_info_t,
-    argc: c_int,
-    argv: *const *const c_char,
+    count: c_int,
+    arguments: *const *const c_char,
 ) -> c_int {
     // SAFETY: as promised above; in system emulation the union holds the number of CPUs.
     let (vcpus, arguments) = unsafe {
-        let arguments = (0..argc.cast_unsigned() as usize).map(|i| CStr::from_ptr(*argv.add(i)));
+        let arguments = (0..count.cast_unsigned() as usize).map(|i| CStr::from_ptr(*arguments.add(i)));
         let arguments: Vec<&str> = arguments.filter_map(|argument| argument.to_str().ok()).collect();
         ((*info).__bindgen_anon_1.system.max_vcpus.cast_unsigned() as usize, arguments)
     };
@@ -279,8 +292,8 @@ unsafe extern "C" fn after_reset(_: PluginId) {
 
 unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
     let Some(lab) = LAB.get() else { return };
-    if let Some(registers) = lab.registers.get(cpu as usize) {
-        registers.get_or_init(TaskRegisters::find);
+    if let Some(base) = lab.per_cpu.get(cpu as usize) {
+        base.find_registers();
         lab.pace.resume(cpu as usize, 0, &lab.model);
     }
 }
@@ -314,6 +327,7 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
 
 unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
+        lab.per_cpu[cpu as usize].find();
         lab.report(cpu as usize, vcpu);
     }
 }

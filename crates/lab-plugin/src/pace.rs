@@ -8,9 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU is
 /// further ahead than the sum: less than two of the model's windows, as it asks.
-const AHEAD_PS: u64 = 10_000_000;
+const AHEAD_PS: u64 = 40_000_000;
+/// How near the slowest must have come before one that waits goes on, ps: well below [`AHEAD_PS`], or it would wait again at its next report.
+const NEAR_PS: u64 = 10_000_000;
 /// How often a CPU reports, ps of its own time.
-pub(crate) const REPORT_PS: u64 = 5_000_000;
+pub(crate) const REPORT_PS: u64 = 15_000_000;
 
 struct Times {
     /// Simulated time since the measured command began, ps.
@@ -82,7 +84,9 @@ impl Pace {
         times.cpus[cpu].reported_ps = time_ps;
         self.advance(&mut times, model);
         let released = times.released;
-        while times.measuring && time_ps > times.now_ps + AHEAD_PS && times.released == released {
+        let mut lead_ps = AHEAD_PS;
+        while times.measuring && time_ps > times.now_ps + lead_ps && times.released == released {
+            lead_ps = NEAR_PS;
             times.cpus[cpu].waiting = true;
             times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
         }
@@ -151,7 +155,7 @@ impl Pace {
         self.set_clock(times);
         model.advance(slowest);
         for (cpu, go) in times.cpus.iter().zip(&self.go) {
-            if cpu.waiting && cpu.reported_ps <= slowest + AHEAD_PS {
+            if cpu.waiting && cpu.reported_ps <= slowest + NEAR_PS {
                 go.notify_one();
             }
         }

@@ -63,10 +63,10 @@ impl Block {
         unsafe { sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function before an execution for which the CPU's entry has reached a number.
+    /// Calls a function, which may read registers, before an execution for which the CPU's entry has reached a number.
     pub(crate) fn call_when_at_least(&self, entry: Scoreboard, value: u64, call: OnCode) {
         let condition = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE;
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe {
             sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
@@ -103,9 +103,10 @@ impl Instruction {
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, Some(call), flags, null_mut()) };
     }
 
-    /// Calls a function with `word` for each load, and another for each store. They may read registers.
+    /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would have to
+    /// keep them up to date at each access.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
         let word = word as *mut c_void;
         for (call, kind) in
             [(load, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R), (store, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W)]
@@ -130,7 +131,7 @@ pub(crate) fn physical_address(info: sys::qemu_plugin_meminfo_t, address: u64) -
 }
 
 /// A register of one CPU.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Register(*mut sys::qemu_plugin_register);
 
 // SAFETY: QEMU's register handles are constants.
@@ -155,7 +156,7 @@ pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>;
         if array.is_null() {
             return found;
         }
-        let first = (*array).data.cast::<sys::qemu_plugin_reg_descriptor>();
+        let first = (*array).data.cast::<c_void>().cast::<sys::qemu_plugin_reg_descriptor>();
         for index in 0..(*array).len as usize {
             let register = &*first.add(index);
             let name = CStr::from_ptr(register.name);
@@ -170,7 +171,7 @@ pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>;
     found
 }
 
-/// A growing array of GLib's, in which QEMU returns values.
+/// A growing array of `GLib`'s, in which QEMU returns values.
 struct Bytes(*mut sys::GByteArray);
 
 impl Bytes {

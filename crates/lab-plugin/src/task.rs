@@ -2,6 +2,8 @@
 
 use crate::qemu::{self, Register, read_memory, read_register};
 use model::pmu::TaskOffsets;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The running thread. All zero where it cannot be found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,28 +13,40 @@ pub(crate) struct Task {
     pub(crate) name: [u8; 16],
 }
 
-/// The registers of one CPU that lead to its per-CPU data: the kernel's base is in one while it runs and in the other
-/// while user code does.
-#[derive(Clone, Copy)]
-pub(crate) struct TaskRegisters {
-    gs_base: Register,
-    kernel_gs_base: Register,
+/// Where the guest's kernel keeps one CPU's own data. It never changes once the kernel has set it, so it is read once, when
+/// the registers can be: they hold it whenever the kernel runs, and one of them does while user code runs.
+#[derive(Debug, Default)]
+pub(crate) struct PerCpuBase {
+    registers: OnceLock<Option<[Register; 2]>>,
+    base: AtomicU64,
 }
 
-impl TaskRegisters {
-    /// Only within a CPU's own callback.
-    pub(crate) fn find() -> Option<Self> {
-        let [gs_base, kernel_gs_base] = qemu::registers([c"gs_base", c"k_gs_base"]);
-        Some(Self { gs_base: gs_base?, kernel_gs_base: kernel_gs_base? })
+impl PerCpuBase {
+    /// Looks the registers up. Only within that CPU's own callback.
+    pub(crate) fn find_registers(&self) {
+        self.registers.get_or_init(|| {
+            let [gs_base, kernel_gs_base] = qemu::registers([c"gs_base", c"k_gs_base"]);
+            Some([gs_base?, kernel_gs_base?])
+        });
     }
 
-    /// Only within a callback of that CPU that may read registers.
-    pub(crate) fn running(self, offsets: TaskOffsets, with_name: bool) -> Option<Task> {
-        if offsets.current_task == 0 {
+    /// Reads the registers if that is still to be done. Only within a callback of that CPU that may read registers.
+    pub(crate) fn find(&self) {
+        if self.base.load(Relaxed) == 0
+            && let Some(Some(registers)) = self.registers.get()
+            // The kernel has the upper half of the address space.
+            && let Some(base) = registers.iter().filter_map(|&register| read_register(register)).find(|base| base >> 47 != 0)
+        {
+            self.base.store(base, Relaxed);
+        }
+    }
+
+    /// The thread that runs. Only within a callback of that CPU.
+    pub(crate) fn running(&self, offsets: TaskOffsets, with_name: bool) -> Option<Task> {
+        let base = self.base.load(Relaxed);
+        if offsets.current_task == 0 || base == 0 {
             return None;
         }
-        let is_kernel = |address: &u64| address >> 47 != 0;
-        let base = read_register(self.gs_base).filter(is_kernel).or_else(|| read_register(self.kernel_gs_base))?;
         let at = |address: u64, offset| address.wrapping_add(offset);
         let task = u64::from_le_bytes(read_memory(at(base, offsets.current_task))?);
         let number = |offset| read_memory(at(task, offset)).map(u32::from_le_bytes);

@@ -22,6 +22,8 @@ pub(crate) struct Vcpu {
     recent: [AtomicU64; CLASSES],
     recent_loads: AtomicU64,
     recent_stores: AtomicU64,
+    /// One miss in so many is sampled; 0 for none.
+    sample_period: AtomicU64,
     /// Misses until the next sample.
     until_sample: AtomicU64,
 }
@@ -42,6 +44,7 @@ impl Vcpu {
             recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
             recent_loads: AtomicU64::new(0),
             recent_stores: AtomicU64::new(0),
+            sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
         }
     }
@@ -117,8 +120,17 @@ impl Vcpu {
         (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
     }
 
-    /// Whether this miss is the one in `period` that is sampled.
-    pub(crate) fn is_sampled(&self, period: u64) -> bool {
+    pub(crate) fn set_sample_period(&self, misses: u64) {
+        self.sample_period.store(misses, Relaxed);
+    }
+
+    /// Whether this miss is the one in a period that is sampled.
+    #[inline]
+    pub(crate) fn is_sampled(&self) -> bool {
+        let period = self.sample_period.load(Relaxed);
+        if period == 0 {
+            return false;
+        }
         let until = self.until_sample.load(Relaxed).min(period);
         let sampled = until <= 1;
         self.until_sample.store(if sampled { period } else { until - 1 }, Relaxed);
@@ -142,7 +154,11 @@ mod tests {
     #[test]
     fn one_miss_in_a_period_is_sampled() {
         let vcpu = Vcpu::new();
-        let sampled = |period, misses| (0..misses).filter(|_| vcpu.is_sampled(period)).count();
+        let sampled = |period, misses| {
+            vcpu.set_sample_period(period);
+            (0..misses).filter(|_| vcpu.is_sampled()).count()
+        };
+        assert_eq!(sampled(0, 10), 0);
         assert_eq!(sampled(1, 10), 10);
         assert_eq!(sampled(5, 1000), 200);
         assert_eq!(sampled(3, 300), 100);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Length of a window, ps: long enough to see the load (a controller of 6 GB/s moves 940 lines), short against a program's phases.
-pub const WINDOW_PS: u64 = 10_000_000;
+pub const WINDOW_PS: u64 = 30_000_000;
 
 /// How far a CPU may be ahead of the slowest active one, ps.
 pub const MAX_QUANTUM_PS: u64 = (LAG - 1) * WINDOW_PS;
