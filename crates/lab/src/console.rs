@@ -9,6 +9,8 @@ const KEPT: usize = 200;
 const SHOWN: usize = 12;
 /// A line longer than this is cut: nobody reads it, and a guest must not fill the host's memory.
 const LINE_MAX: u64 = 4096;
+/// What the firmware says of itself before the kernel starts.
+const FIRMWARE: &str = "SeaBIOS (version";
 
 /// Follows QEMU's output and error streams in the background.
 pub(crate) struct Console {
@@ -47,6 +49,11 @@ impl Console {
     pub(crate) fn panic(&self) -> Option<String> {
         panic_reason(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// The process that the guest's kernel killed last because memory had run out: its number and name.
+    pub(crate) fn out_of_memory(&self) -> Option<String> {
+        killed_process(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 fn follow(stream: Box<dyn Read + Send>, lines: Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
@@ -57,7 +64,7 @@ fn follow(stream: Box<dyn Read + Send>, lines: Arc<Mutex<Vec<String>>>) -> JoinH
             let text = printable(&String::from_utf8_lossy(&line));
             line.clear();
             let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if !text.is_empty() {
+            if !text.is_empty() && !text.starts_with(FIRMWARE) {
                 lines.push(text);
             }
             if lines.len() > 2 * KEPT {
@@ -67,9 +74,20 @@ fn follow(stream: Box<dyn Read + Send>, lines: Arc<Mutex<Vec<String>>>) -> JoinH
     })
 }
 
-/// Without what would steer the terminal it is shown on.
+/// Without what would steer the terminal it is shown on: escape sequences (ECMA-48, 5.4) and other control characters.
 fn printable(line: &str) -> String {
-    line.chars().filter(|c| !c.is_control()).collect::<String>().trim_end().to_owned()
+    let mut text = String::new();
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            if chars.next() == Some('[') {
+                chars.find(|c| ('@'..='~').contains(c));
+            }
+        } else if !c.is_control() {
+            text.push(c);
+        }
+    }
+    text.trim_end().to_owned()
 }
 
 fn panic_reason(lines: &[String]) -> Option<String> {
@@ -77,9 +95,23 @@ fn panic_reason(lines: &[String]) -> Option<String> {
     Some(line.1.to_owned())
 }
 
+/// From `Out of memory: Killed process 107 (python3) total-vm:...` (Linux, `mm/oom_kill.c`).
+fn killed_process(lines: &[String]) -> Option<String> {
+    let line = lines.iter().rev().find_map(|line| line.split_once("Out of memory: Killed process "))?;
+    let (process, _) = line.1.split_once(" total-vm:")?;
+    Some(process.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_killed_process_is_named() {
+        let line = "[ 9.1] Out of memory: Killed process 107 (a (b) c) total-vm:4kB, anon-rss:1kB, UID:0".to_owned();
+        assert_eq!(killed_process(&[line, "more".into()]).as_deref(), Some("107 (a (b) c)"));
+        assert_eq!(killed_process(&["Out of memory: Killed process ".into()]), None);
+    }
 
     #[test]
     fn a_panic_is_found_among_the_last_lines() {
@@ -87,7 +119,7 @@ mod tests {
         let mut console = Console::follow(Some(text), None::<&[u8]>);
         console.wait();
         assert_eq!(console.panic().as_deref(), Some("Out of memory"));
-        assert!(console.tail().ends_with("rebooting[2J"));
+        assert!(console.tail().ends_with("rebooting"));
     }
 
     #[test]

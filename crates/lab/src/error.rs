@@ -49,12 +49,14 @@ pub enum LabError {
         available: String,
     },
     /// QEMU ended before its time.
-    #[error("QEMU ended {when} ({status}){}", quoted("QEMU", said))]
+    #[error("QEMU ended {when} ({status}){advice}{}", quoted("QEMU", said))]
     Qemu {
         /// At what point.
         when: &'static str,
         /// How.
         status: String,
+        /// What to do.
+        advice: &'static str,
         /// Its last words.
         said: String,
     },
@@ -78,6 +80,28 @@ pub enum LabError {
         what: String,
         /// The console's last lines.
         console: String,
+    },
+    /// The command's working directory is not in the guest.
+    #[error(
+        "the working directory {} is not there in the guest: {why}\nfolders below /dev, /proc, /run and /sys are the guest's own; start from another one",
+        path.display()
+    )]
+    NoDirectory {
+        /// It.
+        path: PathBuf,
+        /// What the guest's kernel answered.
+        why: io::Error,
+    },
+    /// The disk of `--out` is full, or the like.
+    #[error(
+        "cannot keep what the command wrote to {}: {why}\nit did end, but files there are not complete; free some room, or name another folder with --out",
+        path.display()
+    )]
+    NotKept {
+        /// The folder.
+        path: PathBuf,
+        /// What the host's kernel answered.
+        why: io::Error,
     },
     /// The command could not be started.
     #[error("cannot run `{command}` in the lab: {why}")]

@@ -16,10 +16,10 @@ pub(crate) struct FirstFile {
 
 /// This program as `init`, with its dynamic loader and libraries where the loader looks for them.
 pub(crate) fn this_program() -> Result<Vec<FirstFile>, LabError> {
-    // The link names the file even when it has been replaced since this process began.
-    let program = Path::new("/proc/self/exe");
-    let mut files = vec![read(program, "init", 0o755)?];
-    for library in libraries(program)? {
+    // This link leads to the file even when it has been replaced since this process began, and for other processes too.
+    let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    let mut files = vec![read(&program, "init", 0o755)?];
+    for library in libraries(&program)? {
         let path = library.to_string_lossy().trim_start_matches('/').to_owned();
         files.push(read(&library, &path, 0o755)?);
     }
@@ -33,7 +33,7 @@ fn read(file: &Path, path: &str, mode: u32) -> Result<FirstFile, LabError> {
 
 /// The loader and shared libraries of a program, as its own loader finds them.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, LabError> {
-    let listed = Command::new("ldd").arg(std::fs::canonicalize(program).unwrap_or(program.to_owned())).output();
+    let listed = Command::new("ldd").arg(program).output();
     let listed = listed.map_err(|why| LabError::file("run `ldd` on", program, why))?;
     Ok(parse_libraries(&String::from_utf8_lossy(&listed.stdout)))
 }

@@ -5,12 +5,14 @@ mod console;
 mod error;
 mod first_files;
 pub mod guest;
+mod host;
 pub mod protocol;
 mod qemu_arguments;
 mod run;
 pub mod setup;
 mod shape;
+mod streams;
 
 pub use error::LabError;
-pub use run::{Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, run, terminal_size};
+pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run, terminal_size};
 pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};

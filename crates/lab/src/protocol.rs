@@ -4,7 +4,6 @@ use model::pmu::TaskOffsets;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 
 /// The port's name: the guest finds the port by it.
 pub const PORT: &str = "nearside";
@@ -21,8 +20,10 @@ pub struct Task {
     pub command: Vec<OsString>,
     /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Its working directory.
-    pub directory: PathBuf,
+    /// Its working directory. Not a path: serde refuses those that are not UTF-8.
+    pub directory: OsString,
+    /// Its file mode creation mask.
+    pub umask: u32,
     /// User, group and supplementary groups it runs as.
     pub uid: u32,
     /// See `uid`.
@@ -32,7 +33,7 @@ pub struct Task {
     /// Whether it gets a terminal, of so many rows and columns, in place of three streams.
     pub terminal: Option<(u16, u16)>,
     /// The folder whose files come back to the host.
-    pub out: Option<PathBuf>,
+    pub out: Option<OsString>,
     /// Kernel modules to load, in this order: names of files in the first file system.
     pub modules: Vec<String>,
     /// The kernel's own NUMA balancing; none leaves its default.
@@ -52,6 +53,10 @@ pub struct Task {
 pub enum ToGuest {
     /// What the guest asked for: the next part of the standard input; empty at its end.
     Input(Vec<u8>),
+    /// Nobody reads the command's output any more: writing to it is to fail, as it would on the host.
+    OutputClosed,
+    /// The same of its error stream.
+    ErrorClosed,
     /// The terminal's new rows and columns.
     Resize(u16, u16),
 }
@@ -72,8 +77,12 @@ pub enum ToHost {
     Error(Vec<u8>),
     /// The command could not be started: the error number, and what was tried.
     NotStarted(i32, String),
+    /// The command's working directory cannot be entered: the error number.
+    NoDirectory(i32),
     /// The command has ended, its output is sent and its files are written.
     Ended(Ended),
+    /// The command has ended, but what it wrote to the folder that comes back could not all be written: the error number.
+    NotKept(i32),
     /// The guest could not do its part.
     Failed(String),
 }
@@ -111,21 +120,29 @@ pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     to.flush()
 }
 
-/// Receives one value; none at the end of the stream.
+/// Receives one value; none at the end of the stream, be it within a frame: whoever sent that is gone.
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
-    match from.read_exact(&mut length) {
-        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        result => result?,
+    match receive_frame(from) {
+        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(why) => Err(why),
+        Ok(body) => {
+            let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, format!("a frame is not understood: {why}"));
+            postcard::from_bytes(&body).map(Some).map_err(invalid)
+        }
     }
-    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+}
+
+fn receive_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
     if length > FRAME_MAX {
-        return Err(invalid(format!("a frame says it has {length} bytes; at most {FRAME_MAX} are allowed")));
+        let why = format!("a frame says it has {length} bytes; at most {FRAME_MAX} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     let mut body = vec![0; length as usize];
     from.read_exact(&mut body)?;
-    postcard::from_bytes(&body).map(Some).map_err(|why| invalid(format!("a frame is not understood: {why}")))
+    Ok(body)
 }
 
 #[cfg(test)]
@@ -145,6 +162,16 @@ mod tests {
             assert_eq!(receive(&mut wire)?, Some(message));
         }
         assert_eq!(receive::<ToHost>(&mut wire)?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_stream_that_ends_within_a_frame_has_ended() -> io::Result<()> {
+        let mut wire = Vec::new();
+        send(&mut wire, &ToHost::Output(vec![0; 100]))?;
+        for length in [0, 3, 4, 50, wire.len() - 1] {
+            assert_eq!(receive::<ToHost>(&mut &wire[..length])?, None, "{length} bytes");
+        }
         Ok(())
     }
 

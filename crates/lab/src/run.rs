@@ -3,25 +3,31 @@
 use crate::LabError;
 use crate::console::Console;
 use crate::first_files::{FirstFile, pack, this_program};
-use crate::protocol::{CHUNK, Ended, TASK_FILE, Task, ToGuest, ToHost, receive, send};
+use crate::host;
+use crate::protocol::{Ended, TASK_FILE, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
 use crate::shape::Shape;
+use crate::streams::{self, Closed, forward_input};
 use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
 use model::{Configuration, Measured};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGWINCH};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
-use std::io::{self, Read, Write};
+use signal_hook::low_level::emulate_default_handler;
+use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +38,13 @@ pub const PLUGIN_VARIABLE: &str = "NEARSIDE_PLUGIN";
 
 /// Host time that booting may take: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// How long the run sleeps at most. Samples leave the ring at least this often, so that it fills only when they come faster.
+const LOOK: Duration = Duration::from_millis(20);
+/// Messages that wait for this program. When it cannot get rid of the command's output, the guest has to wait too.
+const MESSAGES_WAITING: usize = 16;
+const KILLED: &str = "\nthis host may have run out of memory: ask for less with --memory-per-node";
+/// Signals that end a run.
+const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -55,6 +68,15 @@ pub enum Stage {
     Running,
 }
 
+/// What happens during a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// It got so far.
+    Stage(Stage),
+    /// A sample was taken. They come in the order in which they were taken.
+    Sample(Sample),
+}
+
 /// What came of a run.
 #[derive(Debug)]
 pub struct Outcome {
@@ -62,30 +84,49 @@ pub struct Outcome {
     pub ended: Ended,
     /// What the model measured until then.
     pub measured: Measured,
-    /// The samples, in the order in which they were taken.
-    pub samples: Vec<Sample>,
     /// Samples for which there was no room.
     pub samples_dropped: u64,
+    /// The process that the guest's kernel killed because memory had run out: its number and name.
+    pub out_of_memory: Option<String>,
     /// Host time from the start of QEMU to the start of the command.
     pub boot: Duration,
     /// Host time from there to the command's end.
     pub ran: Duration,
 }
 
-/// A connected socket to the guest that several threads write to.
-type ToPort = Arc<Mutex<UnixStream>>;
-
-/// Boots the machine, runs the command with this process's own streams, and ends the machine. `progress` hears of each stage.
-pub fn run(assets: &Assets, run: &Run, progress: &mut dyn FnMut(Stage)) -> Result<Outcome, LabError> {
-    progress(Stage::Booting);
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(LabError::host("watch for signals"))?;
+/// Boots the machine, runs the command with this process's own streams, and ends the machine. `tell` hears what happens
+/// meanwhile. Signals that ask this process to end do so by ending the run, and are ignored afterwards: see
+/// [`default_signals`].
+pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
+    tell(Event::Stage(Stage::Booting));
+    check_memory(&run.shape)?;
+    let ending = ENDING.into_iter().filter(|&signal| !host::is_ignored(signal));
+    let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
     let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
     let started = Instant::now();
     let mut machine = Running::start(assets, run, &shared, signals)?;
-    let result = machine.follow(run, started, &words, progress);
+    let result = machine.follow(run, started, &words, tell);
     machine.end();
     result
+}
+
+/// Has signals that ask this process to end do so by themselves again. For after a run; there can be no other one then.
+pub fn default_signals() -> io::Result<Vec<SigId>> {
+    let ending = ENDING.into_iter().filter(|&signal| !host::is_ignored(signal));
+    ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
+}
+
+/// The guest takes its memory from the host as it uses it; a host without that much would kill QEMU in the middle of a run.
+fn check_memory(shape: &Shape) -> Result<(), LabError> {
+    let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
+    match host::available_memory() {
+        Some(available) if available < asked => {
+            let text = machine::size::format;
+            Err(LabError::HostMemory { asked: text(asked), available: text(available >> 20 << 20) })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A virtual machine and the threads that belong to it. Dropping it ends them.
@@ -94,9 +135,10 @@ struct Running {
     port: UnixStream,
     console: Console,
     messages: Receiver<io::Result<Option<ToHost>>>,
+    to_guest: SyncSender<ToGuest>,
     signal: Arc<AtomicI32>,
     signals: Handle,
-    input_wanted: Sender<()>,
+    input_wanted: SyncSender<()>,
 }
 
 impl Running {
@@ -105,23 +147,28 @@ impl Running {
         // QEMU inherits its end; ours is closed on exec as every file of Rust's.
         rustix::io::fcntl_setfd(&guest_port, rustix::io::FdFlags::empty())
             .map_err(LabError::host("pass a socket on"))?;
+        let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
+        let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
         let configuration = Configuration { machine: run.shape.machine.clone(), memory: run.shape.memory.clone() };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
         let first_files = first_files(assets, &run.task)?;
         let first_files = memory("nearside-first-files", first_files.len(), &first_files)?;
         let plugin = find_plugin()?;
-        let by_number = |file: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let plugin_file = inherited(&plugin, OFlags::RDONLY)?;
+        let out = run.task.out.as_deref().map(|out| inherited(Path::new(out), OFlags::PATH | OFlags::DIRECTORY));
+        let out = out.transpose()?;
         let files = Files {
-            plugin: plugin.clone(),
+            plugin,
             configuration: by_number(&configuration),
             pmu: by_number(shared),
             first_files: by_number(&first_files),
             port: guest_port.as_raw_fd(),
         };
         let mut command = Command::new(&assets.qemu);
-        command.args(arguments(assets, &run.shape, &files, run.task.out.as_deref()));
-        command.env("LD_PRELOAD", &plugin);
+        command.args(arguments(assets, &run.shape, &files, out.as_ref().map(by_number).as_deref()));
+        // By number, since a space or a colon in a path would be the end of it here.
+        command.env("LD_PRELOAD", by_number(&plugin_file));
         if !assets.library_path.is_empty() {
             let path = std::env::join_paths(&assets.library_path)
                 .map_err(|why| LabError::Host { what: "name QEMU's libraries", why: io::Error::other(why) })?;
@@ -130,18 +177,17 @@ impl Running {
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.die_with_parent();
         // Signals of the terminal are for this program, which then ends QEMU.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         let mut qemu = command.spawn().map_err(|why| LabError::file("run", &assets.qemu, why))?;
         drop(guest_port);
+
         let console = Console::follow(qemu.stdout.take(), qemu.stderr.take());
-        let (sender, messages) = channel();
-        let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
-        let (mut from_port, to_port) = (copy()?, Arc::new(Mutex::new(copy()?)));
-        let (input_wanted, wanted) = channel();
+        let (sender, messages) = sync_channel(MESSAGES_WAITING);
+        let (to_guest, for_guest) = sync_channel::<ToGuest>(MESSAGES_WAITING);
+        // The guest asks for one part at a time; one that does not keep to that is not heard.
+        let (input_wanted, wanted) = sync_channel(1);
         let signal = Arc::new(AtomicI32::new(0));
         let handle = signals.handle();
-        let mut machine = Self { qemu, port, console, messages, signal: signal.clone(), signals: handle, input_wanted };
-        let port = machine.port.try_clone().map_err(LabError::host("copy a socket"))?;
         let threads = [
             thread::Builder::new().spawn(move || {
                 loop {
@@ -152,12 +198,18 @@ impl Running {
                     }
                 }
             }),
+            thread::Builder::new()
+                .spawn(move || while for_guest.recv().is_ok_and(|message| send(&mut to_port, &message).is_ok()) {}),
             thread::Builder::new().spawn({
-                let to_port = to_port.clone();
-                move || forward_input(&wanted, &to_port)
+                let to_guest = to_guest.clone();
+                move || forward_input(&wanted, &to_guest)
             }),
-            thread::Builder::new().spawn(move || watch_signals(signals, &signal, &port, &to_port)),
+            thread::Builder::new().spawn({
+                let (signal, to_guest) = (signal.clone(), to_guest.clone());
+                move || watch_signals(signals, &signal, &closed_by_signal, &to_guest)
+            }),
         ];
+        let mut machine = Self { qemu, port, console, messages, to_guest, signal, signals: handle, input_wanted };
         for thread in threads {
             if let Err(why) = thread {
                 machine.end();
@@ -173,61 +225,69 @@ impl Running {
         run: &Run,
         started: Instant,
         words: &SharedWords,
-        progress: &mut dyn FnMut(Stage),
+        tell: &mut dyn FnMut(Event),
     ) -> Result<Outcome, LabError> {
         let mut stage = Stage::Booting;
-        let mut samples = Vec::new();
         let (mut began, mut boot) = (started, Duration::ZERO);
-        let (mut output, mut error) = (io::stdout().lock(), io::stderr().lock());
-        // Nobody listens any more: as with any program that writes to a closed pipe, the run goes on and its output is lost.
-        let write = |to: &mut dyn Write, bytes: &[u8]| drop(to.write_all(bytes).and_then(|()| to.flush()));
+        let mut output = Output { to: io::stdout(), closed: ToGuest::OutputClosed, open: true };
+        let mut error = Output { to: io::stderr(), closed: ToGuest::ErrorClosed, open: true };
         loop {
             let limit = match (stage, run.timeout) {
-                (Stage::Booting, None) => Some(BOOT_LIMIT),
-                (Stage::Booting, Some(limit)) => Some(limit.min(BOOT_LIMIT)),
-                (_, limit) => limit,
+                (Stage::Running, limit) => limit.unwrap_or(Duration::MAX),
+                (_, limit) => limit.unwrap_or(BOOT_LIMIT).min(BOOT_LIMIT),
             };
-            let patience = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(started.elapsed()));
-            // Samples leave the ring as they come, so that it fills only when they come faster than that.
-            let message = self.messages.recv_timeout(patience.min(Duration::from_millis(20)));
-            if let Ok(pmu) = Pmu::open(words) {
-                samples.extend(std::iter::from_fn(|| pmu.pop()));
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Err(self.timed_out(stage, limit));
             }
+            if let signal @ 1.. = self.signal.load(SeqCst) {
+                return Err(LabError::Interrupted(signal));
+            }
+            let message = self.messages.recv_timeout(left.min(LOOK));
+            tell_samples(words, tell);
             let message = match message {
                 Ok(Ok(Some(message))) => message,
-                Ok(Err(why)) if self.signal.load(SeqCst) == 0 => {
+                Err(RecvTimeoutError::Timeout) => continue,
+                Ok(Err(why)) if why.kind() == io::ErrorKind::InvalidData => {
                     return Err(LabError::Host { what: "understand the guest", why });
                 }
-                Ok(_) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
-                Err(RecvTimeoutError::Timeout) => match limit {
-                    Some(limit) if started.elapsed() >= limit => return Err(self.timed_out(stage, limit)),
-                    _ => continue,
-                },
+                Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
             };
+            // Output for which there is a reader, but a slow one, must not outlast the run.
+            let go_on = || self.signal.load(SeqCst) == 0 && started.elapsed() < limit;
             match message {
                 ToHost::Booted(_) => {
                     stage = Stage::Preparing;
-                    progress(stage);
+                    tell(Event::Stage(stage));
                 }
                 ToHost::Started => {
                     (began, boot) = (Instant::now(), started.elapsed());
                     stage = Stage::Running;
-                    progress(stage);
+                    tell(Event::Stage(stage));
                 }
-                ToHost::WantInput => drop(self.input_wanted.send(())),
-                ToHost::Output(bytes) => write(&mut output, &bytes),
-                ToHost::Error(bytes) => write(&mut error, &bytes),
+                ToHost::WantInput => drop(self.input_wanted.try_send(())),
+                ToHost::Output(bytes) => output.write(&bytes, &self.to_guest, &go_on)?,
+                ToHost::Error(bytes) => error.write(&bytes, &self.to_guest, &go_on)?,
                 ToHost::NotStarted(number, command) => {
                     return Err(LabError::NotStarted { command, why: io::Error::from_raw_os_error(number) });
                 }
+                ToHost::NoDirectory(number) => {
+                    let path = PathBuf::from(&run.task.directory);
+                    return Err(LabError::NoDirectory { path, why: io::Error::from_raw_os_error(number) });
+                }
+                ToHost::NotKept(number) => {
+                    let path = PathBuf::from(run.task.out.as_deref().unwrap_or_default());
+                    return Err(LabError::NotKept { path, why: io::Error::from_raw_os_error(number) });
+                }
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
+                    tell_samples(words, tell);
                     let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
-                    samples.extend(std::iter::from_fn(|| pmu.pop()));
                     let measured =
                         serde_json::from_slice(&pmu.counters_json()).map_err(LabError::host("read the counters"))?;
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
-                    return Ok(Outcome { ended, measured, samples, samples_dropped, boot, ran });
+                    let out_of_memory = self.console.out_of_memory();
+                    return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran });
                 }
             }
         }
@@ -240,22 +300,26 @@ impl Running {
         }
         // A machine that only hung up has still to be ended; one that ended by itself says how.
         thread::sleep(Duration::from_millis(100));
+        let ours = matches!(self.qemu.try_wait(), Ok(None));
         let _ = self.qemu.kill();
-        let status = self.qemu.wait().map_or_else(|why| why.to_string(), |status| status.to_string());
+        let ended = self.qemu.wait();
+        let killed = ended.as_ref().is_ok_and(|status| status.signal() == Some(SIGKILL));
+        let advice = if killed && !ours { KILLED } else { "" };
+        let status = ended.map_or_else(|why| why.to_string(), |status| status.to_string());
         self.console.wait();
         let when = when(stage);
         match self.console.panic() {
             Some(reason) => LabError::Panic { when, reason, console: self.console.tail() },
-            None => LabError::Qemu { when, status, said: self.console.tail() },
+            None => LabError::Qemu { when, status, advice, said: self.console.tail() },
         }
     }
 
     fn timed_out(&self, stage: Stage, limit: Duration) -> LabError {
-        let (state, advice) = match stage {
+        let (not_done, advice) = match stage {
             Stage::Booting => ("did not boot", ": give it more time with --timeout, fewer CPUs, or a less busy host"),
             _ => ("did not end the command", ", as --timeout asks"),
         };
-        LabError::Timeout { state, limit, advice, console: self.console.tail() }
+        LabError::Timeout { state: not_done, limit, advice, console: self.console.tail() }
     }
 
     /// Ends QEMU and lets the threads go.
@@ -270,6 +334,41 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A stream of the command's as it leaves this process.
+struct Output<S> {
+    to: S,
+    /// What the guest is told once nobody reads it any more.
+    closed: ToGuest,
+    open: bool,
+}
+
+impl<S: AsFd> Output<S> {
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        to_guest: &SyncSender<ToGuest>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), LabError> {
+        if self.open {
+            match streams::write(self.to.as_fd(), bytes, go_on) {
+                Ok(()) => return Ok(()),
+                Err(Closed::ByReader) => self.open = false,
+                Err(Closed::ByError(why)) => return Err(LabError::Host { what: "write the command's output", why }),
+            }
+        }
+        // There may be no room for the message; more output will give another occasion.
+        let _ = to_guest.try_send(self.closed.clone());
+        Ok(())
+    }
+}
+
+/// Empties the ring of samples. A guest that fills it faster than that shall not keep us here for ever.
+fn tell_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
+    if let Ok(pmu) = Pmu::open(words) {
+        std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize).for_each(|sample| tell(Event::Sample(sample)));
     }
 }
 
@@ -290,6 +389,16 @@ fn memory(name: &str, bytes: usize, contents: &[u8]) -> Result<OwnedFd, LabError
         Ok(file)
     };
     make().map_err(LabError::host("make shared memory"))
+}
+
+/// A file or folder that QEMU inherits, open.
+fn inherited(path: &Path, flags: OFlags) -> Result<OwnedFd, LabError> {
+    open(path, flags, Mode::empty()).map_err(|why| LabError::file("open", path, why.into()))
+}
+
+/// The name of an open file for a process that inherits it.
+fn by_number(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn first_files(assets: &Assets, task: &Task) -> Result<Vec<u8>, LabError> {
@@ -319,30 +428,18 @@ fn find_plugin() -> Result<PathBuf, LabError> {
     found.ok_or(LabError::NoPlugin { name: PLUGIN, folders, variable: PLUGIN_VARIABLE })
 }
 
-/// Sends standard input, a part whenever the guest asks for one.
-fn forward_input(wanted: &Receiver<()>, to_port: &ToPort) {
-    let mut buffer = vec![0; CHUNK];
-    while wanted.recv().is_ok() {
-        let count = io::stdin().lock().read(&mut buffer).unwrap_or(0);
-        let message = ToGuest::Input(buffer[..count].to_vec());
-        let sent = send(&mut *to_port.lock().unwrap_or_else(PoisonError::into_inner), &message);
-        if count == 0 || sent.is_err() {
-            break;
-        }
-    }
-}
-
-/// Notes a signal that asks this program to end, and closes the port so that it does.
-fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_port: &ToPort) {
+/// Notes a signal that asks this program to end, and closes the port so that it does. A second one ends it whatever it does;
+/// QEMU goes with it.
+fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_guest: &SyncSender<ToGuest>) {
     for signal in &mut signals {
         if signal == SIGWINCH {
             if let Some((rows, columns)) = terminal_size() {
-                let mut to_port = to_port.lock().unwrap_or_else(PoisonError::into_inner);
-                let _ = send(&mut *to_port, &ToGuest::Resize(rows, columns));
+                let _ = to_guest.try_send(ToGuest::Resize(rows, columns));
             }
-        } else {
-            noted.store(signal, SeqCst);
+        } else if noted.swap(signal, SeqCst) == 0 {
             let _ = port.shutdown(Shutdown::Both);
+        } else {
+            let _ = emulate_default_handler(signal);
         }
     }
 }

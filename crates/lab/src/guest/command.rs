@@ -4,6 +4,9 @@ use super::pmu::GuestPmu;
 use super::{GuestError, Host, Tried};
 use crate::protocol::{self, CHUNK, Ended, Task, ToGuest, ToHost};
 use linux::{ChildSetup, Credentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -11,24 +14,32 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long output that is still on its way may take after the command has ended. What it left running in the background
-/// may hold its streams open for ever.
+/// How long the streams stay open, and how much more may come, after the command has ended: what it left running may hold
+/// them open for ever. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that the
+/// command itself wrote arrives.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
+const LAST_BYTES: usize = 1 << 20;
 
 /// Runs the command between the start and the end of measurement. Returns the last message for the host.
 pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> Result<ToHost, GuestError> {
     let Some((program, arguments)) = task.command.split_first() else {
-        return Ok(ToHost::NotStarted(rustix::io::Errno::INVAL.raw_os_error(), "no command was given".into()));
+        return Ok(ToHost::NotStarted(Errno::INVAL.raw_os_error(), "no command was given".into()));
     };
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(task.environment.iter().map(|(name, value)| (name, value)));
-    command.current_dir(&task.directory);
     command.run_as(Credentials { uid: task.uid, gid: task.gid, groups: task.groups.clone() });
     command.new_session(task.terminal.is_some());
+    // The command inherits both.
+    if let Err(why) = std::env::set_current_dir(&task.directory) {
+        return Ok(ToHost::NoDirectory(error_number(&why)));
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(task.umask));
     let terminal = task.terminal.map(open_terminal).transpose().tried("open a terminal")?;
     let terminal = if let Some((ours, theirs)) = terminal {
         let copy = || theirs.try_clone().map(Stdio::from).tried("open a terminal");
@@ -50,21 +61,18 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
         Ok(child) => child,
         Err(why) => {
             pmu.switch(model::pmu::Command::Rest)?;
-            let number = why.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            return Ok(ToHost::NotStarted(number, program.to_string_lossy().into_owned()));
+            return Ok(ToHost::NotStarted(error_number(&why), program.to_string_lossy().into_owned()));
         }
     };
-    let ended = carry(&mut child, terminal, host, from_host).tried("start a thread");
+    let carried = carry(&mut child, terminal, host, from_host).tried("start a thread");
     let status = child.wait().tried("wait for the command")?;
     pmu.switch(model::pmu::Command::Rest)?;
-    let output = ended?;
-    let deadline = Instant::now() + LAST_OUTPUT;
-    while let Err(RecvTimeoutError::Timeout) = output.recv_timeout(Duration::from_millis(5)) {
-        if Instant::now() >= deadline {
-            break;
-        }
-    }
+    carried?.end();
     Ok(ToHost::Ended(ended_as(status)))
+}
+
+pub(crate) fn error_number(why: &io::Error) -> i32 {
+    why.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
 
 fn ended_as(status: ExitStatus) -> Ended {
@@ -91,60 +99,132 @@ fn resize(terminal: impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
     Ok(tcsetwinsize(terminal, size)?)
 }
 
-/// Starts the threads that carry the streams. The receiver hangs up when all output has been sent.
-fn carry(child: &mut Child, terminal: Option<OwnedFd>, host: &Host, from_host: File) -> io::Result<Receiver<()>> {
-    let (running, finished) = channel::<()>();
-    let forward = |stream: Option<OwnedFd>, message: fn(Vec<u8>) -> ToHost| -> io::Result<()> {
-        let Some(stream) = stream else { return Ok(()) };
-        let (host, running) = (host.clone(), running.clone());
-        thread::Builder::new().spawn(move || {
-            forward_output(&mut File::from(stream), &host, message);
-            drop(running);
-        })?;
-        Ok(())
-    };
-    let input = match &terminal {
-        Some(terminal) => {
-            forward(Some(terminal.try_clone()?), ToHost::Output)?;
-            Some(terminal.try_clone()?)
-        }
-        None => {
-            forward(child.stdout.take().map(OwnedFd::from), ToHost::Output)?;
-            forward(child.stderr.take().map(OwnedFd::from), ToHost::Error)?;
-            child.stdin.take().map(OwnedFd::from)
-        }
-    };
-    let host = host.clone();
-    thread::Builder::new().spawn(move || forward_input(input.map(File::from), terminal, &host, from_host))?;
-    Ok(finished)
+/// The threads that carry the command's output.
+struct Carried {
+    threads: Vec<JoinHandle<()>>,
+    /// Closed to say that the command has ended.
+    running: OwnedFd,
 }
 
-fn forward_output(stream: &mut File, host: &Host, message: fn(Vec<u8>) -> ToHost) {
-    let mut buffer = vec![0; CHUNK];
-    // A terminal whose last user is gone answers with an error: that is its end.
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        host.tell(&message(buffer[..count].to_vec()));
+impl Carried {
+    /// Waits until all output of the command, which has ended, is with the host.
+    fn end(self) {
+        drop(self.running);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
     }
 }
 
-/// Standard input and the terminal's size. Asks for input only while there is somebody who may read it.
-fn forward_input(mut input: Option<File>, terminal: Option<OwnedFd>, host: &Host, mut from_host: File) {
-    host.tell(&ToHost::WantInput);
+/// Starts the threads that carry the streams.
+fn carry(child: &mut Child, terminal: Option<OwnedFd>, host: &Host, from_host: File) -> io::Result<Carried> {
+    let (ended, running) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let unheard = Unheard::default();
+    let mut threads = Vec::new();
+    let mut forward = |stream: Option<OwnedFd>, message: fn(Vec<u8>) -> ToHost, unheard: &Arc<AtomicBool>| {
+        let Some(stream) = stream else { return Ok(()) };
+        let (host, unheard, ended) = (host.clone(), unheard.clone(), ended.try_clone()?);
+        let forward = move || forward_output(&mut File::from(stream), &ended, &unheard, &host, message);
+        threads.push(thread::Builder::new().spawn(forward)?);
+        io::Result::Ok(())
+    };
+    let input = if let Some(terminal) = &terminal {
+        forward(Some(terminal.try_clone()?), ToHost::Output, &unheard.output)?;
+        Some(terminal.try_clone()?)
+    } else {
+        forward(child.stdout.take().map(OwnedFd::from), ToHost::Output, &unheard.output)?;
+        forward(child.stderr.take().map(OwnedFd::from), ToHost::Error, &unheard.error)?;
+        child.stdin.take().map(OwnedFd::from)
+    };
+    let (parts, from_host_parts) = channel();
+    let host = host.clone();
+    thread::Builder::new().spawn(move || forward_input(input.map(File::from), &from_host_parts, &host))?;
+    thread::Builder::new().spawn(move || listen(from_host, &parts, terminal.as_ref(), &unheard))?;
+    Ok(Carried { threads, running })
+}
+
+/// Streams whose reader on the host has gone.
+#[derive(Default)]
+struct Unheard {
+    output: Arc<AtomicBool>,
+    error: Arc<AtomicBool>,
+}
+
+/// Sends what the command writes, until it and all who share the stream have closed it, nobody reads it any more, or the
+/// command has ended and its last words are sent. The command gets SIGPIPE if it writes on.
+fn forward_output(
+    stream: &mut File,
+    ended: &OwnedFd,
+    unheard: &AtomicBool,
+    host: &Host,
+    message: fn(Vec<u8>) -> ToHost,
+) {
+    let mut buffer = vec![0; CHUNK];
+    let mut deadline = None;
+    let mut left = LAST_BYTES;
+    while left > 0 && wait_for_output(stream, ended, &mut deadline) {
+        // A terminal whose last user is gone answers with an error: that is its end.
+        let Ok(count @ 1..) = stream.read(&mut buffer) else { return };
+        if unheard.load(Relaxed) {
+            return;
+        }
+        host.tell(&message(buffer[..count].to_vec()));
+        if deadline.is_some() {
+            left = left.saturating_sub(count);
+        }
+    }
+}
+
+/// Waits until there is something to read, or an end. False when the command has ended and nothing more came in time;
+/// the deadline is set once the end is known.
+fn wait_for_output(stream: &File, ended: &OwnedFd, deadline: &mut Option<Instant>) -> bool {
+    loop {
+        let mut polled = vec![PollFd::new(stream, PollFlags::IN)];
+        let patience = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if deadline.is_none() {
+            polled.push(PollFd::new(ended, PollFlags::IN));
+        }
+        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        match poll(&mut polled, patience.as_ref()) {
+            Err(Errno::INTR) => continue,
+            Err(_) => return false,
+            Ok(_) => {}
+        }
+        if !polled[0].revents().is_empty() {
+            return true;
+        }
+        if deadline.is_some() {
+            return false;
+        }
+        *deadline = Some(Instant::now() + LAST_OUTPUT);
+    }
+}
+
+/// Hears what the host says, which must never wait for the command.
+fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedFd>, unheard: &Unheard) {
     while let Ok(Some(message)) = protocol::receive(&mut from_host) {
-        match (message, &mut input) {
-            (ToGuest::Input(bytes), Some(to)) if !bytes.is_empty() => {
-                if to.write_all(&bytes).is_ok() {
-                    host.tell(&ToHost::WantInput);
-                } else {
-                    input = None;
-                }
-            }
-            (ToGuest::Input(_), _) => input = None,
-            (ToGuest::Resize(rows, columns), _) => {
-                if let Some(terminal) = &terminal {
+        match message {
+            ToGuest::Input(bytes) => drop(parts.send(bytes)),
+            ToGuest::OutputClosed => unheard.output.store(true, Relaxed),
+            ToGuest::ErrorClosed => unheard.error.store(true, Relaxed),
+            ToGuest::Resize(rows, columns) => {
+                if let Some(terminal) = terminal {
                     let _ = resize(terminal, rows, columns);
                 }
             }
         }
+    }
+}
+
+/// Standard input. Asks for more only when the last part is with the command.
+fn forward_input(input: Option<File>, parts: &Receiver<Vec<u8>>, host: &Host) {
+    let Some(mut input) = input else { return };
+    host.tell(&ToHost::WantInput);
+    // An empty part is the end of the input.
+    while let Ok(bytes) = parts.recv() {
+        if bytes.is_empty() || input.write_all(&bytes).is_err() {
+            break;
+        }
+        host.tell(&ToHost::WantInput);
     }
 }

@@ -13,11 +13,19 @@ const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000";
 
 const NEW_ROOT: &str = "/new";
 
-fn mount_at(source: &str, target: &str, kind: &str, flags: MountFlags, options: &str) -> Result<(), GuestError> {
-    std::fs::create_dir_all(target).tried(format!("make the folder {target}"))?;
-    let text = CString::new(options).map_err(std::io::Error::other).tried(format!("mount {target}"))?;
+fn mount_at(
+    source: &str,
+    target: impl AsRef<Path>,
+    kind: &str,
+    flags: MountFlags,
+    options: &str,
+) -> Result<(), GuestError> {
+    let target = target.as_ref();
+    let shown = target.display();
+    std::fs::create_dir_all(target).tried(format!("make the folder {shown}"))?;
+    let text = CString::new(options).map_err(std::io::Error::other).tried(format!("mount {shown}"))?;
     mount(source, target, kind, flags, Some(text.as_c_str()))
-        .tried(format!("mount {source} ({kind}, {options}) on {target}"))
+        .tried(format!("mount {source} ({kind}, {options}) on {shown}"))
 }
 
 /// What the kernel shows of itself.
@@ -37,21 +45,21 @@ pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
     }
     mount_at("overlay", NEW_ROOT, "overlay", none, "lowerdir=/lower,upperdir=/layer/upper,workdir=/layer/work")?;
     let at = |folder: &str| format!("{NEW_ROOT}{folder}");
-    mount_at("proc", &at("/proc"), "proc", none, "")?;
-    mount_at("sysfs", &at("/sys"), "sysfs", none, "")?;
-    mount_at("devtmpfs", &at("/dev"), "devtmpfs", none, "mode=0755")?;
-    mount_at("devpts", &at("/dev/pts"), "devpts", none, "mode=0620,ptmxmode=0666")?;
-    mount_at("tmpfs", &at("/dev/shm"), "tmpfs", none, "mode=1777")?;
-    mount_at("tmpfs", &at("/run"), "tmpfs", none, "mode=0755")?;
-    mount_at("debugfs", &at("/sys/kernel/debug"), "debugfs", none, "")?;
-    mount_at("tracefs", &at("/sys/kernel/tracing"), "tracefs", none, "")?;
-    mount_at("cgroup2", &at("/sys/fs/cgroup"), "cgroup2", none, "")?;
+    mount_at("proc", at("/proc"), "proc", none, "")?;
+    mount_at("sysfs", at("/sys"), "sysfs", none, "")?;
+    mount_at("devtmpfs", at("/dev"), "devtmpfs", none, "mode=0755")?;
+    mount_at("devpts", at("/dev/pts"), "devpts", none, "mode=0620,ptmxmode=0666")?;
+    mount_at("tmpfs", at("/dev/shm"), "tmpfs", none, "mode=1777")?;
+    mount_at("tmpfs", at("/run"), "tmpfs", none, "mode=0755")?;
+    mount_at("debugfs", at("/sys/kernel/debug"), "debugfs", none, "")?;
+    mount_at("tracefs", at("/sys/kernel/tracing"), "tracefs", none, "")?;
+    mount_at("cgroup2", at("/sys/fs/cgroup"), "cgroup2", none, "")?;
     for (link, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
         let link = at(&format!("/dev/{link}"));
         std::os::unix::fs::symlink(format!("/proc/self/fd{target}"), &link).tried(format!("link {link}"))?;
     }
     if let Some(out) = out {
-        let target = at(&out.to_string_lossy());
+        let target = Path::new(NEW_ROOT).join(out.strip_prefix("/").unwrap_or(out));
         mount_at(OUT_TAG, &target, "9p", none, &format!("{NINE_P},cache=mmap"))?;
     }
     std::os::unix::fs::chroot(NEW_ROOT).tried(format!("make {NEW_ROOT} the root"))?;

@@ -19,6 +19,24 @@ fn write(path: &str, value: &str) -> Result<(), GuestError> {
     fs::write(path, value).tried(format!("write {value} to {path}"))
 }
 
+/// Starts every CPU but the first, which has booted alone: while Linux starts it patches its own code time and again, and for each patch
+/// stops every CPU there is, which costs QEMU a minute of host time for many CPUs.
+pub(crate) fn start_cpus() -> Result<(), GuestError> {
+    let folder = Path::new("/sys/devices/system/cpu");
+    let listed = fs::read_dir(folder).tried(format!("list {}", folder.display()))?;
+    let mut cpus: Vec<u32> =
+        listed.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()).collect();
+    cpus.sort_unstable();
+    for cpu in cpus {
+        let switch = folder.join(format!("cpu{cpu}/online"));
+        // The first cannot be switched off, and has no switch.
+        if fs::read_to_string(&switch).is_ok_and(|state| state.trim() == "0") {
+            write(&switch.to_string_lossy(), "1")?;
+        }
+    }
+    Ok(())
+}
+
 /// Numbers in files that are periods, in ms, of kernel services which work in seconds.
 const PERIODS_MS: [&str; 5] = [
     "/sys/kernel/debug/sched/numa_balancing/scan_delay_ms",

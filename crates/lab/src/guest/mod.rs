@@ -80,15 +80,18 @@ fn start() -> Result<(), GuestError> {
 }
 
 fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
-    file_system::enter_host_root(task.out.as_deref())?;
+    file_system::enter_host_root(task.out.as_deref().map(Path::new))?;
     linux::bring_loopback_up().tried("bring the loopback interface up")?;
     kernel::configure(task)?;
     let pmu = pmu::GuestPmu::find()?;
+    kernel::start_cpus()?;
     host.tell(&ToHost::Booted(pmu.offsets()));
-    let last = command::run(task, host, from_host, &pmu)?;
+    let mut last = command::run(task, host, from_host, &pmu)?;
     if let Some(out) = &task.out {
-        let folder = File::open(out).tried(format!("open {}", out.display()))?;
-        rustix::fs::syncfs(&folder).tried(format!("write {} back", out.display()))?;
+        let written = File::open(out).and_then(|folder| Ok(rustix::fs::syncfs(&folder)?));
+        if let Err(why) = written {
+            last = ToHost::NotKept(command::error_number(&why));
+        }
     }
     host.tell(&last);
     Ok(())

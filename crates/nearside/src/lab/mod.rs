@@ -2,6 +2,7 @@
 
 mod presets;
 mod run;
+mod sample_line;
 mod setup;
 mod terminal;
 

@@ -1,14 +1,16 @@
 //! `nearside lab run`: one command on a virtual machine.
 
+use super::sample_line::SampleLine;
 use super::terminal::{Raw, progress_line};
 use clap::{Args, ValueEnum};
 use lab::protocol::Task;
 use lab::setup::Assets;
-use lab::{Changes, LabError, Outcome, Run, Shape, Stage};
+use lab::{Changes, Event, LabError, Outcome, Run, Shape, Stage};
 use machine::{presets, size};
 use report::{LabReport, Samples};
-use rustix::fs::{Access, access};
-use rustix::process::{getgid, getgroups, getuid};
+use rustix::fs::{Access, Mode, access};
+use rustix::process::{getgid, getgroups, getuid, umask};
+use rustix::termios::tcgetattr;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
@@ -129,48 +131,70 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let assets = Assets::find().map_err(LabError::from)?;
     // Files are made before the machine is, so that a mistake costs no time.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
-    let json = arguments.json.as_deref().map(create).transpose()?;
-    let samples = arguments.samples.as_deref().map(create).transpose()?;
-    let run = Run { task: task(arguments, out)?, shape, timeout: arguments.timeout.map(Duration::from_secs) };
-    let outcome = {
-        let _raw = if arguments.shell { Some(Raw::enter().map_err(no_terminal)?) } else { None };
-        boot_and_run(&assets, &run, arguments.quiet)?
-    };
-    if let Some(mut samples) = samples {
-        for sample in &outcome.samples {
-            serde_json::to_writer(&mut samples, sample)?;
-            samples.write_all(b"\n")?;
-        }
-        samples.flush()?;
+    let json = arguments.json.as_deref().map(Created::new).transpose()?;
+    let mut samples = arguments.samples.as_deref().map(Created::new).transpose()?;
+    if arguments.shell {
+        tcgetattr(io::stdin()).map_err(|why| no_terminal(why.into()))?;
     }
-    let report = report(arguments, &run, &assets, &outcome);
-    if let Some(mut json) = json {
-        serde_json::to_writer_pretty(&mut json, &report)?;
-        json.write_all(b"\n")?;
-        json.flush()?;
+    let run =
+        Run { task: task(arguments, out.as_deref())?, shape, timeout: arguments.timeout.map(Duration::from_secs) };
+    let (outcome, samples_taken) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
+    lab::default_signals()?;
+    if let Some(process) = &outcome.out_of_memory {
+        let more = "give the machine more with --memory-per-node";
+        let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
     }
+    let report = report(arguments, &run, &assets, &outcome, samples_taken);
     if !arguments.quiet {
         let _ = write!(io::stderr(), "\n{report}");
+    }
+    if let Some(samples) = samples {
+        samples.finish()?;
+    }
+    if let Some(mut json) = json {
+        json.write_line(&serde_json::to_string_pretty(&report)?)?;
+        json.finish()?;
     }
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
 }
 
-fn boot_and_run(assets: &Assets, run: &Run, quiet: bool) -> Result<Outcome, LabError> {
-    let mut line = (!quiet).then(progress_line);
-    lab::run(assets, run, &mut |stage| match (stage, &line) {
-        (Stage::Booting, Some(line)) => line.set_message("booting the virtual machine"),
-        (Stage::Preparing, Some(line)) => line.set_message("starting the command"),
-        // From here on the terminal is the command's.
-        (Stage::Running, Some(_)) => {
+/// Returns the number of samples written, too.
+fn boot_and_run(
+    assets: &Assets,
+    run: &Run,
+    arguments: &Arguments,
+    mut samples: Option<&mut Created>,
+) -> Result<(Outcome, usize), Box<dyn Error>> {
+    let mut line = (!arguments.quiet).then(progress_line);
+    let mut raw = None;
+    let (mut written, mut failed) = (0, None);
+    let outcome = lab::run(assets, run, &mut |event| match event {
+        Event::Stage(Stage::Booting) => line.iter().for_each(|line| line.set_message("booting the virtual machine")),
+        Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
+        // From here on the terminal is the command's. Before, Ctrl-C has to be ours.
+        Event::Stage(Stage::Running) => {
             if let Some(line) = line.take() {
                 line.finish_and_clear();
             }
+            raw = arguments.shell.then(Raw::enter);
         }
-        (_, None) => {}
-    })
+        Event::Sample(sample) => {
+            if let (Some(file), None) = (&mut samples, &failed) {
+                let line = serde_json::to_string(&SampleLine::from(&sample)).map_err(io::Error::other);
+                match line.map_err(|why| file.failed(why)).and_then(|line| file.write_line(&line)) {
+                    Ok(()) => written += 1,
+                    Err(why) => failed = Some(why),
+                }
+            }
+        }
+    });
+    drop(raw);
+    let outcome = outcome?;
+    failed.map_or(Ok((outcome, written)), |why| Err(why.into()))
 }
 
-fn task(arguments: &Arguments, out: Option<PathBuf>) -> io::Result<Task> {
+fn task(arguments: &Arguments, out: Option<&Path>) -> Result<Task, LabError> {
+    let host = |what| move |why: io::Error| LabError::Host { what, why };
     let mut command = arguments.command.clone();
     if command.is_empty() {
         command.push(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()));
@@ -178,12 +202,17 @@ fn task(arguments: &Arguments, out: Option<PathBuf>) -> io::Result<Task> {
     Ok(Task {
         command,
         environment: std::env::vars_os().collect(),
-        directory: std::env::current_dir()?,
+        directory: std::env::current_dir().map_err(host("find out the working directory"))?.into(),
+        umask: current_umask(),
         uid: getuid().as_raw(),
         gid: getgid().as_raw(),
-        groups: getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect(),
+        groups: getgroups()
+            .map_err(|why| host("list this user's groups")(why.into()))?
+            .into_iter()
+            .map(rustix::process::Gid::as_raw)
+            .collect(),
         terminal: if arguments.shell { lab::terminal_size().or(Some((24, 80))) } else { None },
-        out,
+        out: out.map(Into::into),
         modules: Vec::new(),
         numa_balancing: arguments.numa_balancing.map(|switch| switch == Switch::On),
         transparent_huge_pages: arguments.thp.map(|mode| format!("{mode:?}").to_lowercase()),
@@ -193,28 +222,66 @@ fn task(arguments: &Arguments, out: Option<PathBuf>) -> io::Result<Task> {
     })
 }
 
+/// It can only be read by setting it.
+fn current_umask() -> u32 {
+    let mask = umask(Mode::empty());
+    umask(mask);
+    mask.as_raw_mode()
+}
+
+/// Folders of the guest that are its own, whatever the host has there.
+const GUEST_FOLDERS: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
+
 /// The folder whose files come back, as an absolute path.
 fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     let failed = |what| move |why: io::Error| LabError::File { what, path: folder.to_owned(), why };
     std::fs::create_dir_all(folder).map_err(failed("make the folder"))?;
-    let folder = std::fs::canonicalize(folder).map_err(failed("find the folder"))?;
-    access(&folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| failed("write to the folder")(why.into()))?;
-    Ok(folder)
+    let found = std::fs::canonicalize(folder).map_err(failed("find the folder"))?;
+    access(&found, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| failed("write to the folder")(why.into()))?;
+    if GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found)) {
+        let why = "the guest has /dev, /proc, /run and /sys of its own; name a folder below";
+        return Err(failed("take files back through")(io::Error::other(why)));
+    }
+    Ok(found)
 }
 
-fn create(path: &Path) -> Result<Box<dyn Write>, LabError> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdout()));
+/// A file that is made before a run and filled by it.
+struct Created {
+    path: PathBuf,
+    to: Box<dyn Write>,
+}
+
+impl Created {
+    /// `-` is standard output.
+    fn new(path: &Path) -> Result<Self, LabError> {
+        let to: Box<dyn Write> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            let file =
+                File::create(path).map_err(|why| LabError::File { what: "create", path: path.to_owned(), why })?;
+            Box::new(BufWriter::new(file))
+        };
+        Ok(Self { path: path.to_owned(), to })
     }
-    let file = File::create(path).map_err(|why| LabError::File { what: "create", path: path.to_owned(), why })?;
-    Ok(Box::new(BufWriter::new(file)))
+
+    fn failed(&self, why: io::Error) -> LabError {
+        LabError::File { what: "write", path: self.path.clone(), why }
+    }
+
+    fn write_line(&mut self, line: &str) -> Result<(), LabError> {
+        writeln!(self.to, "{line}").map_err(|why| self.failed(why))
+    }
+
+    fn finish(mut self) -> Result<(), LabError> {
+        self.to.flush().map_err(|why| self.failed(why))
+    }
 }
 
 fn no_terminal(why: io::Error) -> LabError {
     LabError::Host { what: "use standard input as a terminal, which --shell needs", why }
 }
 
-fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome) -> LabReport {
+fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, taken: usize) -> LabReport {
     let Shape { machine, .. } = &run.shape;
     LabReport {
         simulated: true,
@@ -230,7 +297,7 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome) 
         host_s: outcome.ran.as_secs_f64(),
         samples: arguments.samples.as_ref().map(|_| Samples {
             period: arguments.sample_period,
-            taken: outcome.samples.len(),
+            taken,
             dropped: outcome.samples_dropped,
         }),
         measured: outcome.measured.clone(),

@@ -1,0 +1,99 @@
+//! This process's own streams, which are the command's.
+
+use crate::protocol::{CHUNK, ToGuest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+/// A pipe that is ready takes this much without waiting for its reader (`PIPE_BUF` of Linux).
+const AT_ONCE: usize = 4096;
+/// How long to wait for a reader before asking again whether to go on.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Why no more can be written to a stream.
+#[derive(Debug)]
+pub(crate) enum Closed {
+    /// Its reader has gone.
+    ByReader,
+    /// The disk is full, or the like.
+    ByError(io::Error),
+}
+
+/// Writes all bytes, however slow the reader is, while `go_on` says so.
+pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) -> Result<(), Closed> {
+    while !bytes.is_empty() && go_on() {
+        let mut ready = [PollFd::new(&to, PollFlags::OUT)];
+        let written = match poll(&mut ready, Some(&PATIENCE)) {
+            Ok(0) => continue,
+            Ok(_) => rustix::io::write(to, &bytes[..bytes.len().min(AT_ONCE)]),
+            Err(why) => Err(why),
+        };
+        match written {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::PIPE) => return Err(Closed::ByReader),
+            Err(why) => return Err(Closed::ByError(why.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Sends standard input, a part whenever the guest asks for one.
+pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>) {
+    let mut buffer = vec![0; CHUNK];
+    while wanted.recv().is_ok() {
+        wait_for_foreground();
+        let count = io::stdin().lock().read(&mut buffer).unwrap_or(0);
+        if to_guest.send(ToGuest::Input(buffer[..count].to_vec())).is_err() || count == 0 {
+            break;
+        }
+    }
+}
+
+/// A process in the background that reads from its terminal is stopped (SIGTTIN), and nobody knows whether the command
+/// is going to read.
+fn wait_for_foreground() {
+    let in_background =
+        || rustix::termios::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|group| group != rustix::process::getpgrp());
+    while in_background() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::os::fd::OwnedFd;
+
+    fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok(rustix::pipe::pipe()?)
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_up_nobody() -> io::Result<()> {
+        let (_reader, writer) = pipe()?;
+        let asked = Cell::new(0);
+        let written = write(writer.as_fd(), &vec![0; 1 << 20], &|| {
+            asked.set(asked.get() + 1);
+            asked.get() < 30
+        });
+        assert!(written.is_ok());
+        assert_eq!(asked.get(), 30, "it asked until it was told to stop");
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_told_apart_from_a_full_disk() -> io::Result<()> {
+        let (reader, writer) = pipe()?;
+        drop(reader);
+        assert!(matches!(write(writer.as_fd(), b"x", &|| true), Err(Closed::ByReader)));
+        let full = std::fs::File::options().write(true).open("/dev/full")?;
+        let refused = write(full.as_fd(), b"x", &|| true);
+        assert!(matches!(refused, Err(Closed::ByError(why)) if why.kind() == io::ErrorKind::StorageFull));
+        Ok(())
+    }
+}
