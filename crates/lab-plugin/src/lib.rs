@@ -44,6 +44,9 @@ const INSTRUCTIONS_PER_LOOK: u64 = 1000;
 const PAUSE_PS: u64 = 20_000;
 /// Host time between looks at the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
+/// Looks without any progress of simulated time after which waiting CPUs are let go. The host may just be busy with something else: letting
+/// them go too early would let them run ahead of the slowest.
+const LOOKS_UNTIL_RELEASE: u32 = 20;
 /// Looks between publications of the counters.
 const LOOKS_PER_PUBLICATION: u64 = 100;
 
@@ -152,7 +155,7 @@ impl Lab {
     fn follow_commands(&self) {
         let Some(pmu) = self.pmu() else { return };
         let mut measuring = false;
-        let mut last_ps = 0;
+        let (mut last_ps, mut still) = (0, 0);
         for look in 0_u64.. {
             std::thread::sleep(LOOK);
             let wanted = pmu.command() == Command::Measure;
@@ -165,10 +168,11 @@ impl Lab {
                 self.switch.store(true, SeqCst);
             } else if measuring {
                 let now_ps = self.pace.now_ps();
-                if now_ps == last_ps {
+                still = if now_ps == last_ps { still + 1 } else { 0 };
+                last_ps = now_ps;
+                if still >= LOOKS_UNTIL_RELEASE {
                     self.pace.release();
                 }
-                last_ps = now_ps;
                 if look % LOOKS_PER_PUBLICATION == 0 {
                     self.publish(pmu);
                 }
