@@ -2,6 +2,7 @@
 
 mod lab;
 mod machine_source;
+mod manual;
 mod output;
 mod topology;
 
@@ -28,6 +29,7 @@ Exit codes:
 enum Command {
     Topology(topology::Arguments),
     Lab(lab::Arguments),
+    Manual(manual::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Topology(arguments) => topology::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
+        Command::Manual(arguments) => manual::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,0 +1,76 @@
+# Every target sets up what it needs: as root on Debian it installs what is missing, elsewhere it says what to get.
+#
+#   make            builds everything
+#   make demo       runs three programs on a virtual machine, each with its memory placed in two ways
+#   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
+#   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
+#   make setup      gets everything that the targets above need
+#   make install    installs what `make` built below PREFIX (/usr/local), with man pages and completions; DESTDIR goes before it
+#   make uninstall  removes what that installed
+#   make clean      removes what was built
+
+PREFIX ?= /usr/local
+BENCH ?=
+FUZZ_SECONDS ?= 3
+
+# Where rustup puts cargo, for shells that have not read it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+target := $(or $(CARGO_TARGET_DIR),target)
+release := $(target)/release
+nearside := $(release)/nearside
+picture := $(target)/photo.bmp
+
+.PHONY: build demo test bench setup install uninstall clean
+
+build:
+	tools/requirements build
+	cargo build --release --workspace --locked
+
+demo: build
+	tools/requirements demo
+	$(nearside) lab setup
+	demo/make-input $(picture)
+	$(release)/nearside-demo $(picture)
+
+# In release, as the tests boot virtual machines with the plugin that `build` leaves beside them.
+test: build
+	tools/requirements test
+	$(nearside) lab setup
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets --locked -- --deny warnings
+	fuzz/run all $(FUZZ_SECONDS)
+	cargo test --release --workspace --locked
+
+bench: build
+	tools/requirements demo
+	$(nearside) lab setup
+	$(release)/nearside-bench $(BENCH)
+
+setup: build
+	tools/requirements demo test
+	$(nearside) lab setup
+
+# Not `build`: root, who installs, may have no cargo.
+$(nearside):
+	$(MAKE) build
+
+root = $(DESTDIR)$(PREFIX)
+
+install: $(nearside)
+	install -d $(root)/bin $(root)/lib/nearside
+	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
+	install -m 755 $(release)/libnearside_lab_plugin.so $(root)/lib/nearside
+	$(nearside) manual $(root)/share
+
+uninstall:
+	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
+	rm -rf $(root)/lib/nearside
+	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
+	rm -f $(root)/share/bash-completion/completions/nearside
+	rm -f $(root)/share/zsh/site-functions/_nearside
+	rm -f $(root)/share/fish/vendor_completions.d/nearside.fish
+
+clean:
+	cargo clean
+	cd fuzz && cargo clean

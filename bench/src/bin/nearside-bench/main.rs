@@ -1,0 +1,65 @@
+//! Every figure that SPECIFICATION.md promises of this host and of the virtual machines, measured.
+
+mod cold_build;
+mod lab_speed;
+mod model_speed;
+mod table_1_2;
+mod target;
+
+use bench::Error;
+use clap::Parser;
+use report::Table;
+use std::process::ExitCode;
+use target::Row;
+
+/// Measure what SPECIFICATION.md promises
+///
+/// Prints a table of targets and measured figures, and fails when one is missed. Run it on an idle host.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// How often to run each program in the lab; figures are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..))]
+    runs: u8,
+    /// Build the workspace from nothing as well, which takes minutes
+    #[arg(long)]
+    cold_build: bool,
+}
+
+fn main() -> ExitCode {
+    let rows = match measure(&Arguments::parse()) {
+        Ok(rows) => rows,
+        Err(error) => {
+            eprintln!("nearside-bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    print!("\n{}", table(&rows));
+    let missed: Vec<&Row> = rows.iter().filter(|row| !row.is_met()).collect();
+    for row in &missed {
+        eprintln!("missed: {}: {}, and the target is {}", row.what, row.measured(), row.target);
+    }
+    if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
+    let mut rows = model_speed::measure()?;
+    rows.extend(lab_speed::measure(arguments.runs.into())?);
+    rows.extend(table_1_2::measure()?);
+    if arguments.cold_build {
+        rows.push(cold_build::measure()?);
+    }
+    Ok(rows)
+}
+
+fn table(rows: &[Row]) -> Table {
+    // Commands are flush left.
+    let width = rows.iter().map(|row| row.command.len()).max().unwrap_or(0);
+    let mut table = Table::new(["what", "target", "measured", "", &format!("{:width$}", "command")]);
+    for row in rows {
+        let verdict = if row.is_met() { "" } else { "missed" };
+        let command = format!("{:width$}", row.command);
+        table.row([row.what.clone(), row.target.to_string(), row.measured(), verdict.to_owned(), command]);
+    }
+    table
+}

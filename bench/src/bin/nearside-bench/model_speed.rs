@@ -1,0 +1,68 @@
+//! How fast the model alone is, on one thread of this host.
+
+use crate::target::{Row, Target, median};
+use bench::Error;
+use model::{AccessKind, LINE_BYTES, MemoryRange, Model};
+use std::time::Instant;
+
+const MACHINE: &str = "opteron-6164x2";
+const NODE_BYTES: u64 = 1 << 30;
+/// Accesses between two looks at the clock, as in the lab.
+const BATCH: usize = 1000;
+/// Accesses that are timed at once, and how often.
+const SAMPLE: usize = 100_000;
+const SAMPLES: usize = 200;
+/// Less than an L1 cache, and more than all caches.
+const SMALL_BYTES: u64 = 16 << 10;
+const LARGE_BYTES: u64 = 1 << 30;
+/// Time between the accesses of a CPU, ps.
+const WORK_PS: u64 = 400;
+
+/// Times accesses that hit L1 and accesses that go to memory.
+pub fn measure() -> Result<Vec<Row>, Error> {
+    Ok(vec![
+        row("L1 hits", "l1_hits", 100.0, accesses_per_s(SMALL_BYTES)?),
+        row("random DRAM accesses", "random_dram", 25.0, accesses_per_s(LARGE_BYTES)?),
+    ])
+}
+
+fn row(what: &str, bench: &str, least: f64, accesses_per_s: f64) -> Row {
+    Row {
+        what: format!("model: {what}"),
+        target: Target::AtLeast(least),
+        measured: accesses_per_s / 1e6,
+        unit: "M/s",
+        command: format!("cargo bench -p nearside-model -- {bench} (measured in here likewise)"),
+    }
+}
+
+/// Lets CPU 0 load random lines of so many bytes.
+fn accesses_per_s(bytes: u64) -> Result<f64, Error> {
+    let machine = machine::presets::find(MACHINE)?;
+    let range = |node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node };
+    let memory: Vec<_> = (0..machine.nodes.len()).map(range).collect();
+    let model = Model::new(&machine, &memory)?;
+    let mut random = 1_u64;
+    let mut address = || {
+        // Knuth's MMIX generator; its high bits are the random ones.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 20) % (bytes / LINE_BYTES) * LINE_BYTES
+    };
+    let mut time_ps = 0;
+    let mut sample = || {
+        let addresses: Vec<u64> = (0..SAMPLE).map(|_| address()).collect();
+        let started = Instant::now();
+        for batch in addresses.chunks(BATCH) {
+            for &address in batch {
+                time_ps += WORK_PS + model.access(0, time_ps, address, AccessKind::Load).stall_ps;
+            }
+            model.advance(time_ps);
+        }
+        SAMPLE as f64 / started.elapsed().as_secs_f64()
+    };
+    // The first ones fill the caches of the model and of the host.
+    for _ in 0..SAMPLES / 10 {
+        sample();
+    }
+    Ok(median((0..SAMPLES).map(|_| sample())))
+}

@@ -1,0 +1,132 @@
+//! What a figure has to reach.
+
+use std::fmt;
+
+/// What a figure has to reach, in the unit of its [`Row`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+    /// This, give or take so many hundredths of it.
+    Within { percent: f64, of: f64 },
+    /// Nothing: it is told beside another one.
+    None,
+}
+
+/// One line of what the benchmarks measured.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What was measured.
+    pub what: String,
+    /// What it has to reach.
+    pub target: Target,
+    /// What it came to.
+    pub measured: f64,
+    /// The unit of both.
+    pub unit: &'static str,
+    /// What measured it.
+    pub command: String,
+}
+
+impl Target {
+    /// Whether the figure reaches it. What is no number reaches nothing.
+    pub fn is_met_by(self, measured: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => measured >= least,
+            Self::AtMost(most) => measured <= most,
+            Self::Within { percent, of } => (measured - of).abs() <= of * percent / 100.0,
+            Self::None => true,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, ">= {}", number(*least)),
+            Self::AtMost(most) => write!(f, "<= {}", number(*most)),
+            Self::Within { percent, of } => write!(f, "{} +- {percent} %", number(*of)),
+            Self::None => write!(f, "-"),
+        }
+    }
+}
+
+impl Row {
+    /// Whether it reaches its target.
+    pub fn is_met(&self) -> bool {
+        self.target.is_met_by(self.measured)
+    }
+
+    /// The measured figure, with its unit and, against a value to meet, how far off it is.
+    pub fn measured(&self) -> String {
+        let off = match self.target {
+            Target::Within { of, .. } => format!(" ({:+.1} %)", (self.measured / of - 1.0) * 100.0),
+            _ => String::new(),
+        };
+        format!("{} {}{off}", number(self.measured), self.unit)
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; no number for no values.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = |back: usize| values.len().checked_sub(back).and_then(|twice| values.get(twice / 2)).copied();
+    middle(1).zip(middle(0)).map_or(f64::NAN, |(low, high)| f64::midpoint(low, high))
+}
+
+/// The largest less the smallest, in hundredths of the median.
+pub fn spread_percent(values: &[f64]) -> f64 {
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (most - least) / median(values.iter().copied()) * 100.0
+}
+
+fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        1000.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_met_or_missed() {
+        let met = |target: Target, values: [f64; 3]| values.map(|value| target.is_met_by(value));
+        assert_eq!(met(Target::AtLeast(60.0), [59.9, 60.0, f64::NAN]), [false, true, false]);
+        assert_eq!(met(Target::AtMost(6.0), [6.0, 6.1, f64::NAN]), [true, false, false]);
+        let within = Target::Within { percent: 3.0, of: 100.0 };
+        assert_eq!(met(within, [97.0, 103.1, f64::NAN]), [true, false, false]);
+        assert!(!within.is_met_by(96.9));
+        assert!(Target::None.is_met_by(0.0));
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle_and_the_spread_around_it() {
+        assert!(median([]).is_nan());
+        let same = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value} is not {expected}");
+        same(median([3.0]), 3.0);
+        same(median([5.0, 1.0, 2.0]), 2.0);
+        same(median([4.0, 1.0]), 2.5);
+        same(spread_percent(&[100.0, 101.0, 99.0]), 2.0);
+        assert!(spread_percent(&[]).is_nan());
+    }
+
+    #[test]
+    fn a_row_says_how_far_off_it_is() {
+        let row = |target, measured| Row { what: String::new(), target, measured, unit: "ns", command: String::new() };
+        let near = row(Target::Within { percent: 3.0, of: 104.4 }, 105.0);
+        assert_eq!((near.target.to_string(), near.measured()), ("104.4 +- 3 %".into(), "105 ns (+0.6 %)".into()));
+        let far = row(Target::AtMost(6.0), 6.5);
+        assert_eq!((far.target.to_string(), far.measured(), far.is_met()), ("<= 6".into(), "6.5 ns".into(), false));
+        assert_eq!(row(Target::AtLeast(7580.0), 7490.2).measured(), "7490 ns");
+    }
+}
