@@ -5,7 +5,7 @@ use super::{GuestError, Tried};
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, TaskOffsets};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -73,18 +73,23 @@ fn find_device() -> Result<PathBuf, GuestError> {
 
 /// From the kernel's own symbols and types.
 fn task_offsets() -> Option<TaskOffsets> {
-    let symbols = fs::read_to_string("/proc/kallsyms").ok()?;
     let types = fs::read("/sys/kernel/btf/vmlinux").ok()?;
     let types = Btf::read(&types)?;
-    let symbol = |wanted: &str| {
-        let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(wanted))?;
-        u64::from_str_radix(line.split(' ').next()?, 16).ok()
-    };
     // Linux 6.2 to 6.14 keep it in a structure of hot per-CPU data, others in a variable of its own.
-    let current_task = match symbol("pcpu_hot") {
-        Some(hot) => hot + types.offset_of("pcpu_hot", "current_task")?,
-        None => symbol("current_task")?,
-    };
+    let (name, address) = symbol(&["pcpu_hot", "current_task"])?;
+    let current_task = if name == "pcpu_hot" { address + types.offset_of(name, "current_task")? } else { address };
     let member = |name| types.offset_of("task_struct", name);
     Some(TaskOffsets { current_task, tid: member("pid")?, pid: member("tgid")?, name: member("comm")? })
+}
+
+/// The first of these symbols that the kernel lists, and its address. Per-CPU symbols come first, and the kernel writes the list as it
+/// is read, so reading on would cost a second.
+fn symbol<'a>(wanted: &[&'a str]) -> Option<(&'a str, u64)> {
+    let listed = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    listed.lines().map_while(Result::ok).find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (address, name) = (words.next()?, words.nth(1)?);
+        let name = wanted.iter().find(|&&wanted| wanted == name)?;
+        Some((*name, u64::from_str_radix(address, 16).ok()?))
+    })
 }
