@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 /// Host time after which a run is given up, booting included, s: a busy host needs a minute to boot 48 CPUs.
 const TIMEOUT_S: &str = "300";
-/// The kernel's own balancing moves pages about once a second of simulated time: runs here are too short for it to do more than noise.
+/// The kernel's own balancing moves pages about once a second of simulated time: runs here are too short for it to do
+/// more than noise.
 const NUMA_BALANCING: &str = "off";
 
 /// What came of a command in the lab.
@@ -36,7 +37,8 @@ pub struct Report {
     pub measured: Measured,
 }
 
-/// Runs a command on a preset or a machine file. Fails unless its exit status is 0. It finds nearside's own programs by name.
+/// Runs a command on a preset or a machine file. Fails unless its exit status is 0. It finds nearside's own programs by
+/// name.
 pub fn run(machine: &str, command: &[&str]) -> Result<Run, Error> {
     let program = env::current_exe().map_err(Error::system("find this program"))?;
     let folder = program.parent().unwrap_or(&program);

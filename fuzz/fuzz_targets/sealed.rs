@@ -1,4 +1,5 @@
-//! Tables whose signature, length and checksum are right, so that the fuzzer does not have to guess a checksum to get past the header.
+//! Tables whose signature, length and checksum are right, so that the fuzzer does not have to guess a checksum to get
+//! past the header.
 
 /// The bytes as a table: with this signature, their own length and a checksum that adds up.
 pub fn sealed(signature: &str, bytes: &[u8]) -> Vec<u8> {

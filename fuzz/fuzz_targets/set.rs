@@ -1,4 +1,5 @@
-//! The grammar of sets that sysfs, cpusets and machine files share: what is read can be written and is read back as the same set.
+//! The grammar of sets that sysfs, cpusets and machine files share: what is read can be written and is read back as the
+//! same set.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

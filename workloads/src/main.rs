@@ -36,7 +36,8 @@ enum Verb {
     ///
     /// With several threads each walks the whole cycle, from starting points spread evenly over it.
     Chase(Options),
-    /// Bandwidth: STREAM's copy, scale, add and triad, and a sequential read; MB/s of each, bytes counted as STREAM does
+    /// Bandwidth: STREAM's copy, scale, add and triad, and a sequential read; MB/s of each, bytes counted as STREAM
+    /// does
     ///
     /// --size is that of each of the three arrays. Each thread works on its own share of them.
     Stream(Options),

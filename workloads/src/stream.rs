@@ -117,8 +117,8 @@ fn work(Part { a, b, c }: &mut Part, round: usize) {
     }
 }
 
-/// Reads all lines in order; the sum of each column's bits, as integers: reading is to be measured, not arithmetic, and a simulator
-/// may compute with floating-point numbers much more slowly than with integers.
+/// Reads all lines in order; the sum of each column's bits, as integers: reading is to be measured, not arithmetic, and
+/// a simulator may compute with floating-point numbers much more slowly than with integers.
 pub fn sum(lines: &[Line]) -> [u64; 8] {
     let mut sums = [0_u64; 8];
     for line in lines {

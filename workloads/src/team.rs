@@ -118,7 +118,8 @@ impl Team {
             };
             (0..rounds).map(round).collect::<Vec<_>>()
         };
-        // Threads wait here until all of them exist: at the barrier they would wait for ever when one cannot be started.
+        // Threads wait here until all of them exist: at the barrier they would wait for ever when one cannot be
+        // started.
         let all_started = OnceLock::new();
         let worker = |part| if *all_started.wait() { timed(part) } else { Vec::new() };
         thread::scope(|scope| {

@@ -2,24 +2,27 @@
 //! follow, and samples misses into the virtual PMU that host and guest share.
 //!
 //! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
-//! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared memory.
+//! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
+//! memory.
 //!
 //! Code is instrumented only while the virtual PMU's command asks for it: boot and shutdown run at full speed. To
 //! switch, the plugin has QEMU forget all translated code.
 
 mod clock;
 mod host_time;
+mod interrupts;
 mod pace;
 mod qemu;
 mod task;
 mod vcpu;
 
 use clock::CLOCK;
+use interrupts::Receivers;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, Model};
 use pace::{Pace, REPORT_PS};
-use qemu::{Block, PluginId, Scoreboard, physical_address};
+use qemu::{Block, PluginId, Reached, Scoreboard, reached, stored_value};
 use qemu_plugin_sys as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -33,19 +36,21 @@ use std::time::Duration;
 use task::{PerCpuBase, Task};
 use vcpu::Vcpu;
 
-/// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read registers and memory.
+/// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read
+/// registers and memory.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)] // QEMU's name
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
 
 /// Instructions that a CPU may execute before it looks at its time: about a tenth of a reporting period.
 const INSTRUCTIONS_PER_LOOK: u64 = 1000;
-/// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the host down for nothing.
+/// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the
+/// host down for nothing.
 const PAUSE_PS: u64 = 20_000;
 /// Host time between looks at the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks without any progress of simulated time after which waiting CPUs are let go. The host may just be busy with something else: letting
-/// them go too early would let them run ahead of the slowest.
+/// Looks without any progress of simulated time after which waiting CPUs are let go. The host may just be busy with
+/// something else: letting them go too early would let them run ahead of the slowest.
 const LOOKS_UNTIL_RELEASE: u32 = 20;
 /// Looks between publications of the counters.
 const LOOKS_PER_PUBLICATION: u64 = 100;
@@ -62,6 +67,7 @@ struct Lab {
     vcpus: Vec<Vcpu>,
     per_cpu: Vec<PerCpuBase>,
     pending: Scoreboard,
+    receivers: Receivers,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with or without instrumentation.
     switch: AtomicBool,
@@ -96,6 +102,7 @@ impl Lab {
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             pending: Scoreboard::new(),
+            receivers: Receivers::new(&configuration),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
         })
@@ -187,8 +194,10 @@ impl Lab {
         if vcpu.hits_recent(line, store) {
             return;
         }
-        let Some(physical) = physical_address(info, address).filter(|&address| address < self.memory_end) else {
-            return;
+        let physical = match reached(info, address) {
+            Some(Reached::Memory(physical)) if physical < self.memory_end => physical,
+            Some(Reached::Device(device)) if store => return self.device_store(vcpu, device, info),
+            _ => return,
         };
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
@@ -200,6 +209,16 @@ impl Lab {
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
             self.report(cpu, vcpu);
+        }
+    }
+
+    /// A store to a device: the sender's time goes with an interrupt to other CPUs.
+    #[cold]
+    fn device_store(&self, vcpu: &Vcpu, device: u64, info: sys::qemu_plugin_meminfo_t) {
+        let Some(value) = stored_value(info) else { return };
+        let time_ps = vcpu.settle(self.ps_per_instruction);
+        for receiver in self.receivers.named_by(device, value).filter_map(|cpu| self.vcpus.get(cpu)) {
+            receiver.interrupt(time_ps);
         }
     }
 
@@ -311,7 +330,7 @@ unsafe extern "C" fn on_idle(_: PluginId, cpu: c_uint) {
 unsafe extern "C" fn on_resume(_: PluginId, cpu: c_uint) {
     let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
     lab.switch_if_asked();
-    vcpu.set_time_ps(lab.pace.resume(cpu as usize, vcpu.time_ps(), &lab.model));
+    vcpu.set_time_ps(lab.pace.resume(cpu as usize, vcpu.take_wake_time_ps(), &lab.model));
 }
 
 unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {

@@ -6,10 +6,11 @@ use crate::clock::Clock;
 use model::Model;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU is
-/// further ahead than the sum: less than two of the model's windows, as it asks.
+/// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU
+/// is further ahead than the sum: less than two of the model's windows, as it asks.
 const AHEAD_PS: u64 = 40_000_000;
-/// How near the slowest must have come before one that waits goes on, ps: well below [`AHEAD_PS`], or it would wait again at its next report.
+/// How near the slowest must have come before one that waits goes on, ps: well below [`AHEAD_PS`], or it would wait
+/// again at its next report.
 const NEAR_PS: u64 = 10_000_000;
 /// How often a CPU reports, ps of its own time.
 pub(crate) const REPORT_PS: u64 = 15_000_000;
@@ -93,8 +94,8 @@ impl Pace {
         times.cpus[cpu].waiting = false;
     }
 
-    /// Lets every waiting CPU take one more step. Called now and then while nothing moves: the slowest CPU may itself be
-    /// waiting inside QEMU until the others leave the code they run, which they cannot while they wait here.
+    /// Lets every waiting CPU take one more step. Called now and then while nothing moves: the slowest CPU may itself
+    /// be waiting inside QEMU until the others leave the code they run, which they cannot while they wait here.
     pub(crate) fn release(&self) {
         let mut times = self.lock();
         times.released += 1;

@@ -103,8 +103,8 @@ impl Instruction {
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, Some(call), flags, null_mut()) };
     }
 
-    /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would have to
-    /// keep them up to date at each access.
+    /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would
+    /// have to keep them up to date at each access.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
         let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
         let word = word as *mut c_void;
@@ -117,16 +117,37 @@ impl Instruction {
     }
 }
 
-/// The guest-physical address of an access to ordinary memory; none for devices. Only within an access callback.
+/// What an access reached, at which guest-physical address.
+pub(crate) enum Reached {
+    Memory(u64),
+    Device(u64),
+}
+
+/// What an access reached; none where QEMU does not know. Only within an access callback.
 #[inline]
-pub(crate) fn physical_address(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<u64> {
+pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<Reached> {
     // SAFETY: called within an access callback with what QEMU gave it; the result is valid until that returns.
     unsafe {
         let found = sys::qemu_plugin_get_hwaddr(info, address);
-        if found.is_null() || sys::qemu_plugin_hwaddr_is_io(found) {
+        if found.is_null() {
             return None;
         }
-        Some(sys::qemu_plugin_hwaddr_phys_addr(found))
+        let physical = sys::qemu_plugin_hwaddr_phys_addr(found);
+        Some(if sys::qemu_plugin_hwaddr_is_io(found) { Reached::Device(physical) } else { Reached::Memory(physical) })
+    }
+}
+
+/// The lowest 32 bits of what was stored; none for narrower stores. Only within a store's callback.
+pub(crate) fn stored_value(info: sys::qemu_plugin_meminfo_t) -> Option<u32> {
+    use sys::qemu_plugin_mem_value_type as Type;
+    // SAFETY: called within a store's callback with what QEMU gave it; the tag says which field holds the value.
+    unsafe {
+        let value = sys::qemu_plugin_mem_get_value(info);
+        match value.type_ {
+            Type::QEMU_PLUGIN_MEM_VALUE_U32 => Some(value.data.u32_),
+            Type::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.data.u64_ as u32),
+            _ => None,
+        }
     }
 }
 

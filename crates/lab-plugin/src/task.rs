@@ -13,8 +13,8 @@ pub(crate) struct Task {
     pub(crate) name: [u8; 16],
 }
 
-/// Where the guest's kernel keeps one CPU's own data. It never changes once the kernel has set it, so it is read once, when
-/// the registers can be: they hold it whenever the kernel runs, and one of them does while user code runs.
+/// Where the guest's kernel keeps one CPU's own data. It never changes once the kernel has set it, so it is read once,
+/// when the registers can be: they hold it whenever the kernel runs, and one of them does while user code runs.
 #[derive(Debug, Default)]
 pub(crate) struct PerCpuBase {
     registers: OnceLock<Option<[Register; 2]>>,

@@ -26,6 +26,8 @@ pub(crate) struct Vcpu {
     sample_period: AtomicU64,
     /// Misses until the next sample.
     until_sample: AtomicU64,
+    /// The time of the CPU that last sent this one an interrupt, ps: written by others.
+    interrupted_at_ps: AtomicU64,
 }
 
 const NOTHING: u64 = u64::MAX;
@@ -46,6 +48,7 @@ impl Vcpu {
             recent_stores: AtomicU64::new(0),
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
+            interrupted_at_ps: AtomicU64::new(0),
         }
     }
 
@@ -53,7 +56,9 @@ impl Vcpu {
     pub(crate) fn start(&self, pending: *mut u64) {
         self.pending.store(pending, Relaxed);
         self.set_time_ps(0);
-        for counter in [&self.instructions, &self.recent_loads, &self.recent_stores, &self.until_sample] {
+        for counter in
+            [&self.instructions, &self.recent_loads, &self.recent_stores, &self.until_sample, &self.interrupted_at_ps]
+        {
             counter.store(0, Relaxed);
         }
         self.forget_recent();
@@ -114,10 +119,20 @@ impl Vcpu {
         }
     }
 
-    /// Loads and stores that hit the most recently used line since this was last asked. By the CPU's own thread only, or while it
-    /// does not run; a few are lost otherwise.
+    /// Loads and stores that hit the most recently used line since this was last asked. By the CPU's own thread only,
+    /// or while it does not run; a few are lost otherwise.
     pub(crate) fn take_recent_hits(&self) -> (u64, u64) {
         (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
+    }
+
+    /// Another CPU sends this one an interrupt.
+    pub(crate) fn interrupt(&self, sender_ps: u64) {
+        self.interrupted_at_ps.fetch_max(sender_ps, Relaxed);
+    }
+
+    /// The earliest time at which it may go on after a halt, ps.
+    pub(crate) fn take_wake_time_ps(&self) -> u64 {
+        self.time_ps().max(self.interrupted_at_ps.swap(0, Relaxed))
     }
 
     pub(crate) fn set_sample_period(&self, misses: u64) {

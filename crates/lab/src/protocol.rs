@@ -81,7 +81,8 @@ pub enum ToHost {
     NoDirectory(i32),
     /// The command has ended, its output is sent and its files are written.
     Ended(Ended),
-    /// The command has ended, but what it wrote to the folder that comes back could not all be written: the error number.
+    /// The command has ended, but what it wrote to the folder that comes back could not all be written: the error
+    /// number.
     NotKept(i32),
     /// The guest could not do its part.
     Failed(String),

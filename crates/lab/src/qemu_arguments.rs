@@ -15,13 +15,13 @@ pub(crate) struct Files {
     pub(crate) plugin: PathBuf,
     pub(crate) configuration: PathBuf,
     pub(crate) pmu: PathBuf,
-    pub(crate) first_files: PathBuf,
+    pub(crate) initrd: PathBuf,
     /// Number of the connected socket that is the guest's serial port.
     pub(crate) port: i32,
 }
 
-/// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What slows booting
-/// down and changes nothing afterwards is left out.
+/// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What
+/// slows booting down and changes nothing afterwards is left out.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=unstable clocksource=hpet lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never";
@@ -39,24 +39,24 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
 
     add("-machine", "pc,graphics=off,usb=off,vmport=off".into());
     add("-accel", "tcg,thread=multi".into());
-    // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each step of a string
-    // instruction as an access of its own.
+    // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
+    // step of a string instruction as an access of its own.
     add("-cpu", "max,-erms,-fsrm".into());
     add("-m", format!("{}M", memory >> 20));
     let t = shape.topology;
     let cpus = shape.machine.cpus().len();
     add("-smp", format!("{cpus},sockets={},dies={},cores={},threads={}", t.sockets, t.dies, t.cores, t.threads));
     for (index, node) in nodes.iter().enumerate() {
-        let mut numa = format!("node,nodeid={index}");
-        for range in node.cpus.to_string().split(',').filter(|range| !range.is_empty()) {
-            numa.push_str(&format!(",cpus={range}"));
-        }
+        let mut numa = vec![format!("node,nodeid={index}")];
+        numa.extend(
+            node.cpus.to_string().split(',').filter(|range| !range.is_empty()).map(|range| format!("cpus={range}")),
+        );
         if node.memory_bytes > 0 {
             let id = memory_id(index);
+            numa.push(format!("memdev={id}"));
             add("-object", format!("memory-backend-ram,id={id},size={},reserve=off", node.memory_bytes));
-            numa.push_str(&format!(",memdev={id}"));
         }
-        add("-numa", numa);
+        add("-numa", numa.join(","));
     }
     for (from, to, distance) in distances(shape) {
         add("-numa", format!("dist,src={from},dst={to},val={distance}"));
@@ -72,15 +72,15 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-device", format!("virtserialport,chardev=port,name={PORT}"));
     add("-object", format!("memory-backend-file,id=pmu,mem-path={},size={},share=on", files.pmu.display(), pmu::BYTES));
     add("-device", "ivshmem-plain,memdev=pmu".into());
-    let share = "security_model=none,multidevs=remap";
-    add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,{share}"));
+    let sharing = "security_model=none,multidevs=remap";
+    add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,{sharing}"));
     if let Some(out) = out {
         // QEMU doubles a comma within a value.
         let path = out.to_string_lossy().replace(',', ",,");
-        add("-virtfs", format!("local,path={path},mount_tag={OUT_TAG},{share}"));
+        add("-virtfs", format!("local,path={path},mount_tag={OUT_TAG},{sharing}"));
     }
     add("-kernel", assets.kernel_image.display().to_string());
-    add("-initrd", files.first_files.display().to_string());
+    add("-initrd", files.initrd.display().to_string());
     add("-append", KERNEL.into());
     if let Some(firmware) = &assets.firmware {
         add("-L", firmware.display().to_string());

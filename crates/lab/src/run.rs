@@ -38,7 +38,8 @@ pub const PLUGIN_VARIABLE: &str = "NEARSIDE_PLUGIN";
 
 /// Host time that booting may take: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// How long the run sleeps at most. Samples leave the ring at least this often, so that it fills only when they come faster.
+/// How long the run sleeps at most. Samples leave the ring at least this often, so that it fills only when they come
+/// faster.
 const LOOK: Duration = Duration::from_millis(20);
 /// Messages that wait for this program. When it cannot get rid of the command's output, the guest has to wait too.
 const MESSAGES_WAITING: usize = 16;
@@ -117,7 +118,8 @@ pub fn default_signals() -> io::Result<Vec<SigId>> {
     ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
 }
 
-/// The guest takes its memory from the host as it uses it; a host without that much would kill QEMU in the middle of a run.
+/// The guest takes its memory from the host as it uses it; a host without that much would kill QEMU in the middle of a
+/// run.
 fn check_memory(shape: &Shape) -> Result<(), LabError> {
     let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
     match host::available_memory() {
@@ -149,7 +151,11 @@ impl Running {
             .map_err(LabError::host("pass a socket on"))?;
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
         let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
-        let configuration = Configuration { machine: run.shape.machine.clone(), memory: run.shape.memory.clone() };
+        let configuration = Configuration {
+            machine: run.shape.machine.clone(),
+            memory: run.shape.memory.clone(),
+            apic_ids: run.shape.topology.apic_ids(),
+        };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
         let first_files = first_files(assets, &run.task)?;
@@ -162,7 +168,7 @@ impl Running {
             plugin,
             configuration: by_number(&configuration),
             pmu: by_number(shared),
-            first_files: by_number(&first_files),
+            initrd: by_number(&first_files),
             port: guest_port.as_raw_fd(),
         };
         let mut command = Command::new(&assets.qemu);
@@ -428,8 +434,8 @@ fn find_plugin() -> Result<PathBuf, LabError> {
     found.ok_or(LabError::NoPlugin { name: PLUGIN, folders, variable: PLUGIN_VARIABLE })
 }
 
-/// Notes a signal that asks this program to end, and closes the port so that it does. A second one ends it whatever it does;
-/// QEMU goes with it.
+/// Notes a signal that asks this program to end, and closes the port so that it does. A second one ends it whatever it
+/// does; QEMU goes with it.
 fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_guest: &SyncSender<ToGuest>) {
     for signal in &mut signals {
         if signal == SIGWINCH {

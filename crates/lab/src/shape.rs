@@ -1,5 +1,5 @@
-//! The shape of a virtual machine: a preset cut down to what is asked for, renumbered as QEMU and Linux will number it, and the
-//! place of each node's memory.
+//! The shape of a virtual machine: a preset cut down to what is asked for, renumbered as QEMU and Linux will number it,
+//! and the place of each node's memory.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing};
 use model::MemoryRange;
@@ -15,7 +15,8 @@ pub const NODES_MAX: usize = 128;
 const MEMORY_MIN: u64 = 512 << 20;
 /// QEMU gives memory to nodes in units of this.
 const MEMORY_UNIT: u64 = 2 << 20;
-/// Guest memory up to 3 GiB lies below the devices; once there are 3.5 GiB, all above 3 GiB moves behind 4 GiB (QEMU, hw/i386/pc_piix.c).
+/// Guest memory up to 3 GiB lies below the devices; once there are 3.5 GiB, all above 3 GiB moves behind 4 GiB (QEMU,
+/// `hw/i386/pc_piix.c`).
 const LOW_MEMORY: u64 = 3 << 30;
 const LOW_MEMORY_ALONE: u64 = LOW_MEMORY + (512 << 20);
 const HIGH_MEMORY: u64 = 4 << 30;
@@ -51,6 +52,22 @@ pub struct Topology {
     pub cores: usize,
     /// CPUs a core.
     pub threads: usize,
+}
+
+impl Topology {
+    /// The APIC id of each CPU: its number at each level, in as many bits as the level's largest number needs (Intel
+    /// SDM volume 3A, 10.9; QEMU, `include/hw/i386/topology.h`).
+    pub fn apic_ids(&self) -> Vec<u32> {
+        let bits = |count: usize| count.next_power_of_two().trailing_zeros();
+        let id = |cpu: usize| {
+            let (core, thread) = (cpu / self.threads, cpu % self.threads);
+            let (die, core) = (core / self.cores, core % self.cores);
+            let (socket, die) = (die / self.dies, die % self.dies);
+            let levels = [(self.dies, die), (self.cores, core), (self.threads, thread)];
+            levels.iter().fold(socket, |id, &(count, number)| id << bits(count) | number) as u32
+        };
+        (0..self.sockets * self.dies * self.cores * self.threads).map(id).collect()
+    }
 }
 
 /// Why a preset cannot be built.
@@ -107,8 +124,8 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     }
 }
 
-/// The machine with the first CPUs of each node only, and with nodes and CPUs numbered from 0 without gaps: CPUs of a package together, of a
-/// node together, of a core together, as QEMU numbers them.
+/// The machine with the first CPUs of each node only, and with nodes and CPUs numbered from 0 without gaps: CPUs of a
+/// package together, of a node together, of a core together, as QEMU numbers them.
 fn keep_cpus(preset: &Machine, per_node: usize) -> Machine {
     let package_of: BTreeMap<CpuId, usize> = (preset.packages.iter().enumerate())
         .flat_map(|(index, package)| package.cpus.iter().map(move |cpu| (cpu, index)))
@@ -184,7 +201,7 @@ fn topology(machine: &Machine) -> Topology {
     let nodes_alike = (machine.nodes.iter()).all(|node| [0, cores * threads].contains(&node.cpus.len()));
     let packages_alike = machine.packages.iter().all(|package| package.cpus.len() * sockets == cpus);
     let cores_alike = threads == 1 || machine.smt_cores.iter().map(CpuSet::len).all(|size| size == threads);
-    let covers = sockets * dies * cores * threads == cpus && machine.smt_cores.len() * threads % cpus == 0;
+    let covers = sockets * dies * cores * threads == cpus && [0, cpus].contains(&(machine.smt_cores.len() * threads));
     if nodes_alike && packages_alike && cores_alike && covers {
         topology
     } else {
@@ -242,6 +259,13 @@ mod tests {
         assert_eq!(ranges(1)?, [(0, 1, 0), (1, 2, 1), (2, 3, 2)]);
         assert_eq!(ranges(2)?, [(0, 2, 0), (2, 3, 1), (4, 5, 1), (5, 7, 2)]);
         Ok(())
+    }
+
+    #[test]
+    fn apic_ids_have_whole_bits_a_level() {
+        let ids = |sockets, dies, cores, threads| Topology { sockets, dies, cores, threads }.apic_ids();
+        assert_eq!(ids(2, 2, 3, 1), [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14]);
+        assert_eq!(ids(2, 1, 1, 2), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub struct Credentials {
 
 /// Additions to [`Command`] that need code between fork and exec.
 pub trait ChildSetup {
-    /// The child gets SIGKILL when the thread that started it ends, however it ends: nothing is left behind even by SIGKILL.
+    /// The child gets SIGKILL when the thread that started it ends, however it ends: nothing is left behind even by
+    /// SIGKILL.
     fn die_with_parent(&mut self) -> &mut Self;
 
     /// The child leads a session of its own. With `terminal`, its standard input becomes the session's terminal.

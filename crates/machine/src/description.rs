@@ -47,8 +47,8 @@ pub struct Machine {
     pub routes: Vec<Route>,
 }
 
-/// The source of the numbers of one table: one key of [`Machine::sources`] for all of them, or one a field, where `*` stands for
-/// the fields not named.
+/// The source of the numbers of one table: one key of [`Machine::sources`] for all of them, or one a field, where `*`
+/// stands for the fields not named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Source {

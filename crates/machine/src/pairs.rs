@@ -21,8 +21,9 @@ impl LatencyPairs {
         }
     }
 
-    /// The whole matrix, if every pair that an access can take (from a node with CPUs to one with memory) is known. Every other
-    /// pair that is unknown gets the latency of the opposite direction or, failing that, the largest of all.
+    /// The whole matrix, if every pair that an access can take (from a node with CPUs to one with memory) is known.
+    /// Every other pair that is unknown gets the latency of the opposite direction or, failing that, the largest of
+    /// all.
     pub fn into_latency(self, nodes: &[Node], source: Option<Source>) -> Option<Latency> {
         let at =
             |from: usize, to: usize| self.latency_ns.get(from * self.nodes + to).copied().filter(|ns| !ns.is_nan());

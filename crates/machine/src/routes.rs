@@ -12,8 +12,8 @@ const NONE: u32 = u32::MAX;
 
 /// The routes of a machine.
 ///
-/// A route that the description gives wins. Every other is the shortest by hops; of several, at each node the one over the
-/// neighbour with the lowest id. Of parallel links the first in the description is used: links that share their
+/// A route that the description gives wins. Every other is the shortest by hops; of several, at each node the one over
+/// the neighbour with the lowest id. Of parallel links the first in the description is used: links that share their
 /// traffic are one link with the sum of their bandwidths.
 #[derive(Clone, Debug)]
 pub struct Routes {
@@ -94,8 +94,8 @@ impl Routes {
         if found.is_empty() { Ok(routes) } else { Err(Violations(found)) }
     }
 
-    /// The links that accesses of one node's CPUs to another node's memory cross, in order. Empty for a node's own memory
-    /// and on a machine that names no links; `None` for a node that does not exist.
+    /// The links that accesses of one node's CPUs to another node's memory cross, in order. Empty for a node's own
+    /// memory and on a machine that names no links; `None` for a node that does not exist.
     pub fn hops(&self, from: NodeId, to: NodeId) -> Option<Vec<Hop>> {
         let (from, to) = (self.position(from)?, self.position(to)?);
         if let Some(hops) = self.explicit.get(&(from, to)) {
@@ -121,8 +121,8 @@ impl Routes {
         self.longest
     }
 
-    /// Idle latency of a load by one node's CPU from another node's memory, ns; `None` where the description does not tell.
-    /// `machine` is the one that these routes are of.
+    /// Idle latency of a load by one node's CPU from another node's memory, ns; `None` where the description does not
+    /// tell. `machine` is the one that these routes are of.
     pub fn latency_ns(&self, machine: &Machine, from: NodeId, to: NodeId) -> Option<f64> {
         let latency = machine.latency.as_ref()?;
         if !latency.matrix_ns.is_empty() {

@@ -1,5 +1,5 @@
-//! Paths out of the hardware's own routing tables, which say by which link a node sends to each other one, not whom that link
-//! reaches.
+//! Paths out of the hardware's own routing tables, which say by which link a node sends to each other one, not whom
+//! that link reaches.
 
 use crate::ids::NodeId;
 use crate::set::NodeSet;
@@ -13,8 +13,8 @@ const UNREACHABLE: u32 = 255;
 pub struct HopDistances(BTreeMap<(NodeId, NodeId), u32>);
 
 impl HopDistances {
-    /// Counts hops in a table of firmware distances, whose values the vendor chose: the smallest distance to another node is
-    /// one hop, the next larger value two, and so on. The nodes name rows and columns.
+    /// Counts hops in a table of firmware distances, whose values the vendor chose: the smallest distance to another
+    /// node is one hop, the next larger value two, and so on. The nodes name rows and columns.
     pub fn from_distances(nodes: &[NodeId], matrix: &[Vec<u32>]) -> Self {
         let cells = || {
             let row = |(&from, row): (&NodeId, &Vec<u32>)| {
@@ -97,9 +97,9 @@ impl FromIterator<(NodeId, NodeId, u32)> for RoutingTable {
 impl RoutingTable {
     /// The links from one node to another, each with the node that sends on it, in order; empty from a node to itself.
     ///
-    /// Several destinations may share a link: it leads to the one that is one hop away. Where a destination has parallel links
-    /// the first that leads to one neighbour is taken. The way back is a path of its own. The path has as many hops as the
-    /// distance says, so that a table with a circle ends too.
+    /// Several destinations may share a link: it leads to the one that is one hop away. Where a destination has
+    /// parallel links the first that leads to one neighbour is taken. The way back is a path of its own. The path has
+    /// as many hops as the distance says, so that a table with a circle ends too.
     pub fn interconnect_path(
         &self,
         distances: &HopDistances,

@@ -10,7 +10,8 @@ use std::str::FromStr;
 /// The largest id a set may name: far above any kernel's limit, low enough that `0-4294967295` cannot exhaust memory.
 pub const MAX_ID: u32 = 1 << 20;
 
-/// An ordered set of ids of one kind. Its text form is the kernel's list format: `0-3,5`; the empty set is the empty text.
+/// An ordered set of ids of one kind. Its text form is the kernel's list format: `0-3,5`; the empty set is the empty
+/// text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T> {
     ids: BTreeSet<u32>,

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, de};
 
 const UNITS: [(&str, u64); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
 
-/// Reads `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 whichever way they are spelled, as in numactl and QEMU.
+/// Reads `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 whichever way they are spelled, as in numactl
+/// and QEMU.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

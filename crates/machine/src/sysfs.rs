@@ -63,8 +63,8 @@ pub enum SysfsError {
 }
 
 impl Machine {
-    /// Reads the machine from a sysfs tree: `/sys`, or the root of a saved one. Offline CPUs and nodes are left out. A kernel without
-    /// NUMA gives one node; its memory is in `../proc/meminfo`, as seen from the root.
+    /// Reads the machine from a sysfs tree: `/sys`, or the root of a saved one. Offline CPUs and nodes are left out. A
+    /// kernel without NUMA gives one node; its memory is in `../proc/meminfo`, as seen from the root.
     pub fn from_sysfs(root: &Path) -> Result<Self, SysfsError> {
         let tree = Tree { root: root.to_owned() };
         let online: Option<CpuSet> = tree.parsed("devices/system/cpu/online")?;
@@ -106,7 +106,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// The text of a file without white space around it; `None` where there is no such file or the kernel has no answer.
+    /// The text of a file without white space around it; `None` where there is no such file or the kernel has no
+    /// answer.
     fn text(&self, path: &str) -> Result<Option<String>, SysfsError> {
         let path = self.root.join(path);
         let mut text = String::new();
@@ -246,7 +247,8 @@ impl Tree {
         Ok(by_shape.into_iter().map(cache).collect())
     }
 
-    /// `None` for a cache of which the kernel knows neither size nor line: firmware of many small machines does not tell.
+    /// `None` for a cache of which the kernel knows neither size nor line: firmware of many small machines does not
+    /// tell.
     fn cache_shape(&self, folder: &str, level: u8) -> Result<Option<Shape>, SysfsError> {
         let path = |file: &str| format!("{folder}/{file}");
         let (Some(kind), Some(size), Some(line_bytes)) =
@@ -262,7 +264,8 @@ impl Tree {
         };
         let size_bytes = size::parse(&size).map_err(|why| self.wrong(&path("size"), &size, &why))?;
         let ways: u32 = self.parsed(&path("ways_of_associativity"))?.unwrap_or(0);
-        // Some kernels take the part of a cache that the hardware keeps for itself from its size, but not from its ways.
+        // Some kernels take the part of a cache that the hardware keeps for itself from its size, but not from its
+        // ways.
         let set_bytes = u64::from(ways) * u64::from(line_bytes);
         let fits = set_bytes > 0 && size_bytes.is_multiple_of(set_bytes);
         Ok(Some(Shape { level, kind, size_bytes, ways: if fits { ways } else { 0 }, line_bytes }))

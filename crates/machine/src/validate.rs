@@ -1,4 +1,5 @@
-//! The rules that a description keeps. They are pure: the same for a machine file, a discovered host and a test's own machine.
+//! The rules that a description keeps. They are pure: the same for a machine file, a discovered host and a test's own
+//! machine.
 
 use crate::description::{CacheKind, Distances, Latency, Machine, Sharing, Source};
 use crate::numbers::tables;

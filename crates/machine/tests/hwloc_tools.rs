@@ -7,7 +7,8 @@ use std::process::Command;
 /// Runs one of hwloc's programs with every check it has. Its standard output.
 fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
-    // The first makes hwloc say what is wrong with XML, the second makes it check its whole tree and abort if it is not sound.
+    // The first makes hwloc say what is wrong with XML, the second makes it check its whole tree and abort if it is not
+    // sound.
     command.args(arguments).env("HWLOC_XML_VERBOSE", "1").env("HWLOC_DEBUG_CHECK", "1");
     let output = command.output().unwrap_or_else(|error| {
         panic!("cannot run {program}: {error}; this test needs Debian's hwloc-nox: apt-get install hwloc-nox")

@@ -43,8 +43,8 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: No such file"), "{error}");
 }
 
-/// Each replaces a part of the example: what is replaced, by what, and the mistakes, each as `field: part of the rule`. The
-/// line must be that of the replacement, where the replacement says which by `@`.
+/// Each replaces a part of the example: what is replaced, by what, and the mistakes, each as `field: part of the rule`.
+/// The line must be that of the replacement, where the replacement says which by `@`.
 const WRONG: &[(&str, &str, &[&str])] = &[
     ("name = ", "@name = = ", &[": "]),
     ("name = \"two-sockets\"", "", &[": missing field `name`"]),

@@ -124,8 +124,8 @@ fn a_torus_of_1024_nodes() {
 }
 
 proptest! {
-    /// On any connected machine every route leads where it should, over links that exist and carry its direction, and no step is
-    /// further from the end than the one before.
+    /// On any connected machine every route leads where it should, over links that exist and carry its direction, and
+    /// no step is further from the end than the one before.
     #[test]
     fn routes_lead_to_their_end(
         nodes in 2_u32..8,

@@ -14,7 +14,8 @@ struct Tree(TempDir);
 
 impl Tree {
     fn new() -> Self {
-        // In memory where there is such a folder: a disk takes minutes for the tens of thousands of files of a large machine.
+        // In memory where there is such a folder: a disk takes minutes for the tens of thousands of files of a large
+        // machine.
         Self(TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap())
     }
 

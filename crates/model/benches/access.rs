@@ -17,8 +17,8 @@ fn main() {
     divan::main();
 }
 
-/// Lets CPU 0 make these accesses over and over, as the lab does: its time goes on with each, and windows close. A sample is short, so
-/// that on a busy host the fastest is one that was not interrupted.
+/// Lets CPU 0 make these accesses over and over, as the lab does: its time goes on with each, and windows close. A
+/// sample is short, so that on a busy host the fastest is one that was not interrupted.
 fn measure(bencher: Bencher, addresses: &[u64], kind: AccessKind) {
     let model = support::model("opteron-6164x2");
     let mut time_ps = 0;

@@ -34,7 +34,8 @@ pub enum Level {
 pub struct Access {
     /// How long the core waits, beyond the time of the instruction, ps.
     pub stall_ps: u64,
-    /// How long the line takes to come, queues included, as a PMU reports it, ps. A core waits less for streams and stores.
+    /// How long the line takes to come, queues included, as a PMU reports it, ps. A core waits less for streams and
+    /// stores.
     pub latency_ps: u32,
     /// The index in [`machine::Machine::nodes`] of the node that served it: where the memory is, or the cache.
     pub node: u16,

@@ -3,11 +3,12 @@
 use crate::LINE_BYTES;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Ways of a cache whose associativity the description does not know (0): enough that conflicts are rare, as in most L2 and L3.
+/// Ways of a cache whose associativity the description does not know (0): enough that conflicts are rare, as in most L2
+/// and L3.
 const WAYS_IF_UNKNOWN: u64 = 16;
 
-/// Most ways of a set: one bit each in the word that holds a set's recency. A cache with more, or a fully associative one, gets sets
-/// of this many, which hold nearly the same lines.
+/// Most ways of a set: one bit each in the word that holds a set's recency. A cache with more, or a fully associative
+/// one, gets sets of this many, which hold nearly the same lines.
 const MAX_WAYS: u64 = 64;
 
 /// A way that holds no line.

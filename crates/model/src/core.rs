@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A core's accesses under way. Only its CPU's thread may use it.
 ///
-/// A load of the unknown is waited for in full. Lines of a stream, which prefetchers ask for ahead of their use, and stores,
-/// which wait in a buffer, overlap with each other and with the core's instructions: each keeps the core's
+/// A load of the unknown is waited for in full. Lines of a stream, which prefetchers ask for ahead of their use, and
+/// stores, which wait in a buffer, overlap with each other and with the core's instructions: each keeps the core's
 /// memory path busy for its share of the latency, and the core waits only when it runs ahead of that path.
 pub(crate) struct Core {
     stream: Share,
@@ -57,8 +57,8 @@ impl Core {
             (false, AccessKind::Store) => self.store.of(latency_ps),
             (false, AccessKind::Load | AccessKind::Instruction) => return u64::from(latency_ps),
         };
-        // An access was asked for at most one latency ago. Nor is the path ever busy beyond now, as the core waited for it, unless time
-        // went back because a measurement began.
+        // An access was asked for at most one latency ago. Nor is the path ever busy beyond now, as the core waited for
+        // it, unless time went back because a measurement began.
         let earliest = time_ps.saturating_sub(u64::from(latency_ps).max(share_ps));
         let busy_until_ps = self.busy_until_ps.load(Relaxed).clamp(earliest, time_ps) + share_ps;
         self.busy_until_ps.store(busy_until_ps, Relaxed);

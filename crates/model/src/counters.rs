@@ -28,7 +28,8 @@ pub struct Counters {
     pub dram_latency_mean_ns: Option<f64>,
     /// The share of accesses to memory that went to the node of the CPU; none without accesses.
     pub local_access_ratio: Option<f64>,
-    /// Standard deviation (n - 1) of the controllers' accesses, over their mean; none without accesses or with one controller.
+    /// Standard deviation (n - 1) of the controllers' accesses, over their mean; none without accesses or with one
+    /// controller.
     pub imbalance: Option<f64>,
     /// The machine's nodes, ascending: the order of rows and columns.
     pub nodes: Vec<NodeId>,

@@ -1,4 +1,5 @@
-//! What the model keeps of one CPU. Only the CPU's own thread writes it, so its atomics are plain loads and stores; others look.
+//! What the model keeps of one CPU. Only the CPU's own thread writes it, so its atomics are plain loads and stores;
+//! others look.
 
 use crate::AccessKind;
 use crate::core::Core;

@@ -1,6 +1,6 @@
-//! How long the memory of a NUMA machine takes. A pure, deterministic model, fast enough to time every access of a virtual
-//! machine: no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README for what it models,
-//! what it leaves out, and what it asks of its caller.
+//! How long the memory of a NUMA machine takes. A pure, deterministic model, fast enough to time every access of a
+//! virtual machine: no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README
+//! for what it models, what it leaves out, and what it asks of its caller.
 
 mod access;
 mod cache;

@@ -21,8 +21,8 @@ pub struct MemoryRange {
 
 /// A table from address to node index.
 ///
-/// Addresses in no range (firmware, devices, holes) belong to the node of the range below them, those below every range to the
-/// node of the first. Boundaries finer than 1 MiB are rounded down to it.
+/// Addresses in no range (firmware, devices, holes) belong to the node of the range below them, those below every range
+/// to the node of the first. Boundaries finer than 1 MiB are rounded down to it.
 #[derive(Debug)]
 pub(crate) struct MemoryMap {
     granule_shift: u32,

@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The memory system of a machine.
 ///
-/// CPUs and nodes are numbered densely from 0, in ascending order of their ids. Any thread may use the model at any time, but
-/// each CPU's [`Model::access`] and [`Model::add_l1_hits`] only by one thread at a time.
+/// CPUs and nodes are numbered densely from 0, in ascending order of their ids. Any thread may use the model at any
+/// time, but each CPU's [`Model::access`] and [`Model::add_l1_hits`] only by one thread at a time.
 pub struct Model {
     cpus: Box<[Cpu]>,
     caches: Box<[Cache]>,
@@ -42,8 +42,9 @@ struct Totals {
 }
 
 impl Model {
-    /// A model with empty caches at time 0, for a machine with this physical memory, which may be less than the description's.
-    /// Fails when the description lacks the core, latencies, caches or bandwidths; the error names the field.
+    /// A model with empty caches at time 0, for a machine with this physical memory, which may be less than the
+    /// description's. Fails when the description lacks the core, latencies, caches or bandwidths; the error names the
+    /// field.
     pub fn new(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
         let nodes: Box<[NodeId]> = machine.nodes.iter().map(|node| node.id).collect();
         if nodes.len() > usize::from(u16::MAX) {
@@ -101,13 +102,14 @@ impl Model {
         self.ps_per_instruction
     }
 
-    /// The index of the node that holds a physical address. Addresses outside all memory (firmware, devices, holes) count to the node of
-    /// the memory below them.
+    /// The index of the node that holds a physical address. Addresses outside all memory (firmware, devices, holes)
+    /// count to the node of the memory below them.
     pub fn home_node(&self, address: u64) -> usize {
         self.map.node_of(address)
     }
 
-    /// A CPU's access to a physical address at a time of its own, ps. An access that spans two lines counts for the first.
+    /// A CPU's access to a physical address at a time of its own, ps. An access that spans two lines counts for the
+    /// first.
     ///
     /// # Panics
     /// When there is no such CPU.
@@ -125,7 +127,8 @@ impl Model {
         }
     }
 
-    /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which changes nothing there.
+    /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which
+    /// changes nothing there.
     ///
     /// # Panics
     /// When there is no such CPU.
@@ -161,23 +164,24 @@ impl Model {
         Access { stall_ps, latency_ps, node: node as u16, level: Level::Dram }
     }
 
-    /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from it, so call it before any CPU runs
-    /// further than [`crate::MAX_QUANTUM_PS`] ahead of the slowest, and before a CPU that slept goes on. What CPUs did
-    /// up to then must have happened before this call, by a lock or by release and acquire. Any thread may call it; times
-    /// that do not grow are ignored.
+    /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from
+    /// it, so call it before any CPU runs further than [`crate::MAX_QUANTUM_PS`] ahead of the slowest, and before a CPU
+    /// that slept goes on. What CPUs did up to then must have happened before this call, by a lock or by release and
+    /// acquire. Any thread may call it; times that do not grow are ignored.
     pub fn advance(&self, slowest_ps: u64) {
         self.windows.advance(slowest_ps, &self.cpus);
     }
 
-    /// A measurement begins at this time, ps: counters are zero and queues empty; caches keep what they hold. The time may be before
-    /// that of earlier accesses: CPUs may count theirs from 0 again.
+    /// A measurement begins at this time, ps: counters are zero and queues empty; caches keep what they hold. The time
+    /// may be before that of earlier accesses: CPUs may count theirs from 0 again.
     pub fn begin(&self, now_ps: u64) {
         self.windows.begin(now_ps, &self.cpus);
         let totals = self.totals(now_ps);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
     }
 
-    /// What was counted from the last [`Model::begin`] until `now_ps`. Exact while no CPU runs; else each number is one of late.
+    /// What was counted from the last [`Model::begin`] until `now_ps`. Exact while no CPU runs; else each number is one
+    /// of late.
     pub fn counters(&self, now_ps: u64) -> Counters {
         let now = self.totals(now_ps);
         let waited = self.windows.waited();

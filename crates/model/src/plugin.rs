@@ -11,6 +11,8 @@ pub struct Configuration {
     pub machine: Machine,
     /// Where each node's memory is.
     pub memory: Vec<MemoryRange>,
+    /// By what number interrupts address each CPU.
+    pub apic_ids: Vec<u32>,
 }
 
 /// What was measured. The plugin publishes it in the virtual PMU.

@@ -1,14 +1,15 @@
 //! How long accesses wait for controllers and links that are asked for more than they can carry.
 //!
-//! A core has only so many accesses under way at once, so a longer queue slows the cores down until the busiest resource is just
-//! full. By Little's law, a flow of accesses that keeps `n` lines under way, each for a time `t`, moves `n / t` lines a second. Given
-//! every flow's `n` and idle latency, [`Queues::settle`] finds the delays at which no resource carries more than it can and
-//! only full ones have a queue. They exist, and the rates that follow are unique: they are the optimum of a concave problem
-//! (the proportionally fair rates of a closed network), of which the delays are the dual variables.
+//! A core has only so many accesses under way at once, so a longer queue slows the cores down until the busiest
+//! resource is just full. By Little's law, a flow of accesses that keeps `n` lines under way, each for a time `t`,
+//! moves `n / t` lines a second. Given every flow's `n` and idle latency, [`Queues::settle`] finds the delays at which
+//! no resource carries more than it can and only full ones have a queue. They exist, and the rates that follow are
+//! unique: they are the optimum of a concave problem (the proportionally fair rates of a closed network), of which the
+//! delays are the dual variables.
 //!
-//! Delays come a few windows after the load that causes them, and what went through meanwhile may be many times what the resource can carry. That
-//! is overdraft: it is paid back by carrying less afterwards, so that over some milliseconds no more bytes move than the
-//! bandwidth allows, however a program alternates between bursts and pauses.
+//! Delays come a few windows after the load that causes them, and what went through meanwhile may be many times what
+//! the resource can carry. That is overdraft: it is paid back by carrying less afterwards, so that over some
+//! milliseconds no more bytes move than the bandwidth allows, however a program alternates between bursts and pauses.
 
 /// In about this time an overdraft is paid back, ps: long against the lag of the delays, so that the two do not swing.
 const PAYBACK_PS: f64 = 1e9;
@@ -97,7 +98,8 @@ impl Queues {
         }
         let mut total_ps: Vec<f64> = flows.iter().map(|flow| flow.idle_ps + self.delay_on(&flow.path)).collect();
         for _ in 0..MAX_SWEEPS {
-            // One resource after another, each for itself: all at once would overcorrect where flows cross several full ones.
+            // One resource after another, each for itself: all at once would overcorrect where flows cross several full
+            // ones.
             let mut largest = 0.0_f64;
             for resource in 0..self.service_ps.len() {
                 if !self.users[resource].is_empty() {
@@ -110,7 +112,8 @@ impl Queues {
         }
     }
 
-    /// Finds one resource's delay while the others stay. Returns by how much it changed, relative to the latency of its flows.
+    /// Finds one resource's delay while the others stay. Returns by how much it changed, relative to the latency of its
+    /// flows.
     fn settle_one(&mut self, resource: usize, flows: &[Flow], total_ps: &mut [f64]) -> f64 {
         let users = &self.users[resource];
         let service_ps = self.service_ps[resource] * (1.0 + self.overdraft_ps[resource] / PAYBACK_PS);

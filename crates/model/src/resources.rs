@@ -1,8 +1,8 @@
 //! What accesses to memory share: the controller of each node and each direction of each link.
 //!
-//! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node 0's CPUs to node 1's
-//! memory (and those that pass through), as in the machine file. Their lines flow the other way, on wires that no
-//! other direction uses: the requests themselves are small and are left out.
+//! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node
+//! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
+//! on wires that no other direction uses: the requests themselves are small and are left out.
 
 use crate::{LINE_BYTES, MemoryRange, ModelError};
 use machine::{LinkDirection, Machine, NodeId, Routes};

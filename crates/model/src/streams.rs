@@ -9,10 +9,10 @@ const PAGE_LINES: u64 = 64;
 
 /// Follows ascending and descending scans by cache line. Only its CPU's thread may call it.
 ///
-/// The first two lines of a scan are random accesses; from the third on it is a stream. Hardware prefetchers see physical addresses as this
-/// does, and stop at the page's end; here a scan that leaves its page by the last line goes on at the first
-/// line of any other page (by the first line: at the last line), because the next virtual page is rarely the next physical one, and a core's
-/// published stream bandwidth has the page ends in it.
+/// The first two lines of a scan are random accesses; from the third on it is a stream. Hardware prefetchers see
+/// physical addresses as this does, and stop at the page's end; here a scan that leaves its page by the last line goes
+/// on at the first line of any other page (by the first line: at the last line), because the next virtual page is
+/// rarely the next physical one, and a core's published stream bandwidth has the page ends in it.
 #[derive(Default)]
 pub(crate) struct Streams {
     /// The latest line of each scan.

@@ -1,13 +1,14 @@
 //! Time in windows: what is counted in one decides how long accesses queue a few windows later.
 //!
-//! Virtual CPUs are up to a quantum apart in simulated time, so a resource cannot keep a time at which it is free next: a CPU that lags would wait
-//! for the future. Instead each CPU counts its lines by the window of its own time; when every CPU has left a window, it is closed: its
-//! traffic is known for good, whatever the host's threads did meanwhile. From it come the delays of the window [`LAG`] later, which no CPU can have
-//! reached. So results do not depend on the host's scheduling.
+//! Virtual CPUs are up to a quantum apart in simulated time, so a resource cannot keep a time at which it is free next:
+//! a CPU that lags would wait for the future. Instead each CPU counts its lines by the window of its own time; when
+//! every CPU has left a window, it is closed: its traffic is known for good, whatever the host's threads did meanwhile.
+//! From it come the delays of the window [`LAG`] later, which no CPU can have reached. So results do not depend on the
+//! host's scheduling.
 //!
-//! What is kept from one window to the next is not traffic, which falls when delays grow, but the number of lines under way
-//! (traffic times latency), which does not: the delays that follow from it (see [`crate::queues`]) are right at once, and neither
-//! their lag nor the smoothing makes them swing.
+//! What is kept from one window to the next is not traffic, which falls when delays grow, but the number of lines under
+//! way (traffic times latency), which does not: the delays that follow from it (see [`crate::queues`]) are right at
+//! once, and neither their lag nor the smoothing makes them swing.
 
 use crate::cpu::Cpu;
 use crate::queues::{Flow, Queues};
@@ -15,7 +16,8 @@ use crate::resources::Resources;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Length of a window, ps: long enough to see the load (a controller of 6 GB/s moves 940 lines), short against a program's phases.
+/// Length of a window, ps: long enough to see the load (a controller of 6 GB/s moves 940 lines), short against a
+/// program's phases.
 pub const WINDOW_PS: u64 = 30_000_000;
 
 /// How far a CPU may be ahead of the slowest active one, ps.
@@ -93,7 +95,8 @@ impl Windows {
         }
     }
 
-    /// The slot to count an access at this time in: that of its window or, where that is closed, of the oldest open one.
+    /// The slot to count an access at this time in: that of its window or, where that is closed, of the oldest open
+    /// one.
     #[inline]
     pub(crate) fn slot(&self, time_ps: u64) -> usize {
         ((time_ps / WINDOW_PS).max(self.first_open.load(Relaxed)) % SLOTS as u64) as usize
@@ -130,7 +133,8 @@ impl Windows {
         self.first_open.store(window, Relaxed);
     }
 
-    /// A measurement begins at this time, which may be before the present one: queues and [`Windows::waited`] are empty.
+    /// A measurement begins at this time, which may be before the present one: queues and [`Windows::waited`] are
+    /// empty.
     pub(crate) fn begin(&self, now_ps: u64, cpus: &[Cpu]) {
         let mut closing = self.lock();
         for slot in 0..SLOTS {

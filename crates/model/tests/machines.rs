@@ -1,4 +1,5 @@
-//! The whole model against table 1.2 of the `MemProf` and Carrefour study, machines A (opteron-8380x4) and B (opteron-6164x2).
+//! The whole model against table 1.2 of the `MemProf` and Carrefour study, machines A (opteron-8380x4) and B
+//! (opteron-6164x2).
 
 #[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
 mod support;
@@ -99,7 +100,8 @@ fn as_many_cores_saturate_a_controller_or_link_as_published() {
 
 #[test]
 fn c48_latency_grows_under_contention() {
-    // Random reads of all 24 cores from one node: a line each under way, and the 8-bit link throttles node 3 more than the others.
+    // Random reads of all 24 cores from one node: a line each under way, and the 8-bit link throttles node 3 more than
+    // the others.
     let preset = "opteron-6164x2";
     let mut runners: Vec<_> = (0..24).map(|cpu| Runner::chase(cpu, 0)).collect();
     let random = rates(&model(preset), &mut runners, 5 * MS, 2 * MS);

@@ -1,4 +1,5 @@
-//! Controllers and links under load: what a full one delivers, how it gets there, and that it does not depend on the host.
+//! Controllers and links under load: what a full one delivers, how it gets there, and that it does not depend on the
+//! host.
 
 #[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
 mod support;

@@ -74,8 +74,8 @@ pub enum SourceError {
     },
 }
 
-/// Reads the machine that `from` names, or this host. The name of a preset is that preset, even where a file has the same name:
-/// `./name` is the file. What a file or folder holds is decided by its content.
+/// Reads the machine that `from` names, or this host. The name of a preset is that preset, even where a file has the
+/// same name: `./name` is the file. What a file or folder holds is decided by its content.
 pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
     let Some(from) = from else { return Ok(Machine::from_sysfs(Path::new("/sys"))?) };
     let unknown = match presets::find(from) {

@@ -1,4 +1,5 @@
-//! `nearside manual`: man pages and completions, from the command line's own definition. For `make install`, hence hidden.
+//! `nearside manual`: man pages and completions, from the command line's own definition. For `make install`, hence
+//! hidden.
 
 use crate::Cli;
 use crate::output;

@@ -36,7 +36,8 @@ pub struct Arguments {
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
     ///   a folder of ACPI tables in files SRAT and, where there are any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
     ///
-    /// What a file or folder is, its content tells, not its name. A file that is named like a preset is given as ./NAME.
+    /// What a file or folder is, its content tells, not its name. A file that is named like a preset is given as
+    /// ./NAME.
     #[arg(long, value_name = "PATH|PRESET", verbatim_doc_comment)]
     from: Option<String>,
 

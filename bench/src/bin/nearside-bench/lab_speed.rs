@@ -22,7 +22,8 @@ struct Program {
     spread: Target,
 }
 
-/// `readers` sets the target of speed, as it did for the prototype; the others, which miss the caches more often, are told beside it.
+/// `readers` sets the target of speed, as it did for the prototype; the others, which miss the caches more often, are
+/// told beside it.
 const PROGRAMS: [Program; 4] = [
     Program {
         command: "nearside-workloads readers --pin 0-7 --repeat 10 --json",
@@ -32,7 +33,7 @@ const PROGRAMS: [Program; 4] = [
         spread: Target::AtMost(3.0),
     },
     Program {
-        command: "nearside-workloads streamcluster --pin 0-7 --repeat 20 --json",
+        command: "nearside-workloads streamcluster --pin 0-7 --repeat 10 --json",
         threads: 8,
         own_time: "/seconds",
         speed: Target::None,

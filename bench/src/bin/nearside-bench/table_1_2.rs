@@ -1,5 +1,5 @@
-//! What programs in the lab see of the memory of presets A and B, against what was measured on the real machines: Lepers, "Improving
-//! performance on NUMA systems", 2014, table 1.2.
+//! What programs in the lab see of the memory of presets A and B, against what was measured on the real machines:
+//! Lepers, "Improving performance on NUMA systems", 2014, table 1.2.
 
 use crate::target::{Row, Target};
 use bench::{Error, run, shown};

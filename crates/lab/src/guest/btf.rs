@@ -1,5 +1,5 @@
-//! Where a kernel keeps the members of its structures, from its own type information (BTF; the format is in the kernel's
-//! Documentation/bpf/btf.rst).
+//! Where a kernel keeps the members of its structures, from its own type information (BTF; the format is in the
+//! kernel's Documentation/bpf/btf.rst).
 
 use std::collections::HashMap;
 

@@ -20,9 +20,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the streams stay open, and how much more may come, after the command has ended: what it left running may hold
-/// them open for ever. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that the
-/// command itself wrote arrives.
+/// How long the streams stay open, and how much more may come, after the command has ended: what it left running may
+/// hold them open for ever. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that
+/// the command itself wrote arrives.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 const LAST_BYTES: usize = 1 << 20;
 
@@ -150,8 +150,8 @@ struct Unheard {
     error: Arc<AtomicBool>,
 }
 
-/// Sends what the command writes, until it and all who share the stream have closed it, nobody reads it any more, or the
-/// command has ended and its last words are sent. The command gets SIGPIPE if it writes on.
+/// Sends what the command writes, until it and all who share the stream have closed it, nobody reads it any more, or
+/// the command has ended and its last words are sent. The command gets SIGPIPE if it writes on.
 fn forward_output(
     stream: &mut File,
     ended: &OwnedFd,

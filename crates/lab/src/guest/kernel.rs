@@ -19,8 +19,8 @@ fn write(path: &str, value: &str) -> Result<(), GuestError> {
     fs::write(path, value).tried(format!("write {value} to {path}"))
 }
 
-/// Starts every CPU but the first, which has booted alone: while Linux starts it patches its own code time and again, and for each patch
-/// stops every CPU there is, which costs QEMU a minute of host time for many CPUs.
+/// Starts every CPU but the first, which has booted alone: while Linux starts it patches its own code time and again,
+/// and for each patch stops every CPU there is, which costs QEMU a minute of host time for many CPUs.
 pub(crate) fn start_cpus() -> Result<(), GuestError> {
     let folder = Path::new("/sys/devices/system/cpu");
     let listed = fs::read_dir(folder).tried(format!("list {}", folder.display()))?;

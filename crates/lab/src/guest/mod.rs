@@ -1,5 +1,5 @@
-//! The guest's side of the lab: this program is also the virtual machine's first process. It makes the host's file system its
-//! own, runs the command, and carries its streams.
+//! The guest's side of the lab: this program is also the virtual machine's first process. It makes the host's file
+//! system its own, runs the command, and carries its streams.
 
 mod btf;
 mod command;

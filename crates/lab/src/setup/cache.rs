@@ -18,7 +18,8 @@ pub struct Cache {
 pub struct Scratch(PathBuf);
 
 impl Cache {
-    /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification asks.
+    /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification
+    /// asks.
     pub fn of_this_user() -> Result<Cache, SetupError> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
@@ -45,7 +46,8 @@ impl Cache {
         Ok(file)
     }
 
-    /// An empty folder on the same file system. Only for the holder of the lock: what an interrupted setup left is removed.
+    /// An empty folder on the same file system. Only for the holder of the lock: what an interrupted setup left is
+    /// removed.
     pub fn scratch(&self) -> Result<Scratch, SetupError> {
         if !is_plain(&self.folder) {
             return Err(SetupError::CacheFolder { path: self.folder.clone() });

@@ -1,4 +1,5 @@
-//! Ctrl-C while setup runs: the program that runs ends by it, and setup then ends in good order, its scratch folder removed.
+//! Ctrl-C while setup runs: the program that runs ends by it, and setup then ends in good order, its scratch folder
+//! removed.
 
 use std::io;
 use std::sync::Arc;

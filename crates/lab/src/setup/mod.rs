@@ -75,8 +75,8 @@ impl Assets {
     }
 }
 
-/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is killed leaves what
-/// was there before, and the next one clears up after it; Ctrl-C clears up at once.
+/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is killed leaves
+/// what was there before, and the next one clears up after it; Ctrl-C clears up at once.
 pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     let cache = Cache::of_this_user()?;
     if let Ok(assets) = Assets::find_in(&cache) {

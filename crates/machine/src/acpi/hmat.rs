@@ -1,4 +1,5 @@
-//! HMAT: latency and bandwidth between proximity domains, and memory-side caches (ACPI 6.5, 5.2.27; revision 1 as in ACPI 6.2).
+//! HMAT: latency and bandwidth between proximity domains, and memory-side caches (ACPI 6.5, 5.2.27; revision 1 as in
+//! ACPI 6.2).
 
 use super::AcpiError;
 use super::table::{Entry, EntryHeader, Table};
@@ -229,8 +230,9 @@ fn locality(entry: &Entry) -> Result<Option<Locality>, AcpiError> {
     }))
 }
 
-/// What an entry of 1 with a base unit of 1 stands for, ns or bytes/s. From revision 2 on, ACPI counts in ps and MB/s. In revision 1
-/// the product is ten times the ns or MB/s: so does Linux read it (`hmat_normalize` in `drivers/acpi/numa/hmat.c`).
+/// What an entry of 1 with a base unit of 1 stands for, ns or bytes/s. From revision 2 on, ACPI counts in ps and MB/s.
+/// In revision 1 the product is ten times the ns or MB/s: so does Linux read it (`hmat_normalize` in
+/// `drivers/acpi/numa/hmat.c`).
 fn unit(revision: u8, quantity: Quantity) -> f64 {
     match (revision, quantity) {
         (1, Quantity::AccessLatency | Quantity::ReadLatency | Quantity::WriteLatency) => 0.1,

@@ -1,6 +1,7 @@
 //! A machine as its firmware tells it: the ACPI tables SRAT, SLIT and HMAT.
 //!
-//! Firmware tables know nodes, memory, distances and, in the HMAT, latency and bandwidth. They do not know cores, packages and caches.
+//! Firmware tables know nodes, memory, distances and, in the HMAT, latency and bandwidth. They do not know cores,
+//! packages and caches.
 
 mod hmat;
 mod slit;
@@ -65,9 +66,10 @@ fn advice(error: &io::Error) -> &'static str {
 impl Machine {
     /// The machine that firmware tables describe.
     ///
-    /// Nodes are numbered as Linux does it ([`Srat::nodes`]), CPUs in the order in which the SRAT names their processors. A node's memory
-    /// is what is there at boot: hot-pluggable and persistent ranges do not count, and a node that has nothing else is left
-    /// out. A node's bandwidth is the largest that the HMAT gives for any initiator. Latencies come only from an HMAT that knows all of them.
+    /// Nodes are numbered as Linux does it ([`Srat::nodes`]), CPUs in the order in which the SRAT names their
+    /// processors. A node's memory is what is there at boot: hot-pluggable and persistent ranges do not count, and a
+    /// node that has nothing else is left out. A node's bandwidth is the largest that the HMAT gives for any initiator.
+    /// Latencies come only from an HMAT that knows all of them.
     pub fn from_acpi(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> Result<Self, AcpiError> {
         let srat = Srat::parse(srat)?;
         let slit = slit.map(Slit::parse).transpose()?;
@@ -77,8 +79,8 @@ impl Machine {
         if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
     }
 
-    /// The machine that the tables in a folder describe, in files named `SRAT`, `SLIT` and `HMAT` as in `/sys/firmware/acpi/tables`.
-    /// The last two may be missing.
+    /// The machine that the tables in a folder describe, in files named `SRAT`, `SLIT` and `HMAT` as in
+    /// `/sys/firmware/acpi/tables`. The last two may be missing.
     pub fn from_acpi_dir(folder: &Path) -> Result<Self, AcpiError> {
         let optional = |name| match read(&folder.join(name)) {
             Err(AcpiError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -168,7 +170,9 @@ fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node]) -> Option<Latency> {
     let mut pairs = LatencyPairs::new(nodes.len());
     for quantity in [Quantity::AccessLatency, Quantity::ReadLatency] {
         for (from, to, performance) in hmat.memory(quantity) {
-            if let (Performance::Known(latency_ns), Some(&from), Some(&to)) = (performance, index.get(&from), index.get(&to)) {
+            if let (Performance::Known(latency_ns), Some(&from), Some(&to)) =
+                (performance, index.get(&from), index.get(&to))
+            {
                 pairs.set(from, to, latency_ns);
             }
         }

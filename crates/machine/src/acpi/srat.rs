@@ -133,14 +133,15 @@ pub struct MemoryRange {
 /// The enabled entries of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Srat {
-    /// Processors in the order of the table; Linux's CPU numbers follow the order of the MADT, which firmware keeps the same.
+    /// Processors in the order of the table; Linux's CPU numbers follow the order of the MADT, which firmware keeps the
+    /// same.
     pub processors: Vec<Processor>,
     /// Memory in the order of the table.
     pub memory: Vec<MemoryRange>,
     /// Domains that have a device which accesses memory.
     pub initiators: Vec<u32>,
-    /// The node of each proximity domain, numbered as Linux does: in the order in which the table first names them, processors and
-    /// generic initiators before memory.
+    /// The node of each proximity domain, numbered as Linux does: in the order in which the table first names them,
+    /// processors and generic initiators before memory.
     pub nodes: BTreeMap<u32, NodeId>,
     /// The OEM and table id.
     pub maker: String,

@@ -31,8 +31,8 @@ pub(super) trait EntryHeader: FromBytes + KnownLayout + Immutable + Unaligned {
     fn length(&self) -> usize;
 }
 
-/// The bytes of a table, or of a table up to the end of one of its entries: offsets always count from the table's start,
-/// so that an error names the byte a person finds in a hex dump.
+/// The bytes of a table, or of a table up to the end of one of its entries: offsets always count from the table's
+/// start, so that an error names the byte a person finds in a hex dump.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     name: &'static str,

@@ -1,5 +1,5 @@
-//! hwloc's text form of sets: 32-bit hexadecimal groups from the highest to the lowest, `0x00000001,,0x0` for the id 64, with
-//! `0xf...f` in front when all higher ids are in the set too.
+//! hwloc's text form of sets: 32-bit hexadecimal groups from the highest to the lowest, `0x00000001,,0x0` for the id
+//! 64, with `0xf...f` in front when all higher ids are in the set too.
 
 use crate::set::{IdSet, MAX_ID};
 use std::fmt;

@@ -1,7 +1,8 @@
 //! hwloc 2.x XML, out and in: what `lstopo --of xml` writes and `lstopo -i` reads.
 //!
-//! Of what nearside knows, hwloc has a place for nodes, packages, cores, CPUs, caches, firmware distances, latencies by pair of nodes
-//! (whole ns) and a node's bandwidth (whole MiB/s); it has none for links, routes, sources and cache latencies.
+//! Of what nearside knows, hwloc has a place for nodes, packages, cores, CPUs, caches, firmware distances, latencies by
+//! pair of nodes (whole ns) and a node's bandwidth (whole MiB/s); it has none for links, routes, sources and cache
+//! latencies.
 
 mod bitmap;
 mod document;

@@ -10,16 +10,19 @@ use crate::set::{CpuSet, MAX_ID};
 use crate::validate::{MAX_NODES, Violations};
 use std::collections::{BTreeMap, HashMap};
 
-/// hwloc's kind of the system's own latency-like distances: `HWLOC_DISTANCES_KIND_FROM_OS | HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
+/// hwloc's kind of the system's own latency-like distances: `HWLOC_DISTANCES_KIND_FROM_OS |
+/// HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const FIRMWARE_DISTANCES: u64 = 1 | 4;
-/// The line of caches of which hwloc does not know it: that of every processor whose caches it finds without the system's help.
+/// The line of caches of which hwloc does not know it: that of every processor whose caches it finds without the
+/// system's help.
 const USUAL_LINE_BYTES: u32 = 64;
 
 impl Machine {
     /// The machine that hwloc 2.x XML describes.
     ///
-    /// hwloc lets several nodes share CPUs (one of fast and one of large memory, say); here, as in Linux, a CPU belongs to one: that with
-    /// the fewest CPUs, the lowest number among equals. Groups, dies and devices are passed over; caches of unknown size too.
+    /// hwloc lets several nodes share CPUs (one of fast and one of large memory, say); here, as in Linux, a CPU belongs
+    /// to one: that with the fewest CPUs, the lowest number among equals. Groups, dies and devices are passed over;
+    /// caches of unknown size too.
     pub fn from_hwloc_xml(text: &str) -> Result<Self, HwlocError> {
         let document = Document::parse(text)?;
         let machine = Reading::of(text, &document)?.machine()?;

@@ -35,11 +35,12 @@ struct Tree {
 }
 
 impl Machine {
-    /// The machine as hwloc 2.x XML. Fails when it does not fit into a tree: two caches, packages or nodes that overlap without one having
-    /// all CPUs of the other.
+    /// The machine as hwloc 2.x XML. Fails when it does not fit into a tree: two caches, packages or nodes that overlap
+    /// without one having all CPUs of the other.
     ///
-    /// hwloc gives every node the CPUs of the object it hangs on. A node without CPUs hangs on the machine; this text gives it an empty set, but
-    /// programs that read it will call it local to all CPUs, as they do for such a node of a real machine.
+    /// hwloc gives every node the CPUs of the object it hangs on. A node without CPUs hangs on the machine; this text
+    /// gives it an empty set, but programs that read it will call it local to all CPUs, as they do for such a node of a
+    /// real machine.
     pub fn to_hwloc_xml(&self) -> Result<String, HwlocError> {
         let deep = self.caches.iter().find(|cache| !(1..=most_levels(cache.kind)).contains(&cache.level));
         if let Some(Cache { level, kind, .. }) = deep {
@@ -78,8 +79,8 @@ impl Item<'_> {
     }
 }
 
-/// Everything in the machine, larger before smaller, and among equals from the outside in: package, caches, core, then the node that
-/// looks for an object with its CPUs, then the PU.
+/// Everything in the machine, larger before smaller, and among equals from the outside in: package, caches, core, then
+/// the node that looks for an object with its CPUs, then the PU.
 fn items(machine: &Machine) -> Vec<Item<'_>> {
     let object =
         |kind: &str, attributes: String, cpus: CpuSet| Item::Object { kind: kind.to_owned(), attributes, cpus };

@@ -1,4 +1,5 @@
-//! What is drawn inside one node's box: nested blocks of memory, shared caches, cores and their own caches, and how large each is.
+//! What is drawn inside one node's box: nested blocks of memory, shared caches, cores and their own caches, and how
+//! large each is.
 
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_width};
@@ -107,7 +108,8 @@ impl Block {
     }
 }
 
-/// How many columns make a grid of equal cells look best: its shape near `aspect` (width over height), its last row full.
+/// How many columns make a grid of equal cells look best: its shape near `aspect` (width over height), its last row
+/// full.
 pub(super) fn columns(cells: usize, width: f64, height: f64, aspect: f64) -> usize {
     let ugliness = |columns: usize| {
         let rows = cells.div_ceil(columns);
@@ -189,8 +191,8 @@ fn nest(cores: &[&CpuSet], levels: &[&Level], node: &CpuSet, each_core: bool) ->
     groups(level, cores, node).into_iter().flat_map(block).collect()
 }
 
-/// The cores by the cache of this level they are behind, in order of their first core. A cache that reaches beyond the node is none of it:
-/// the picture's summary has it.
+/// The cores by the cache of this level they are behind, in order of their first core. A cache that reaches beyond the
+/// node is none of it: the picture's summary has it.
 fn groups<'a>(level: &Level, cores: &[&'a CpuSet], node: &CpuSet) -> Vec<(Option<usize>, Vec<&'a CpuSet>)> {
     let mut groups: Vec<(Option<usize>, Vec<&CpuSet>)> = Vec::new();
     let mut places: HashMap<Option<usize>, usize> = HashMap::new();

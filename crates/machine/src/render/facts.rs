@@ -23,7 +23,8 @@ pub(super) struct Alike {
     pub look: Look,
 }
 
-/// What two nodes must share to count as alike, as it is printed: real machines' memory differs by a few pages from node to node.
+/// What two nodes must share to count as alike, as it is printed: real machines' memory differs by a few pages from
+/// node to node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     pub cpus: usize,
@@ -72,8 +73,8 @@ impl<'a> Facts<'a> {
         self.machine.caches.iter().filter(beyond).filter_map(count).collect()
     }
 
-    /// The nodes as they stand together in the picture: those of a package, in the order of its first node; each other alone. A package has a
-    /// frame unless every one holds just one node: then the node's own title says it.
+    /// The nodes as they stand together in the picture: those of a package, in the order of its first node; each other
+    /// alone. A package has a frame unless every one holds just one node: then the node's own title says it.
     pub fn node_groups(&self) -> Vec<Group> {
         let framed = !self.nodes_name_packages();
         let mut groups: Vec<Group> = Vec::new();

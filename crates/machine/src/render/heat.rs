@@ -30,7 +30,8 @@ pub(super) fn map(facts: &Facts) -> Option<Heat> {
     let font = if nodes <= 8 { 12.0 } else { 10.0 };
     let side =
         if numbers { (widest * font * 0.63 + 10.0).max(26.0) } else { (520.0 / squares as f64).floor().max(3.0) };
-    // The darkest colour stands for the farthest memory, but for no less than twice the nearest: little differences must look little.
+    // The darkest colour stands for the farthest memory, but for no less than twice the nearest: little differences
+    // must look little.
     let span = (most - least).max(least).max(f64::MIN_POSITIVE);
     let heat = |value: f64| (value - least) / span;
     let ids: Vec<String> = facts.machine.nodes.iter().map(|node| node.id.to_string()).collect();

@@ -125,8 +125,9 @@ struct Leaving {
     end: usize,
 }
 
-/// Spreads the links of each box over its edge at the channel, in an order that keeps them from crossing at the box: first those to the
-/// left in the same row (nearest first), then those to the other row from left to right, then those to the right (farthest first).
+/// Spreads the links of each box over its edge at the channel, in an order that keeps them from crossing at the box:
+/// first those to the left in the same row (nearest first), then those to the other row from left to right, then those
+/// to the right (farthest first).
 fn ports(spots: &[Option<Spot>], ends: &[Ends]) -> Vec<Port> {
     let mut ports = Vec::new();
     for (node, spot) in spots.iter().enumerate() {
@@ -185,8 +186,8 @@ pub(super) fn point(points: &Points, t: f64) -> (f64, f64) {
     points.iter().zip(weights).fold((0.0, 0.0), |(x, y), (point, weight)| (x + point.0 * weight, y + point.1 * weight))
 }
 
-/// Places labels on their lines: never on a box or another label, on other lines only where there is no way round, and as near to the middle
-/// as that allows.
+/// Places labels on their lines: never on a box or another label, on other lines only where there is no way round, and
+/// as near to the middle as that allows.
 fn place_labels(wires: &mut [Wire], ends: &[Ends], nodes: &[Rect]) {
     let samples: Vec<Vec<(f64, f64)>> =
         wires.iter().map(|wire| (0..=120).map(|step| point(&wire.points, f64::from(step) / 120.0)).collect()).collect();

@@ -1,7 +1,7 @@
 //! Where node boxes, package frames and links go.
 //!
-//! Without links the packages fill rows like words fill lines. With links the nodes stand in two rows with a channel between: in it every
-//! link between nodes that are not neighbours in a row finds a way that crosses no box.
+//! Without links the packages fill rows like words fill lines. With links the nodes stand in two rows with a channel
+//! between: in it every link between nodes that are not neighbours in a row finds a way that crosses no box.
 
 use super::block::columns;
 use super::links::{self, Ends, Wire};

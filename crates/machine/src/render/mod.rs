@@ -1,7 +1,7 @@
 //! A machine for people's eyes: text for terminals, SVG for pages.
 //!
-//! `facts` gathers what both need, `text` writes the terminal's form. For the picture, `block`, `map`, `links` and `heat` decide
-//! where everything goes (numbers only), `scene` puts them on one page and `svg` writes it.
+//! `facts` gathers what both need, `text` writes the terminal's form. For the picture, `block`, `map`, `links` and
+//! `heat` decide where everything goes (numbers only), `scene` puts them on one page and `svg` writes it.
 
 /// Appends formatted text to a `String`, which cannot fail.
 macro_rules! append {
@@ -26,19 +26,22 @@ mod units;
 use crate::Machine;
 
 impl Machine {
-    /// The machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with more than 32 nodes
-    /// or links are summed up by what they have in common, so that the text stays a page long at any size.
+    /// The machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with
+    /// more than 32 nodes or links are summed up by what they have in common, so that the text stays a page long at any
+    /// size.
     pub fn to_text(&self) -> String {
         text::machine(self)
     }
 
-    /// Where the numbers come from: each source with its citation and the tables that cite it. Empty when nothing has a source.
+    /// Where the numbers come from: each source with its citation and the tables that cite it. Empty when nothing has a
+    /// source.
     pub fn sources_to_text(&self) -> String {
         text::sources(self)
     }
 
-    /// The machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map of latencies or
-    /// firmware distances. No scripts, no external fonts. Above 32 nodes the heat map and a summary are drawn alone.
+    /// The machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map
+    /// of latencies or firmware distances. No scripts, no external fonts. Above 32 nodes the heat map and a summary are
+    /// drawn alone.
     pub fn to_svg(&self) -> String {
         svg::write(&scene::of(self))
     }

@@ -9,7 +9,8 @@ use crate::{LinkDirection, Machine};
 /// Above this many nodes boxes cannot be read any more: the heat map and a summary stay.
 const MOST_BOXES: usize = 32;
 const MARGIN: f64 = 24.0;
-/// The shape, width over height, that fits a page or a screen: it decides whether the heat map is beside the nodes or below.
+/// The shape, width over height, that fits a page or a screen: it decides whether the heat map is beside the nodes or
+/// below.
 const ASPECT: f64 = 1.5;
 
 /// An axis-parallel rectangle, px.
@@ -87,7 +88,8 @@ pub(super) enum Shape {
     Text { x: f64, y: f64, size: f64, anchor: f64, style: Style, text: String },
     /// A cubic Bézier curve, with an arrow head at its end where `arrow`.
     Curve { points: links::Points, width: f64, style: Style, arrow: bool },
-    /// A square of the heat map; `heat` is 0 for the nearest, 1 for the farthest, nothing where no value is known or no way leads.
+    /// A square of the heat map; `heat` is 0 for the nearest, 1 for the farthest, nothing where no value is known or no
+    /// way leads.
     Heat { area: Rect, heat: Option<f64>, hint: String },
     /// A text on a heat square.
     HeatText { x: f64, y: f64, size: f64, heat: Option<f64>, text: String },
@@ -106,7 +108,8 @@ impl Shape {
     }
 }
 
-/// How wide a text will be at most, px: the widest of the usual sans-serif fonts (`DejaVu` Sans) has 0.63 em a character on average.
+/// How wide a text will be at most, px: the widest of the usual sans-serif fonts (`DejaVu` Sans) has 0.63 em a
+/// character on average.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.63
 }

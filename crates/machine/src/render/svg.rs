@@ -1,4 +1,5 @@
-//! A scene as SVG: attributes only, so that it looks the same in browsers, in READMEs and in converters that ignore style sheets.
+//! A scene as SVG: attributes only, so that it looks the same in browsers, in READMEs and in converters that ignore
+//! style sheets.
 
 use super::links::Points;
 use super::scene::{Rect, Scene, Shape, Style};

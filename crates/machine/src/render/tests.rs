@@ -5,7 +5,8 @@ use crate::*;
 use proptest::prelude::*;
 use quick_xml::events::Event;
 
-/// A machine of `nodes` nodes in packages of `per_package`, `cores` cores of `smt` CPUs a node, an L3 for every four cores.
+/// A machine of `nodes` nodes in packages of `per_package`, `cores` cores of `smt` CPUs a node, an L3 for every four
+/// cores.
 fn machine(nodes: u32, per_package: u32, cores: u32, smt: u32) -> Machine {
     let total = nodes * cores;
     let core = move |core: u32| (0..smt).map(move |thread| CpuId(core + thread * total));

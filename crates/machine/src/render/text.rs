@@ -6,7 +6,8 @@ use crate::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-/// Above this many nodes or links, those that look the same are told in one line, and tables of node pairs are summed up.
+/// Above this many nodes or links, those that look the same are told in one line, and tables of node pairs are summed
+/// up.
 const MOST_ROWS: usize = 32;
 /// Where the last column of a table wraps.
 const LINE_WIDTH: usize = 100;
@@ -242,8 +243,8 @@ fn citations(machine: &Machine) -> Vec<(&str, String)> {
     citations
 }
 
-/// Writes aligned columns (head, right-aligned). A column that is empty in every row is left out, a single empty cell is `-`, and the last
-/// column wraps at commas.
+/// Writes aligned columns (head, right-aligned). A column that is empty in every row is left out, a single empty cell
+/// is `-`, and the last column wraps at commas.
 fn table(text: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>]) {
     let cell =
         |row: &Vec<String>, i: usize| row.get(i).filter(|cell| !cell.is_empty()).map_or("-".to_owned(), String::clone);

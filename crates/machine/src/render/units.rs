@@ -22,7 +22,8 @@ pub(super) fn bytes(bytes: u64) -> String {
     )
 }
 
-/// A bandwidth in the largest decimal unit it reaches, such as `2.85 GB/s`: links and controllers are sold in powers of ten.
+/// A bandwidth in the largest decimal unit it reaches, such as `2.85 GB/s`: links and controllers are sold in powers of
+/// ten.
 pub(super) fn bandwidth(bytes_per_s: f64) -> String {
     let unit = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)]
         .into_iter()

@@ -1,4 +1,5 @@
-//! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab keeps its virtual CPUs.
+//! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab keeps its
+//! virtual CPUs.
 
 use machine::Machine;
 use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, MemoryRange, Model};

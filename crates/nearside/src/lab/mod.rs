@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 /// Run programs on a machine you do not have
 ///
-/// The lab is a virtual NUMA machine: QEMU boots an unmodified Linux kernel on the nodes, CPUs and links of a machine file, with this
-/// host's own files, and a model of that machine's memory keeps its clock. A program that runs there, unmodified, sees times
-/// as it would see them on such a machine. It needs no NUMA hardware, no KVM and no rights.
+/// The lab is a virtual NUMA machine: QEMU boots an unmodified Linux kernel on the nodes, CPUs and links of a machine
+/// file, with this host's own files, and a model of that machine's memory keeps its clock. A program that runs there,
+/// unmodified, sees times as it would see them on such a machine. It needs no NUMA hardware, no KVM and no rights.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -34,6 +34,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Setup(arguments) => setup::run(arguments),
         Command::List(arguments) => presets::list(arguments),
         Command::Show(arguments) => presets::show(arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => Ok(run::run(arguments)),
     }
 }

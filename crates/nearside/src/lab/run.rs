@@ -21,9 +21,10 @@ use std::time::Duration;
 
 /// Run a command on a virtual NUMA machine
 ///
-/// The command runs with this working directory, environment and user, and sees this host's files. Standard input, output and error are
-/// connected; its exit status is this program's. It can read what you can read; what it writes is discarded when it ends, but for
-/// files in the folder that --out names. There is no network but loopback. Ctrl-C ends it at once.
+/// The command runs with this working directory, environment and user, and sees this host's files. Standard input,
+/// output and error are connected; its exit status is this program's. It can read what you can read; what it writes is
+/// discarded when it ends, but for files in the folder that --out names. There is no network but loopback. Ctrl-C ends
+/// it at once.
 ///
 /// Afterwards a table on standard error says what the memory of the virtual machine did.
 #[derive(Debug, Args)]
@@ -60,8 +61,8 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     thp: Option<HugePages>,
 
-    /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an experiment
-    /// with them fits in a short run; reports name it
+    /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an
+    /// experiment with them fits in a short run; reports name it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     time_scale: u32,
 
@@ -89,8 +90,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
     sample_period: u64,
 
-    /// Write samples to this file, one JSON object a line: time, CPU, pid, tid, thread name, instruction, virtual and physical address,
-    /// node, cache level (4 is memory), latency, load or store
+    /// Write samples to this file, one JSON object a line: time, CPU, pid, tid, thread name, instruction, virtual and
+    /// physical address, node, cache level (4 is memory), latency, load or store
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
 
@@ -112,16 +113,13 @@ enum HugePages {
     Never,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    match prepare_and_run(arguments) {
-        Ok(status) => Ok(status),
-        Err(error) => {
-            crate::report(error.as_ref());
-            // Everything that is not the command's own failure has a status that commands seldom use.
-            let status = error.downcast_ref::<LabError>().map_or(125, LabError::status);
-            Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
-        }
-    }
+pub fn run(arguments: &Arguments) -> ExitCode {
+    prepare_and_run(arguments).unwrap_or_else(|error| {
+        crate::report(error.as_ref());
+        // Everything that is not the command's own failure has a status that commands seldom use.
+        let status = error.downcast_ref::<LabError>().map_or(125, LabError::status);
+        ExitCode::from(u8::try_from(status).unwrap_or(125))
+    })
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -238,8 +236,9 @@ fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     std::fs::create_dir_all(folder).map_err(failed("make the folder"))?;
     let found = std::fs::canonicalize(folder).map_err(failed("find the folder"))?;
     access(&found, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| failed("write to the folder")(why.into()))?;
-    if GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found)) {
-        let why = "the guest has /dev, /proc, /run and /sys of its own; name a folder below";
+    let hides = GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found));
+    if hides || ["/proc", "/sys"].iter().any(|own| found.starts_with(own)) {
+        let why = "the guest has /dev, /proc, /run and /sys of its own; name another folder";
         return Err(failed("take files back through")(io::Error::other(why)));
     }
     Ok(found)

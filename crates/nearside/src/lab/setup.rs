@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 /// Fetch QEMU and a Linux kernel into a cache folder
 ///
-/// They come from this host's own Debian mirror, through an apt of their own: nothing is installed, and no rights are needed. They
-/// stay in $XDG_CACHE_HOME/nearside (or ~/.cache/nearside); delete that folder to be rid of them.
+/// They come from this host's own Debian mirror, through an apt of their own: nothing is installed, and no rights are
+/// needed. They stay in `$XDG_CACHE_HOME/nearside` (or `~/.cache/nearside`); delete that folder to be rid of them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment:
@@ -22,8 +22,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let mut terminal = std::io::stderr().is_terminal().then(|| indicatif::ProgressBar::new_spinner());
-    if let Some(spinner) = terminal.as_mut().filter(|_| !arguments.quiet) {
+    let terminal = (!arguments.quiet && std::io::stderr().is_terminal()).then(indicatif::ProgressBar::new_spinner);
+    if let Some(spinner) = &terminal {
         spinner.enable_steady_tick(std::time::Duration::from_millis(100));
     }
     let assets = setup(&|step| match &terminal {

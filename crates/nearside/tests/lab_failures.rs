@@ -1,0 +1,157 @@
+//! What goes wrong, and what is said about it. Nothing is left behind: `Lab::run` looks.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use support::{Lab, Ran, is_root};
+
+fn with(lab: &Lab, variable: &str, value: &Path) -> Ran {
+    let mut run = lab.command("small-2x2", &[], &["true"]);
+    run.env(variable, value);
+    lab.run(run, b"")
+}
+
+#[test]
+fn a_machine_that_is_not_one_is_refused() {
+    let lab = Lab::new();
+    let run = |machine: &str, options: &[&str]| lab.run(lab.command(machine, options, &["true"]), b"");
+    run("small-2x3", &[]).failed(125, &["small-2x3", "small-2x2"]);
+    run("no/such/machine.toml", &[]).failed(125, &["no/such/machine.toml", "No such file"]);
+
+    let small = machine::presets::find("small-2x2").unwrap();
+    let toml =
+        Command::new(lab.path("nearside")).args(["topology", "--from", "small-2x2", "--format", "toml"]).output();
+    let toml = String::from_utf8(toml.unwrap().stdout).unwrap();
+    assert_eq!(small.nodes.len(), 2);
+    let file = |text: &str| {
+        fs::write(lab.path("work/machine.toml"), text).unwrap();
+        run("./machine.toml", &[])
+    };
+    let line = toml.lines().position(|line| line.starts_with("clock_hz")).unwrap() + 1;
+    file(&toml.replace("clock_hz = ", "clock_hz = = ")).failed(125, &[&format!("machine.toml:{line}")]);
+    file(&toml.replace("clock_hz = ", "clock_herz = ")).failed(125, &[&format!("machine.toml:{line}"), "clock_herz"]);
+    let no_memory: Vec<&str> = toml.lines().filter(|line| !line.starts_with("memory_bytes")).collect();
+    file(&no_memory.join("\n")).failed(125, &["memory"]);
+    run("small-2x2", &["--cpus-per-node", "0"]).failed(125, &["--cpus-per-node 0"]);
+}
+
+#[test]
+fn a_machine_that_this_host_cannot_carry_is_refused() {
+    let lab = Lab::new();
+    let run = |options: &[&str]| lab.run(lab.command("small-2x2", options, &["true"]), b"");
+    run(&["--memory-per-node", "8T"]).failed(125, &["16 TiB of memory", "available", "--memory-per-node"]);
+    run(&["--memory-per-node", "64M"]).failed(125, &["too little", "512 MiB", "--memory-per-node"]);
+    run(&["--memory-per-node", "1000000001"]).failed(125, &["multiple of 2 MiB"]);
+    run(&["--memory-per-node", "much"]).failed(2, &["--memory-per-node", "much"]);
+
+    let large = "name = 'large'
+        [[node]]
+        id = 0
+        cpus = '0-149'
+        memory_bytes = '1 GiB'
+        [[node]]
+        id = 1
+        cpus = '150-299'
+        memory_bytes = '1 GiB'";
+    fs::write(lab.path("work/large.toml"), large).unwrap();
+    let large = lab.run(lab.command("./large.toml", &[], &["true"]), b"");
+    large.failed(125, &["300 CPUs", "255", "--cpus-per-node"]);
+}
+
+#[test]
+fn what_is_missing_or_too_old_is_named() {
+    let lab = Lab::new();
+    let nothing = lab.path("nothing");
+    with(&lab, "NEARSIDE_QEMU", &nothing).failed(125, &["NEARSIDE_QEMU=", "nothing", "No such file", "lab setup"]);
+    with(&lab, "NEARSIDE_KERNEL_DIR", &nothing).failed(125, &["NEARSIDE_KERNEL_DIR=", "nothing", "lab setup"]);
+    with(&lab, "NEARSIDE_PLUGIN", &nothing).failed(125, &["plugin", "nothing", "No such file"]);
+    let empty = lab.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let mut run = lab.command("small-2x2", &[], &["true"]);
+    run.env("XDG_CACHE_HOME", &empty).env("PATH", "/nowhere");
+    lab.run(run, b"").failed(125, &["no usable QEMU", "nearside lab setup"]);
+    fs::remove_file(lab.path("libnearside_lab_plugin.so")).unwrap();
+    lab.script("small-2x2", &[], "true").failed(125, &["libnearside_lab_plugin.so", "make install", "NEARSIDE_PLUGIN"]);
+
+    let fake = lab.path("qemu");
+    let script = |text: &str| {
+        fs::write(&fake, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("echo QEMU emulator version 9.2.4");
+    with(&lab, "NEARSIDE_QEMU", &fake).failed(125, &["9.2.4", "older than 10.0"]);
+}
+
+#[test]
+fn a_qemu_that_fails_or_hangs_is_told() {
+    let lab = Lab::new();
+    let fake = lab.path("qemu");
+    let qemu = |text: &str| {
+        let script = format!("#!/bin/sh\n[ $# -gt 2 ] || {{ echo QEMU emulator version 10.0.0; exit; }}\n{text}\n");
+        fs::write(&fake, script).unwrap();
+        fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let run = |options: &[&str]| {
+        let mut run = lab.command("small-2x2", options, &["true"]);
+        run.env("NEARSIDE_QEMU", &fake);
+        lab.run(run, b"")
+    };
+    qemu("echo cannot set up guest memory >&2; exit 1");
+    run(&[]).failed(125, &["QEMU ended while the guest booted", "exit status: 1", "cannot set up guest memory"]);
+    qemu("kill -KILL $$");
+    run(&[]).failed(125, &["while the guest booted", "signal: 9", "run out of memory"]);
+    qemu("exec sleep 100");
+    run(&["--timeout", "1"]).failed(124, &["did not boot within 1 s", "--timeout"]);
+    // A guest that is not ours, on the port that is passed by number.
+    qemu(
+        "port=${*#*socket,id=port,fd=}; eval \"exec 5>&${port%% *}\"; head -c 1000 /dev/urandom | tr -d '\\000' >&5; exec sleep 100",
+    );
+    run(&[]).failed(125, &["cannot understand the guest"]);
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended() {
+    let lab = Lab::new();
+    // Without end, and with more output than anybody reads.
+    let ran = lab.script("small-2x2", &["--timeout", "20"], "trap '' TERM; yes");
+    ran.failed(124, &["within 20 s", "--timeout"]);
+    assert!(ran.output.starts_with(b"y\ny\n"));
+}
+
+#[test]
+fn a_program_killed_for_memory_is_told() {
+    let lab = Lab::new();
+    let ran =
+        lab.script("small-2x2", &["--memory-per-node", "256M", "--thp", "always"], "tail /dev/zero; echo status $?");
+    assert_eq!(ran.text(), "status 137\n");
+    ran.failed(0, &["the guest ran out of memory and killed process", "(tail)", "--memory-per-node"]);
+}
+
+#[test]
+fn a_kernel_that_panics_is_told() {
+    let lab = Lab::new();
+    // Memory that belongs to no process: both file systems in memory, filled.
+    let fill = "head -c 1G /dev/zero > /dev/shm/a; head -c 1G /dev/zero > /tmp/b; head -c 1G /dev/zero > /dev/shm/c; tail /dev/zero";
+    let script = if is_root() { "echo c > /proc/sysrq-trigger" } else { fill };
+    let ran = lab.script("small-2x2", &["--memory-per-node", "256M"], script);
+    if is_root() {
+        ran.failed(125, &["the guest's kernel panicked while the command ran", "sysrq", "--memory-per-node"]);
+    } else {
+        assert!(ran.error.contains("memory"), "{}", ran.error);
+    }
+}
+
+#[test]
+fn a_working_folder_that_the_guest_lacks_is_told() {
+    let lab = Lab::new();
+    let mut run = lab.command("small-2x2", &[], &["true"]);
+    run.current_dir("/sys/kernel").env("PWD", "/sys/kernel");
+    assert_eq!(lab.run(run, b"").status, 0, "what both have is the guest's");
+    let Ok(folder) = tempfile::TempDir::new_in("/dev/shm") else { return };
+    let mut run = lab.command("small-2x2", &[], &["true"]);
+    run.current_dir(folder.path());
+    lab.run(run, b"").failed(125, &["working directory /dev/shm/", "the guest's own"]);
+}

@@ -1,0 +1,113 @@
+//! Files of the host: what comes back through `--out`, what an ordinary user can read, and a lab for ordinary users.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use support::{Lab, is_root, noise};
+
+#[test]
+fn files_below_out_come_back_and_others_do_not() {
+    let lab = Lab::new();
+    fs::write(lab.path("work/input"), noise(100_000)).unwrap();
+    let script = "umask 027; cd 'kept, with spaces' && cp ../input copy && mkdir -p a/b && echo text > a/b/file && \
+        ln -s copy link && echo gone > ../gone && mv a/b/file a/b/renamed && : > empty && rm empty && kill -KILL $$";
+    let options = ["--quiet", "--out", "kept, with spaces"];
+    let ran = lab.script("small-2x2", &options, script);
+    assert_eq!((ran.status, ran.error.as_str()), (128 + 9, ""));
+    let out = lab.path("work/kept, with spaces");
+    assert!(fs::read(out.join("copy")).unwrap() == noise(100_000));
+    assert_eq!(fs::read_to_string(out.join("a/b/renamed")).unwrap(), "text\n");
+    assert_eq!(fs::read_link(out.join("link")).unwrap(), Path::new("copy"));
+    let copy = fs::metadata(out.join("copy")).unwrap();
+    assert_eq!((copy.mode() & 0o777, copy.uid()), (0o640, rustix::process::getuid().as_raw()));
+    let mut names: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "copy", "link"]);
+    assert!(!lab.path("work/gone").exists());
+}
+
+/// Needs root, for the small disk.
+#[test]
+fn a_full_disk_is_told() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let disk = lab.path("work/disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "none"]).arg(&disk).status().unwrap();
+    if !mounted.success() {
+        return; // a container's root may not mount
+    }
+    // Linux writes files back later: the program hears of it when it asks, nearside always.
+    let ran =
+        lab.script("small-2x2", &["--out", "disk"], "dd if=/dev/zero of=disk/file bs=64k count=64 conv=fsync; echo $?");
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    assert_eq!(ran.text(), "1\n");
+    ran.failed(
+        125,
+        &[
+            "No space left on device",
+            "dd: fsync",
+            "cannot keep what the command wrote to",
+            "name another folder with --out",
+        ],
+    );
+}
+
+#[test]
+fn an_out_folder_that_cannot_serve_is_refused_at_once() {
+    let lab = Lab::new();
+    fs::write(lab.path("work/file"), "").unwrap();
+    let run = |out: &str| lab.script("small-2x2", &["--out", out], "true");
+    run("file").failed(125, &["cannot make the folder file"]);
+    run("/").failed(125, &["/: the guest has /dev, /proc, /run and /sys of its own"]);
+    run("/proc/self").failed(125, &["/proc"]);
+    lab.run(lab.command("small-2x2", &["--json", "no/such/report"], &["true"]), b"")
+        .failed(125, &["create no/such/report"]);
+}
+
+/// As root it runs everything as somebody else; an ordinary user has run all other tests already.
+#[test]
+fn an_ordinary_user_needs_no_rights_and_gets_none() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(Into::into);
+    let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
+    if cache.join("nearside").exists() {
+        let copied = Command::new("cp").arg("-r").arg(cache.join("nearside")).arg(lab.path("nearside-cache")).status();
+        assert!(copied.unwrap().success());
+        fs::create_dir(lab.path("cache")).unwrap();
+        fs::rename(lab.path("nearside-cache"), lab.path("cache/nearside")).unwrap();
+        assert!(Command::new("chmod").args(["-R", "a+rX"]).arg(lab.path("cache")).status().unwrap().success());
+    }
+    fs::write(lab.path("secret"), "for root only").unwrap();
+    fs::set_permissions(lab.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(lab.path("work/out")).unwrap();
+    fs::set_permissions(lab.path("work/out"), fs::Permissions::from_mode(0o777)).unwrap();
+
+    let script = "id -u; id -g; cat ../secret; cat /proc/1/environ; echo x > out/file; echo y > ../nearside; echo end";
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(lab.path("nearside"));
+    run.args(["lab", "run", "--machine", "small-2x2", "--timeout", "240", "--out", "out", "--json", "out/report"]);
+    run.args(["--", "sh", "-c", script]);
+    run.current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary")).env("HOME", lab.path("work"));
+    run.env("XDG_CACHE_HOME", lab.path("cache"));
+    let ran = lab.run(run, b"").succeeded();
+    assert_eq!(ran.text(), "65534\n65534\nend\n");
+    for refused in [
+        "../secret: Permission denied",
+        "/proc/1/environ: Permission denied",
+        "cannot create ../nearside: Permission denied",
+    ] {
+        assert!(ran.error.contains(refused), "no {refused:?} in {}", ran.error);
+    }
+    assert_eq!(lab.text("work/out/file"), "x\n");
+    assert_eq!(fs::metadata(lab.path("work/out/file")).unwrap().uid(), 65534);
+    assert!(lab.json("work/out/report")["time_s"].as_f64().unwrap() > 0.0);
+}

@@ -1,0 +1,87 @@
+//! A run that is interrupted, at any moment, leaves nothing.
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use support::{Lab, Ran};
+
+fn start(lab: &Lab, script: &str) -> Child {
+    let mut run = lab.command("small-2x2", &["--out", "out"], &["sh", "-c", script]);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Sends a signal and waits for the end.
+fn end(lab: &Lab, child: Child, signal: Signal) -> Ran {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    lab.assert_nothing_left();
+    ran
+}
+
+#[test]
+fn while_it_boots() {
+    let lab = Lab::new();
+    for (after_ms, signal, number) in [(0, Signal::INT, 2), (50, Signal::TERM, 15), (1000, Signal::HUP, 1)] {
+        let mut child = start(&lab, "true");
+        lab.wait_for_machine(&mut child);
+        std::thread::sleep(Duration::from_millis(after_ms));
+        end(&lab, child, signal).failed(128 + number, &[&format!("interrupted by signal {number}")]);
+    }
+}
+
+#[test]
+fn before_it_has_started_anything() {
+    let lab = Lab::new();
+    for after_ms in [0, 10, 30, 100] {
+        let child = start(&lab, "true");
+        std::thread::sleep(Duration::from_millis(after_ms));
+        // It may not have begun to watch for signals.
+        let status = end(&lab, child, Signal::INT).status;
+        assert!([130, -2].contains(&status), "{status} after {after_ms} ms");
+    }
+}
+
+/// Nobody reads what it writes: not even that may keep it.
+#[test]
+fn while_it_runs_and_writes_without_a_reader() {
+    let lab = Lab::new();
+    let mut child = start(&lab, "exec yes");
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 2]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let ran = end(&lab, child, Signal::TERM);
+    ran.failed(128 + 15, &["interrupted by signal 15"]);
+}
+
+#[test]
+fn by_sigkill() {
+    let lab = Lab::new();
+    let mut child = start(&lab, "echo here; exec sleep 1000");
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    assert!(!lab.machines().is_empty());
+    assert_eq!(end(&lab, child, Signal::KILL).status, -9);
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let lab = Lab::new();
+    let mut run = std::process::Command::new("sh");
+    let script = "trap '' INT HUP; exec \"$0\" lab run --quiet --timeout 240 --machine small-2x2 -- sh -c 'echo here; sleep 1; echo end'";
+    run.arg("-c").arg(script).arg(lab.path("nearside")).current_dir(lab.path("work")).process_group(0);
+    let mut child =
+        run.env("TMPDIR", lab.path("temporary")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    lab.wait_for_machine(&mut child);
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 5]).unwrap();
+    for signal in [Signal::INT, Signal::HUP] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("end\n", Some(0)));
+    lab.assert_nothing_left();
+}

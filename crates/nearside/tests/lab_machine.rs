@@ -1,0 +1,98 @@
+//! What a program sees of the virtual machine: its nodes, CPUs, distances and memory, its kernel's settings, and no
+//! network.
+
+mod support;
+
+use serde_json::Value;
+use support::{Lab, topology_of};
+
+/// The guest's own Linux has what the preset says.
+fn the_guest_is(preset: &str) {
+    let lab = Lab::new();
+    let script =
+        "echo '[topology]'; ../nearside topology --json; echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
+    let ran = lab.script(preset, &["--quiet"], script).succeeded();
+    assert_eq!(ran.error, "");
+    let (seen, preset): (Value, Value) = (serde_json::from_str(ran.section("topology")).unwrap(), topology_of(preset));
+    let of_nodes = |machine: &Value, key: &str| -> Vec<Value> {
+        machine["node"].as_array().unwrap().iter().map(|node| node[key].clone()).collect()
+    };
+    for key in ["id", "cpus"] {
+        assert_eq!(of_nodes(&seen, key), of_nodes(&preset, key), "{key}");
+    }
+    assert_eq!(seen["distances"]["matrix"], preset["distances"]["matrix"]);
+    let cpus = preset["derived"]["cpus"].as_u64().unwrap();
+    assert_eq!(ran.section("online"), format!("0-{}\n{cpus}\n", cpus - 1));
+    // The kernel keeps some of each node's 1 GiB to itself, and the first node has the holes below 1 MiB.
+    for memory in of_nodes(&seen, "memory_bytes") {
+        let bytes = memory.as_u64().unwrap() as f64;
+        assert!((0.9..=1.0).contains(&(bytes / f64::from(1 << 30))), "{memory} bytes");
+    }
+}
+
+#[test]
+fn two_nodes() {
+    the_guest_is("small-2x2");
+}
+
+#[test]
+fn four_nodes() {
+    the_guest_is("small-4x2");
+}
+
+#[test]
+fn eight_nodes() {
+    the_guest_is("small-8x2");
+}
+
+#[test]
+fn settings_take_effect() {
+    let show = "cd /sys/kernel/debug/sched/numa_balancing && \
+        cat /proc/sys/kernel/numa_balancing scan_delay_ms scan_period_min_ms scan_period_max_ms && \
+        cat /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs; \
+        free -m | awk '/Mem/ { print ($2 > 450 && $2 < 640) }'; nproc; ls /sys/class/net; \
+        timeout 5 sh -c 'exec 3<>/dev/tcp/127.0.0.1/9' 2>/dev/null; hostname";
+    // debugfs is for root only, and so are these settings to read.
+    let show = if support::is_root() {
+        show.to_owned()
+    } else {
+        show.replace("cd /sys/kernel/debug/sched/numa_balancing && ", "")
+    };
+    let lab = Lab::new();
+    let options = "--numa-balancing off --thp never --time-scale 10 --cpus-per-node 1 --memory-per-node 320M --json ../report.json";
+    let options: Vec<&str> = options.split(' ').collect();
+    let ran = lab.script("small-2x2", &options, &show);
+    let wanted = if support::is_root() {
+        "0\n100\n100\n6000\nalways madvise [never]\n1000\n1\n2\nlo\nnearside-lab\n"
+    } else {
+        "0\n"
+    };
+    assert!(ran.text().starts_with(wanted), "{}{}", ran.text(), ran.error);
+    let report = lab.json("report.json");
+    assert_eq!(report["time_scale"], 10);
+    assert_eq!(report["cpus"], 2);
+    assert_eq!(report["memory_bytes"], serde_json::json!([320 << 20, 320 << 20]));
+    assert!(ran.error.contains("time scale 10"), "{}", ran.error);
+}
+
+#[test]
+fn other_settings_take_effect_and_files_of_the_host_do_not_change() {
+    let lab = Lab::new();
+    std::fs::write(lab.path("work/kept"), "as it was").unwrap();
+    let script = "cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled
+        echo changed > kept; echo new > new; mkdir folder; cat kept; ls
+        rm ../nearside-workloads; ls .. | grep -c workloads; mv ../nearside ../other; chmod 0 ../temporary
+        : > /dev/shm/nearside-test; : > /tmp/nearside-lab-test-file; ls /tmp/nearside-lab-test-file";
+    let before = std::fs::metadata(lab.path("nearside")).unwrap();
+    let ran = lab.script("small-2x2", &["--quiet", "--numa-balancing", "on", "--thp", "madvise"], script).succeeded();
+    let wanted = "1\nalways [madvise] never\nchanged\nfolder\nkept\nnew\n0\n/tmp/nearside-lab-test-file\n";
+    if support::is_root() {
+        assert_eq!((ran.text(), ran.error.as_str()), (wanted, ""));
+    }
+    assert_eq!(lab.text("work/kept"), "as it was");
+    let names: Vec<_> = std::fs::read_dir(lab.path("work")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["kept"]);
+    assert!(lab.path("nearside-workloads").exists() && !lab.path("other").exists());
+    assert_eq!(std::fs::metadata(lab.path("nearside")).unwrap().modified().unwrap(), before.modified().unwrap());
+    assert!(!std::path::Path::new("/tmp/nearside-lab-test-file").exists());
+}

@@ -1,0 +1,208 @@
+//! Virtual machines for whole-program tests: one boots at a time, from files that everybody can read, and each test
+//! says what its run may leave behind: nothing.
+
+#![allow(dead_code)] // each test binary uses a part of it
+
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PLUGIN: &str = "libnearside_lab_plugin.so";
+/// No run of these tests takes longer, on however busy a host.
+const LIMIT: &str = "240";
+
+static ONE_MACHINE: Mutex<()> = Mutex::new(());
+
+/// A folder of its own for one test, with everything a run needs. While it lives no other test boots a machine.
+pub struct Lab {
+    folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = TempDir::new().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let lab = Self { folder, _turn: turn };
+        for name in ["nearside", "nearside-workloads", PLUGIN] {
+            let from = built().join(name);
+            assert!(from.exists(), "{} is missing: run `cargo build --release --workspace` first", from.display());
+            fs::copy(from, lab.path(name)).unwrap();
+        }
+        for name in ["work", "temporary"] {
+            fs::create_dir(lab.path(name)).unwrap();
+            fs::set_permissions(lab.path(name), fs::Permissions::from_mode(0o1777)).unwrap();
+        }
+        lab
+    }
+
+    /// A file of this lab's folder. The folder `work` is the working directory of every run.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.text(name)).unwrap()
+    }
+
+    /// `nearside`, not yet run.
+    pub fn nearside(&self) -> Command {
+        let mut command = Command::new(self.path("nearside"));
+        command.current_dir(self.path("work")).env("TMPDIR", self.path("temporary"));
+        command
+    }
+
+    /// `nearside lab run --machine MACHINE OPTIONS -- COMMAND`, not yet run.
+    pub fn command<A: AsRef<OsStr>>(&self, machine: &str, options: &[&str], command: &[A]) -> Command {
+        let mut run = self.nearside();
+        run.args(["lab", "run", "--machine", machine]);
+        if !options.contains(&"--timeout") {
+            run.args(["--timeout", LIMIT]);
+        }
+        run.args(options).arg("--").args(command);
+        run
+    }
+
+    /// Runs a shell script on a machine. Nothing is left when it has ended.
+    pub fn script(&self, machine: &str, options: &[&str], script: &str) -> Ran {
+        self.run(self.command(machine, options, &["sh", "-c", script]), b"")
+    }
+
+    /// Runs with this input. Nothing is left when it has ended.
+    pub fn run(&self, mut command: Command, input: &[u8]) -> Ran {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // The reader may close it early.
+        let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        self.assert_nothing_left();
+        Ran::from(output)
+    }
+
+    /// QEMU processes of this lab: its plugin is in their command line.
+    pub fn machines(&self) -> Vec<u32> {
+        let plugin = self.path(PLUGIN).into_os_string().into_encoded_bytes();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let dead = fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| stat.contains(") Z "));
+            if !dead && line.windows(plugin.len()).any(|part| part == plugin) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    /// No QEMU process, no temporary file, no shared memory with a name.
+    pub fn assert_nothing_left(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.machines().is_empty() {
+            assert!(Instant::now() < deadline, "QEMU is left: {:?}", self.machines());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let names = |folder: &Path| -> Vec<OsString> {
+            fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect()
+        };
+        assert_eq!(names(&self.path("temporary")), Vec::<OsString>::new());
+        let shared = names(Path::new("/dev/shm"));
+        assert!(!shared.iter().any(|name| name.to_string_lossy().contains("nearside")), "{shared:?}");
+    }
+
+    /// Waits until the machine's own QEMU is there.
+    pub fn wait_for_machine(&self, child: &mut Child) {
+        while self.machines().is_empty() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it started QEMU");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// What came of a run.
+pub struct Ran {
+    pub status: i32,
+    pub output: Vec<u8>,
+    pub error: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code().or(output.status.signal().map(|signal| -signal)).unwrap(),
+            output: output.stdout,
+            error: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ran {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.output).unwrap()
+    }
+
+    /// It did all it should.
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.status, 0, "{}\n{}", String::from_utf8_lossy(&self.output), self.error);
+        self
+    }
+
+    /// It failed with this status and an error that says all of this.
+    pub fn failed(&self, status: i32, says: &[&str]) {
+        assert_eq!(self.status, status, "{}", self.error);
+        for part in says {
+            assert!(self.error.contains(part), "no {part:?} in:\n{}", self.error);
+        }
+    }
+
+    /// The text between a line `[name]` and the next such line.
+    pub fn section(&self, name: &str) -> &str {
+        let text = self.text();
+        let start = text.find(&format!("[{name}]\n")).unwrap_or_else(|| panic!("no [{name}] in:\n{text}"));
+        let body = &text[start + name.len() + 3..];
+        &body[..body.find("\n[").map_or(body.len(), |end| end + 1)]
+    }
+}
+
+/// Where cargo put the programs and the plugin.
+fn built() -> PathBuf {
+    assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned()
+}
+
+/// A description of a machine, as `nearside topology` prints it.
+pub fn topology_of(preset: &str) -> Value {
+    let output =
+        Command::new(built().join("nearside")).args(["topology", "--json", "--from", preset]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Bytes without any pattern, the same at each run (xorshift).
+pub fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).flatten().take(count).collect()
+}
