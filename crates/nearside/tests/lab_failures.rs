@@ -4,9 +4,9 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Lab, Ran, is_root};
+use support::{Lab, PLUGIN, Ran, is_root};
 
 fn with(lab: &Lab, variable: &str, value: &Path) -> Ran {
     let mut run = lab.command("small-2x2", &[], &["true"]);
@@ -85,9 +85,18 @@ fn what_is_missing_or_too_old_is_named() {
     with(&lab, "NEARSIDE_QEMU", &fake).failed(125, &["9.2.4", "older than 10.0"]);
 }
 
+/// A library that this process has loaded.
+fn loaded(name: &str) -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    paths.map(PathBuf::from).find(|path| path.to_string_lossy().contains(name)).unwrap()
+}
+
 #[test]
 fn a_qemu_that_fails_or_hangs_is_told() {
     let lab = Lab::new();
+    // No shell could preload the plugin, which wants a QEMU around it.
+    fs::copy(loaded("libgcc_s"), lab.path(PLUGIN)).unwrap();
     let fake = lab.path("qemu");
     let qemu = |text: &str| {
         let script = format!("#!/bin/sh\n[ $# -gt 2 ] || {{ echo QEMU emulator version 10.0.0; exit; }}\n{text}\n");
@@ -107,7 +116,10 @@ fn a_qemu_that_fails_or_hangs_is_told() {
     run(&["--timeout", "1"]).failed(124, &["did not boot within 1 s", "--timeout"]);
     // A guest that is not ours, on the port that is passed by number.
     qemu(
-        "port=${*#*socket,id=port,fd=}; eval \"exec 5>&${port%% *}\"; head -c 1000 /dev/urandom | tr -d '\\000' >&5; exec sleep 100",
+        "port=${*#*socket,id=port,fd=}
+        eval \"exec 5>&${port%% *}\"
+        head -c 1000 /dev/urandom | tr -d '\\000' >&5
+        exec sleep 100",
     );
     run(&[]).failed(125, &["cannot understand the guest"]);
 }
@@ -134,7 +146,7 @@ fn a_program_killed_for_memory_is_told() {
 fn a_kernel_that_panics_is_told() {
     let lab = Lab::new();
     // Memory that belongs to no process: both file systems in memory, filled.
-    let fill = "head -c 1G /dev/zero > /dev/shm/a; head -c 1G /dev/zero > /tmp/b; head -c 1G /dev/zero > /dev/shm/c; tail /dev/zero";
+    let fill = "for file in /dev/shm/a /tmp/b /dev/shm/c; do head -c 1G /dev/zero > $file; done; tail /dev/zero";
     let script = if is_root() { "echo c > /proc/sysrq-trigger" } else { fill };
     let ran = lab.script("small-2x2", &["--memory-per-node", "256M"], script);
     if is_root() {

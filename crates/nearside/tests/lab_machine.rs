@@ -21,7 +21,7 @@ fn the_guest_is(preset: &str) {
         assert_eq!(of_nodes(&seen, key), of_nodes(&preset, key), "{key}");
     }
     assert_eq!(seen["distances"]["matrix"], preset["distances"]["matrix"]);
-    let cpus = preset["derived"]["cpus"].as_u64().unwrap();
+    let cpus = preset["derived"]["cpu_count"].as_u64().unwrap();
     assert_eq!(ran.section("online"), format!("0-{}\n{cpus}\n", cpus - 1));
     // The kernel keeps some of each node's 1 GiB to itself, and the first node has the holes below 1 MiB.
     for memory in of_nodes(&seen, "memory_bytes") {

@@ -18,7 +18,7 @@ fn a_command_runs_with_its_arguments_environment_folder_and_user() {
     let folder = lab.path("work").join(os(b"a folder, \"quoted\" \xff"));
     std::fs::create_dir(&folder).unwrap();
     let script =
-        "pwd; id -u; id -g; id -G; umask; cat | wc -c; printf '%s\\n' \"$#\" \"$@\"; env -0 | sort -z | grep -z ^LAB_";
+        "pwd; id -u; id -g; id -G; umask; cat | wc -c; printf '%s\\n' \"$#\" \"$@\"; env -0 | sort -z | grep -az ^LAB_";
     let arguments: [&[u8]; 7] = [b"", b"two words", b"'\"`$(x)\\", b"--", b"-c", b"\xff\xfe", b"line\nbreak"];
     let mut command = vec![os(b"sh"), os(b"-c"), os(script.as_bytes()), os(b"name")];
     command.extend(arguments.map(os));

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const PLUGIN: &str = "libnearside_lab_plugin.so";
+pub const PLUGIN: &str = "libnearside_lab_plugin.so";
 /// No run of these tests takes longer, on however busy a host.
 const LIMIT: &str = "240";
 
