@@ -4,7 +4,7 @@
 //! The clock either stands at a simulated instant, which the vCPUs move, or runs with the host's clock: before and
 //! after the measured command, and while every vCPU is halted.
 
-use crate::host_time;
+use crate::host;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One word, so that a reader always sees one state: the top bit says that the clock runs with the host and the rest
@@ -22,7 +22,7 @@ impl Clock {
     /// The guest's time, ns.
     pub(crate) fn now_ns(&self) -> u64 {
         let word = self.0.load(Relaxed);
-        if word & WITH_HOST == 0 { word } else { (host_time::now_ns().wrapping_add(word)) & !WITH_HOST }
+        if word & WITH_HOST == 0 { word } else { (host::now_ns().wrapping_add(word)) & !WITH_HOST }
     }
 
     /// Stands at an instant, ns, until told otherwise.
@@ -32,7 +32,7 @@ impl Clock {
 
     /// Goes on with the host's clock from the instant it shows now.
     pub(crate) fn run_with_host(&self) {
-        let offset = self.now_ns().wrapping_sub(host_time::now_ns());
+        let offset = self.now_ns().wrapping_sub(host::now_ns());
         self.0.store(offset | WITH_HOST, Relaxed);
     }
 }

@@ -9,7 +9,7 @@
 //! switch, the plugin has QEMU forget all translated code.
 
 mod clock;
-mod host_time;
+mod host;
 mod interrupts;
 mod pace;
 mod qemu;
@@ -316,6 +316,7 @@ unsafe extern "C" fn after_reset(_: PluginId) {
 unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
     let Some(lab) = LAB.get() else { return };
     if let Some(base) = lab.per_cpu.get(cpu as usize) {
+        host::become_batch_work();
         base.find_registers();
         lab.pace.resume(cpu as usize, 0, &lab.model);
     }

@@ -8,12 +8,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU
 /// is further ahead than the sum: less than two of the model's windows, as it asks.
-const AHEAD_PS: u64 = 40_000_000;
+const AHEAD_PS: u64 = 50_000_000;
 /// How near the slowest must have come before one that waits goes on, ps: well below [`AHEAD_PS`], or it would wait
 /// again at its next report.
 const NEAR_PS: u64 = 10_000_000;
 /// How often a CPU reports, ps of its own time.
-pub(crate) const REPORT_PS: u64 = 15_000_000;
+pub(crate) const REPORT_PS: u64 = 8_000_000;
 
 struct Times {
     /// Simulated time since the measured command began, ps.
@@ -164,5 +164,118 @@ impl Pace {
 
     fn set_clock(&self, times: &Times) {
         self.clock.stand_at(times.epoch_ns + times.now_ps / 1000);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+    use model::MemoryRange;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    use std::thread;
+
+    const CPUS: usize = 4;
+
+    fn model() -> Model {
+        let memory = [0, 1].map(|node| MemoryRange { start: node << 30, end: (node + 1) << 30, node: node as usize });
+        Model::new(&presets::find("small-2x2").unwrap(), &memory).unwrap()
+    }
+
+    /// A pace of CPUs that all run, and its clock.
+    fn started(model: &Model) -> (Pace, &'static Clock) {
+        let clock: &Clock = Box::leak(Box::new(Clock::new()));
+        let pace = Pace::new(CPUS, clock);
+        for cpu in 0..CPUS {
+            pace.resume(cpu, 0, model);
+        }
+        pace.start();
+        (pace, clock)
+    }
+
+    #[test]
+    fn no_cpu_goes_on_further_ahead_than_allowed() {
+        let model = model();
+        let (pace, _) = started(&model);
+        let times: [AtomicU64; CPUS] = std::array::from_fn(|_| AtomicU64::new(0));
+        thread::scope(|scope| {
+            for cpu in 0..CPUS {
+                let (pace, model, times) = (&pace, &model, &times);
+                scope.spawn(move || {
+                    let mut time_ps = 0;
+                    for step in 0..2000 {
+                        // Each has a speed of its own, and they take turns at being fast.
+                        let fast = (step / 100) % CPUS == cpu;
+                        time_ps += if fast { REPORT_PS } else { REPORT_PS / (2 + cpu as u64) };
+                        times[cpu].store(time_ps, SeqCst);
+                        pace.report(cpu, time_ps, model);
+                        let slowest = times.iter().map(|time| time.load(SeqCst)).min().unwrap();
+                        assert!(time_ps <= slowest + AHEAD_PS, "{time_ps} {slowest}");
+                    }
+                    times[cpu].store(u64::MAX, SeqCst);
+                    pace.idle(cpu, time_ps, model);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn the_clock_shows_the_slowest_that_runs() {
+        let model = model();
+        let (pace, clock) = started(&model);
+        let epoch_ns = clock.now_ns();
+        let times_ps = [9, 7, 8, 30].map(|us| us * 1_000_000);
+        for (cpu, &time_ps) in times_ps.iter().enumerate() {
+            pace.report(cpu, time_ps, &model);
+        }
+        assert_eq!((pace.now_ps(), clock.now_ns()), (7_000_000, epoch_ns + 7_000));
+        pace.idle(1, times_ps[1], &model);
+        assert_eq!((pace.now_ps(), clock.now_ns()), (8_000_000, epoch_ns + 8_000));
+        // One that wakes has not slept in the past.
+        assert_eq!(pace.resume(1, times_ps[1], &model), 8_000_000);
+        assert_eq!(pace.resume(1, 20_000_000, &model), 20_000_000);
+        assert_eq!(pace.now_ps(), 8_000_000);
+    }
+
+    #[test]
+    fn while_all_sleep_time_passes_as_on_the_host() {
+        let model = model();
+        let (pace, clock) = started(&model);
+        let epoch_ns = clock.now_ns();
+        for cpu in 0..CPUS {
+            pace.idle(cpu, 5_000_000, &model);
+        }
+        let slept_from_ns = clock.now_ns();
+        assert!(slept_from_ns >= epoch_ns + 5_000);
+        while clock.now_ns() < slept_from_ns + 1_000_000 {
+            thread::yield_now();
+        }
+        let woken_ps = pace.resume(2, 5_000_000, &model);
+        assert!(woken_ps >= 1_005_000_000);
+        assert_eq!(clock.now_ns(), epoch_ns + woken_ps / 1000, "it stands again");
+        assert_eq!(pace.stop(), woken_ps);
+    }
+
+    #[test]
+    fn a_cpu_that_waits_goes_on_when_released_or_stopped() {
+        let model = model();
+        let (pace, _) = started(&model);
+        let waits = |cpu: usize| {
+            while !pace.lock().cpus[cpu].waiting {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            let ahead = scope.spawn(|| pace.report(0, 10 * AHEAD_PS, &model));
+            waits(0);
+            pace.release();
+            ahead.join().unwrap();
+            let ahead = scope.spawn(|| pace.report(0, 10 * AHEAD_PS, &model));
+            waits(0);
+            pace.stop();
+            ahead.join().unwrap();
+        });
+        // Nobody waits for anybody after the end.
+        pace.report(0, 20 * AHEAD_PS, &model);
     }
 }

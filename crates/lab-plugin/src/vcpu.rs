@@ -167,6 +167,19 @@ mod tests {
     }
 
     #[test]
+    fn a_woken_cpu_goes_on_no_earlier_than_its_waker() {
+        let vcpu = Vcpu::new();
+        vcpu.start(std::ptr::null_mut());
+        vcpu.set_time_ps(100);
+        vcpu.interrupt(300);
+        vcpu.interrupt(200);
+        assert_eq!(vcpu.take_wake_time_ps(), 300);
+        assert_eq!(vcpu.take_wake_time_ps(), 100, "it was woken once");
+        vcpu.interrupt(50);
+        assert_eq!(vcpu.take_wake_time_ps(), 100, "and is never sent back");
+    }
+
+    #[test]
     fn one_miss_in_a_period_is_sampled() {
         let vcpu = Vcpu::new();
         let sampled = |period, misses| {
