@@ -2,6 +2,7 @@
 
 use crate::description::Machine;
 use crate::validate::{Violation, lines};
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -42,7 +43,7 @@ pub enum MachineError {
     Write(#[from] toml::ser::Error),
 }
 
-/// One mistake in a machine file.
+/// One mistake in a machine file, or in another TOML file that people write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The file.
@@ -74,30 +75,40 @@ impl Machine {
 
     /// Reads and checks the text of a machine file. `file_name` is for errors only.
     pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, MachineError> {
-        let mistake = |offset: usize, field: String, rule: String| Mistake {
-            file: file_name.to_owned(),
-            line: line_of(text, offset),
-            field,
-            rule,
-        };
-        let machine: Self = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            MachineError::Mistakes(vec![mistake(offset, field_at(text, offset), error.message().to_owned())])
-        })?;
-        let violations = machine.validate();
-        if violations.is_empty() {
-            return Ok(machine);
-        }
-        // The text is TOML, so this finds every place; were it not, mistakes would be at the first line.
-        let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
-        let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
-        Err(MachineError::Mistakes(violations.into_iter().map(at).collect()))
+        read_checked(text, file_name, Self::validate).map_err(MachineError::Mistakes)
     }
 
     /// Writes a machine file.
     pub fn to_toml(&self) -> Result<String, MachineError> {
         Ok(toml::to_string(self)?)
     }
+}
+
+/// Reads the text of any TOML file into its type, and names the place of whatever `check` finds wrong with it.
+/// `file_name` is for errors only.
+pub fn read_checked<T: DeserializeOwned>(
+    text: &str,
+    file_name: &Path,
+    check: impl FnOnce(&T) -> Vec<Violation>,
+) -> Result<T, Vec<Mistake>> {
+    let mistake = |offset: usize, field: String, rule: String| Mistake {
+        file: file_name.to_owned(),
+        line: line_of(text, offset),
+        field,
+        rule,
+    };
+    let value: T = toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        vec![mistake(offset, field_at(text, offset), error.message().to_owned())]
+    })?;
+    let violations = check(&value);
+    if violations.is_empty() {
+        return Ok(value);
+    }
+    // The text is TOML, so this finds every place; were it not, mistakes would be at the first line.
+    let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
+    let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
+    Err(violations.into_iter().map(at).collect())
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -23,7 +23,7 @@ mod validate;
 pub use description::{
     Cache, CacheKind, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing, Source,
 };
-pub use file::{MachineError, Mistake};
+pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId};
 pub use routes::{Direction, Hop, Routes};
