@@ -100,7 +100,8 @@ fn programs(picture: &str) -> [Program; 3] {
         },
         Program {
             name: "streamcluster",
-            command: "nearside-workloads streamcluster --repeat 20 --json".into(),
+            // Pinned: where the scheduler puts threads would change from run to run.
+            command: "nearside-workloads streamcluster --pin 0-23 --repeat 20 --json".into(),
             placements: interleaved(),
             own_time: |run| Ok(run.figure("/seconds")? * 1e3),
             unit: "ms",
