@@ -11,7 +11,25 @@ macro_rules! presets {
 }
 
 /// Name and text of each, in alphabetical order.
-const PRESETS: &[(&str, &str)] = presets!["opteron-6164x2", "opteron-8380x4", "small-2x2", "small-4x2", "small-8x2"];
+const PRESETS: &[(&str, &str)] = presets![
+    "epyc-9224x2-cxl",
+    "epyc-9354px1-nps4",
+    "magny-cours-4p",
+    "magny-cours-4p-no-directory",
+    "nehalem-ex-8p",
+    "opteron-2356x2",
+    "opteron-6164x2",
+    "opteron-6174x4",
+    "opteron-8380x4",
+    "small-2x2",
+    "small-4x2",
+    "small-8x2",
+    "xeon-6130x2",
+    "xeon-6130x4",
+    "xeon-6980px2-snc3",
+    "xeon-8180x2",
+    "xeon-x5650x2"
+];
 
 /// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
 const ALIKE: f64 = 0.7;
@@ -72,7 +90,7 @@ mod tests {
         let error = find("opteron-8380").unwrap_err();
         assert!(matches!(error, MachineError::UnknownPreset { nearest: Some("opteron-8380x4"), .. }), "{error}");
         let error = load("zzz").unwrap_err().to_string();
-        assert!(error.contains("no preset `zzz`; the presets are opteron-6164x2,"), "{error}");
+        assert!(error.contains("no preset `zzz`; the presets are epyc-9224x2-cxl,"), "{error}");
         assert!(matches!(load("./zzz"), Err(MachineError::Read { .. })));
         assert!(matches!(load("zzz.toml"), Err(MachineError::Read { .. })));
     }

@@ -27,11 +27,15 @@ use Direction::{Backward, Forward};
 /// Table 1.2 of the specification of `MemProf` and Carrefour, 2.5, in the cycles that it gives.
 #[test]
 fn the_latencies_of_table_1_2() {
-    for (preset, clock_ghz, cycles) in
-        [("opteron-8380x4", 2.5, [261, 286, 286, 377]), ("opteron-6164x2", 1.7, [175, 247, 247, 247])]
-    {
+    let from_node_0: [(&str, f64, &[u32]); 3] = [
+        ("opteron-8380x4", 2.5, &[261, 286, 286, 377]),
+        ("opteron-6164x2", 1.7, &[175, 247, 247, 247]),
+        ("opteron-6174x4", 2.2, &[151, 232, 232, 337, 232, 337, 232, 337]),
+    ];
+    for (preset, clock_ghz, cycles) in from_node_0 {
         let machine = presets::find(preset).unwrap();
-        for (to, cycles) in cycles.into_iter().enumerate() {
+        assert_eq!(machine.nodes.len(), cycles.len());
+        for (to, &cycles) in cycles.iter().enumerate() {
             let latency_ns = machine.latency_ns(NodeId(0), NodeId(to as u32)).unwrap();
             assert!((latency_ns * clock_ghz - f64::from(cycles)).abs() < 0.01, "{preset} to {to}: {latency_ns}");
         }
@@ -41,12 +45,36 @@ fn the_latencies_of_table_1_2() {
 /// Table 1.2: how many cores saturate a controller and a link.
 #[test]
 fn cores_saturate_controllers_and_links_as_in_table_1_2() {
-    for (preset, controller, weakest_link) in [("opteron-8380x4", 3, 1), ("opteron-6164x2", 1, 1)] {
+    for (preset, controller, weakest_link) in
+        [("opteron-8380x4", 3, 1), ("opteron-6164x2", 1, 1), ("opteron-6174x4", 1, 1)]
+    {
         let machine = presets::find(preset).unwrap();
         let core = machine.core.as_ref().unwrap().stream_bandwidth_bytes_per_s;
         let cores = |bandwidth: f64| (bandwidth / core).ceil() as u32;
         assert!(machine.nodes.iter().all(|node| cores(node.bandwidth_bytes_per_s.unwrap()) == controller), "{preset}");
         assert!(machine.links.iter().all(|link| cores(link.bandwidth_bytes_per_s) == weakest_link), "{preset}");
+    }
+}
+
+/// Table 1.2, machine C: its bandwidths, at most two hops, and 7 to 3 in one hop where 3 to 7 takes two.
+#[test]
+fn the_network_of_machine_c() {
+    let machine = presets::find("opteron-6174x4").unwrap();
+    assert!(machine.nodes.iter().all(|node| node.bandwidth_bytes_per_s == Some(6.08e9)));
+    let mut widths: Vec<f64> = machine.links.iter().map(|link| link.bandwidth_bytes_per_s).collect();
+    widths.sort_by(f64::total_cmp);
+    widths.dedup();
+    assert_eq!(widths, [2.55e9, 3.83e9, 4.59e9]);
+    let routes = Routes::of(&machine).unwrap();
+    assert_eq!(routes.longest(), 2);
+    assert_eq!(routes.hop_count(NodeId(7), NodeId(3)), Some(1));
+    assert_eq!(routes.hop_count(NodeId(3), NodeId(7)), Some(2));
+    // The firmware's distances tell the same.
+    for (from, row) in machine.distances.unwrap().matrix.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            let hops = routes.hop_count(NodeId(from as u32), NodeId(to as u32));
+            assert_eq!([10, 16, 22].get(hops.unwrap()), Some(distance), "{from} to {to}");
+        }
     }
 }
 

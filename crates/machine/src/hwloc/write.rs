@@ -302,15 +302,18 @@ impl Text<'_> {
         self.line(2, &format!(r#"<{element} length="{}">{content}</{element}>"#, content.len()));
     }
 
+    /// Of each node as its own CPUs see it, and of a node without CPUs as all CPUs do: hwloc wants some.
     fn bandwidth(&mut self) {
-        let nodes = self.machine.nodes.iter().enumerate().filter(|(_, node)| !node.cpus.is_empty());
-        let known: Vec<_> = nodes.filter_map(|(index, node)| Some((index, node.bandwidth_bytes_per_s?))).collect();
+        let nodes = self.machine.nodes.iter().enumerate();
+        let known: Vec<_> =
+            nodes.filter_map(|(index, node)| Some((index, node, node.bandwidth_bytes_per_s?))).collect();
         if known.is_empty() {
             return;
         }
         self.line(1, r#"<memattr name="Bandwidth" flags="5">"#);
-        for (node, bandwidth) in known {
-            self.value(node, node, bandwidth / MEBIBYTE);
+        for (index, node, bandwidth) in known {
+            let from = if node.cpus.is_empty() { &self.machine.cpus() } else { &node.cpus };
+            self.value(from, index, bandwidth / MEBIBYTE);
         }
         self.line(1, "</memattr>");
     }
@@ -320,18 +323,18 @@ impl Text<'_> {
             return;
         };
         self.line(1, r#"<memattr name="Latency" flags="6">"#);
-        let has_cpus = |node: usize| self.machine.nodes.get(node).is_some_and(|node| !node.cpus.is_empty());
-        for (from, row) in latency.matrix_ns.iter().enumerate().filter(|(from, _)| has_cpus(*from)) {
+        let rows = self.machine.nodes.iter().zip(&latency.matrix_ns).filter(|(node, _)| !node.cpus.is_empty());
+        for (node, row) in rows {
             for (to, &latency_ns) in row.iter().enumerate() {
-                self.value(from, to, latency_ns);
+                self.value(&node.cpus, to, latency_ns);
             }
         }
         self.line(1, "</memattr>");
     }
 
-    /// What a memory attribute is of one node's memory seen from another's CPUs.
-    fn value(&mut self, from: usize, to: usize, value: f64) {
-        let cpus = Bitmap::of(&self.machine.nodes[from].cpus);
+    /// What a memory attribute is of a node's memory seen from some CPUs.
+    fn value(&mut self, from: &CpuSet, to: usize, value: f64) {
+        let cpus = Bitmap::of(from);
         let target = format!(r#"target_obj_type="NUMANode" target_obj_gp_index="{}""#, self.node_gp_index(to));
         let value = format!(r#"<memattr_value {target} value="{value:.0}" initiator_cpuset="{cpus}"/>"#);
         self.line(2, &value);
