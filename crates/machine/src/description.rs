@@ -77,8 +77,8 @@ pub struct Core {
     pub source: Option<Source>,
 }
 
-/// Idle latency of a load that misses every cache. Exactly one of the two forms is given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Latency of a load that misses every cache: idle, in exactly one of two forms, and how it grows with load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
     /// By the number of hops of the route: local first, ns.
@@ -87,6 +87,13 @@ pub struct Latency {
     /// By pair, rows are the accessing node and columns the memory's, in the order of [`Machine::nodes`], ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_ns: Vec<Vec<f64>>,
+    /// By what part of the node's own idle latency accesses to it take longer as soon as there is a load: reached at a
+    /// utilisation of a tenth. `a - 1` of the curve `a + b u / (1 - u)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_rise: Option<f64>,
+    /// How steeply latency grows with utilisation: `b` of that curve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_slope: Option<f64>,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -101,6 +101,8 @@ const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
 const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
 /// Architectures stop at 57 bits of physical address.
 const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
+/// Parts of the idle latency: curves of real machines have up to 0.14 and 0.19.
+const LOADED: Bounds = Bounds::new(0.0, 10.0, "");
 const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
 const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
 const CACHE_WAYS: Bounds = Bounds::new(0.0, 65_536.0, "ways");
@@ -124,12 +126,16 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
     }
     if let Some(latency) = &machine.latency {
-        const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns"];
+        const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns", "loaded_rise", "loaded_slope"];
         let (list, matrix) = (&latency.by_hops_ns, &latency.matrix_ns);
         let list = Number { field: "by_hops_ns", values: Values::List(list), bounds: LATENCY };
         let matrix = Number { field: "matrix_ns", values: Values::Matrix(matrix), bounds: LATENCY };
-        let numbers =
-            vec![(!latency.by_hops_ns.is_empty()).then_some(list), (!latency.matrix_ns.is_empty()).then_some(matrix)];
+        let numbers = vec![
+            (!latency.by_hops_ns.is_empty()).then_some(list),
+            (!latency.matrix_ns.is_empty()).then_some(matrix),
+            maybe("loaded_rise", latency.loaded_rise, LOADED),
+            maybe("loaded_slope", latency.loaded_slope, LOADED),
+        ];
         tables.push(table("latency".to_owned(), latency.source.as_ref(), FIELDS, numbers));
     }
     if let Some(distances) = &machine.distances {

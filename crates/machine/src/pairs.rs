@@ -41,6 +41,6 @@ impl LatencyPairs {
             }
             matrix_ns.push(row);
         }
-        Some(Latency { by_hops_ns: Vec::new(), matrix_ns, source })
+        Some(Latency { matrix_ns, source, ..Latency::default() })
     }
 }

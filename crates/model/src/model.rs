@@ -242,7 +242,7 @@ impl Model {
     /// Lines over each resource, from those by pair of nodes.
     fn carried(&self, lines: &[u64]) -> Vec<u64> {
         let resources = self.windows.resources();
-        let mut carried = vec![0; resources.service_ps.len()];
+        let mut carried = vec![0; resources.servers.len()];
         for (pair, lines) in lines.iter().enumerate() {
             for &resource in resources.path(pair) {
                 carried[resource as usize] += lines;

@@ -4,13 +4,13 @@
 //! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
 //! on wires that no other direction uses: the requests themselves are small and are left out.
 
+use crate::queues::Server;
 use crate::{LINE_BYTES, MemoryRange, ModelError};
-use machine::{LinkDirection, Machine, NodeId, Routes};
+use machine::{Latency, LinkDirection, Machine, NodeId, Routes};
 
 /// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
 pub(crate) struct Resources {
-    /// Time for a line, ps.
-    pub service_ps: Vec<f64>,
+    pub servers: Vec<Server>,
     /// By pair of nodes (`from * nodes + to`): latency of an access to memory while nothing is busy, ps.
     pub idle_ps: Box<[u32]>,
     /// Paths begin and end here in `steps`, by pair of nodes.
@@ -46,20 +46,29 @@ impl Resources {
             has_memory[range.node] = true;
         }
 
-        let mut service_ps = Vec::with_capacity(2 * machine.links.len() + nodes);
+        let mut servers = Vec::with_capacity(2 * machine.links.len() + nodes);
         for (index, link) in machine.links.iter().enumerate() {
             let service =
                 service(machine, link.bandwidth_bytes_per_s, || format!("link[{index}].bandwidth_bytes_per_s"))?;
-            service_ps.extend([service; 2]);
+            servers.extend([Server { service_ps: service, ..Server::default() }; 2]);
         }
-        let controllers = service_ps.len();
+        let controllers = servers.len();
         for (node, has_memory) in machine.nodes.iter().zip(&has_memory) {
             let field = || format!("bandwidth_bytes_per_s of node {}", node.id);
-            service_ps.push(match node.bandwidth_bytes_per_s {
+            let service_ps = match node.bandwidth_bytes_per_s {
                 Some(bandwidth) => service(machine, bandwidth, field)?,
                 None if *has_memory => return Err(missing(field())),
                 None => 0.0,
-            });
+            };
+            // A node without CPUs has no latency of its own: that of the node nearest to it.
+            let idle_ns = routes.latency_ns(machine, node.id, node.id).into_iter();
+            let idle_ns =
+                idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
+            let idle_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
+            let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
+            let rise_ps = idle_ps * part(|latency| latency.loaded_rise);
+            let slope_ps = idle_ps * part(|latency| latency.loaded_slope);
+            servers.push(Server { service_ps, rise_ps, slope_ps });
         }
 
         let mut idle_ps = vec![0; nodes * nodes];
@@ -78,7 +87,7 @@ impl Resources {
                 bounds.push(steps.len());
             }
         }
-        Ok(Self { service_ps, idle_ps: idle_ps.into(), bounds: bounds.into(), steps: steps.into(), controllers })
+        Ok(Self { servers, idle_ps: idle_ps.into(), bounds: bounds.into(), steps: steps.into(), controllers })
     }
 
     /// The resources that accesses of a pair of nodes use; empty where there are none.

@@ -76,14 +76,14 @@ impl Waited {
 
 impl Windows {
     pub(crate) fn new(resources: Resources, nodes: usize) -> Self {
-        let count = resources.service_ps.len();
+        let count = resources.servers.len();
         let pairs = nodes * nodes;
         Self {
             nodes,
             first_open: AtomicU64::new(0),
             delay_ps: (0..SLOTS * pairs).map(|_| AtomicU32::new(0)).collect(),
             closing: Mutex::new(Closing {
-                queues: Queues::new(resources.service_ps.clone()),
+                queues: Queues::new(resources.servers.clone()),
                 seen: vec![0; SLOTS * pairs].into(),
                 pairs: Vec::new(),
                 flows: Vec::new(),

@@ -241,7 +241,7 @@ fn a_thousand_nodes_stay_a_page_of_text_and_a_picture() {
 fn values_of_many_pairs_are_told_in_ascending_order() {
     let mut machine = hypercube(machine(64, 8, 1, 1));
     let by_hops_ns = vec![90.0, 104.4, 950.5, 1020.0, 1100.0, 1200.0, 1300.0];
-    machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), source: None });
+    machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), ..Latency::default() });
     let text = machine.to_text();
     let table = text.split("Latency").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
     let values: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
@@ -298,7 +298,7 @@ proptest! {
             link(&mut machine, from, to, if both { LinkDirection::Both } else { LinkDirection::Forward }, bandwidth);
         }
         machine.distances = table.map(|matrix| Distances { matrix, source: None });
-        machine.latency = Some(Latency { by_hops_ns: Vec::new(), matrix_ns: times, source: None });
+        machine.latency = Some(Latency { matrix_ns: times, ..Latency::default() });
         let _ = machine.to_text();
         texts_of_xml(&machine.to_svg());
     }
