@@ -3,6 +3,7 @@
 #   make            builds everything
 #   make demo       runs three programs on a virtual machine, each with its memory placed in two ways
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
+#   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
 #   make install    installs what `make` built below PREFIX (/usr/local), with man pages and completions; DESTDIR goes before it
@@ -21,7 +22,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test bench setup install uninstall clean
+.PHONY: build demo test fidelity bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -41,6 +42,12 @@ test: build
 	cargo clippy --release --workspace --all-targets --locked -- --deny warnings
 	fuzz/run all $(FUZZ_SECONDS)
 	cargo test --release --workspace --locked
+	$(release)/nearside-fidelity experiments/*.toml --quick --check
+
+fidelity: build
+	tools/requirements test
+	$(nearside) lab setup
+	$(release)/nearside-fidelity experiments/*.toml --output docs/fidelity.md
 
 bench: build
 	tools/requirements demo

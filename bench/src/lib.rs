@@ -1,7 +1,8 @@
-//! Runs commands in the lab as a user does, and reads what came of them: what the demo and the benchmarks share.
+//! Runs commands in the lab as a user does, and reads what came of them: what the demo, the benchmarks and the experiments
+//! share.
 
 mod error;
 mod run;
 
 pub use error::Error;
-pub use run::{Report, Run, run, shown};
+pub use run::{Machine, Report, Run, run, shown};

@@ -5,23 +5,44 @@ use model::Measured;
 use serde::Deserialize;
 use serde_json::Value;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Host time after which a run is given up, booting included, s: a busy host needs a minute to boot 48 CPUs.
-const TIMEOUT_S: &str = "300";
+/// Host time after which a run of one command is given up, booting included, s: a busy host needs a minute to boot 48
+/// CPUs.
+const TIMEOUT_S: u64 = 300;
 /// The kernel's own balancing moves pages about once a second of simulated time: runs here are too short for it to do
 /// more than noise.
 const NUMA_BALANCING: &str = "off";
+
+/// A virtual machine to run a command on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// A preset, or the path of a machine file.
+    pub machine: String,
+    /// Memory of each node, bytes, if not the lab's own default.
+    pub memory_per_node: Option<u64>,
+    /// CPUs of each node, if not all.
+    pub cpus_per_node: Option<u32>,
+    /// Host time after which it is given up, s.
+    pub timeout_s: u64,
+}
 
 /// What came of a command in the lab.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The command, as one can type it.
     pub command: String,
-    /// What it printed on standard output and standard error.
-    pub said: String,
-    /// What the lab measured.
+    /// What it printed on standard output.
+    pub printed: String,
+    /// What it printed on standard error.
+    pub complained: String,
+    /// What the lab measured, as it told it.
+    pub json: Value,
+    /// What is read of it.
     pub report: Report,
 }
 
@@ -37,9 +58,68 @@ pub struct Report {
     pub measured: Measured,
 }
 
-/// Runs a command on a preset or a machine file. Fails unless its exit status is 0. It finds nearside's own programs by
-/// name.
+/// Runs a command on all of a preset or a machine file. Fails unless its exit status is 0.
 pub fn run(machine: &str, command: &[&str]) -> Result<Run, Error> {
+    let machine = machine.to_owned();
+    Machine { machine, memory_per_node: None, cpus_per_node: None, timeout_s: TIMEOUT_S }.run(command, |_| ())
+}
+
+/// A command on all of a machine, as one can type it.
+pub fn shown(machine: &str, command: &[&str]) -> String {
+    format!("nearside lab run -m {machine} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
+}
+
+impl Machine {
+    /// Runs a command, and tells each line that it prints. Fails unless its exit status is 0. It finds nearside's own
+    /// programs by name.
+    pub fn run(&self, command: &[&str], mut tell: impl FnMut(&str)) -> Result<Run, Error> {
+        let (nearside, path) = programs()?;
+        let json = tempfile::NamedTempFile::new().map_err(Error::system("make a temporary file"))?;
+        let mut complaints = tempfile::tempfile().map_err(Error::system("make a temporary file"))?;
+        let for_program = complaints.try_clone().map_err(Error::system("make a temporary file"))?;
+        let mut program = Command::new(nearside);
+        program.args(["lab", "run", "--quiet", "--numa-balancing", NUMA_BALANCING, "--machine", &self.machine]);
+        program.args(["--timeout", &self.timeout_s.to_string()]);
+        if let Some(bytes) = self.memory_per_node {
+            program.args(["--memory-per-node", &bytes.to_string()]);
+        }
+        if let Some(cpus) = self.cpus_per_node {
+            program.args(["--cpus-per-node", &cpus.to_string()]);
+        }
+        program.arg("--json").arg(json.path()).arg("--").args(command);
+        program.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(for_program);
+        let mut running = program.spawn().map_err(Error::system("run nearside"))?;
+        let mut printed = Vec::new();
+        if let Some(output) = running.stdout.take() {
+            let mut output = BufReader::new(output);
+            let mut read_line = |printed: &mut Vec<u8>| -> std::io::Result<bool> {
+                let before = printed.len();
+                output.read_until(b'\n', printed)?;
+                tell(&String::from_utf8_lossy(printed.get(before..).unwrap_or_default()));
+                Ok(printed.len() > before)
+            };
+            while read_line(&mut printed).map_err(Error::system("read what nearside prints"))? {}
+        }
+        let status = running.wait().map_err(Error::system("wait for nearside"))?;
+        let mut complained = Vec::new();
+        let read = complaints.rewind().and_then(|()| complaints.read_to_end(&mut complained));
+        read.map_err(Error::system("read a temporary file"))?;
+        let [printed, complained] = [printed, complained].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let command = shown(&self.machine, command);
+        if !status.success() {
+            return Err(Error::Failed { command, status: status.to_string(), said: printed + &complained });
+        }
+        let text = fs::read(json.path()).map_err(Error::system("read the lab's report"))?;
+        let read = serde_json::from_slice(&text).and_then(|json: Value| Ok((Report::deserialize(&json)?, json)));
+        match read {
+            Ok((report, json)) => Ok(Run { command, printed, complained, json, report }),
+            Err(why) => Err(Error::Report { command, why }),
+        }
+    }
+}
+
+/// nearside, which is beside this program, and a search path on which it and its workloads come first.
+fn programs() -> Result<(PathBuf, OsString), Error> {
     let program = env::current_exe().map_err(Error::system("find this program"))?;
     let folder = program.parent().unwrap_or(&program);
     for name in ["nearside", "nearside-workloads"] {
@@ -51,55 +131,13 @@ pub fn run(machine: &str, command: &[&str]) -> Result<Run, Error> {
     let path = env::join_paths([folder.to_owned()].into_iter().chain(env::split_paths(&path))).map_err(|why| {
         Error::System { what: format!("put {} on PATH", folder.display()), why: std::io::Error::other(why) }
     })?;
-    let json = tempfile::NamedTempFile::new().map_err(Error::system("make a temporary file"))?;
-    let output = Command::new(folder.join("nearside"))
-        .args([
-            "lab",
-            "run",
-            "--quiet",
-            "--timeout",
-            TIMEOUT_S,
-            "--numa-balancing",
-            NUMA_BALANCING,
-            "--machine",
-            machine,
-        ])
-        .arg("--json")
-        .arg(json.path())
-        .arg("--")
-        .args(command)
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::system("run nearside"))?;
-    let command = shown(machine, command);
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    let said = said.into_owned();
-    if !output.status.success() {
-        return Err(Error::Failed { command, status: output.status.to_string(), said });
-    }
-    let text = fs::read(json.path()).map_err(Error::system("read the lab's report"))?;
-    match serde_json::from_slice(&text) {
-        Ok(report) => Ok(Run { command, said, report }),
-        Err(why) => Err(Error::Report { command, why }),
-    }
-}
-
-/// A command in the lab, as one can type it.
-pub fn shown(machine: &str, command: &[&str]) -> String {
-    format!("nearside lab run -m {machine} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
+    Ok((folder.join("nearside"), path))
 }
 
 impl Run {
-    /// The number at this path (`/mean_ns`) of each line of JSON that the command printed.
-    pub fn figures(&self, path: &str) -> Vec<f64> {
-        let line = |line| serde_json::from_str(line).ok();
-        self.said.lines().filter_map(line).filter_map(|json: Value| json.pointer(path)?.as_f64()).collect()
-    }
-
-    /// The number at this path of the only line of JSON that the command printed.
+    /// The number at this path (`/mean_ns`) of the only line of JSON that the command printed.
     pub fn figure(&self, path: &str) -> Result<f64, Error> {
-        match self.figures(path)[..] {
+        match explore::numbers(&self.printed, path)[..] {
             [figure] => Ok(figure),
             _ => Err(self.no_figure(path)),
         }
@@ -107,7 +145,8 @@ impl Run {
 
     /// That the command did not print what was looked for.
     pub fn no_figure(&self, figure: &str) -> Error {
-        Error::NoFigure { command: self.command.clone(), figure: figure.to_owned(), said: self.said.clone() }
+        let said = self.printed.clone() + &self.complained;
+        Error::NoFigure { command: self.command.clone(), figure: figure.to_owned(), said }
     }
 }
 
@@ -123,22 +162,22 @@ mod tests {
         "controllers": [{"node": 0, "bytes": 128, "utilisation": 0.1, "queue_delay_mean_ns": 0.0}], "links": []
     }"#;
 
-    fn run_that_said(said: &str) -> Run {
-        let report = serde_json::from_str(REPORT).unwrap();
-        Run { command: "program".into(), said: said.into(), report }
+    fn run_that_printed(printed: &str) -> Run {
+        let json: Value = serde_json::from_str(REPORT).unwrap();
+        let report = Report::deserialize(&json).unwrap();
+        Run { command: "program".into(), printed: printed.into(), complained: "oh".into(), json, report }
     }
 
     #[test]
     fn the_labs_report_is_read() {
-        let report = run_that_said("").report;
+        let report = run_that_printed("").report;
         assert_eq!((report.measured.instructions, report.measured.counters.stores), (7, 3));
     }
 
     #[test]
-    fn figures_are_found_among_what_a_command_prints() {
-        let run = run_that_said("hello\n{\"a\": {\"b\": [1, 2.5]}}\n{\"a\": 1}\n{\"a\": {\"b\": [1, 3]}}\n");
-        assert_eq!(run.figures("/a/b/1"), [2.5, 3.0]);
-        assert!(run.figure("/a/b/1").unwrap_err().to_string().contains("printed no /a/b/1: hello"));
-        assert!((run_that_said("{\"a\": 4}").figure("/a").unwrap() - 4.0).abs() < 1e-9);
+    fn a_figure_is_found_where_there_is_one() {
+        let error = run_that_printed("hello\n{\"a\": 1}\n{\"a\": 2}\n").figure("/a").unwrap_err().to_string();
+        assert!(error.contains("printed no /a: hello") && error.ends_with("oh"), "{error}");
+        assert!((run_that_printed("{\"a\": 4}").figure("/a").unwrap() - 4.0).abs() < 1e-9);
     }
 }

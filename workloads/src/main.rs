@@ -8,14 +8,16 @@ mod error;
 mod memory;
 mod options;
 mod random;
+mod random_access;
 mod readers;
+mod rivals;
 mod stream;
 mod streamcluster;
 mod team;
 
 use clap::{Parser, Subcommand};
 use error::Error;
-use options::Options;
+use options::{Options, RandomOptions, RivalsOptions, StreamOptions};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
@@ -40,7 +42,15 @@ enum Verb {
     /// does
     ///
     /// --size is that of each of the three arrays. Each thread works on its own share of them.
-    Stream(Options),
+    Stream(StreamOptions),
+    /// Random accesses to one array, none of which waits for the one before: reads or writes of words; ns an access
+    Random(RandomOptions),
+    /// Bandwidth that neighbours leave: one thread reads an array of its own, a word of each line, while rivals do the
+    /// same elsewhere, without end; MB/s of the one
+    ///
+    /// --size is that of each array, which is to be larger than any cache. A first pass, in which all rivals start,
+    /// does not count.
+    Rivals(RivalsOptions),
     /// One hot object: every thread reads the whole of one array that one CPU wrote; GB/s of all threads together
     Readers(Options),
     /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
@@ -82,7 +92,16 @@ fn main() -> ExitCode {
 fn run(verb: &Verb) -> Result<(), Error> {
     match verb {
         Verb::Chase(options) => measure("chase", options, Some(1), chase::run),
-        Verb::Stream(options) => measure("stream", options, None, stream::run),
+        Verb::Stream(StreamOptions { common, kernel }) => {
+            measure("stream", common, None, |team, size, repeat| stream::run(team, size, repeat, *kernel))
+        }
+        Verb::Random(RandomOptions { common, access }) => {
+            measure("random", common, Some(1), |team, size, repeat| random_access::run(team, size, repeat, *access))
+        }
+        Verb::Rivals(options) => measure("rivals", &options.common, Some(1), |team, size, repeat| {
+            let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
+            rivals::run(team, rivals.as_ref(), size, repeat)
+        }),
         Verb::Readers(options) => measure("readers", options, None, readers::run),
         Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
     }
@@ -92,7 +111,7 @@ fn measure<M: Serialize + fmt::Display>(
     verb: &'static str,
     options: &Options,
     default_threads: Option<usize>,
-    run: fn(&Team, usize, usize) -> Result<M, Error>,
+    run: impl FnOnce(&Team, usize, usize) -> Result<M, Error>,
 ) -> Result<(), Error> {
     let team = Team::new(options, default_threads, team::allowed_cpus()?)?;
     let size = usize::try_from(options.size).map_err(|_| Error::Memory { bytes: options.size })?;

@@ -1,6 +1,6 @@
 //! The options that all verbs share.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use machine::size;
 use machine::{CpuId, CpuSet};
 
@@ -28,6 +28,56 @@ pub struct Options {
     /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `stream`.
+#[derive(Args, Debug)]
+pub struct StreamOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Only this kernel [default: all, in this order]
+    #[arg(long, value_enum)]
+    pub kernel: Option<Kernel>,
+}
+
+/// A loop over arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kernel {
+    Copy,
+    Scale,
+    Add,
+    Triad,
+    Read,
+}
+
+/// Options of `random`.
+#[derive(Args, Debug)]
+pub struct RandomOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// What to do at each place
+    #[arg(long, value_enum, default_value_t = Access::Read)]
+    pub access: Access,
+}
+
+/// What to do with a word of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Options of `rivals`.
+#[derive(Args, Debug)]
+pub struct RivalsOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Run a rival on each of these CPUs
+    #[arg(long, value_name = "CPUS")]
+    pub rivals: Option<CpuSet>,
+    /// Fill the rivals' memory from this CPU [default: each rival its own]
+    #[arg(long, value_name = "CPU", value_parser = parse_cpu, requires = "rivals")]
+    pub rivals_touch_cpu: Option<CpuId>,
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::memory::{filled, share};
+use crate::options::Kernel;
 use crate::team::{Round, Team};
 use serde::Serialize;
 use std::fmt;
@@ -19,8 +20,29 @@ impl Line {
 }
 
 const SCALAR: f64 = 3.0;
-/// Name and arrays that one pass reads or writes: what STREAM counts, without what a write reads first.
-const KERNELS: [(&str, usize); 5] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3), ("read", 1)];
+/// What STREAM runs, in its order, and a read.
+const ALL: [Kernel; 5] = [Kernel::Copy, Kernel::Scale, Kernel::Add, Kernel::Triad, Kernel::Read];
+
+impl Kernel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Scale => "scale",
+            Self::Add => "add",
+            Self::Triad => "triad",
+            Self::Read => "read",
+        }
+    }
+
+    /// Arrays that one pass reads or writes: what STREAM counts, without what a write reads first.
+    fn arrays(self) -> usize {
+        match self {
+            Self::Read => 1,
+            Self::Copy | Self::Scale => 2,
+            Self::Add | Self::Triad => 3,
+        }
+    }
+}
 
 /// One thread's share of the three arrays.
 struct Part<'a> {
@@ -55,22 +77,25 @@ impl fmt::Display for Bandwidths {
     }
 }
 
-/// Measures the kernels on three arrays of `size` bytes each.
-pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Bandwidths, Error> {
+/// Measures all kernels, or one, on three arrays of `size` bytes each.
+pub fn run(team: &Team, size: usize, repeat: usize, only: Option<Kernel>) -> Result<Bandwidths, Error> {
+    let kernels = only.map_or(ALL.to_vec(), |kernel| vec![kernel]);
     let lines = size / size_of::<Line>();
     let array = |value| filled(lines, |_| Line([value; 8]));
     let (mut a, mut b, mut c) = team.touch(|| Ok((array(1.0)?, array(2.0)?, array(3.0)?)))?;
-    let rounds = team.rounds(parts(&mut a, &mut b, &mut c, team.threads), repeat * KERNELS.len(), work)?;
-    let bandwidth = |(place, (kernel, arrays)): (usize, (&'static str, usize))| {
-        let of_kernel = rounds.iter().skip(place).step_by(KERNELS.len()).map(Round::seconds);
-        let megabytes = (arrays * lines * size_of::<Line>()) as f64 / 1e6;
+    let parts = parts(&mut a, &mut b, &mut c, team.threads);
+    let rounds =
+        team.rounds(parts, repeat * kernels.len(), |part, round| work(part, kernels[round % kernels.len()]))?;
+    let bandwidth = |(place, kernel): (usize, &Kernel)| {
+        let of_kernel = rounds.iter().skip(place).step_by(kernels.len()).map(Round::seconds);
+        let megabytes = (kernel.arrays() * lines * size_of::<Line>()) as f64 / 1e6;
         Bandwidth {
-            kernel,
+            kernel: kernel.name(),
             best_mb_per_s: megabytes / of_kernel.clone().fold(f64::INFINITY, f64::min),
             mean_mb_per_s: megabytes * repeat as f64 / of_kernel.sum::<f64>(),
         }
     };
-    Ok(Bandwidths { kernels: KERNELS.into_iter().enumerate().map(bandwidth).collect() })
+    Ok(Bandwidths { kernels: kernels.iter().enumerate().map(bandwidth).collect() })
 }
 
 fn parts<'a>(mut a: &'a mut [Line], mut b: &'a mut [Line], mut c: &'a mut [Line], threads: usize) -> Vec<Part<'a>> {
@@ -85,33 +110,33 @@ fn parts<'a>(mut a: &'a mut [Line], mut b: &'a mut [Line], mut c: &'a mut [Line]
 
 /// One round of one kernel. Each line ends at a barrier of the compiler, which keeps the loops from turning into
 /// `memcpy`: that would go round the caches when it sees fit. Within a line they use vectors, as STREAM's do.
-fn work(Part { a, b, c }: &mut Part, round: usize) {
-    match round % KERNELS.len() {
-        0 => {
+fn work(Part { a, b, c }: &mut Part, kernel: Kernel) {
+    match kernel {
+        Kernel::Copy => {
             for (c, a) in c.iter_mut().zip(a.iter()) {
                 *c = *a;
                 black_box(());
             }
         }
-        1 => {
+        Kernel::Scale => {
             for (b, c) in b.iter_mut().zip(c.iter()) {
                 *b = Line::from_places(|i| SCALAR * c.0[i]);
                 black_box(());
             }
         }
-        2 => {
+        Kernel::Add => {
             for ((c, a), b) in c.iter_mut().zip(a.iter()).zip(b.iter()) {
                 *c = Line::from_places(|i| a.0[i] + b.0[i]);
                 black_box(());
             }
         }
-        3 => {
+        Kernel::Triad => {
             for ((a, b), c) in a.iter_mut().zip(b.iter()).zip(c.iter()) {
                 *a = Line::from_places(|i| b.0[i] + SCALAR * c.0[i]);
                 black_box(());
             }
         }
-        _ => {
+        Kernel::Read => {
             black_box(sum(a));
         }
     }
@@ -138,7 +163,7 @@ mod tests {
             let mut arrays = [1.0, 2.0, 3.0].map(|value| vec![Line([value; 8]); 10]);
             let [a, b, c] = &mut arrays;
             for mut part in parts(a, b, c, threads) {
-                (0..2 * KERNELS.len()).for_each(|round| work(&mut part, round));
+                ALL.iter().chain(&ALL).for_each(|kernel| work(&mut part, *kernel));
             }
             // As STREAM's own check does: the same steps on single numbers.
             let [mut a, mut b, mut c] = [1.0, 2.0, 3.0];

@@ -1,7 +1,7 @@
 //! The threads of a workload: where they run, and how long they take.
 
 use crate::error::Error;
-use crate::options::{Options, PAGE};
+use crate::options::{Options, PAGE, RivalsOptions};
 use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -55,19 +55,11 @@ impl Team {
     /// The team that the options ask for, on a process that may run on `allowed`. `default_threads` is for verbs that
     /// do not take every CPU when nothing is said.
     pub fn new(options: &Options, default_threads: Option<usize>, allowed: CpuSet) -> Result<Self, Error> {
-        let check = |option, wanted: CpuSet| {
-            let refused: CpuSet = wanted.iter().filter(|&cpu| !allowed.contains(cpu)).collect();
-            if refused.is_empty() {
-                Ok(())
-            } else {
-                Err(Error::NotAllowed { option, wanted, refused, allowed: allowed.clone() })
-            }
-        };
         if let Some(pins) = &options.pin {
-            check("--pin", pins.clone())?;
+            check("--pin", pins.clone(), &allowed)?;
         }
         if let Some(cpu) = options.touch_cpu {
-            check("--touch-cpu", [cpu].into_iter().collect())?;
+            check("--touch-cpu", [cpu].into_iter().collect(), &allowed)?;
         }
         let cpus = options.pin.as_ref().unwrap_or(&allowed).len();
         let threads = options.threads.or(default_threads).unwrap_or(cpus);
@@ -84,12 +76,37 @@ impl Team {
         Ok(Self { threads, pin: options.pin.clone(), touch_cpu, allowed })
     }
 
+    /// The team of the rivals, one for each CPU that the options name; none if there are none.
+    pub fn of_rivals(options: &RivalsOptions, allowed: CpuSet) -> Result<Option<Self>, Error> {
+        let Some(pins) = options.rivals.clone().filter(|pins| !pins.is_empty()) else { return Ok(None) };
+        check("--rivals", pins.clone(), &allowed)?;
+        if let Some(cpu) = options.rivals_touch_cpu {
+            check("--rivals-touch-cpu", [cpu].into_iter().collect(), &allowed)?;
+        }
+        Ok(Some(Self { threads: pins.len(), pin: Some(pins), touch_cpu: options.rivals_touch_cpu, allowed }))
+    }
+
     /// Runs `fill` on the CPU on which memory is to be touched first.
     pub fn touch<T: Send>(&self, fill: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+        self.touch_on(self.touch_cpu, fill)
+    }
+
+    /// Runs `fill` for each thread, on the CPU on which memory is to be touched first, if that was said, and otherwise
+    /// on the thread's own.
+    pub fn touch_each<T: Send>(&self, fill: impl Fn() -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+        let own = self.pin.iter().flat_map(CpuSet::iter).map(Some).chain(iter::repeat(None));
+        own.take(self.threads).map(|own| self.touch_on(self.touch_cpu.or(own), &fill)).collect()
+    }
+
+    fn touch_on<T: Send>(
+        &self,
+        cpu: Option<CpuId>,
+        fill: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
         // A thread of its own, as the workers inherit the affinity of this one.
         let failed = |source| Error::Thread { thread: 0, threads: 1, source };
         thread::scope(|scope| {
-            self.move_to(self.touch_cpu)?;
+            self.move_to(cpu)?;
             let filler = Builder::new().spawn_scoped(scope, fill).map_err(failed)?;
             filler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -155,6 +172,16 @@ impl Team {
             Some(cpu) => Error::Pin { cpu, source },
             None => Error::Unpin(source),
         })
+    }
+}
+
+/// Refuses CPUs that this process may not run on.
+fn check(option: &'static str, wanted: CpuSet, allowed: &CpuSet) -> Result<(), Error> {
+    let refused: CpuSet = wanted.iter().filter(|&cpu| !allowed.contains(cpu)).collect();
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::NotAllowed { option, wanted, refused, allowed: allowed.clone() })
     }
 }
 

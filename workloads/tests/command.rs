@@ -52,6 +52,38 @@ fn stream_reports_five_kernels() {
 }
 
 #[test]
+fn one_kernel_of_stream_can_be_had_alone() {
+    let result = json(&["stream", "--size", "1M", "--kernel", "triad"]);
+    let names: Vec<_> = result["kernels"].as_array().unwrap().iter().map(|kernel| &kernel["kernel"]).collect();
+    assert_eq!(names, ["triad"]);
+}
+
+#[test]
+fn random_accesses_have_a_pace() {
+    for access in ["read", "write"] {
+        // 1.5 MiB is no power of two: 1 MiB is used.
+        let result = json(&["random", "--access", access, "--size", "1536K", "--threads", "3"]);
+        assert_eq!(result["accesses"], 16384);
+        let (best, mean) = (result["best_ns"].as_f64().unwrap(), result["mean_ns"].as_f64().unwrap());
+        assert!(0.0 < best && best <= mean, "{result}");
+    }
+}
+
+#[test]
+fn rivals_leave_some_bandwidth() {
+    let cpu = some_cpu();
+    let alone = json(&["rivals", "--size", "1M", "--rivals", ""]);
+    assert_eq!((&alone["rivals"], &alone["threads"]), (&0.into(), &1.into()));
+    for touch in [&[][..], &["--rivals-touch-cpu", &cpu]] {
+        let result = json(&[&["rivals", "--size", "1M", "--pin", &cpu, "--rivals", &cpu], touch].concat());
+        assert_eq!(result["rivals"], 1);
+        let of = |name| result[name].as_f64().unwrap();
+        let (least, median, most) = (of("least_mb_per_s"), of("median_mb_per_s"), of("most_mb_per_s"));
+        assert!(0.0 < least && least <= median && median <= most && most.is_finite(), "{result}");
+    }
+}
+
+#[test]
 fn readers_report_their_throughput() {
     let result = json(&["readers", "--size", "1M", "--threads", "3"]);
     let mean = result["mean_gb_per_s"].as_f64().unwrap();
@@ -70,7 +102,7 @@ fn streamcluster_comes_to_the_same_with_any_threads() {
 
 #[test]
 fn people_get_a_sentence() {
-    for verb in ["chase", "stream", "readers", "streamcluster"] {
+    for verb in ["chase", "stream", "random", "rivals", "readers", "streamcluster"] {
         let (success, output, error) = run(&[verb, "--size", "1M", "--repeat", "1", "--threads", "2"]);
         assert!(success, "{error}");
         assert!(output.starts_with(&format!("{verb}: ")) && output.lines().count() == 1, "{output}");
@@ -121,6 +153,8 @@ fn refuses_cpus_that_it_may_not_use() {
     let allowed = format!("it may run on CPUs {}", some_cpu());
     refused(&["chase", "--pin", "1048576"], &["--pin 1048576: CPU 1048576 does not exist", &allowed]);
     refused(&["chase", "--touch-cpu", "1048576"], &["--touch-cpu 1048576: CPU 1048576 does not exist", &allowed]);
+    refused(&["rivals", "--rivals", "1048576"], &["--rivals 1048576: CPU 1048576 does not exist", &allowed]);
+    refused(&["rivals", "--rivals-touch-cpu", "0"], &["--rivals <CPUS>"]);
     refused(&["chase", "--pin", "a"], &["`a` in `a` is neither a number nor a range"]);
     refused(&["chase", "--pin", ""], &["--pin names no CPU"]);
 }

@@ -3,7 +3,6 @@
 mod cold_build;
 mod lab_speed;
 mod model_speed;
-mod table_1_2;
 mod target;
 
 use bench::Error;
@@ -45,7 +44,6 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
     let mut rows = model_speed::measure()?;
     rows.extend(lab_speed::measure(arguments.runs.into())?);
-    rows.extend(table_1_2::measure()?);
     if arguments.cold_build {
         rows.push(cold_build::measure()?);
     }

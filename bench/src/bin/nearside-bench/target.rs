@@ -1,5 +1,6 @@
 //! What a figure has to reach.
 
+use explore::number;
 use std::fmt;
 
 /// What a figure has to reach, in the unit of its [`Row`].
@@ -9,8 +10,6 @@ pub enum Target {
     AtLeast(f64),
     /// This or less.
     AtMost(f64),
-    /// This, give or take so many hundredths of it.
-    Within { percent: f64, of: f64 },
     /// Nothing: it is told beside another one.
     None,
 }
@@ -36,7 +35,6 @@ impl Target {
         match self {
             Self::AtLeast(least) => measured >= least,
             Self::AtMost(most) => measured <= most,
-            Self::Within { percent, of } => (measured - of).abs() <= of * percent / 100.0,
             Self::None => true,
         }
     }
@@ -47,7 +45,6 @@ impl fmt::Display for Target {
         match self {
             Self::AtLeast(least) => write!(f, ">= {}", number(*least)),
             Self::AtMost(most) => write!(f, "<= {}", number(*most)),
-            Self::Within { percent, of } => write!(f, "{} +- {percent} %", number(*of)),
             Self::None => write!(f, "-"),
         }
     }
@@ -59,13 +56,9 @@ impl Row {
         self.target.is_met_by(self.measured)
     }
 
-    /// The measured figure, with its unit and, against a value to meet, how far off it is.
+    /// The measured figure, with its unit.
     pub fn measured(&self) -> String {
-        let off = match self.target {
-            Target::Within { of, .. } => format!(" ({:+.1} %)", (self.measured / of - 1.0) * 100.0),
-            _ => String::new(),
-        };
-        format!("{} {}{off}", number(self.measured), self.unit)
+        format!("{} {}", number(self.measured), self.unit)
     }
 }
 
@@ -84,16 +77,6 @@ pub fn spread_percent(values: &[f64]) -> f64 {
     (most - least) / median(values.iter().copied()) * 100.0
 }
 
-fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        1000.0.. => 0,
-        10.0.. => 1,
-        _ => 2,
-    };
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,9 +86,6 @@ mod tests {
         let met = |target: Target, values: [f64; 3]| values.map(|value| target.is_met_by(value));
         assert_eq!(met(Target::AtLeast(60.0), [59.9, 60.0, f64::NAN]), [false, true, false]);
         assert_eq!(met(Target::AtMost(6.0), [6.0, 6.1, f64::NAN]), [true, false, false]);
-        let within = Target::Within { percent: 3.0, of: 100.0 };
-        assert_eq!(met(within, [97.0, 103.1, f64::NAN]), [true, false, false]);
-        assert!(!within.is_met_by(96.9));
         assert!(Target::None.is_met_by(0.0));
     }
 
@@ -121,12 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_how_far_off_it_is() {
-        let row = |target, measured| Row { what: String::new(), target, measured, unit: "ns", command: String::new() };
-        let near = row(Target::Within { percent: 3.0, of: 104.4 }, 105.0);
-        assert_eq!((near.target.to_string(), near.measured()), ("104.4 +- 3 %".into(), "105 ns (+0.6 %)".into()));
-        let far = row(Target::AtMost(6.0), 6.5);
-        assert_eq!((far.target.to_string(), far.measured(), far.is_met()), ("<= 6".into(), "6.5 ns".into(), false));
-        assert_eq!(row(Target::AtLeast(7580.0), 7490.2).measured(), "7490 ns");
+    fn a_row_says_what_was_measured() {
+        let target = Target::AtMost(6.0);
+        let row = Row { what: String::new(), target, measured: 6.5, unit: "minutes", command: String::new() };
+        assert_eq!((target.to_string(), row.measured(), row.is_met()), ("<= 6".into(), "6.5 minutes".into(), false));
     }
 }

@@ -1,0 +1,145 @@
+//! Runs the experiments, and says how near the lab's machines come to the real ones.
+
+use bench::Machine;
+use clap::Parser;
+use explore::{Experiment, Observed, Page, Section, Session, Suite, evaluate, plan};
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tempfile::NamedTempFile;
+
+/// Host time that a machine with many CPUs may take to boot on a busy host, and a run of a command, s.
+const BOOT_S: u64 = 300;
+const RUN_S: u64 = 120;
+
+/// Measure inside virtual machines what was published of real ones
+///
+/// Boots the machines that the experiments name, runs their commands, and prints how near they come, in Markdown. When anything
+/// cannot be run, what could is printed, and nothing is written.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Arguments {
+    /// Files of experiments
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Only what has this name: an experiment, a file (without .toml) or a preset; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Only the quick subset
+    #[arg(long)]
+    quick: bool,
+    /// Fail when a number is missed and the file gives no reason for it
+    #[arg(long)]
+    check: bool,
+    /// Write this file instead of printing, which takes all experiments
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick"])]
+    output: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match fidelity(&Arguments::parse()) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("nearside-fidelity: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fidelity(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let mut suites = arguments.files.iter().map(|file| Suite::load(file)).collect::<Result<Vec<_>, _>>()?;
+    suites.sort_by(|a, b| a.name.cmp(&b.name));
+    for suite in &mut suites {
+        let name = suite.name.clone();
+        suite.experiments.retain(|experiment| arguments.wants(&name, experiment));
+    }
+    suites.retain(|suite| !suite.experiments.is_empty());
+    if suites.is_empty() {
+        return Err("no experiment has such a name: names are those in the files, the files' own, and presets".into());
+    }
+    let (observed, mut failures) = observe(&plan(suites.iter().flat_map(|suite| &suite.experiments)));
+    let mut sections = Vec::new();
+    for suite in &suites {
+        let mut rows = Vec::new();
+        for experiment in &suite.experiments {
+            match evaluate(experiment, &observed) {
+                Ok(outcome) => rows.push((experiment, outcome)),
+                Err(why) => failures.push(format!("{}, {}: {why}", experiment.name, experiment.quantity)),
+            }
+        }
+        let (title, about, contradictions) = (&suite.title, &suite.about, &suite.contradictions);
+        sections.push(Section { title, about, rows, contradictions });
+    }
+    let unexplained = |section: &Section<'_>| {
+        section.rows.iter().filter(|(experiment, outcome)| !outcome.within && experiment.reason.is_none()).count()
+    };
+    let unexplained: usize = sections.iter().map(unexplained).sum();
+    let page = Page { model_version: model::VERSION, sections };
+    match &arguments.output {
+        Some(file) if failures.is_empty() => write(file, &page.to_string())?,
+        _ => print!("{page}"),
+    }
+    for failure in &failures {
+        eprintln!("nearside-fidelity: {failure}");
+    }
+    if arguments.check && unexplained > 0 {
+        eprintln!("nearside-fidelity: {unexplained} numbers are missed, and their files give no reason");
+    }
+    let good = failures.is_empty() && !(arguments.check && unexplained > 0);
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Arguments {
+    fn wants(&self, suite: &str, experiment: &Experiment) -> bool {
+        let named = |name: &String| [suite, &experiment.name, experiment.value.preset()].contains(&name.as_str());
+        (self.only.is_empty() || self.only.iter().any(named)) && (!self.quick || experiment.quick)
+    }
+}
+
+/// Runs every session, also when one of them fails: the others' numbers are worth having.
+fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
+    let (mut observed, mut failures) = (Observed::default(), Vec::new());
+    for (number, session) in sessions.iter().enumerate() {
+        let of = format!("[{}/{}]", number + 1, sessions.len());
+        let runs: u64 = session.jobs.iter().map(|job| u64::from(job.repeats)).sum();
+        eprintln!("{of} {}: booting", session.boot);
+        let machine = Machine {
+            machine: session.boot.preset.clone(),
+            memory_per_node: session.boot.memory_per_node,
+            cpus_per_node: session.boot.cpus_per_node,
+            timeout_s: BOOT_S + RUN_S * runs,
+        };
+        let (mut begun, mut last) = (0, None);
+        let script = session.script();
+        let run = machine.run(&["sh", "-c", &script], |line| {
+            if let Some(job) = session.begun(line) {
+                begun += 1;
+                eprintln!("{of} {}: {begun} of {runs}: {}", session.boot, job.command);
+                last = Some(job);
+            }
+        });
+        match run {
+            Ok(run) => observed.add(session.clone(), &run.printed, run.json),
+            Err(bench::Error::Failed { status, said, .. }) => {
+                let command = last.map_or("booting", |job| &job.command);
+                failures.push(format!("on {}, `{command}` failed: {status}\n{}", session.boot, said.trim_end()));
+            }
+            Err(why) => failures.push(format!("on {}: {why}", session.boot)),
+        }
+    }
+    (observed, failures)
+}
+
+/// Writes a file as a whole or not at all.
+fn write(file: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |why: &dyn std::fmt::Display| format!("cannot write {}: {why}", file.display());
+    let mut new = NamedTempFile::new_in(folder).map_err(|why| failed(&why))?;
+    new.write_all(text.as_bytes()).map_err(|why| failed(&why))?;
+    // Other than temporary files, it is for everyone to read.
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    new.as_file().set_permissions(readable).map_err(|why| failed(&why))?;
+    new.persist(file).map_err(|why| failed(&why))?;
+    Ok(())
+}

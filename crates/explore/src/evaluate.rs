@@ -1,0 +1,187 @@
+//! From what was printed to numbers, and from numbers to a verdict.
+
+use crate::experiment::{Experiment, Figure, Reading, Value};
+use crate::extract::numbers;
+use crate::plan::{Printed, Session};
+use serde_json::Value as Json;
+
+/// What is near the largest figure, as a part of it: where more CPUs bring less than a tenth, they queue.
+const NEAR_THE_LARGEST: f64 = 0.9;
+
+/// What the sessions printed and reported.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    sessions: Vec<(Session, Printed, Json)>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The number, in the experiment's unit.
+    pub measured: f64,
+    /// Whether it is as near the published one as it has to be.
+    pub within: bool,
+}
+
+/// Why an experiment has no number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluateError {
+    /// Its command was not run.
+    #[error("on {}, `{}` was not run", .0.boot, .0.command)]
+    NotRun(Box<Reading>),
+    /// A run printed no such number, or several.
+    #[error(
+        "on {}, `{}` was to print one number at {} and printed {found}: {printed}",
+        reading.boot, reading.command, reading.figure.pointer()
+    )]
+    NotOne {
+        /// What was to be read.
+        reading: Box<Reading>,
+        /// How many there are.
+        found: usize,
+        /// What was printed.
+        printed: String,
+    },
+}
+
+impl Observed {
+    /// Adds what a session printed, and the lab's report of it.
+    pub fn add(&mut self, session: Session, text: &str, report: Json) {
+        let printed = session.printed(text);
+        self.sessions.push((session, printed, report));
+    }
+
+    /// The median of a reading over the runs of its command.
+    fn read(&self, reading: &Reading) -> Result<f64, EvaluateError> {
+        let not_run = || EvaluateError::NotRun(reading.clone().into());
+        let not_one = |found, printed| EvaluateError::NotOne { reading: reading.clone().into(), found, printed };
+        let reported = matches!(reading.figure, Figure::Reported(_));
+        let mut runs = self.sessions.iter().filter(|(session, ..)| session.boot == reading.boot);
+        let found = runs.find_map(|(session, printed, report)| {
+            let job = session.jobs.iter().position(|job| job.command == reading.command)?;
+            (session.reported == reported).then_some((printed.get(job)?, report))
+        });
+        let (printed, report) = found.ok_or_else(not_run)?;
+        match &reading.figure {
+            Figure::Reported(pointer) => {
+                let number = report.pointer(pointer).and_then(Json::as_f64);
+                number.ok_or_else(|| not_one(0, report.to_string()))
+            }
+            Figure::Printed(pointer) => {
+                let one = |run: &String| match numbers(run, pointer)[..] {
+                    [number] => Ok(number),
+                    ref found => Err(not_one(found.len(), run.clone())),
+                };
+                let mut figures = printed.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+                median(&mut figures).ok_or_else(not_run)
+            }
+        }
+    }
+}
+
+/// The number of an experiment, from what was observed.
+pub fn evaluate(experiment: &Experiment, observed: &Observed) -> Result<Outcome, EvaluateError> {
+    let measured = match &experiment.value {
+        Value::Alone(reading) => observed.read(reading)?,
+        Value::Compared(comparison, one, other) => comparison.of(observed.read(one)?, observed.read(other)?),
+        Value::Saturation(readings) => {
+            let figures = readings.iter().map(|reading| observed.read(reading)).collect::<Result<Vec<_>, _>>()?;
+            let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            1.0 + figures.iter().take_while(|figure| **figure < NEAR_THE_LARGEST * most).count() as f64
+        }
+    };
+    Ok(Outcome { measured, within: experiment.within.allows(experiment.published, measured) })
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = |twice: usize| values.get(twice / 2).copied();
+    Some(f64::midpoint(middle(values.len().checked_sub(1)?)?, middle(values.len())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Boot, Comparison};
+    use crate::plan::plan;
+    use crate::tolerance::Within;
+    use serde_json::json;
+
+    fn reading(command: &str) -> Reading {
+        let boot = Boot { preset: "small".into(), memory_per_node: None, cpus_per_node: None };
+        Reading { boot, command: command.into(), figure: Figure::Printed("/x".into()) }
+    }
+
+    fn experiment(value: Value, repeats: u32, published: f64) -> Experiment {
+        Experiment {
+            name: "name".into(),
+            quantity: "quantity".into(),
+            unit: String::new(),
+            value,
+            repeats,
+            published,
+            within: Within::Percent(10.0),
+            source: String::new(),
+            reason: None,
+            quick: false,
+        }
+    }
+
+    /// Runs an experiment, whose commands are what they print, on this host.
+    fn run(experiment: &Experiment, report: &Json) -> Result<Outcome, EvaluateError> {
+        let mut observed = Observed::default();
+        for session in plan([experiment]) {
+            let output = std::process::Command::new("sh").args(["-c", &session.script()]).output().unwrap();
+            observed.add(session, &String::from_utf8(output.stdout).unwrap(), report.clone());
+        }
+        evaluate(experiment, &observed)
+    }
+
+    #[track_caller]
+    fn comes_to(value: Value, expected: f64) {
+        let outcome = run(&experiment(value, 3, expected), &json!({"x": 5})).unwrap();
+        assert!((outcome.measured - expected).abs() < 1e-9 && outcome.within, "{outcome:?} is not {expected}");
+    }
+
+    fn printing(number: f64) -> Reading {
+        reading(&format!("echo '{{\"x\": {number}}}'"))
+    }
+
+    #[test]
+    fn a_number_is_read_and_compared() {
+        comes_to(Value::Alone(printing(7.5)), 7.5);
+        comes_to(Value::Compared(Comparison::Loss, printing(89.0), printing(100.0)), 11.0);
+        let reported = Reading { figure: Figure::Reported("/x".into()), ..printing(1.0) };
+        comes_to(Value::Compared(Comparison::Ratio, reported, printing(2.0)), 2.5);
+    }
+
+    #[test]
+    fn as_few_saturate_as_come_near_the_largest() {
+        comes_to(Value::Saturation([3.3, 6.6, 7.5, 7.58].map(printing).to_vec()), 3.0);
+        comes_to(Value::Saturation([5.5, 5.6, 5.4].map(printing).to_vec()), 1.0);
+    }
+
+    #[test]
+    fn the_median_of_several_runs_counts() {
+        let file = std::env::temp_dir().join(format!("nearside-explore-{}", std::process::id()));
+        let next = format!("echo >> {0}; echo \"{{\\\"x\\\": $(wc -l < {0})}}\"", file.display());
+        let outcome = run(&experiment(Value::Alone(reading(&next)), 4, 2.5), &json!({}));
+        std::fs::remove_file(&file).unwrap();
+        assert!((outcome.unwrap().measured - 2.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_was_not_printed_is_told() {
+        let wrong = |command| run(&experiment(Value::Alone(reading(command)), 1, 1.0), &json!({})).unwrap_err();
+        let message = wrong("echo hello").to_string();
+        assert!(
+            message.contains("on small, `echo hello` was to print one number at /x and printed 0: hello"),
+            "{message}"
+        );
+        assert!(matches!(wrong("printf '{\"x\": 1}\\n{\"x\": 2}\\n'"), EvaluateError::NotOne { found: 2, .. }));
+        let nothing = evaluate(&experiment(Value::Alone(printing(1.0)), 1, 1.0), &Observed::default());
+        assert!(matches!(nothing, Err(EvaluateError::NotRun(_))));
+        let reported = Value::Alone(Reading { figure: Figure::Reported("/y".into()), ..printing(1.0) });
+        assert!(matches!(run(&experiment(reported, 1, 1.0), &json!({})), Err(EvaluateError::NotOne { found: 0, .. })));
+    }
+}

@@ -1,0 +1,333 @@
+//! Files of experiments: TOML, with mistakes that name file, line, field and rule.
+//!
+//! Tables are written short: a `{word}` in a text stands for an entry of `[fragments]` or for a value of a row of `each`,
+//! and an experiment with rows is one experiment for each of them.
+
+use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Value};
+use crate::tolerance::Within;
+use machine::{Mistake, Violation, presets, read_checked, size};
+use serde::{Deserialize, Deserializer, de};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why there are no experiments.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The file cannot be read.
+    #[error("cannot read the experiments in {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// The file is read, but holds no experiments.
+    #[error("{}", .0.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
+    Mistakes(Vec<Mistake>),
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: String,
+    about: String,
+    sources: BTreeMap<String, String>,
+    #[serde(default)]
+    fragments: BTreeMap<String, String>,
+    #[serde(default)]
+    experiment: Vec<Table>,
+    #[serde(default)]
+    contradiction: Vec<Note>,
+}
+
+/// An experiment as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    name: String,
+    preset: String,
+    #[serde(default, deserialize_with = "size_text")]
+    memory_per_node: Option<u64>,
+    cpus_per_node: Option<u32>,
+    quantity: String,
+    #[serde(default)]
+    unit: String,
+    command: Option<String>,
+    /// In place of `command`: the value is how many of them it takes to come near the largest figure.
+    saturate: Option<Vec<String>>,
+    figure: Option<String>,
+    report: Option<String>,
+    compare: Option<Compare>,
+    /// What to compare with; everything that is left out is as it is without `against_`.
+    against: Option<String>,
+    against_figure: Option<String>,
+    against_preset: Option<String>,
+    #[serde(default = "once")]
+    repeats: u32,
+    published: Option<f64>,
+    within: Within,
+    source: String,
+    reason: Option<String>,
+    #[serde(default)]
+    quick: bool,
+    #[serde(default)]
+    each: Vec<Row>,
+}
+
+/// One row of an experiment's table.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Row {
+    published: Option<f64>,
+    reason: Option<String>,
+    #[serde(flatten)]
+    words: BTreeMap<String, Word>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a text or a whole number")]
+enum Word {
+    Text(String),
+    Number(i64),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Compare {
+    Ratio,
+    Difference,
+    Loss,
+    Increase,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    text: String,
+    source: String,
+}
+
+fn once() -> u32 {
+    1
+}
+
+fn size_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    size::parse(&text).map(Some).map_err(de::Error::custom)
+}
+
+impl Suite {
+    /// Reads and checks a file of experiments.
+    pub fn load(path: &Path) -> Result<Self, ExperimentError> {
+        let failed = |source| ExperimentError::Read { path: path.to_owned(), source };
+        let text = fs::read_to_string(path).map_err(failed)?;
+        Self::from_toml(&text, path)
+    }
+
+    /// Reads and checks the text of a file of experiments. The suite has the file's name.
+    pub fn from_toml(text: &str, path: &Path) -> Result<Self, ExperimentError> {
+        let check = |file: &File| file.experiments().err().unwrap_or_default();
+        let file: File = read_checked(text, path, check).map_err(ExperimentError::Mistakes)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let experiments = file.experiments().unwrap_or_default();
+        let note = |note: Note| Contradiction {
+            source: file.sources.get(&note.source).cloned().unwrap_or(note.source),
+            text: note.text,
+        };
+        let contradictions = file.contradiction.into_iter().map(note).collect();
+        Ok(Self { name, title: file.title, about: file.about, experiments, contradictions })
+    }
+}
+
+impl File {
+    /// The experiments that the tables stand for, or every rule that they break.
+    fn experiments(&self) -> Result<Vec<Experiment>, Vec<Violation>> {
+        let (mut experiments, mut violations) = (Vec::new(), Vec::new());
+        let mut used = BTreeSet::new();
+        for (index, table) in self.experiment.iter().enumerate() {
+            let row = [Row::default()];
+            let rows = if table.each.is_empty() { &row[..] } else { &table.each };
+            for (number, row) in rows.iter().enumerate() {
+                let mut words = Words { fragments: &self.fragments, row: &row.words, used: BTreeSet::new() };
+                match table.experiment(row, &self.sources, &mut words) {
+                    Ok(experiment) => experiments.push(experiment),
+                    Err((field, rule)) => {
+                        let field = format!("experiment[{index}].{field}");
+                        violations.push(Violation { field, rule });
+                    }
+                }
+                let unused = row.words.keys().filter(|word| !words.used.contains(*word));
+                violations.extend(unused.map(|word| Violation {
+                    field: format!("experiment[{index}].each[{number}].{word}"),
+                    rule: format!("no text of this experiment has {{{word}}} in it"),
+                }));
+                used.extend(words.used);
+            }
+            used.insert(table.source.clone());
+        }
+        let unknown = |(index, note): (usize, &Note)| {
+            (!self.sources.contains_key(&note.source)).then(|| Violation {
+                field: format!("contradiction[{index}].source"),
+                rule: format!("`{}` is not declared in [sources]", note.source),
+            })
+        };
+        violations.extend(self.contradiction.iter().enumerate().filter_map(unknown));
+        used.extend(self.contradiction.iter().map(|note| note.source.clone()));
+        let unused = |table: &'static str, words: &BTreeMap<String, String>| {
+            let unused = words.keys().filter(|word| !used.contains(*word));
+            let rule = "it is used nowhere";
+            unused.map(|word| Violation { field: format!("{table}.{word}"), rule: rule.into() }).collect::<Vec<_>>()
+        };
+        violations.extend(unused("sources", &self.sources));
+        violations.extend(unused("fragments", &self.fragments));
+        if violations.is_empty() { Ok(experiments) } else { Err(violations) }
+    }
+}
+
+/// A field and the rule that it breaks.
+type Broken = (&'static str, String);
+
+impl Table {
+    fn experiment(
+        &self,
+        row: &Row,
+        sources: &BTreeMap<String, String>,
+        words: &mut Words<'_>,
+    ) -> Result<Experiment, Broken> {
+        let quantity = words.fill("quantity", &self.quantity)?;
+        let value = self.value(words)?;
+        let published = row.published.or(self.published).filter(|number| number.is_finite());
+        let published = published.ok_or(("published", "needs a number, here or in each row of `each`".to_owned()))?;
+        let source = sources.get(&self.source);
+        let source = source.ok_or_else(|| ("source", format!("`{}` is not declared in [sources]", self.source)))?;
+        if !(1..=100).contains(&self.repeats) {
+            return Err(("repeats", format!("must be from 1 to 100, is {}", self.repeats)));
+        }
+        if matches!(self.within, Within::Points(_)) && self.unit != "%" {
+            return Err(("within", "points are of hundredths: the unit must be `%`".into()));
+        }
+        Ok(Experiment {
+            name: self.name.clone(),
+            quantity,
+            unit: self.unit.clone(),
+            value,
+            repeats: self.repeats,
+            published,
+            within: self.within,
+            source: source.clone(),
+            reason: row.reason.clone().or_else(|| self.reason.clone()),
+            quick: self.quick,
+        })
+    }
+
+    fn value(&self, words: &mut Words<'_>) -> Result<Value, Broken> {
+        let boot = self.boot("preset", &self.preset, words)?;
+        let figure = match (&self.figure, &self.report) {
+            (Some(pointer), None) => Figure::Printed(self.pointer("figure", pointer, words)?),
+            (None, Some(pointer)) => Figure::Reported(self.pointer("report", pointer, words)?),
+            _ => return Err(("figure", "needs one of `figure` and `report`: a JSON pointer, such as /mean_ns".into())),
+        };
+        let reading = |command: String| Reading { boot: boot.clone(), command, figure: figure.clone() };
+        let one = match (&self.command, &self.saturate) {
+            (Some(command), None) => reading(words.fill("command", command)?),
+            (None, Some(commands)) => {
+                if commands.is_empty() || self.compare.is_some() {
+                    return Err(("saturate", "needs a command at least, and nothing to compare with".into()));
+                }
+                let filled: Result<Vec<_>, _> = commands.iter().map(|text| words.fill("saturate", text)).collect();
+                return Ok(Value::Saturation(filled?.into_iter().map(reading).collect()));
+            }
+            _ => return Err(("command", "needs one of `command` and `saturate`".into())),
+        };
+        let changed = self.against.is_some() || self.against_preset.is_some();
+        let comparison = match (self.compare, changed) {
+            (None, false) if self.against_figure.is_none() => return Ok(Value::Alone(one)),
+            (Some(compare), true) => compare.into(),
+            _ => return Err(("compare", "needs `against` or `against_preset`, and they need it".into())),
+        };
+        let mut other = one.clone();
+        if let Some(command) = &self.against {
+            other.command = words.fill("against", command)?;
+        }
+        if let Some(pointer) = &self.against_figure {
+            other.figure = Figure::Printed(self.pointer("against_figure", pointer, words)?);
+        }
+        if let Some(preset) = &self.against_preset {
+            other.boot = self.boot("against_preset", preset, words)?;
+        }
+        Ok(Value::Compared(comparison, one, other))
+    }
+
+    fn boot(&self, field: &'static str, preset: &str, words: &mut Words<'_>) -> Result<Boot, Broken> {
+        let preset = words.fill(field, preset)?;
+        presets::find(&preset).map_err(|error| (field, error.to_string()))?;
+        Ok(Boot { preset, memory_per_node: self.memory_per_node, cpus_per_node: self.cpus_per_node })
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as its neighbours do")]
+    fn pointer(&self, field: &'static str, text: &str, words: &mut Words<'_>) -> Result<String, Broken> {
+        let pointer = words.fill(field, text)?;
+        if pointer.starts_with('/') {
+            Ok(pointer)
+        } else {
+            Err((field, format!("`{pointer}` is no JSON pointer: it begins with a /")))
+        }
+    }
+}
+
+/// What `{word}` stands for.
+struct Words<'a> {
+    fragments: &'a BTreeMap<String, String>,
+    row: &'a BTreeMap<String, Word>,
+    used: BTreeSet<String>,
+}
+
+impl Words<'_> {
+    /// The text with its words filled in, fragments first: they may have words of the row.
+    fn fill(&mut self, field: &'static str, text: &str) -> Result<String, Broken> {
+        let used = &mut self.used;
+        let with_fragments = replaced(text, |word| {
+            let fragment = self.fragments.get(word);
+            used.extend(fragment.map(|_| word.to_owned()));
+            fragment.cloned().or_else(|| self.row.contains_key(word).then(|| format!("{{{word}}}")))
+        });
+        let filled = with_fragments.and_then(|text| {
+            replaced(&text, |word| {
+                used.insert(word.to_owned());
+                self.row.get(word).map(|word| match word {
+                    Word::Text(text) => text.clone(),
+                    Word::Number(number) => number.to_string(),
+                })
+            })
+        });
+        filled.map_err(|rule| (field, rule))
+    }
+}
+
+/// The text with every `{word}` replaced.
+fn replaced(text: &str, mut by: impl FnMut(&str) -> Option<String>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('{') {
+        let (word, after) = after.split_once('}').ok_or("a { begins a word, and has no } after it")?;
+        let filled =
+            by(word).ok_or_else(|| format!("{{{word}}} is neither in [fragments] nor in the row of `each`"))?;
+        out.push_str(before);
+        out.push_str(&filled);
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+impl From<Compare> for Comparison {
+    fn from(compare: Compare) -> Self {
+        match compare {
+            Compare::Ratio => Self::Ratio,
+            Compare::Difference => Self::Difference,
+            Compare::Loss => Self::Loss,
+            Compare::Increase => Self::Increase,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Which virtual machines to boot, and what to run on each: every command once, however many experiments read it.
+
+use crate::experiment::{Boot, Experiment, Figure};
+use std::fmt::Write;
+
+/// Begins the line that a script prints before each run of a command.
+const MARK: &str = "=== nearside experiment ";
+
+/// A virtual machine, and what it runs, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The machine.
+    pub boot: Boot,
+    /// Whether the lab's report is read: then there is one job.
+    pub reported: bool,
+    /// What it runs.
+    pub jobs: Vec<Job>,
+}
+
+/// A command that is run a number of times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Text for a shell.
+    pub command: String,
+    /// How often it runs.
+    pub repeats: u32,
+}
+
+/// What the jobs of a session printed: of each, what each of its runs did.
+pub type Printed = Vec<Vec<String>>;
+
+/// One session a machine, and one more for each command of whose report something is read.
+pub fn plan<'a>(experiments: impl IntoIterator<Item = &'a Experiment>) -> Vec<Session> {
+    let mut sessions: Vec<Session> = Vec::new();
+    for experiment in experiments {
+        for reading in experiment.value.readings() {
+            let reported = matches!(reading.figure, Figure::Reported(_));
+            let same_job = |job: &Job| job.command == reading.command;
+            let fits = |session: &&mut Session| {
+                let same = session.boot == reading.boot && session.reported == reported;
+                same && (!reported || session.jobs.iter().any(same_job))
+            };
+            let job = Job { command: reading.command.clone(), repeats: experiment.repeats };
+            match sessions.iter_mut().find(fits) {
+                None => sessions.push(Session { boot: reading.boot.clone(), reported, jobs: vec![job] }),
+                Some(session) => match session.jobs.iter_mut().find(|job| same_job(job)) {
+                    None => session.jobs.push(job),
+                    Some(known) => known.repeats = known.repeats.max(job.repeats),
+                },
+            }
+        }
+    }
+    sessions.sort_by(|a, b| (&a.boot, a.reported).cmp(&(&b.boot, b.reported)));
+    sessions
+}
+
+impl Session {
+    /// The script that runs all jobs, and ends with the first that fails.
+    pub fn script(&self) -> String {
+        let mut script = String::new();
+        for (number, job) in self.jobs.iter().enumerate() {
+            for _ in 0..job.repeats {
+                // Writing to a string cannot fail. The mark begins a line whatever the last command ended with.
+                let _ = writeln!(script, "printf '\\n{MARK}{number}\\n'\n(\n{}\n) || exit", job.command);
+            }
+        }
+        script
+    }
+
+    /// The job that a line of what the script prints says is about to run.
+    pub fn begun(&self, line: &str) -> Option<&Job> {
+        self.jobs.get(number_of(line)?)
+    }
+
+    /// What each run of each job printed, of what the script did.
+    pub fn printed(&self, text: &str) -> Printed {
+        let mut printed: Printed = vec![Vec::new(); self.jobs.len()];
+        let mut current = None;
+        for line in text.split_inclusive('\n') {
+            if let Some(number) = number_of(line).filter(|number| *number < printed.len()) {
+                current = Some(number);
+                printed[number].push(String::new());
+            } else if let Some(run) = current.and_then(|number| printed[number].last_mut()) {
+                run.push_str(line);
+            }
+        }
+        printed
+    }
+}
+
+fn number_of(line: &str) -> Option<usize> {
+    line.strip_prefix(MARK)?.trim_end().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Comparison, Reading, Value};
+    use crate::tolerance::Within;
+    use proptest::prelude::*;
+
+    fn reading(preset: &str, command: &str, reported: bool) -> Reading {
+        let boot = Boot { preset: preset.into(), memory_per_node: None, cpus_per_node: None };
+        let figure = if reported { Figure::Reported } else { Figure::Printed };
+        Reading { boot, command: command.into(), figure: figure("/x".into()) }
+    }
+
+    fn experiment(value: Value, repeats: u32) -> Experiment {
+        Experiment {
+            name: "name".into(),
+            quantity: String::new(),
+            unit: String::new(),
+            value,
+            repeats,
+            published: 1.0,
+            within: Within::AtMost,
+            source: String::new(),
+            reason: None,
+            quick: false,
+        }
+    }
+
+    fn job(command: &str, repeats: u32) -> Job {
+        Job { command: command.into(), repeats }
+    }
+
+    #[test]
+    fn a_machine_boots_once_and_a_command_runs_once() {
+        let experiments = [
+            experiment(Value::Alone(reading("b", "one", false)), 1),
+            experiment(Value::Compared(Comparison::Ratio, reading("b", "two", false), reading("a", "one", false)), 1),
+            experiment(Value::Saturation(vec![reading("b", "one", false), reading("b", "three", false)]), 3),
+        ];
+        let sessions = plan(&experiments);
+        let of = |session: &Session| (session.boot.preset.clone(), session.jobs.clone());
+        let b = vec![job("one", 3), job("two", 1), job("three", 3)];
+        assert_eq!(sessions.iter().map(of).collect::<Vec<_>>(), [("a".into(), vec![job("one", 1)]), ("b".into(), b)]);
+    }
+
+    #[test]
+    fn a_command_whose_report_is_read_has_a_machine_for_itself() {
+        let experiments = [
+            experiment(Value::Alone(reading("a", "one", true)), 1),
+            experiment(Value::Alone(reading("a", "two", true)), 1),
+            experiment(Value::Compared(Comparison::Ratio, reading("a", "one", true), reading("a", "one", false)), 2),
+        ];
+        let of = |session: Session| (session.reported, session.jobs);
+        let sessions: Vec<_> = plan(&experiments).into_iter().map(of).collect();
+        assert_eq!(sessions, [(false, vec![job("one", 2)]), (true, vec![job("one", 2)]), (true, vec![job("two", 1)])]);
+    }
+
+    #[test]
+    fn what_a_shell_prints_is_told_apart() {
+        let jobs = vec![job("echo a; echo b", 2), job("printf c", 1), job("true", 1)];
+        let session = Session { boot: reading("a", "", false).boot, reported: false, jobs };
+        let run = |script| {
+            let output = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (success, text) = run(&session.script());
+        assert!(success);
+        let runs = [vec!["a\nb\n\n".to_owned(), "a\nb\n\n".into()], vec!["c\n".into()], vec![String::new()]];
+        assert_eq!(session.printed(&text), runs);
+        assert_eq!(text.lines().filter_map(|line| session.begun(line)).count(), 4);
+    }
+
+    #[test]
+    fn a_script_ends_with_what_fails() {
+        let jobs = vec![job("echo a; false", 1), job("echo b", 1)];
+        let session = Session { boot: reading("a", "", false).boot, reported: false, jobs };
+        let output = std::process::Command::new("sh").args(["-c", &session.script()]).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout), (Some(1), b"\n=== nearside experiment 0\na\n".to_vec()));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_printed_makes_it_panic(text in "(=== nearside experiment )?.*\n*[0-9]*.*") {
+            let session = Session { boot: reading("a", "", false).boot, reported: false, jobs: vec![job("x", 1)] };
+            session.printed(&text);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Files of experiments: those that come with nearside, and mistakes in others.
+
+use explore::{Comparison, ExperimentError, Suite, Value, plan};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const GOOD: &str = r#"title = "A table"
+about = "What it is."
+
+[sources]
+table = "a study, table 1"
+
+[fragments]
+chase = "nearside-workloads chase --pin {cpu}"
+
+[[experiment]]
+name = "latency"
+preset = "small-2x2"
+memory_per_node = "512M"
+quantity = "latency, {distance}"
+unit = "%"
+command = "numactl -m{node} {chase}"
+figure = "/mean_ns"
+against = "numactl -m0 {chase}"
+compare = "increase"
+published = 44
+within = "3 points"
+source = "table"
+each = [{ distance = "1 hop", node = 1, cpu = 0 }, { distance = "2 hops", node = 2, cpu = 3, published = 50 }]
+"#;
+
+fn read(text: &str) -> Result<Suite, ExperimentError> {
+    Suite::from_toml(text, Path::new("folder/table.toml"))
+}
+
+#[test]
+fn rows_become_experiments() {
+    let suite = read(GOOD).unwrap();
+    let [one, two] = &suite.experiments[..] else { panic!("{suite:?}") };
+    assert_eq!(
+        (suite.name.as_str(), one.name.as_str(), two.quantity.as_str()),
+        ("table", "latency", "latency, 2 hops")
+    );
+    assert_eq!((one.published.to_string(), two.published.to_string()), ("44".into(), "50".into()));
+    let Value::Compared(Comparison::Increase, remote, local) = &two.value else { panic!("{two:?}") };
+    assert_eq!(remote.command, "numactl -m2 nearside-workloads chase --pin 3");
+    assert_eq!(local.command, "numactl -m0 nearside-workloads chase --pin 3");
+    assert_eq!(remote.boot.to_string(), "small-2x2, 512 MiB a node");
+}
+
+#[track_caller]
+fn mistake(from: &str, to: &str, expected: &str) {
+    assert!(GOOD.contains(from), "{from}");
+    let error = read(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+    assert!(error.contains(expected), "`{expected}` is not in: {error}");
+}
+
+#[test]
+fn mistakes_have_file_line_field_and_rule() {
+    mistake("small-2x2", "small-2x3", "folder/table.toml:12: experiment[0].preset: there is no preset `small-2x3`");
+    mistake(
+        "\"512M\"",
+        "\"512 miles\"",
+        "folder/table.toml:13: experiment[0].memory_per_node: `512 miles` is not a size",
+    );
+    mistake("3 points", "3 dots", "folder/table.toml:21: experiment[0].within: `3 dots` is not one of");
+    mistake("\"%\"", "\"ns\"", "folder/table.toml:21: experiment[0].within: points are of hundredths");
+    mistake("\"increase\"", "\"more\"", "folder/table.toml:19: experiment[0].compare: unknown variant `more`");
+    mistake("{distance}", "{distant}", "folder/table.toml:14: experiment[0].quantity: {distant} is neither in");
+    mistake("{distance}", "{distance", ":14: experiment[0].quantity: a { begins a word");
+    mistake(
+        "distance}",
+        "node}",
+        ":23: experiment[0].each[0].distance: no text of this experiment has {distance} in it",
+    );
+    mistake("/mean_ns", "mean_ns", ":17: experiment[0].figure: `mean_ns` is no JSON pointer");
+    mistake("figure = \"/mean_ns\"\n", "", "experiment[0].figure: needs one of `figure` and `report`");
+    mistake("compare = \"increase\"\n", "", "experiment[0].compare: needs `against`");
+    mistake("command =", "saturate = []\n#", "experiment[0].saturate: needs a command at least");
+    mistake("published = 44\n", "", "experiment[0].published: needs a number");
+    mistake("published = 44", "published = nan", "experiment[0].published: needs a number");
+    mistake(
+        "source = \"table\"",
+        "source = \"book\"",
+        ":22: experiment[0].source: `book` is not declared in [sources]",
+    );
+    mistake("[fragments]", "[fragments]\nother = \"\"", ":8: fragments.other: it is used nowhere");
+    mistake("[fragments]", "fragments = 3\n[x]", "table.toml");
+    mistake("title =", "title", "folder/table.toml:1: ");
+    mistake("quantity", "repeats = 0\nquantity", ":14: experiment[0].repeats: must be from 1 to 100, is 0");
+    mistake(
+        "[[experiment]]",
+        "[[contradiction]]\ntext = \"\"\nsource = \"x\"\n[[experiment]]",
+        "contradiction[0].source: `x` is not",
+    );
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Suite::load(Path::new("no/such.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read the experiments in no/such.toml: "), "{error}");
+}
+
+#[test]
+fn the_experiments_of_nearside_are_good_and_have_names_of_their_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let (mut quick, mut names) = (Vec::new(), BTreeSet::new());
+    for file in std::fs::read_dir(folder).unwrap() {
+        let suite = Suite::load(&file.unwrap().path()).unwrap_or_else(|error| panic!("{error}"));
+        let own: BTreeSet<String> = suite.experiments.iter().map(|experiment| experiment.name.clone()).collect();
+        for name in own {
+            assert!(names.insert(name.clone()), "{}: another file has an experiment {name}", suite.name);
+        }
+        quick.extend(suite.experiments.into_iter().filter(|experiment| experiment.quick));
+    }
+    // They are run at every test.
+    assert!((1..=4).contains(&plan(&quick).len()), "{} boots for the quick ones", plan(&quick).len());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in ".*") {
+        let _ = read(&text);
+    }
+
+    #[test]
+    fn no_change_of_a_good_file_makes_it_panic(at in 0..GOOD.len(), byte in any::<char>(), length in 0..20_usize) {
+        let end = (at + length).min(GOOD.len());
+        let _ = read(&format!("{}{byte}{}", &GOOD[..at], &GOOD[end..]));
+    }
+}
