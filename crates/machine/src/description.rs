@@ -24,6 +24,9 @@ pub struct Machine {
     /// What one core can have under way; the lab's model needs it, discovery cannot know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Core>,
+    /// How caches of different nodes are kept coherent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coherence: Option<Coherence>,
     /// Idle latency from each node to each node's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
@@ -72,6 +75,17 @@ pub struct Core {
     pub stream_lines: u32,
     /// Store misses under way at once before the core waits.
     pub store_lines: u32,
+    /// Where the numbers come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// Coherence by broadcast. Without this table a directory knows who has a line, and misses ask nobody else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coherence {
+    /// What the question of a miss to all other nodes loads each link with, and so does each node's answer, bytes.
+    pub probe_bytes: f64,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

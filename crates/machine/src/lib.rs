@@ -21,7 +21,8 @@ mod sysfs;
 mod validate;
 
 pub use description::{
-    Cache, CacheKind, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing, Source,
+    Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing,
+    Source,
 };
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;

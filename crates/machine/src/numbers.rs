@@ -103,6 +103,7 @@ const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
 const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
 /// Parts of the idle latency: curves of real machines have up to 0.14 and 0.19.
 const LOADED: Bounds = Bounds::new(0.0, 10.0, "");
+const PROBE: Bounds = Bounds::new(1.0, 64.0, "bytes");
 const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
 const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
 const CACHE_WAYS: Bounds = Bounds::new(0.0, 65_536.0, "ways");
@@ -124,6 +125,10 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("store_lines", f64::from(core.store_lines), LINES),
         ];
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
+    }
+    if let Some(coherence) = &machine.coherence {
+        let numbers = vec![one("probe_bytes", coherence.probe_bytes, PROBE)];
+        tables.push(table("coherence".to_owned(), coherence.source.as_ref(), &["probe_bytes"], numbers));
     }
     if let Some(latency) = &machine.latency {
         const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns", "loaded_rise", "loaded_slope"];

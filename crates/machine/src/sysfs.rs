@@ -80,6 +80,7 @@ impl Machine {
             sources: BTreeMap::from([(SOURCE.to_owned(), format!("Linux, sysfs tree {}", root.display()))]),
             smt_cores: Vec::new(),
             core: None,
+            coherence: None,
             latency: None,
             distances,
             packages: Vec::new(),

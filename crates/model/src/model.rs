@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
+use crate::queues::Step;
 use crate::resources::{LinkEnds, Resources, link_ends, picoseconds};
 use crate::streams::Streams;
 use crate::windows::{Waited, Windows, lines_so_far};
@@ -198,12 +199,12 @@ impl Model {
         let local: u64 = lines.iter().step_by(self.nodes.len() + 1).sum();
         let carried = self.carried(&lines);
         let load = |resource: usize, bandwidth: f64| {
-            let bytes = carried[resource] * LINE_BYTES;
+            let bytes = (carried[resource] * LINE_BYTES as f64).round() as u64;
             let utilisation = if time_s > 0.0 { bytes as f64 / (bandwidth * time_s) } else { 0.0 };
             Load { bytes, utilisation, queue_delay_mean_ns: waited.get(resource).copied().map_or(0.0, Waited::mean_ns) }
         };
         let first = self.windows.resources().controllers;
-        let by_controller: Vec<u64> = self.controllers.iter().map(|&(node, _)| carried[first + node]).collect();
+        let by_controller: Vec<u64> = self.controllers.iter().map(|&(node, _)| carried[first + node] as u64).collect();
         Counters {
             time_s,
             loads,
@@ -240,12 +241,12 @@ impl Model {
     }
 
     /// Lines over each resource, from those by pair of nodes.
-    fn carried(&self, lines: &[u64]) -> Vec<u64> {
+    fn carried(&self, lines: &[u64]) -> Vec<f64> {
         let resources = self.windows.resources();
-        let mut carried = vec![0; resources.servers.len()];
+        let mut carried = vec![0.0; resources.servers.len()];
         for (pair, lines) in lines.iter().enumerate() {
-            for &resource in resources.path(pair) {
-                carried[resource as usize] += lines;
+            for &Step { resource, part } in resources.path(pair) {
+                carried[resource as usize] += *lines as f64 * part;
             }
         }
         carried

@@ -30,12 +30,21 @@ pub(crate) struct Flow {
     /// What each takes while nothing is busy, ps.
     pub idle_ps: f64,
     /// The resources on its way, each once.
-    pub path: Box<[u32]>,
+    pub path: Box<[Step]>,
+}
+
+/// A resource on the way of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub resource: u32,
+    /// How much of a line goes over it: 1, or less where there are only messages.
+    pub part: f64,
 }
 
 /// What serves lines one after another. Below saturation a line waits, at utilisation `u`, for the rise and
 /// `slope u / (1 - u)`: the shape of measured loaded latencies.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_field_names)] // units are in names
 pub(crate) struct Server {
     /// Time for a line, ps.
     pub service_ps: f64,
@@ -53,8 +62,8 @@ pub(crate) struct Queues {
     delay_ps: Box<[f64]>,
     /// What each has carried beyond its bandwidth, as the time it would have needed, ps.
     overdraft_ps: Box<[f64]>,
-    /// For each resource the flows through it. Kept only to spare allocations.
-    users: Box<[Vec<usize>]>,
+    /// For each resource the flows through it, and the part of each line. Kept only to spare allocations.
+    users: Box<[Vec<(usize, f64)>]>,
 }
 
 impl Queues {
@@ -73,8 +82,8 @@ impl Queues {
     }
 
     /// How long a line waits on its way, ps.
-    pub(crate) fn delay_on(&self, path: &[u32]) -> f64 {
-        path.iter().map(|&resource| self.delay_ps[resource as usize]).sum()
+    pub(crate) fn delay_on(&self, path: &[Step]) -> f64 {
+        path.iter().map(|step| self.delay_ps[step.resource as usize]).sum()
     }
 
     /// Empties all queues.
@@ -84,8 +93,8 @@ impl Queues {
     }
 
     /// Takes note of the lines that a resource carried.
-    pub(crate) fn carry(&mut self, resource: u32, lines: u64) {
-        self.overdraft_ps[resource as usize] += lines as f64 * self.servers[resource as usize].service_ps;
+    pub(crate) fn carry(&mut self, resource: u32, lines: f64) {
+        self.overdraft_ps[resource as usize] += lines * self.servers[resource as usize].service_ps;
     }
 
     /// Time passes: what was carried in it within the bandwidth is no overdraft.
@@ -99,8 +108,8 @@ impl Queues {
     pub(crate) fn settle(&mut self, flows: &[Flow]) {
         self.users.iter_mut().for_each(Vec::clear);
         for (index, flow) in flows.iter().enumerate() {
-            for &resource in &flow.path {
-                self.users[resource as usize].push(index);
+            for step in &flow.path {
+                self.users[step.resource as usize].push((index, step.part));
             }
         }
         for (delay, users) in self.delay_ps.iter_mut().zip(&self.users) {
@@ -136,9 +145,9 @@ impl Queues {
         for _ in 0..MAX_STEPS {
             // Utilisation, and minus its derivative by the delay.
             let (mut utilisation, mut slope) = (0.0, 0.0);
-            for &user in users {
+            for &(user, part) in users {
                 let latency = total_ps[user] + (delay - before);
-                let rate = flows[user].outstanding / latency * service_ps;
+                let rate = flows[user].outstanding / latency * service_ps * part;
                 utilisation += rate;
                 slope += rate / latency;
             }
@@ -158,7 +167,7 @@ impl Queues {
             }
         }
         self.delay_ps[resource] = delay;
-        for &user in users {
+        for &(user, _) in users {
             total_ps[user] += delay - before;
         }
         (delay - before).abs() / relative_to
@@ -171,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn flow(outstanding: f64, idle_ps: f64, path: &[u32]) -> Flow {
-        Flow { outstanding, idle_ps, path: path.into() }
+        Flow { outstanding, idle_ps, path: path.iter().map(|&resource| Step { resource, part: 1.0 }).collect() }
     }
 
     fn queues(service_ps: &[f64]) -> Queues {
@@ -181,9 +190,9 @@ mod tests {
     fn utilisations(queues: &Queues, flows: &[Flow]) -> Vec<f64> {
         let mut utilisations = vec![0.0; queues.servers.len()];
         for flow in flows {
-            for &resource in &flow.path {
+            for &Step { resource, part } in &flow.path {
                 let rate = flow.outstanding / (flow.idle_ps + queues.delay_on(&flow.path));
-                utilisations[resource as usize] += rate * queues.servers[resource as usize].service_ps;
+                utilisations[resource as usize] += rate * part * queues.servers[resource as usize].service_ps;
             }
         }
         utilisations
@@ -237,7 +246,7 @@ mod tests {
         let mut queues = queues(&[10_000.0]);
         let flows = [flow(40.0, 100_000.0, &[0])];
         // Twice what a millisecond allows.
-        queues.carry(0, 200_000);
+        queues.carry(0, 200_000.0);
         queues.pass(1e9);
         queues.settle(&flows);
         assert!((utilisations(&queues, &flows)[0] - 0.5).abs() < 0.01);

@@ -2,11 +2,13 @@
 //!
 //! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node
 //! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
-//! on wires that no other direction uses: the requests themselves are small and are left out.
+//! on wires that no other direction uses: the requests themselves are small and are left out, but for those that ask
+//! every node.
 
-use crate::queues::Server;
+use crate::queues::{Server, Step};
 use crate::{LINE_BYTES, MemoryRange, ModelError};
-use machine::{Latency, LinkDirection, Machine, NodeId, Routes};
+use machine::{Coherence, Latency, LinkDirection, Machine, NodeId, Routes};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
 pub(crate) struct Resources {
@@ -15,7 +17,7 @@ pub(crate) struct Resources {
     pub idle_ps: Box<[u32]>,
     /// Paths begin and end here in `steps`, by pair of nodes.
     bounds: Box<[usize]>,
-    steps: Box<[u32]>,
+    steps: Box<[Step]>,
     /// The number of the first controller.
     pub controllers: usize,
 }
@@ -64,10 +66,10 @@ impl Resources {
             let idle_ns = routes.latency_ns(machine, node.id, node.id).into_iter();
             let idle_ns =
                 idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
-            let idle_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
+            let unloaded_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
             let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
-            let rise_ps = idle_ps * part(|latency| latency.loaded_rise);
-            let slope_ps = idle_ps * part(|latency| latency.loaded_slope);
+            let rise_ps = unloaded_ps * part(|latency| latency.loaded_rise);
+            let slope_ps = unloaded_ps * part(|latency| latency.loaded_slope);
             servers.push(Server { service_ps, rise_ps, slope_ps });
         }
 
@@ -75,14 +77,19 @@ impl Resources {
         let mut bounds = vec![0];
         let mut steps = Vec::new();
         for from in &machine.nodes {
+            let probes = Probes::of(machine, &routes, from.id);
             for (to_index, to) in machine.nodes.iter().enumerate() {
                 if !from.cpus.is_empty() && has_memory[to_index] {
                     let field = || format!("latency from node {} to node {}", from.id, to.id);
-                    let ns = routes.latency_ns(machine, from.id, to.id).ok_or_else(|| missing(field()))?;
-                    idle_ps[bounds.len() - 1] = picoseconds(machine, ns, field)?;
+                    let own_ns = routes.latency_ns(machine, from.id, to.id).ok_or_else(|| missing(field()))?;
+                    idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes.latency_ns), field)?;
                     let hops = routes.hops(from.id, to.id).unwrap_or_default();
-                    steps.extend(hops.iter().map(|hop| hop.directed_link() as u32));
-                    steps.push((controllers + to_index) as u32);
+                    let mut parts = probes.parts.clone();
+                    for hop in hops {
+                        *parts.entry(hop.directed_link()).or_default() += 1.0;
+                    }
+                    parts.insert(controllers + to_index, 1.0);
+                    steps.extend(parts.into_iter().map(|(resource, part)| Step { resource: resource as u32, part }));
                 }
                 bounds.push(steps.len());
             }
@@ -91,8 +98,39 @@ impl Resources {
     }
 
     /// The resources that accesses of a pair of nodes use; empty where there are none.
-    pub(crate) fn path(&self, pair: usize) -> &[u32] {
+    pub(crate) fn path(&self, pair: usize) -> &[Step] {
         &self.steps[self.bounds[pair]..self.bounds[pair + 1]]
+    }
+}
+
+/// What a miss of a node's CPUs costs where no directory knows who has the line: every other node is asked, over the
+/// same links as its memory, and the miss takes until the last has answered. A cache is taken to answer as fast as
+/// its node's memory does. Nodes hand the question on, so it goes over each link once; each answers by itself.
+struct Probes {
+    latency_ns: f64,
+    /// Resource to the part of a line that goes over it.
+    parts: BTreeMap<usize, f64>,
+}
+
+impl Probes {
+    fn of(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
+        let (mut latency_ns, mut parts) = (0.0_f64, BTreeMap::new());
+        if let Some(Coherence { probe_bytes, .. }) = machine.coherence {
+            let part = probe_bytes / LINE_BYTES as f64;
+            let mut asked = BTreeSet::new();
+            for to in machine.nodes.iter().filter(|to| to.id != from && !to.cpus.is_empty()) {
+                latency_ns = latency_ns.max(routes.latency_ns(machine, from, to.id).unwrap_or(0.0));
+                for hop in routes.hops(from, to.id).unwrap_or_default() {
+                    // The answer comes as data do, the question the other way.
+                    *parts.entry(hop.directed_link()).or_default() += part;
+                    asked.insert(hop.directed_link() ^ 1);
+                }
+            }
+            for link in asked {
+                *parts.entry(link).or_default() += part;
+            }
+        }
+        Self { latency_ns, parts }
     }
 }
 

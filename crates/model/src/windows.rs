@@ -11,7 +11,7 @@
 //! once, and neither their lag nor the smoothing makes them swing.
 
 use crate::cpu::Cpu;
-use crate::queues::{Flow, Queues};
+use crate::queues::{Flow, Queues, Step};
 use crate::resources::Resources;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -206,8 +206,8 @@ impl Closing {
     fn note(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
         let count = self.waited.len();
         for &(pair, lines) in lines {
-            for &resource in windows.resources.path(pair) {
-                self.queues.carry(resource, lines);
+            for &Step { resource, part } in windows.resources.path(pair) {
+                self.queues.carry(resource, lines as f64 * part);
                 let waited = &mut self.waited[resource as usize];
                 waited.lines += lines as f64;
                 waited.ps += lines as f64 * self.applied_ps[slot * count + resource as usize];

@@ -6,14 +6,9 @@ mod support;
 
 use machine::{CpuId, CpuSet, Link, LinkDirection, Machine, NodeId, Sharing};
 use model::{AccessKind, Level, MemoryRange, Model, ModelError};
-use support::{NODE_BYTES, Order, Pattern, Rates, Runner, machine, model, rates, run};
+use support::{NODE_BYTES, Order, Pattern, Rates, Runner, assert_within, machine, model, rates, run};
 
 const MS: u64 = 1_000_000_000;
-
-fn assert_within(what: &str, measured: f64, expected: f64, tolerance: f64) {
-    let off = measured / expected - 1.0;
-    assert!(off.abs() <= tolerance, "{what}: {measured:.4e} is {:.1} % off {expected:.4e}", off * 100.0);
-}
 
 /// The CPUs of a node of a preset, whose nodes all have as many.
 fn cpus_of(preset: &str, node: usize) -> std::ops::Range<usize> {
@@ -307,4 +302,32 @@ fn odd_shapes_are_modelled() -> Result<(), ModelError> {
     assert_eq!(counters.links.len(), 4);
     assert_eq!(counters.controllers.iter().map(|c| c.node.0).collect::<Vec<_>>(), [1, 6, 900]);
     Ok(())
+}
+
+/// Bytes a second of the first CPU while all of these read their own nodes' memory, 6 CPUs a node.
+fn first_of(preset: &str, cpus: impl IntoIterator<Item = usize>) -> f64 {
+    let mut runners: Vec<_> = cpus.into_iter().map(|cpu| Runner::scan(cpu, cpu / 6)).collect();
+    rates(&model(preset), &mut runners, 5 * MS, 2 * MS).bytes_per_s[0]
+}
+
+/// `spec/performance-isolation.md` 4.3: switching the directory off costs one thread's STREAM 46.4 to 48.9 %.
+#[test]
+fn c13_without_a_directory_one_thread_streams_half_as_fast() {
+    let loss = 1.0 - first_of("magny-cours-4p-no-directory", [0]) / first_of("magny-cours-4p", [0]);
+    assert!((loss - 0.475).abs() < 0.08, "{loss}");
+}
+
+/// `spec/performance-isolation.md` 7.3: 42 threads on their own nodes.
+#[test]
+fn c7_with_a_directory_nobody_pays_for_the_local_memory_of_others() {
+    let preset = "magny-cours-4p";
+    assert_within("beside 42", first_of(preset, std::iter::once(0).chain(6..48)), first_of(preset, [0]), 0.001);
+}
+
+/// `spec/performance-isolation.md` 7.2, directory off: who loads a node beyond what probes allow slows others down.
+#[test]
+fn c8_without_a_directory_somebody_pays() {
+    let preset = "magny-cours-4p-no-directory";
+    let with_load = first_of(preset, std::iter::once(24).chain(6..12));
+    assert!(with_load < 0.93 * first_of(preset, [24]), "{with_load:e}");
 }

@@ -128,6 +128,7 @@ fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {
         sources: sources.map(|(table, _)| (table.to_owned(), cite(table))).collect(),
         smt_cores: Vec::new(),
         core: None,
+        coherence: None,
         latency,
         distances,
         packages: Vec::new(),

@@ -164,6 +164,7 @@ impl<'a> Reading<'a> {
             sources: [("hwloc".to_owned(), "hwloc XML".to_owned())].into(),
             smt_cores: cores.into_iter().filter(|cpus| cpus.len() > 1).collect(),
             core: None,
+            coherence: None,
             latency: self.latency(&nodes),
             distances: self.distances()?,
             packages: self.packages()?,

@@ -27,6 +27,7 @@ fn machine(nodes: Vec<Node>) -> Machine {
         sources: [].into(),
         smt_cores: Vec::new(),
         core: None,
+        coherence: None,
         latency: None,
         distances: None,
         packages: Vec::new(),
@@ -72,10 +73,14 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         let mut expected = bare(preset);
         // hwloc has no place for these.
         expected.core = None;
+        expected.coherence = None;
         expected.links.clear();
         expected.routes.clear();
         expected.caches.iter_mut().for_each(|cache| cache.latency_ns = None);
         expected.latency = expected.latency.filter(|latency| !latency.matrix_ns.is_empty());
+        for latency in &mut expected.latency {
+            (latency.loaded_rise, latency.loaded_slope) = (None, None);
+        }
         // It has whole nanoseconds.
         let cells = expected.latency.iter_mut().flat_map(|latency| latency.matrix_ns.iter_mut().flatten());
         cells.for_each(|latency_ns| *latency_ns = latency_ns.round_ties_even());

@@ -189,3 +189,8 @@ pub fn rates(model: &Model, runners: &mut [Runner], settle_ps: u64, measure_ps: 
         latency_ns: pairs().map(|pair| (pair.0.latency_ps - pair.1.latency_ps) as f64 / lines(pair) / 1000.0).collect(),
     }
 }
+
+pub fn assert_within(what: &str, measured: f64, expected: f64, tolerance: f64) {
+    let off = measured / expected - 1.0;
+    assert!(off.abs() <= tolerance, "{what}: {measured:.4e} is {:.1} % off {expected:.4e}", off * 100.0);
+}
