@@ -2,26 +2,13 @@
 
 use crate::error::Error;
 use crate::memory::{filled, share};
-use crate::random::Random;
 use crate::team::{Round, Team};
-use crossbeam_utils::atomic::AtomicCell;
+use measure::Random;
+use measure::chase::{Line, UNROLLED, lay, shuffle, walk};
 use serde::Serialize;
 use std::fmt;
-use std::hint::black_box;
 
 const SEED: u64 = 1;
-/// Loads in one pass of the loop: the loop's own add, compare and jump are then less than 0.1 instructions a load.
-const UNROLLED: usize = 64;
-
-/// One cache line, which holds nothing but the way to the next. A step is one load, with no bounds to check: hence a
-/// reference and not an index. The cell, a plain load on every 64-bit machine, is what allows to close the cycle.
-#[repr(align(64))]
-struct Line {
-    next: AtomicCell<&'static Line>,
-}
-
-/// Where a line leads before the cycle is laid: to itself.
-static NOWHERE: Line = Line { next: AtomicCell::new(&NOWHERE) };
 
 /// How long a load took, over all threads and steps of a round.
 #[derive(Debug, Serialize)]
@@ -60,75 +47,12 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Latency, Error> {
 
 /// Lines that are never freed: a process measures once, and references that last for ever need no owner.
 fn lines(count: usize) -> Result<&'static [Line], Error> {
-    Ok(filled(count, |_| Line { next: AtomicCell::new(&NOWHERE) })?.leak())
+    Ok(filled(count, |_| Line::new())?.leak())
 }
 
-/// All numbers below `count` in random order, each order as likely as any other.
+/// All numbers below `count` in random order.
 fn cycle(count: usize, random: &mut Random) -> Result<Vec<u32>, Error> {
     let mut order = filled(count, |line| line as u32)?;
-    for last in (1..count).rev() {
-        order.swap(last, random.below(last + 1));
-    }
+    shuffle(&mut order, random);
     Ok(order)
-}
-
-/// Makes each line lead to the one that follows it in `order`, and the last to the first.
-fn lay(lines: &'static [Line], order: &[u32]) {
-    for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
-        lines[*from as usize].next.store(&lines[*to as usize]);
-    }
-}
-
-/// Follows the cycle for `loads` steps, a multiple of [`UNROLLED`].
-#[inline(never)]
-fn walk(mut line: &'static Line, loads: usize) -> &'static Line {
-    for _ in 0..loads / UNROLLED {
-        for _ in 0..UNROLLED {
-            line = line.next.load();
-        }
-    }
-    black_box(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-    use std::ptr;
-
-    #[test]
-    fn a_line_is_a_cache_line() {
-        assert_eq!(size_of::<Line>(), 64);
-        assert!(AtomicCell::<&'static Line>::is_lock_free());
-    }
-
-    #[test]
-    fn the_walk_is_one_cycle_over_all_lines() {
-        for count in [1, 2, 3, 64, 1000] {
-            let lines = lines(count).unwrap();
-            lay(lines, &cycle(count, &mut Random(count as u64)).unwrap());
-            let mut seen = HashSet::new();
-            let mut line = &lines[0];
-            for _ in 0..count {
-                assert!(seen.insert(ptr::from_ref(line)), "{count} lines: back before all were seen");
-                line = line.next.load();
-            }
-            assert!(ptr::eq(line, &raw const lines[0]));
-        }
-    }
-
-    #[test]
-    fn a_walk_takes_as_many_steps_as_it_is_told() {
-        let lines = lines(100).unwrap();
-        let order: Vec<u32> = (0..100).collect();
-        lay(lines, &order);
-        assert!(ptr::eq(walk(&lines[0], 2 * UNROLLED), &raw const lines[28]));
-    }
-
-    #[test]
-    fn the_order_is_random() {
-        let order = cycle(10_000, &mut Random(SEED)).unwrap();
-        let near = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= 16).count();
-        assert!(near < 100, "{near} of 9,999 steps lead to a line within 1 KiB");
-    }
 }

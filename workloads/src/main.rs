@@ -7,7 +7,6 @@ mod chase;
 mod error;
 mod memory;
 mod options;
-mod random;
 mod random_access;
 mod readers;
 mod rivals;

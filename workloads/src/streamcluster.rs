@@ -8,8 +8,9 @@
 
 use crate::error::Error;
 use crate::memory::{filled, share};
-use crate::random::Random;
 use crate::team::Team;
+use measure::Random;
+use measure::chase::shuffle;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -77,9 +78,7 @@ impl Points {
             centre: AtomicU32::new(u32::MAX),
         })?;
         let mut order = filled(count, |point| point as u32)?;
-        for last in (1..count).rev() {
-            order.swap(last, random.below(last + 1));
-        }
+        shuffle(&mut order, &mut random);
         Ok(Self { block, order })
     }
 }

@@ -3,6 +3,7 @@
 mod lab;
 mod machine_source;
 mod manual;
+mod measure;
 mod output;
 mod topology;
 
@@ -28,6 +29,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     Topology(topology::Arguments),
+    Measure(measure::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::Topology(arguments) => topology::run(&arguments),
+        Command::Measure(arguments) => measure::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

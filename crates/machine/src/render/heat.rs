@@ -1,8 +1,10 @@
-//! The heat map of a machine's latencies or, where those are unknown, its firmware distances.
+//! Heat maps of values by pair of nodes: a machine's latencies or, where those are unknown, its firmware distances; and
+//! any others.
 
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_area, text_width};
 use super::units;
+use crate::NodeId;
 
 /// Above this many nodes a square stands for the mean of several pairs.
 const MOST_SQUARES: usize = 96;
@@ -17,8 +19,30 @@ pub(super) struct Heat {
     pub shapes: Vec<Shape>,
 }
 
-pub(super) fn map(facts: &Facts) -> Option<Heat> {
+/// Values by pair of nodes, to be drawn as coloured squares.
+#[derive(Clone, Debug)]
+pub struct HeatMap<'a> {
+    /// What the values are, with their unit.
+    pub title: &'a str,
+    /// The nodes that rows and columns stand for.
+    pub nodes: &'a [NodeId],
+    /// Rows are the accessing nodes, columns the memory's; nothing where a value is unknown.
+    pub values: Vec<Vec<Option<f64>>>,
+    /// Whether large values are the good ones: bandwidth, not latency. Dark is bad.
+    pub more_is_better: bool,
+    /// A value as text.
+    pub show: fn(f64) -> String,
+}
+
+/// The map that belongs to a machine's picture.
+pub(super) fn of_machine(facts: &Facts) -> Option<Heat> {
     let (title, values, show) = values(facts).filter(|_| facts.machine.nodes.len() > 1)?;
+    let nodes: Vec<NodeId> = facts.machine.nodes.iter().map(|node| node.id).collect();
+    draw(HeatMap { title, nodes: &nodes, values, more_is_better: false, show })
+}
+
+/// Nothing where no value is known.
+pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: HeatMap) -> Option<Heat> {
     let nodes = values.len();
     let values = thinned(values);
     let squares = values.len();
@@ -30,11 +54,12 @@ pub(super) fn map(facts: &Facts) -> Option<Heat> {
     let font = if nodes <= 8 { 12.0 } else { 10.0 };
     let side =
         if numbers { (widest * font * 0.63 + 10.0).max(26.0) } else { (520.0 / squares as f64).floor().max(3.0) };
-    // The darkest colour stands for the farthest memory, but for no less than twice the nearest: little differences
-    // must look little.
-    let span = (most - least).max(least).max(f64::MIN_POSITIVE);
-    let heat = |value: f64| (value - least) / span;
-    let ids: Vec<String> = facts.machine.nodes.iter().map(|node| node.id.to_string()).collect();
+    // The darkest colour stands for the farthest memory, but for no less than twice the nearest (half the best): little
+    // differences must look little.
+    let (best, worst) = if more_is_better { (most, least) } else { (least, most) };
+    let span = (most - least).max(if more_is_better { most / 2.0 } else { least }).max(f64::MIN_POSITIVE);
+    let heat = |value: f64| (value - best).abs() / span;
+    let ids: Vec<String> = all.iter().map(ToString::to_string).collect();
     let left = 60.0;
     let top = 62.0;
     let mut shapes = vec![
@@ -73,7 +98,7 @@ pub(super) fn map(facts: &Facts) -> Option<Heat> {
         shapes.push(Shape::text(left - 8.0, top + at + 3.0, 11.0, Style::Label, &id).anchored(1.0));
     }
     let below = top + squares as f64 * side + 10.0;
-    legend(&mut shapes, (left, below), &show(least), &show(most), heat(most));
+    legend(&mut shapes, (left, below), &show(best), &show(worst), heat(worst));
     if block > 1 {
         let text = format!("each square: the mean of {block} x {block} pairs of nodes");
         shapes.push(Shape::text(left, below + 44.0, 11.0, Style::Note, &text));
@@ -85,14 +110,14 @@ pub(super) fn map(facts: &Facts) -> Option<Heat> {
     Some(Heat { area: Rect::around(boxes)?, shapes })
 }
 
-/// The scale from near to far.
-fn legend(shapes: &mut Vec<Shape>, (x, y): (f64, f64), least: &str, most: &str, hottest: f64) {
+/// The scale from the best value to the worst.
+fn legend(shapes: &mut Vec<Shape>, (x, y): (f64, f64), best: &str, worst: &str, hottest: f64) {
     if hottest <= 0.0 {
         return;
     }
     let steps = 24;
-    let first = x + text_width(least, 11.0) + 8.0;
-    shapes.push(Shape::text(x, y + 10.0, 11.0, Style::Label, least));
+    let first = x + text_width(best, 11.0) + 8.0;
+    shapes.push(Shape::text(x, y + 10.0, 11.0, Style::Label, best));
     for step in 0..steps {
         let area = Rect { x: first + f64::from(step) * 5.0, y, width: 5.0, height: 12.0 };
         shapes.push(Shape::Heat {
@@ -101,7 +126,7 @@ fn legend(shapes: &mut Vec<Shape>, (x, y): (f64, f64), least: &str, most: &str, 
             hint: String::new(),
         });
     }
-    shapes.push(Shape::text(first + f64::from(steps) * 5.0 + 8.0, y + 10.0, 11.0, Style::Label, most));
+    shapes.push(Shape::text(first + f64::from(steps) * 5.0 + 8.0, y + 10.0, 11.0, Style::Label, worst));
 }
 
 type Values = Vec<Vec<Option<f64>>>;

@@ -24,6 +24,12 @@ mod text;
 mod units;
 
 use crate::Machine;
+pub use heat::HeatMap;
+
+/// Heat maps as one self-contained SVG image. Maps without a value are left out.
+pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {
+    svg::write(&scene::of_heat_maps(title, summary, maps))
+}
 
 impl Machine {
     /// The machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with

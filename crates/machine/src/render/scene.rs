@@ -2,7 +2,7 @@
 
 use super::block::{self, Block};
 use super::facts::Facts;
-use super::heat::{self, Heat};
+use super::heat::{self, Heat, HeatMap};
 use super::{links, map, units};
 use crate::{LinkDirection, Machine};
 
@@ -129,7 +129,7 @@ pub(super) fn of(machine: &Machine) -> Scene {
     let summary = facts.summary();
     let nodes = nodes(&facts, &mut shapes);
     // Until here the origin is the map's; the header's height depends on the width that the text may take.
-    let heat = heat::map(&facts);
+    let heat = heat::of_machine(&facts);
     let gap = if nodes.width > 0.0 { 48.0 } else { 0.0 };
     let beside = heat.as_ref().is_none_or(|Heat { area, .. }| {
         let beside = (nodes.width + gap + area.width) / (nodes.height.max(area.height) + 100.0);
@@ -154,6 +154,30 @@ pub(super) fn of(machine: &Machine) -> Scene {
     }
     let shapes = all.into_iter().map(|shape| shape.moved(MARGIN, MARGIN)).collect();
     Scene { title: machine.name.clone(), summary, width: width + 2.0 * MARGIN, height: bottom + 2.0 * MARGIN, shapes }
+}
+
+/// Heat maps alone, in rows of as many as make the picture about as wide as a page.
+pub(super) fn of_heat_maps(title: &str, summary: &str, maps: Vec<HeatMap>) -> Scene {
+    let heats: Vec<Heat> = maps.into_iter().filter_map(heat::draw).collect();
+    let widest = heats.iter().map(|heat| heat.area.width).fold(360.0, f64::max);
+    let columns = (heats.len() as f64 * ASPECT).sqrt().ceil().max(1.0) as usize;
+    let gap = 48.0;
+    let mut shapes =
+        vec![Shape::text(0.0, 18.0, 20.0, Style::Heading, title), Shape::text(0.0, 38.0, 12.0, Style::Note, summary)];
+    let mut bottom: f64 = 58.0;
+    for row in heats.chunks(columns) {
+        let top = bottom;
+        for (column, heat) in row.iter().enumerate() {
+            let x = column as f64 * (widest + gap);
+            bottom = bottom.max(top + heat.area.height + gap);
+            shapes.extend(heat.shapes.iter().map(|shape| shape.clone().moved(x - heat.area.x, top - heat.area.y)));
+        }
+    }
+    let width = Rect::around(shapes.iter().filter_map(text_area)).map_or(widest, Rect::right);
+    let width = width.max(heats.len().min(columns) as f64 * (widest + gap) - gap);
+    let shapes = shapes.into_iter().map(|shape| shape.moved(MARGIN, MARGIN)).collect();
+    let (title, summary) = (title.to_owned(), summary.to_owned());
+    Scene { title, summary, width: width + 2.0 * MARGIN, height: bottom + 2.0 * MARGIN - gap, shapes }
 }
 
 /// Name, description and summary, the description wrapped.

@@ -1,0 +1,107 @@
+//! Anonymous memory whose nodes and page size are chosen before it is touched.
+
+use crate::memory_policy::{MemoryPolicy, bind_range};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{NonNull, null_mut};
+
+/// Bytes of a huge page on `x86_64`, and of the alignment that lets one be used.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Memory that was asked for and not touched yet, aligned for huge pages.
+#[derive(Debug)]
+pub struct Pages {
+    mapped: NonNull<c_void>,
+    mapped_bytes: usize,
+    start: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and this is its only owner.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// Reserves this much, rounded up to huge pages. Nothing of it exists yet.
+    pub fn reserve(bytes: usize) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_much)?;
+        let mapped_bytes = bytes.checked_add(HUGE_PAGE).ok_or_else(too_much)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let mapped = unsafe { mmap_anonymous(null_mut(), mapped_bytes, access, MapFlags::PRIVATE) }?;
+        let ahead = mapped.align_offset(HUGE_PAGE);
+        // SAFETY: the mapping is one huge page longer than what is used, so its first aligned address is inside.
+        let start = unsafe { mapped.byte_add(ahead) };
+        let (Some(mapped), Some(start)) = (NonNull::new(mapped), NonNull::new(start)) else {
+            return Err(io::Error::other("mmap returned address 0"));
+        };
+        Ok(Self { mapped, mapped_bytes, start, bytes })
+    }
+
+    /// Has the kernel take its pages by this policy.
+    pub fn bind(&mut self, policy: MemoryPolicy, nodes: &[u32]) -> io::Result<()> {
+        bind_range(self.start.as_ptr(), self.bytes, policy, nodes)
+    }
+
+    /// Asks for huge pages, or for none.
+    pub fn advise_huge(&mut self, huge: bool) -> io::Result<()> {
+        let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: these two change how pages will be made, and no content; the range is this mapping's own.
+        let result = unsafe { libc::madvise(self.start.as_ptr(), self.bytes, advice) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Writes all of it, `element(i)` at place `i`, and gives it away for the rest of the process: references that last
+    /// for ever need no owner.
+    ///
+    /// # Panics
+    /// When `T` has no size, or is aligned to more than a huge page.
+    pub fn fill<T: 'static>(self, mut element: impl FnMut(usize) -> T) -> &'static mut [T] {
+        assert!(size_of::<T>() > 0 && align_of::<T>() <= HUGE_PAGE);
+        let (start, count) = (self.start.cast::<T>(), self.bytes / size_of::<T>());
+        for i in 0..count {
+            // SAFETY: place `i` is inside the mapping, aligned, and nobody else has it; what is there is no value yet.
+            unsafe { start.add(i).write(element(i)) };
+        }
+        std::mem::forget(self);
+        // SAFETY: all `count` elements have been written just now, and the mapping is never undone nor used otherwise.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: this range was mapped by `reserve`, and no reference into it has been given away.
+        let _ = unsafe { munmap(self.mapped.as_ptr(), self.mapped_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{allowed_memory_nodes, node_of};
+
+    #[test]
+    fn pages_hold_what_they_are_filled_with_where_they_are_bound() {
+        let mut pages = Pages::reserve(3 << 20).unwrap();
+        pages.advise_huge(false).unwrap();
+        let node = allowed_memory_nodes().ok().and_then(|nodes| nodes.last().copied());
+        if let Some(node) = node {
+            pages.bind(MemoryPolicy::Bind, &[node]).unwrap();
+        }
+        let words = pages.fill(|i| i as u64);
+        assert_eq!(words.as_ptr() as usize % HUGE_PAGE, 0);
+        assert_eq!((words.len(), words[0], words[words.len() - 1]), (4 << 17, 0, (4 << 17) - 1));
+        if let Some(node) = node {
+            assert_eq!(node_of(&words[1 << 17]).unwrap(), node);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert!(Pages::reserve(usize::MAX).is_err());
+        assert!(Pages::reserve(usize::MAX - HUGE_PAGE).is_err());
+        assert!(Pages::reserve(1).unwrap().bind(MemoryPolicy::Bind, &[100_000]).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! A machine file with measured numbers: what Linux shows, and every number that was measured in its place.
+
+use crate::error::MeasureError;
+use crate::results::{Matrix, Results};
+use crate::statistics::Number;
+use machine::{CacheKind, Core, Latency, Link, LinkDirection, Machine, Node, Source};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const MEASURED: &str = "measured";
+const ASSUMED: &str = "assumed";
+/// Above this many nodes a link for each pair would say more than anybody measured.
+const MOST_LINKED: usize = 32;
+/// Opposite directions that differ by no more than this are one link.
+const ALIKE: f64 = 0.1;
+const LINE: f64 = 64.0;
+
+/// The machine with what was measured; fields of which nothing was measured stay as they are.
+pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, MeasureError> {
+    let mut machine = machine.clone();
+    let partial = if results.partial { " (partial)" } else { "" };
+    let by = format!("nearside measure {} on {}{partial}", results.version, results.date);
+    machine.description = format!("measured by {by}");
+    let settings = &results.settings;
+    let how = format!("measured by {by}: median of {} or more repeats", settings.repeats);
+    machine.sources.insert(MEASURED.to_owned(), how);
+    if let Some(matrix_ns) = results.latency_ns.as_ref().and_then(|matrix| whole_matrix(&machine.nodes, matrix)) {
+        machine.latency =
+            Some(Latency { matrix_ns, source: Some(Source::All(MEASURED.to_owned())), ..Latency::default() });
+    }
+    fill_controllers(&mut machine, results);
+    fill_caches(&mut machine, results);
+    machine.core = core(&machine, results).or(machine.core);
+    fill_links(&mut machine, results);
+    let used_assumption = machine.core.is_some() || !machine.links.is_empty();
+    if used_assumption {
+        let text = "assumed: 2 instructions a cycle while nothing waits; a link of its own for each pair of nodes";
+        machine.sources.insert(ASSUMED.to_owned(), text.to_owned());
+    }
+    // What is written must be readable by everything that reads machine files.
+    Machine::from_toml(&machine.to_toml()?, Path::new("the measured machine"))?;
+    Ok(machine)
+}
+
+/// The source of one field; what the table's other fields had stays.
+fn with_source(old: Option<Source>, field: &str) -> Source {
+    let mut by_field = match old {
+        None => BTreeMap::new(),
+        Some(Source::All(key)) => BTreeMap::from([("*".to_owned(), key)]),
+        Some(Source::ByField(by_field)) => by_field,
+    };
+    by_field.insert(field.to_owned(), MEASURED.to_owned());
+    Source::ByField(by_field)
+}
+
+fn value(matrix: &Matrix, from: usize, to: usize) -> Option<f64> {
+    cell(matrix, from, to)?.value
+}
+
+fn cell(matrix: &Matrix, from: usize, to: usize) -> Option<Number> {
+    *matrix.get(from)?.get(to)?
+}
+
+/// Nothing if a pair that an access can take is unknown. Pairs that none can take (from a node without CPUs, to one
+/// without memory) have the opposite direction's latency or, failing that, the largest.
+fn whole_matrix(nodes: &[Node], matrix: &Matrix) -> Option<Vec<Vec<f64>>> {
+    let at = |from, to| value(matrix, from, to);
+    let pairs = || (0..nodes.len()).flat_map(|from| (0..nodes.len()).map(move |to| (from, to)));
+    let largest = pairs().filter_map(|(from, to)| at(from, to)).max_by(f64::total_cmp)?;
+    let mut rows = Vec::with_capacity(nodes.len());
+    for (from, initiator) in nodes.iter().enumerate() {
+        let mut row = Vec::with_capacity(nodes.len());
+        for (to, target) in nodes.iter().enumerate() {
+            let taken = !initiator.cpus.is_empty() && target.memory_bytes > 0;
+            row.push(match at(from, to) {
+                Some(ns) => ns,
+                None if taken => return None,
+                None => at(to, from).unwrap_or(largest),
+            });
+        }
+        rows.push(row);
+    }
+    Some(rows)
+}
+
+/// What a controller delivers: the most that was read of it by all cores of any node.
+fn fill_controllers(machine: &mut Machine, results: &Results) {
+    let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
+    let count = machine.nodes.len();
+    for (to, node) in machine.nodes.iter_mut().enumerate() {
+        let drawn = |from| value(&bandwidth.all_cores.read, from, to).or(value(&bandwidth.one_core.read, from, to));
+        if let Some(most) = (0..count).filter_map(drawn).max_by(f64::total_cmp) {
+            node.bandwidth_bytes_per_s = Some(most);
+            node.source = Some(with_source(node.source.take(), "bandwidth_bytes_per_s"));
+        }
+    }
+}
+
+/// Latencies of the caches that were seen at about the size that Linux shows.
+fn fill_caches(machine: &mut Machine, results: &Results) {
+    let levels = results.caches.iter().flat_map(|caches| &caches.levels);
+    for level in levels {
+        for cache in &mut machine.caches {
+            let about = level.size_bytes <= cache.size_bytes * 2 && level.size_bytes >= cache.size_bytes / 3;
+            if cache.level == level.level && cache.kind != CacheKind::Instruction && about {
+                cache.latency_ns = Some(level.latency_ns);
+                cache.source = Some(with_source(cache.source.take(), "latency_ns"));
+            }
+        }
+    }
+}
+
+/// The lines under way follow from bandwidth and latency by Little's law.
+fn core(machine: &Machine, results: &Results) -> Option<Core> {
+    let bandwidth = &results.bandwidth_bytes_per_s.as_ref()?.one_core;
+    let latency = results.latency_ns.as_ref()?;
+    let clock_hz = results.caches.as_ref()?.clock_hz.value?;
+    let local = |matrix: &Matrix| (0..machine.nodes.len()).find_map(|node| value(matrix, node, node));
+    let (read, write, local_ns) = (local(&bandwidth.read)?, local(&bandwidth.write)?, local(latency)?);
+    let lines = |bytes_per_s: f64| (bytes_per_s * local_ns * 1e-9 / LINE).ceil().max(1.0) as u32;
+    let by_field = [("instructions_per_cycle", ASSUMED), ("*", MEASURED)];
+    Some(Core {
+        clock_hz,
+        instructions_per_cycle: 2.0,
+        stream_bandwidth_bytes_per_s: read,
+        stream_lines: lines(read),
+        store_lines: lines(write),
+        source: Some(Source::ByField(by_field.map(|(field, key)| (field.to_owned(), key.to_owned())).into())),
+    })
+}
+
+/// Linux shows no links. With one for each pair of nodes, as wide as was measured, each pair alone gets what it got
+/// here; which pairs share wires is not known.
+fn fill_links(machine: &mut Machine, results: &Results) {
+    let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
+    let count = machine.nodes.len();
+    if count > MOST_LINKED || !machine.links.is_empty() {
+        return;
+    }
+    let drawn = |from, to| value(&bandwidth.all_cores.read, from, to).or(value(&bandwidth.one_core.read, from, to));
+    let ids: Vec<_> = machine.nodes.iter().map(|node| node.id).collect();
+    let mut links = Vec::new();
+    for one in 0..count {
+        for other in one + 1..count {
+            let by_field = [("bandwidth_bytes_per_s", MEASURED), ("*", ASSUMED)];
+            let mut link = |from: usize, to: usize, direction, bandwidth_bytes_per_s| {
+                links.push(Link {
+                    nodes: [ids[from], ids[to]],
+                    direction,
+                    bandwidth_bytes_per_s,
+                    latency_ns: None,
+                    source: Some(Source::ByField(
+                        by_field.map(|(field, key)| (field.to_owned(), key.to_owned())).into(),
+                    )),
+                });
+            };
+            match (drawn(one, other), drawn(other, one)) {
+                (Some(there), Some(back)) if (there / back - 1.0).abs() > ALIKE => {
+                    link(one, other, LinkDirection::Forward, there);
+                    link(other, one, LinkDirection::Forward, back);
+                }
+                (Some(there), Some(back)) => link(one, other, LinkDirection::Both, f64::midpoint(there, back)),
+                (Some(only), None) | (None, Some(only)) => link(one, other, LinkDirection::Both, only),
+                // Without all of them, nodes could be out of each other's reach.
+                (None, None) => {
+                    let silent = [one, other].map(|node| machine.nodes[node].cpus.is_empty());
+                    if silent != [true, true] {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+    machine.links = links;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+    use crate::plan::{Access, Cores, Options, Part, Step, plan};
+    use crate::results::{Caches, Outcome};
+    use crate::{CacheLevel, levels::levels};
+    use machine::{Routes, presets};
+    use proptest::prelude::*;
+
+    fn number(value: f64) -> Number {
+        Number { value: Some(value), spread: 0.01, repeats: 3 }
+    }
+
+    /// A preset as Linux would show it, and what would be measured of it.
+    fn measured(preset: &str, skip: Option<Step>) -> (Machine, Machine, Results) {
+        let truth = presets::find(preset).unwrap();
+        let routes = Routes::of(&truth).unwrap();
+        let mut shown = Machine { core: None, latency: None, links: Vec::new(), routes: Vec::new(), ..truth.clone() };
+        shown.nodes.iter_mut().for_each(|node| node.bandwidth_bytes_per_s = None);
+        shown.caches.iter_mut().for_each(|cache| cache.latency_ns = None);
+        let host = Host::of(shown.clone(), &truth.cpus(), None, |_| 1 << 30);
+        let parts = Part::ALL.into_iter().collect();
+        let options =
+            Options { quick: true, parts, repeats: None, size_bytes: None, max_spread: 0.1, huge_pages: true };
+        let plan = plan(&host, &options).unwrap();
+        let mut results = Results::new(&plan, truth.nodes.iter().map(|node| node.id).collect());
+        for step in plan.steps.into_iter().filter(|step| Some(*step) != skip) {
+            let outcome = match step {
+                Step::Latency { from, to } => Outcome::Number(number(routes.latency_ns(&truth, from, to).unwrap())),
+                Step::Bandwidth { from, to, access: Access::Read, cores: Cores::All } if from == to => {
+                    Outcome::Number(number(truth.node(from).unwrap().bandwidth_bytes_per_s.unwrap()))
+                }
+                Step::Caches { node } => Outcome::Caches(Caches {
+                    node,
+                    clock_hz: number(1.7e9),
+                    working_sets: Vec::new(),
+                    levels: vec![CacheLevel { level: 1, size_bytes: 64 << 10, latency_ns: 1.8 }],
+                }),
+                Step::Loaded { .. } => continue,
+                _ => Outcome::Number(number(4e9)),
+            };
+            results.take(step, outcome);
+        }
+        (truth, shown, results)
+    }
+
+    #[test]
+    fn what_is_measured_of_a_preset_is_that_preset() {
+        for preset in ["opteron-6164x2", "opteron-8380x4", "small-8x2"] {
+            let (truth, shown, results) = measured(preset, None);
+            let machine = calibrated(&shown, &results).unwrap();
+            let (routes, true_routes) = (Routes::of(&machine).unwrap(), Routes::of(&truth).unwrap());
+            for (from, to) in truth.nodes.iter().flat_map(|from| truth.nodes.iter().map(move |to| (from.id, to.id))) {
+                assert_eq!(routes.latency_ns(&machine, from, to), true_routes.latency_ns(&truth, from, to));
+            }
+            let bandwidths =
+                |machine: &Machine| machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s).collect::<Vec<_>>();
+            assert_eq!(bandwidths(&machine), bandwidths(&truth));
+            assert_eq!(machine.links.len(), truth.nodes.len() * (truth.nodes.len() - 1) / 2);
+            assert_eq!(machine.caches[0].latency_ns, Some(1.8));
+            let core = machine.core.as_ref().unwrap();
+            let node = truth.nodes[0].id;
+            let under_way = (4e9 * true_routes.latency_ns(&truth, node, node).unwrap() * 1e-9 / 64.0).ceil() as u32;
+            assert_eq!((core.clock_hz, core.stream_bandwidth_bytes_per_s, core.stream_lines), (1.7e9, 4e9, under_way));
+            assert_eq!(machine.missing_sources(), []);
+            assert!(machine.sources["measured"].contains("nearside measure"), "{:?}", machine.sources);
+        }
+    }
+
+    #[test]
+    fn a_pair_without_a_number_leaves_no_matrix() {
+        let step = Step::Latency { from: machine::NodeId(1), to: machine::NodeId(0) };
+        let (_, shown, results) = measured("small-2x2", Some(step));
+        assert_eq!(calibrated(&shown, &results).unwrap().latency, None);
+    }
+
+    #[test]
+    fn nothing_measured_changes_nothing_but_the_description() {
+        let (_, shown, mut results) = measured("small-2x2", None);
+        (results.latency_ns, results.bandwidth_bytes_per_s, results.caches) = (None, None, None);
+        let machine = calibrated(&shown, &results).unwrap();
+        assert_eq!((&machine.nodes, &machine.caches, &machine.links), (&shown.nodes, &shown.caches, &shown.links));
+        assert!(levels(&[]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_measured_makes_a_machine_file_or_an_error(
+            ns in prop::collection::vec(prop::option::of(1e-3_f64..1e9), 4),
+            bandwidth in prop::collection::vec(prop::option::of(1.0_f64..1e15), 4),
+        ) {
+            let (_, shown, mut results) = measured("small-2x2", None);
+            let matrix = |values: &[Option<f64>]| -> Matrix {
+                values.chunks(2).map(|row| row.iter().map(|value| value.map(number)).collect()).collect()
+            };
+            results.latency_ns = Some(matrix(&ns));
+            results.bandwidth_bytes_per_s.as_mut().unwrap().all_cores.read = matrix(&bandwidth);
+            if let Ok(machine) = calibrated(&shown, &results) {
+                prop_assert_eq!(machine.validate(), []);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What of this machine may be used: its nodes, with the CPUs and the memory that this process is let have.
+
+use crate::error::MeasureError;
+use crate::results::Missing;
+use machine::{CacheKind, CpuId, CpuSet, Machine, NodeId, NodeSet, size};
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// This machine, as far as this process may use it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// What Linux shows.
+    pub machine: Machine,
+    /// Each node, in the order of the machine's.
+    pub(crate) nodes: Vec<Usable>,
+    /// What a cpuset or an affinity hides.
+    pub(crate) hidden: Vec<Missing>,
+    /// What all nodes together may give, if a control group limits it, bytes.
+    pub(crate) memory_limit: Option<u64>,
+    /// The kernel's load average of the last minute, as text.
+    pub(crate) load: String,
+}
+
+/// What may be used of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Usable {
+    pub id: NodeId,
+    /// One CPU of each core, ascending.
+    pub cores: Vec<CpuId>,
+    /// Bytes; 0 where there is none or it is forbidden.
+    pub free_bytes: u64,
+    /// All data caches that the node's CPUs have, bytes.
+    pub cache_bytes: u64,
+}
+
+impl Host {
+    /// Finds out.
+    pub fn find() -> Result<Self, MeasureError> {
+        let machine = Machine::from_sysfs(Path::new("/sys"))?;
+        let cpus = linux::affinity().map_err(MeasureError::Affinity)?.into_iter().map(CpuId).collect();
+        // A kernel without NUMA has no such call, and some containers forbid it: then nothing is known to be hidden.
+        let nodes = linux::allowed_memory_nodes().ok().map(|nodes| nodes.into_iter().map(NodeId).collect());
+        let mut host = Self::of(machine, &cpus, nodes.as_ref(), free_bytes);
+        host.memory_limit = memory_limit();
+        host.load = fs::read_to_string("/proc/loadavg")
+            .ok()
+            .and_then(|text| text.split_whitespace().next().map(str::to_owned))
+            .unwrap_or_else(|| "unknown".to_owned());
+        Ok(host)
+    }
+
+    /// What a process may use that is let run on `cpus` and have memory of `memory` (of all nodes if unknown).
+    pub(crate) fn of(
+        machine: Machine,
+        cpus: &CpuSet,
+        memory: Option<&NodeSet>,
+        free_bytes: impl Fn(NodeId) -> u64,
+    ) -> Self {
+        let node_of: HashMap<CpuId, usize> =
+            machine.nodes.iter().enumerate().flat_map(|(i, node)| node.cpus.iter().map(move |cpu| (cpu, i))).collect();
+        let mut cores = vec![Vec::new(); machine.nodes.len()];
+        for core in machine.cores() {
+            let usable = core.iter().find(|&cpu| cpus.contains(cpu));
+            if let Some((cpu, &node)) = usable.and_then(|cpu| Some((cpu, node_of.get(&cpu)?))) {
+                cores[node].push(cpu);
+            }
+        }
+        let mut cache_bytes = vec![0_u64; machine.nodes.len()];
+        for cache in machine.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction) {
+            for instance in machine.cache_instances(cache) {
+                // A cache that several nodes share counts for each of them.
+                let nodes: BTreeSet<usize> = instance.iter().filter_map(|cpu| node_of.get(&cpu).copied()).collect();
+                for node in nodes {
+                    cache_bytes[node] = cache_bytes[node].saturating_add(cache.size_bytes);
+                }
+            }
+        }
+        let mut hidden = Vec::new();
+        let mut nodes = Vec::with_capacity(machine.nodes.len());
+        for ((node, cores), cache_bytes) in machine.nodes.iter().zip(cores).zip(cache_bytes) {
+            if !node.cpus.is_empty() && cores.is_empty() {
+                let why = format!("this process may not run on CPUs {}: a cpuset or an affinity hides them", node.cpus);
+                hidden.push(Missing::new(format!("everything from CPUs of node {}", node.id), why));
+            }
+            let may = memory.is_none_or(|nodes| nodes.contains(node.id));
+            if node.memory_bytes > 0 && !may {
+                let why = "this process may not have memory of it: its cpuset (cpuset.mems) leaves it out";
+                hidden.push(Missing::new(format!("everything in memory of node {}", node.id), why));
+            }
+            let free_bytes = if node.memory_bytes > 0 && may { free_bytes(node.id) } else { 0 };
+            nodes.push(Usable { id: node.id, cores, free_bytes, cache_bytes });
+        }
+        Self { machine, nodes, hidden, memory_limit: None, load: "unknown".to_owned() }
+    }
+
+    /// The usable node with this id.
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Usable> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// One CPU of each core of a node; none if there is no such node.
+    pub(crate) fn cores(&self, id: NodeId) -> &[CpuId] {
+        self.node(id).map_or(&[], |node| &node.cores)
+    }
+}
+
+impl Usable {
+    /// For messages: what is free.
+    pub(crate) fn free(&self) -> String {
+        size::format(self.free_bytes >> 20 << 20)
+    }
+}
+
+/// What a node can give without anything being killed for it: free pages, and file pages that nobody used lately.
+fn free_bytes(node: NodeId) -> u64 {
+    let of_node = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
+    if let Ok(text) = of_node {
+        return sum_of(&text, &["MemFree:", "Inactive(file):"]);
+    }
+    sum_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), &["MemAvailable:"])
+}
+
+/// The sum of these lines of a `meminfo`, bytes.
+fn sum_of(text: &str, names: &[&str]) -> u64 {
+    let value = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| !names.contains(word));
+        words.nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    text.lines().filter_map(value).fold(0, u64::saturating_add)
+}
+
+/// What the memory controller of this process's control group, and of those around it, still lets it have.
+fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let folders: Vec<PathBuf> =
+        root.join(group).ancestors().take_while(|f| f.starts_with(root)).map(Into::into).collect();
+    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let left = |folder: &PathBuf| {
+        // `max`, where there is no limit, is no number.
+        Some(number(folder.join("memory.max"))?.saturating_sub(number(folder.join("memory.current"))?))
+    };
+    folders.iter().filter_map(left).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    #[test]
+    fn a_cpuset_hides_nodes_and_that_is_said() {
+        let machine = presets::find("small-4x2").unwrap();
+        let memory: NodeSet = "0-2".parse().unwrap();
+        let host = Host::of(machine, &"0-1,3,4".parse().unwrap(), Some(&memory), |_| 1 << 30);
+        let cores: Vec<Vec<u32>> = host.nodes.iter().map(|node| node.cores.iter().map(|cpu| cpu.0).collect()).collect();
+        assert_eq!(cores, [vec![0, 1], vec![3], vec![4], vec![]]);
+        let free: Vec<u64> = host.nodes.iter().map(|node| node.free_bytes).collect();
+        assert_eq!(free, [1 << 30, 1 << 30, 1 << 30, 0]);
+        let said: Vec<String> =
+            host.hidden.iter().map(|missing| format!("{}: {}", missing.what, missing.why)).collect();
+        assert!(said.len() == 2 && said[0].contains("CPUs 6-7") && said[1].contains("memory of node 3"), "{said:?}");
+        // Two cores with 64 KiB and 512 KiB each, and 5 MiB for both.
+        assert_eq!(host.nodes[0].cache_bytes, (2 * (64 + 512) + 5120) << 10);
+    }
+
+    #[test]
+    fn free_memory_is_read_in_both_forms() {
+        let node = "Node 0 MemTotal: 100 kB\nNode 0 MemFree:  7 kB\nNode 0 Inactive(file):  3 kB\n";
+        assert_eq!(sum_of(node, &["MemFree:", "Inactive(file):"]), 10 << 10);
+        assert_eq!(sum_of("MemAvailable:   5 kB\n", &["MemAvailable:"]), 5 << 10);
+        assert_eq!(sum_of("MemFree: a kB\nMemFree:\nMemFree: 99999999999999999999 kB", &["MemFree:"]), 0);
+    }
+}

@@ -1,0 +1,84 @@
+//! The caches that a curve of latency by working set shows.
+
+use serde::{Deserialize, Serialize};
+
+/// Where latency grows by less than this factor from one size to its double, they are served by the same level. Between
+/// two levels it grows by more, for a random cycle is then served by both.
+const FLAT: f64 = 1.19;
+
+/// One cache, as a program sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheLevel {
+    /// 1, 2, 3 …, counted from the core.
+    pub level: u8,
+    /// The largest working set measured that it holds.
+    pub size_bytes: u64,
+    /// A load that it serves.
+    pub latency_ns: f64,
+}
+
+/// The flat parts of a curve of (bytes, ns) by rising size, but for one at its end, which is memory. A flat part is at
+/// least two points; its last one is told, as smaller sizes are still served by the level before in part.
+pub(crate) fn levels(points: &[(u64, f64)]) -> Vec<CacheLevel> {
+    let flat = |pair: &&[(u64, f64)]| match pair {
+        [(size, ns), (larger, slower)] => (slower / ns).log2() < FLAT.log2() * (*larger as f64 / *size as f64).log2(),
+        _ => false,
+    };
+    let mut found = Vec::new();
+    let mut windows = points.windows(2).peekable();
+    while let Some(pair) = windows.next() {
+        let ends = windows.peek().is_some_and(|next| !flat(next));
+        if let ([_, (size_bytes, latency_ns)], true) = (pair, flat(&pair) && ends) {
+            let (level, size_bytes, latency_ns) = (found.len() as u8 + 1, *size_bytes, *latency_ns);
+            found.push(CacheLevel { level, size_bytes, latency_ns });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A curve over doublings from 4 KiB, by the share of a random cycle that each cache holds.
+    fn curve(caches: &[(u64, f64)], memory_ns: f64, steps: u32) -> Vec<(u64, f64)> {
+        let size = |step: u32| (4096.0 * 2_f64.powf(f64::from(step) / 2.0)) as u64;
+        let latency = |size: u64| {
+            let mut served = 0.0;
+            let mut total = 0.0;
+            for (bytes, ns) in caches {
+                let share = (*bytes as f64 / size as f64).min(1.0).max(served);
+                total += (share - served) * ns;
+                served = share;
+            }
+            total + (1.0 - served) * memory_ns
+        };
+        (0..steps).map(size).map(|size| (size, latency(size))).collect()
+    }
+
+    #[test]
+    fn three_caches_are_found_with_size_and_latency() {
+        let found = levels(&curve(&[(64 << 10, 1.8), (512 << 10, 7.0), (8 << 20, 35.0)], 103.0, 34));
+        assert_eq!(found.len(), 3, "{found:?}");
+        for (level, (size, latency_ns)) in found.iter().zip([(64 << 10, 1.8), (512 << 10, 7.0), (8 << 20, 35.0)]) {
+            assert!(level.size_bytes >= size / 2 && level.size_bytes <= size * 2, "{level:?}");
+            assert!((level.latency_ns / latency_ns - 1.0).abs() < 0.15, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn memory_alone_is_no_cache() {
+        assert_eq!(levels(&[(4096, 100.0), (8192, 101.0)]), []);
+        assert_eq!(levels(&[]), []);
+    }
+
+    proptest! {
+        #[test]
+        fn levels_rise(latencies in prop::collection::vec(0.1_f64..500.0, 0..40)) {
+            let points: Vec<_> = latencies.iter().enumerate().map(|(i, ns)| (4096 << i.min(40), *ns)).collect();
+            let found = levels(&points);
+            prop_assert!(found.windows(2).all(|pair| pair[0].level + 1 == pair[1].level && pair[0].size_bytes <= pair[1].size_bytes));
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What was measured. The same types are its JSON: field names stay, units are in the names, and new fields may come.
+//! `docs/measure.md` is the manual.
+
+use crate::firmware::Firmware;
+use crate::levels::CacheLevel;
+use crate::plan::{Access, CopyState, Cores, Part, Plan, Step};
+use crate::statistics::Number;
+use machine::NodeId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A number for each pair of nodes: rows are the accessing nodes, columns the memory's, in the order of
+/// [`Results::nodes`]. Nothing where a pair cannot be, was not, or could not be measured.
+pub type Matrix = Vec<Vec<Option<Number>>>;
+
+/// Everything that was measured. Parts that were not asked for are absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Version of nearside.
+    pub version: String,
+    /// `2026-01-31`, UTC.
+    pub date: String,
+    /// Whether something that was asked for is missing.
+    pub partial: bool,
+    /// What, and why.
+    pub missing: Vec<Missing>,
+    /// What the numbers' reader should know.
+    pub notes: Vec<String>,
+    /// How it was measured.
+    pub settings: Settings,
+    /// Rows and columns of every matrix.
+    pub nodes: Vec<NodeId>,
+    /// Idle latency of loads that each wait for the one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Matrix>,
+    /// Bandwidth of streams, as programs count bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes_per_s: Option<Bandwidth>,
+    /// Latency of each node's memory while other cores load it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_latency: Option<Vec<LoadedCurve>>,
+    /// Latency of lines that another core's cache has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_to_cache_ns: Option<Transfers>,
+    /// Read bandwidth of several cores of one node in another node's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_sharing: Option<Vec<LinkSharing>>,
+    /// Latency by working set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<Caches>,
+    /// The firmware's distances against measured latency; absent without either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<Firmware>,
+}
+
+/// Something that was asked for and is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What.
+    pub what: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl Missing {
+    /// From texts or errors.
+    pub fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self { what: format!("{what}"), why: format!("{why}") }
+    }
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Less of everything.
+    pub quick: bool,
+    /// Measurements of each number, at least.
+    pub repeats: usize,
+    /// Of each array.
+    pub size_bytes: u64,
+    /// The largest spread at which a number is told.
+    pub max_spread: f64,
+    /// The part of the arrays that lay on huge pages; nothing where the kernel does not tell.
+    pub huge_page_share: Option<f64>,
+}
+
+/// Bandwidth by pair of nodes and of the whole machine, bytes/s.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// One core of the row's node.
+    pub one_core: ByAccess<Matrix>,
+    /// All cores of the row's node together; where it has but one, that one.
+    pub all_cores: ByAccess<Matrix>,
+    /// All cores of all nodes together, each in its own node's memory.
+    pub machine: ByAccess<Option<Number>>,
+}
+
+/// A value for each kind of access.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ByAccess<T> {
+    /// Loads only.
+    pub read: T,
+    /// Stores only; that lines are read before they are written does not count.
+    pub write: T,
+    /// A load for each store; both count.
+    pub copy: T,
+}
+
+impl<T> ByAccess<T> {
+    /// The one of these.
+    pub fn get(&self, access: Access) -> &T {
+        match access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+            Access::Copy => &self.copy,
+        }
+    }
+
+    fn get_mut(&mut self, access: Access) -> &mut T {
+        match access {
+            Access::Read => &mut self.read,
+            Access::Write => &mut self.write,
+            Access::Copy => &mut self.copy,
+        }
+    }
+}
+
+/// Latency of a node's memory by load, in the order of rising load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadedCurve {
+    /// The node whose memory and controller it is.
+    pub node: NodeId,
+    /// The node whose cores chased and loaded.
+    pub from: NodeId,
+    /// How many cores loaded.
+    pub loading_cores: usize,
+    /// The points, idle first.
+    pub points: Vec<LoadPoint>,
+}
+
+/// One point of a loaded curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadPoint {
+    /// What all cores together read from the node.
+    pub load_bytes_per_s: Number,
+    /// What one load took meanwhile.
+    pub latency_ns: Number,
+}
+
+/// Latency of lines in another core's cache: rows are the reading nodes, columns those whose core has the lines. On the
+/// diagonal both cores are of one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// The other core has read them.
+    pub clean: Matrix,
+    /// The other core has written them.
+    pub modified: Matrix,
+}
+
+/// How cores of one node share the way to another node's memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkSharing {
+    /// The accessing node.
+    pub from: NodeId,
+    /// The memory's.
+    pub to: NodeId,
+    /// By rising number of cores.
+    pub points: Vec<SharePoint>,
+}
+
+/// What so many cores draw together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharePoint {
+    /// How many cores.
+    pub cores: usize,
+    /// All together, reading.
+    pub bandwidth_bytes_per_s: Number,
+}
+
+/// Latency by working set, and the caches that it shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Caches {
+    /// The node whose core chased in its own memory.
+    pub node: NodeId,
+    /// What the core's clock is while it works, Hz.
+    pub clock_hz: Number,
+    /// By rising size.
+    pub working_sets: Vec<WorkingSet>,
+    /// The steps that the sizes show: caches, and after the last of them memory is not listed.
+    pub levels: Vec<CacheLevel>,
+}
+
+/// One working set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkingSet {
+    /// Its size.
+    pub size_bytes: u64,
+    /// A load in it.
+    pub latency_ns: Number,
+}
+
+/// What a step came to.
+pub(crate) enum Outcome {
+    Number(Number),
+    Curve(LoadedCurve),
+    Caches(Caches),
+}
+
+impl Results {
+    /// Nothing measured yet, of what the plan has.
+    pub(crate) fn new(plan: &Plan, nodes: Vec<NodeId>) -> Self {
+        let has = |part| plan.options.parts.contains(&part);
+        let matrix = || vec![vec![None; nodes.len()]; nodes.len()];
+        let by_access = || ByAccess { read: matrix(), write: matrix(), copy: matrix() };
+        let bandwidth = || Bandwidth { one_core: by_access(), all_cores: by_access(), machine: ByAccess::default() };
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            date: crate::date::today(),
+            partial: !plan.missing.is_empty(),
+            missing: plan.missing.clone(),
+            notes: plan.notes.clone(),
+            settings: Settings {
+                quick: plan.options.quick,
+                repeats: plan.repeats,
+                size_bytes: plan.size_bytes,
+                max_spread: plan.options.max_spread,
+                huge_page_share: None,
+            },
+            latency_ns: has(Part::Latency).then(matrix),
+            bandwidth_bytes_per_s: has(Part::Bandwidth).then(bandwidth),
+            loaded_latency: has(Part::Loaded).then(Vec::new),
+            cache_to_cache_ns: has(Part::CacheToCache).then(|| Transfers { clean: matrix(), modified: matrix() }),
+            link_sharing: has(Part::Links).then(Vec::new),
+            caches: None,
+            firmware: None,
+            nodes,
+        }
+    }
+
+    /// Puts what a step came to into its place.
+    pub(crate) fn take(&mut self, step: Step, outcome: Outcome) {
+        let place = |id: NodeId| self.nodes.iter().position(|node| *node == id);
+        match (step, outcome) {
+            (Step::Latency { from, to }, Outcome::Number(number)) => {
+                set(self.latency_ns.as_mut(), (place(from), place(to)), number);
+            }
+            (Step::Bandwidth { from, to, access, cores }, Outcome::Number(number)) => {
+                let at = (place(from), place(to));
+                let Some(bandwidth) = &mut self.bandwidth_bytes_per_s else { return };
+                let matrices = if cores == Cores::One { &mut bandwidth.one_core } else { &mut bandwidth.all_cores };
+                set(Some(matrices.get_mut(access)), at, number);
+            }
+            (Step::Machine { access }, Outcome::Number(number)) => {
+                if let Some(bandwidth) = &mut self.bandwidth_bytes_per_s {
+                    *bandwidth.machine.get_mut(access) = Some(number);
+                }
+            }
+            (Step::Transfer { reader, owner, state }, Outcome::Number(number)) => {
+                let at = (place(reader), place(owner));
+                let Some(transfers) = &mut self.cache_to_cache_ns else { return };
+                let matrix = if state == CopyState::Clean { &mut transfers.clean } else { &mut transfers.modified };
+                set(Some(matrix), at, number);
+            }
+            (Step::Link { from, to, cores }, Outcome::Number(bandwidth_bytes_per_s)) => {
+                let Some(sharing) = &mut self.link_sharing else { return };
+                let point = SharePoint { cores, bandwidth_bytes_per_s };
+                match sharing.last_mut() {
+                    Some(last) if (last.from, last.to) == (from, to) => last.points.push(point),
+                    _ => sharing.push(LinkSharing { from, to, points: vec![point] }),
+                }
+            }
+            (_, Outcome::Curve(curve)) => self.loaded_latency.get_or_insert_default().push(curve),
+            (_, Outcome::Caches(caches)) => self.caches = Some(caches),
+            // The runner gives every other step a number.
+            (Step::Loaded { .. } | Step::Caches { .. }, Outcome::Number(_)) => {}
+        }
+    }
+}
+
+fn set(matrix: Option<&mut Matrix>, (row, column): (Option<usize>, Option<usize>), number: Number) {
+    let cell = matrix.zip(row.zip(column)).and_then(|(matrix, (row, column))| matrix.get_mut(row)?.get_mut(column));
+    if let Some(cell) = cell {
+        *cell = Some(number);
+    }
+}

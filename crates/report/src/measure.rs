@@ -1,0 +1,266 @@
+//! What `nearside measure` found, for terminals and as a picture.
+
+use crate::Table;
+use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Number, Results};
+use machine::{HeatMap, NodeId, heat_maps_to_svg, size};
+use std::fmt::{self, Write};
+
+type Show = fn(f64) -> String;
+
+/// Above this many nodes a table would not fit a terminal.
+const MOST_COLUMNS: usize = 32;
+/// Of lists that can be as long as there are pairs of nodes, so many lines are shown; JSON has all.
+const MOST_LINES: usize = 12;
+
+/// The tables of a measurement; its JSON has the same and more.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasureText<'a>(pub &'a Results);
+
+impl fmt::Display for MeasureText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let results = self.0;
+        writeln!(f, "{}", how(results))?;
+        results.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        if let Some(latency) = &results.latency_ns {
+            matrix(f, "Latency (ns, idle; rows access, columns hold the memory)", &results.nodes, latency, ns)?;
+        }
+        if let Some(of) = &results.bandwidth_bytes_per_s {
+            bandwidth(f, &results.nodes, of)?;
+        }
+        results.loaded_latency.iter().flatten().try_for_each(|curve| loaded(f, curve))?;
+        if let Some(transfers) = &results.cache_to_cache_ns {
+            let rows = "ns; rows read, columns have the lines in a cache; on the diagonal two cores of one node";
+            matrix(f, &format!("Cache to cache, clean lines ({rows})"), &results.nodes, &transfers.clean, ns)?;
+            matrix(f, &format!("Cache to cache, modified lines ({rows})"), &results.nodes, &transfers.modified, ns)?;
+        }
+        if let Some(sharing) = &results.link_sharing {
+            links(f, sharing)?;
+        }
+        if let Some(of) = &results.caches {
+            caches(f, of)?;
+        }
+        if let Some(of) = &results.firmware {
+            firmware(f, of)?;
+        }
+        if !results.missing.is_empty() {
+            writeln!(f, "\nMissing")?;
+            let line = |missing: &::measure::Missing| format!("{}: {}", missing.what, missing.why);
+            few(f, results.missing.iter().map(line))?;
+        }
+        Ok(())
+    }
+}
+
+fn how(results: &Results) -> String {
+    let Results { version, date, settings, partial, .. } = results;
+    let medians = match settings.repeats {
+        1 => "single measurements".to_owned(),
+        repeats => format!("medians of {repeats} or more"),
+    };
+    let quick = if settings.quick { ", quick" } else { "" };
+    let partial = if *partial { ", PARTIAL" } else { "" };
+    let size = size::format(settings.size_bytes);
+    format!("measured by nearside {version} on {date}: {medians}, arrays of {size}{quick}{partial}")
+}
+
+/// Heat maps of what was measured of each pair of nodes.
+pub fn measure_svg(name: &str, results: &Results) -> String {
+    let map = |title, matrix: &Matrix, show, more_is_better| HeatMap {
+        title,
+        nodes: &results.nodes,
+        values: matrix.iter().map(|row| row.iter().map(|number| (*number)?.value).collect()).collect(),
+        more_is_better,
+        show,
+    };
+    let mut maps = Vec::new();
+    maps.extend(results.latency_ns.as_ref().map(|latency| map("Idle memory latency, ns", latency, ns as Show, false)));
+    if let Some(of) = &results.bandwidth_bytes_per_s {
+        for (title, matrix) in [
+            ("Read bandwidth of one core, GB/s", &of.one_core.read),
+            ("Read bandwidth of all cores, GB/s", &of.all_cores.read),
+            ("Write bandwidth of one core, GB/s", &of.one_core.write),
+            ("Write bandwidth of all cores, GB/s", &of.all_cores.write),
+            ("Copy bandwidth of one core, GB/s", &of.one_core.copy),
+            ("Copy bandwidth of all cores, GB/s", &of.all_cores.copy),
+        ] {
+            maps.push(map(title, matrix, gb_per_s as Show, true));
+        }
+    }
+    if let Some(transfers) = &results.cache_to_cache_ns {
+        maps.push(map("Clean lines from another cache, ns", &transfers.clean, ns as Show, false));
+        maps.push(map("Modified lines from another cache, ns", &transfers.modified, ns as Show, false));
+    }
+    heat_maps_to_svg(name, &how(results), maps)
+}
+
+/// At most [`MOST_LINES`] of these.
+fn few(f: &mut fmt::Formatter<'_>, lines: impl ExactSizeIterator<Item = String>) -> fmt::Result {
+    let more = lines.len().saturating_sub(MOST_LINES);
+    for line in lines.take(MOST_LINES) {
+        writeln!(f, "  {line}")?;
+    }
+    if more > 0 { writeln!(f, "  and {more} more; --json has all") } else { Ok(()) }
+}
+
+fn ns(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn gb_per_s(value: f64) -> String {
+    format!("{:.2}", value / 1e9)
+}
+
+/// A number, or why there is none: `-` where nothing was measured, its spread where that was too large.
+fn cell(number: Option<&Number>, show: Show) -> String {
+    match number {
+        None => "-".to_owned(),
+        Some(Number { value: Some(value), .. }) => show(*value),
+        Some(Number { spread, .. }) => format!("±{:.0}%", spread * 100.0),
+    }
+}
+
+/// A table with indented lines.
+fn indented(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    table.to_string().lines().try_for_each(|line| writeln!(f, "  {line}"))
+}
+
+fn matrix(f: &mut fmt::Formatter<'_>, title: &str, nodes: &[NodeId], matrix: &Matrix, show: Show) -> fmt::Result {
+    if matrix.iter().flatten().all(Option::is_none) {
+        return Ok(());
+    }
+    writeln!(f, "\n{title}")?;
+    if nodes.len() > MOST_COLUMNS {
+        return ranges(f, matrix, show);
+    }
+    let heading = nodes.iter().map(ToString::to_string);
+    let mut table = Table::new(["node".to_owned()].into_iter().chain(heading));
+    for (id, row) in nodes.iter().zip(matrix).filter(|(_, row)| row.iter().any(Option::is_some)) {
+        table.row([id.to_string()].into_iter().chain(row.iter().map(|number| cell(number.as_ref(), show))));
+    }
+    indented(f, &table)
+}
+
+/// Of very many nodes: from what to what.
+fn ranges(f: &mut fmt::Formatter<'_>, matrix: &Matrix, show: Show) -> fmt::Result {
+    for (name, local) in [("own node", true), ("other nodes", false)] {
+        let pairs =
+            matrix.iter().enumerate().flat_map(|(i, row)| row.iter().enumerate().map(move |(j, cell)| (i, j, cell)));
+        let mut values: Vec<f64> =
+            pairs.filter(|(i, j, _)| (i == j) == local).filter_map(|(_, _, cell)| (*cell)?.value).collect();
+        values.sort_by(f64::total_cmp);
+        if let (Some(least), Some(median), Some(most)) = (values.first(), values.get(values.len() / 2), values.last()) {
+            writeln!(f, "  {name}: {} to {}, median {}; --json has all", show(*least), show(*most), show(*median))?;
+        }
+    }
+    Ok(())
+}
+
+fn bandwidth(f: &mut fmt::Formatter<'_>, nodes: &[NodeId], of: &Bandwidth) -> fmt::Result {
+    for (cores, by_access) in [("one core", &of.one_core), ("all cores of the node", &of.all_cores)] {
+        for (access, values) in [("Read", &by_access.read), ("Write", &by_access.write), ("Copy", &by_access.copy)] {
+            let title = format!("{access} bandwidth, {cores} (GB/s; rows access, columns hold the memory)");
+            matrix(f, &title, nodes, values, gb_per_s)?;
+        }
+    }
+    let machine = [("read", of.machine.read), ("write", of.machine.write), ("copy", of.machine.copy)];
+    if machine.iter().any(|(_, number)| number.is_some()) {
+        writeln!(f, "\nBandwidth of the whole machine (GB/s; every core in its own node's memory)")?;
+        let text = |(name, number): &(&str, Option<Number>)| format!("{name} {}", cell(number.as_ref(), gb_per_s));
+        writeln!(f, "  {}", machine.iter().map(text).collect::<Vec<_>>().join("   "))?;
+    }
+    Ok(())
+}
+
+fn loaded(f: &mut fmt::Formatter<'_>, curve: &LoadedCurve) -> fmt::Result {
+    let LoadedCurve { node, from, loading_cores, points } = curve;
+    let loaders =
+        if *loading_cores == 1 { "another one reads".to_owned() } else { format!("{loading_cores} others read") };
+    writeln!(f, "\nLatency under load (memory of node {node}: a core of node {from} chases while {loaders})")?;
+    let mut latencies = vec!["latency, ns".to_owned()];
+    let mut loads = vec!["load, GB/s".to_owned()];
+    for point in points {
+        loads.push(cell(Some(&point.load_bytes_per_s), gb_per_s));
+        latencies.push(cell(Some(&point.latency_ns), ns));
+    }
+    let mut table = Table::new(loads);
+    table.row(latencies);
+    indented(f, &table)
+}
+
+fn links(f: &mut fmt::Formatter<'_>, sharing: &[LinkSharing]) -> fmt::Result {
+    if sharing.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\nHow cores share the way to another node (GB/s read by all of them together)")?;
+    let line = |LinkSharing { from, to, points }: &LinkSharing| {
+        let mut text = format!("node {from} to memory of {to}:");
+        for point in points {
+            let plural = if point.cores == 1 { "core" } else { "cores" };
+            let bandwidth = cell(Some(&point.bandwidth_bytes_per_s), gb_per_s);
+            let _ = write!(text, "  {} {plural} {bandwidth}", point.cores);
+        }
+        text
+    };
+    let lines: Vec<String> = sharing.iter().map(line).collect();
+    few(f, lines.into_iter())
+}
+
+fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
+    writeln!(f, "\nLatency by working set (node {}, clock {} GHz)", of.node, cell(Some(&of.clock_hz), gb_per_s))?;
+    let mut table = Table::new(["working set", "latency, ns", "cache"]);
+    let mut smaller = 0;
+    for set in &of.working_sets {
+        let level = of.levels.iter().find(|level| (smaller..=set.size_bytes).contains(&level.size_bytes));
+        let seen = level.map_or_else(String::new, |level| {
+            format!(
+                "level {}: {} ns, holds {} or more",
+                level.level,
+                ns(level.latency_ns),
+                size::format(level.size_bytes)
+            )
+        });
+        table.row([about(set.size_bytes), cell(Some(&set.latency_ns), ns), seen]);
+        smaller = set.size_bytes + 1;
+    }
+    indented(f, &table)
+}
+
+/// A size to three digits: working sets are no round numbers.
+fn about(bytes: u64) -> String {
+    let (unit, shift) = if bytes >= 1 << 20 { ("MiB", 20) } else { ("KiB", 10) };
+    let value = bytes as f64 / f64::from(1 << shift);
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
+    let pairs = of.compared_pairs;
+    writeln!(f, "\nFirmware distances against measured latency")?;
+    if of.disagreements.is_empty() {
+        writeln!(f, "  all {pairs} distances between nodes are within 5 % of what was measured")?;
+    } else {
+        writeln!(f, "  {} of {pairs} distances between nodes are off by more than 5 %", of.disagreements.len())?;
+        let line = |d: &::measure::Disagreement| {
+            let (over, error) = (if d.error > 0.0 { "over" } else { "under" }, d.error.abs() * 100.0);
+            format!(
+                "node {} to {}: distance {} claims {:.2} times local, measured {:.2}: {over}stated by {error:.0} %",
+                d.from, d.to, d.distance, d.claimed_ratio, d.measured_ratio
+            )
+        };
+        few(f, of.disagreements.iter().map(line))?;
+    }
+    if of.order_changes.is_empty() {
+        return writeln!(f, "  the order of nodes is the same");
+    }
+    writeln!(f, "  the order of nodes is another one:")?;
+    let line = |c: &::measure::OrderChange| {
+        let claims = if c.claimed_equal { "equally far" } else { "the other way round" };
+        format!(
+            "from node {}, memory of {} is nearer ({:.1} ns) than that of {} ({:.1} ns); the firmware says {claims}",
+            c.from, c.nearer, c.nearer_ns, c.farther, c.farther_ns
+        )
+    };
+    few(f, of.order_changes.iter().map(line))
+}
