@@ -86,6 +86,8 @@ pub struct Core {
 pub struct Coherence {
     /// What the question of a miss to all other nodes loads each link with, and so does each node's answer, bytes.
     pub probe_bytes: f64,
+    /// What a node takes to answer, the way there and back not included, ns.
+    pub answer_ns: f64,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

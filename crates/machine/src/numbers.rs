@@ -127,8 +127,9 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
     }
     if let Some(coherence) = &machine.coherence {
-        let numbers = vec![one("probe_bytes", coherence.probe_bytes, PROBE)];
-        tables.push(table("coherence".to_owned(), coherence.source.as_ref(), &["probe_bytes"], numbers));
+        let numbers =
+            vec![one("probe_bytes", coherence.probe_bytes, PROBE), one("answer_ns", coherence.answer_ns, LATENCY)];
+        tables.push(table("coherence".to_owned(), coherence.source.as_ref(), &["probe_bytes", "answer_ns"], numbers));
     }
     if let Some(latency) = &machine.latency {
         const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns", "loaded_rise", "loaded_slope"];

@@ -41,7 +41,8 @@ impl Core {
         }
     }
 
-    /// What the core waits for an access that it makes at `time_ps` and that misses L1, ps.
+    /// What the core waits for an access that it makes at `time_ps` and that misses L1, ps. `stretched` is told how long
+    /// the access keeps the path busy, and says how long that is beside the core's other CPUs.
     #[inline]
     pub(crate) fn stall_ps(
         &self,
@@ -50,6 +51,7 @@ impl Core {
         in_stream: bool,
         level: Level,
         latency_ps: u32,
+        stretched: impl FnOnce(u64) -> u64,
     ) -> u64 {
         let share_ps = match (in_stream, kind) {
             (true, _) if level == Level::Dram => self.stream.of(latency_ps).max(self.stream_line_ps),
@@ -57,6 +59,7 @@ impl Core {
             (false, AccessKind::Store) => self.store.of(latency_ps),
             (false, AccessKind::Load | AccessKind::Instruction) => return u64::from(latency_ps),
         };
+        let share_ps = stretched(share_ps);
         // An access was asked for at most one latency ago. Nor is the path ever busy beyond now, as the core waited for
         // it, unless time went back because a measurement began.
         let earliest = time_ps.saturating_sub(u64::from(latency_ps).max(share_ps));
@@ -88,7 +91,7 @@ mod tests {
         let mut time = begin;
         for _ in 0..1000 {
             time += work_ps;
-            time += core.stall_ps(time, kind, in_stream, level, latency_ps);
+            time += core.stall_ps(time, kind, in_stream, level, latency_ps, |ps| ps);
         }
         (time - begin) / 1000
     }
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn time_may_begin_anew() {
         let core = core();
-        core.stall_ps(1_000_000_000_000, Load, true, Level::Dram, 100_000);
-        assert!(core.stall_ps(0, Load, true, Level::Dram, 100_000) <= 10_000);
+        core.stall_ps(1_000_000_000_000, Load, true, Level::Dram, 100_000, |ps| ps);
+        assert!(core.stall_ps(0, Load, true, Level::Dram, 100_000, |ps| ps) <= 10_000);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::AccessKind;
 use crate::core::Core;
+use crate::siblings::PathUse;
 use crate::streams::Streams;
 use crate::windows::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,6 +25,7 @@ pub(crate) struct Cpu {
     /// The indexes of its caches.
     pub caches: CpuCaches,
     pub core: Core,
+    pub path_use: PathUse,
     pub counts: Counts,
     pub streams: Streams,
     pub lines: LineCounts,

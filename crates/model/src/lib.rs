@@ -14,6 +14,7 @@ mod plugin;
 pub mod pmu;
 mod queues;
 mod resources;
+mod siblings;
 mod streams;
 mod windows;
 

@@ -7,6 +7,7 @@ use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
 use crate::resources::{LinkEnds, Resources, link_ends, picoseconds};
+use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::windows::{Waited, Windows, lines_so_far};
 use crate::{Access, AccessKind, LINE_BYTES, Level, MemoryRange, ModelError};
@@ -72,6 +73,7 @@ impl Model {
                 node,
                 caches,
                 core: Core::new(core),
+                path_use: PathUse::default(),
                 counts: Counts::default(),
                 streams: Streams::default(),
                 lines: LineCounts::new(nodes.len()),
@@ -84,7 +86,7 @@ impl Model {
             cpus,
             caches,
             map,
-            windows: Windows::new(resources, nodes.len()),
+            windows: Windows::new(resources, Siblings::of(machine), nodes.len()),
             links: link_ends(machine).into(),
             controllers: (0..nodes.len()).filter(has_memory).filter_map(bandwidth).collect(),
             nodes,
@@ -143,6 +145,8 @@ impl Model {
         add(&cpu.counts.l1_misses, 1);
         let in_stream = cpu.streams.miss(line);
         add(&cpu.counts.stream_misses, u64::from(in_stream));
+        let slot = self.windows.slot(time_ps);
+        let stretched = |busy_ps| cpu.path_use.stretched(slot, busy_ps);
         let further =
             [(cpu.caches.level2, Level::L2, &cpu.counts.l2_hits), (cpu.caches.level3, Level::L3, &cpu.counts.l3_hits)];
         for (index, level, hits) in further {
@@ -150,18 +154,17 @@ impl Model {
                 && cache.access(line)
             {
                 add(hits, 1);
-                let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, level, cache.latency_ps);
+                let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, level, cache.latency_ps, stretched);
                 return Access { stall_ps, latency_ps: cache.latency_ps, node: cpu.node, level };
             }
         }
         let node = self.map.node_of(line * LINE_BYTES);
         let pair = usize::from(cpu.node) * self.nodes.len() + node;
-        let slot = self.windows.slot(time_ps);
         let idle_ps = self.windows.resources().idle_ps[pair];
         let latency_ps = idle_ps.saturating_add(self.windows.delay_ps(slot, pair));
         cpu.lines.add(slot, node);
         add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-        let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, Level::Dram, latency_ps);
+        let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, Level::Dram, latency_ps, stretched);
         Access { stall_ps, latency_ps, node: node as u16, level: Level::Dram }
     }
 

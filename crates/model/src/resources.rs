@@ -104,8 +104,8 @@ impl Resources {
 }
 
 /// What a miss of a node's CPUs costs where no directory knows who has the line: every other node is asked, over the
-/// same links as its memory, and the miss takes until the last has answered. A cache is taken to answer as fast as
-/// its node's memory does. Nodes hand the question on, so it goes over each link once; each answers by itself.
+/// same links as its memory, and the miss takes until the last has answered. The way to a node and back is
+/// what its memory's latency has beyond a local one. Nodes hand the question on, so it goes over each link once; each answers by itself.
 struct Probes {
     latency_ns: f64,
     /// Resource to the part of a line that goes over it.
@@ -114,12 +114,15 @@ struct Probes {
 
 impl Probes {
     fn of(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
-        let (mut latency_ns, mut parts) = (0.0_f64, BTreeMap::new());
-        if let Some(Coherence { probe_bytes, .. }) = machine.coherence {
+        let (mut latency_ns, mut parts) = (f64::NEG_INFINITY, BTreeMap::new());
+        if let Some(Coherence { probe_bytes, answer_ns, .. }) = machine.coherence {
             let part = probe_bytes / LINE_BYTES as f64;
             let mut asked = BTreeSet::new();
             for to in machine.nodes.iter().filter(|to| to.id != from && !to.cpus.is_empty()) {
-                latency_ns = latency_ns.max(routes.latency_ns(machine, from, to.id).unwrap_or(0.0));
+                let latency = |from| routes.latency_ns(machine, from, to.id);
+                if let (Some(there), Some(local)) = (latency(from), latency(to.id)) {
+                    latency_ns = latency_ns.max(there - local + answer_ns);
+                }
                 for hop in routes.hops(from, to.id).unwrap_or_default() {
                     // The answer comes as data do, the question the other way.
                     *parts.entry(hop.directed_link()).or_default() += part;

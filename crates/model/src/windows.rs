@@ -13,6 +13,7 @@
 use crate::cpu::Cpu;
 use crate::queues::{Flow, Queues, Step};
 use crate::resources::Resources;
+use crate::siblings::Siblings;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -47,6 +48,7 @@ pub(crate) struct Windows {
 /// What closes windows.
 struct Closing {
     queues: Queues,
+    siblings: Siblings,
     /// By slot and pair of nodes: lines that were counted when the slot was last closed.
     seen: Box<[u64]>,
     /// The flows that are not negligible, by pair of nodes, ascending.
@@ -75,7 +77,7 @@ impl Waited {
 }
 
 impl Windows {
-    pub(crate) fn new(resources: Resources, nodes: usize) -> Self {
+    pub(crate) fn new(resources: Resources, siblings: Siblings, nodes: usize) -> Self {
         let count = resources.servers.len();
         let pairs = nodes * nodes;
         Self {
@@ -84,6 +86,7 @@ impl Windows {
             delay_ps: (0..SLOTS * pairs).map(|_| AtomicU32::new(0)).collect(),
             closing: Mutex::new(Closing {
                 queues: Queues::new(resources.servers.clone()),
+                siblings,
                 seen: vec![0; SLOTS * pairs].into(),
                 pairs: Vec::new(),
                 flows: Vec::new(),
@@ -182,9 +185,11 @@ impl Closing {
         let was_quiet = self.flows.is_empty();
         self.average(windows, slot, &lines);
         self.queues.settle(&self.flows);
+        let decided = ((window + LAG) % SLOTS as u64) as usize;
+        self.siblings.close(slot, decided, |cpu| &cpus[cpu].path_use);
         self.quiet = if was_quiet && self.flows.is_empty() { self.quiet + 1 } else { 0 };
         if self.quiet < SLOTS {
-            self.decide(windows, ((window + LAG) % SLOTS as u64) as usize);
+            self.decide(windows, decided);
         }
     }
 

@@ -331,3 +331,16 @@ fn c8_without_a_directory_somebody_pays() {
     let with_load = first_of(preset, std::iter::once(24).chain(6..12));
     assert!(with_load < 0.93 * first_of(preset, [24]), "{with_load:e}");
 }
+
+/// The two CPUs of a core have one path to memory (`spec/numa-manager.md` 8.3: the second adds nearly nothing).
+#[test]
+fn siblings_share_their_cores_path() {
+    let preset = "xeon-x5650x2";
+    let core: Vec<_> = machine(preset).smt_cores[0].iter().map(|cpu| cpu.0 as usize).collect();
+    let [first, second] = core[..] else { panic!("{core:?}") };
+    let alone = scan(preset, [first], 0);
+    let both = scan(preset, [first, second], 0);
+    assert_within("two siblings", both.total(), alone.total(), 0.05);
+    assert_within("one of them", both.bytes_per_s[0], alone.bytes_per_s[0] / 2.0, 0.05);
+    assert!(scan(preset, [first, first + 2], 0).total() > 1.3 * alone.total(), "other cores have their own");
+}

@@ -78,7 +78,7 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         expected.routes.clear();
         expected.caches.iter_mut().for_each(|cache| cache.latency_ns = None);
         expected.latency = expected.latency.filter(|latency| !latency.matrix_ns.is_empty());
-        for latency in &mut expected.latency {
+        if let Some(latency) = &mut expected.latency {
             (latency.loaded_rise, latency.loaded_slope) = (None, None);
         }
         // It has whole nanoseconds.
