@@ -94,8 +94,11 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Stream(StreamOptions { common, kernel }) => {
             measure("stream", common, None, |team, size, repeat| stream::run(team, size, repeat, *kernel))
         }
-        Verb::Random(RandomOptions { common, access }) => {
-            measure("random", common, Some(1), |team, size, repeat| random_access::run(team, size, repeat, *access))
+        Verb::Random(RandomOptions { common, access, accesses }) => {
+            let accesses = accesses.map(|accesses| accesses as usize);
+            measure("random", common, Some(1), |team, size, repeat| {
+                random_access::run(team, size, repeat, *access, accesses)
+            })
         }
         Verb::Rivals(options) => measure("rivals", &options.common, Some(1), |team, size, repeat| {
             let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;

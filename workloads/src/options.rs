@@ -58,6 +58,9 @@ pub struct RandomOptions {
     /// What to do at each place
     #[arg(long, value_enum, default_value_t = Access::Read)]
     pub access: Access,
+    /// Accesses of each thread in each round [default: one for each 64 bytes of --size]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub accesses: Option<u32>,
 }
 
 /// What to do with a word of memory.

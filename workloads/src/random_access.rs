@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 /// Any but 0; each thread adds its number.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// Bytes of the array for each access of a round.
+/// Bytes of the array for each access of a round, where nothing is said.
 const BYTES_AN_ACCESS: usize = 64;
 
 /// How long an access took, over all threads and accesses of a round.
@@ -33,10 +33,10 @@ impl fmt::Display for Pace {
 
 /// Reads or writes random words of an array: of `size` bytes or the next lower power of two, so that a mask is enough
 /// to stay within it.
-pub fn run(team: &Team, size: usize, repeat: usize, access: Access) -> Result<Pace, Error> {
+pub fn run(team: &Team, size: usize, repeat: usize, access: Access, accesses: Option<usize>) -> Result<Pace, Error> {
     let words = 1 << (size / size_of::<u64>()).ilog2();
     let mut array = team.touch(|| filled(words, |word| word as u64))?;
-    let accesses = words * size_of::<u64>() / BYTES_AN_ACCESS;
+    let accesses = accesses.unwrap_or(words * size_of::<u64>() / BYTES_AN_ACCESS);
     let seeds = (0..team.threads as u64).map(|thread| SEED + thread);
     let rounds = match access {
         Access::Read => team.rounds(seeds.collect(), repeat, |state, _| read(&array, state, accesses)),

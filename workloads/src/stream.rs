@@ -77,12 +77,14 @@ impl fmt::Display for Bandwidths {
     }
 }
 
-/// Measures all kernels, or one, on three arrays of `size` bytes each.
+/// Measures all kernels, or one, on arrays of `size` bytes each.
 pub fn run(team: &Team, size: usize, repeat: usize, only: Option<Kernel>) -> Result<Bandwidths, Error> {
     let kernels = only.map_or(ALL.to_vec(), |kernel| vec![kernel]);
     let lines = size / size_of::<Line>();
-    let array = |value| filled(lines, |_| Line([value; 8]));
-    let (mut a, mut b, mut c) = team.touch(|| Ok((array(1.0)?, array(2.0)?, array(3.0)?)))?;
+    let array = |lines, value| filled(lines, |_| Line([value; 8]));
+    // A read needs but the first, and filling the others would take longer than it.
+    let others = if only == Some(Kernel::Read) { 0 } else { lines };
+    let (mut a, mut b, mut c) = team.touch(|| Ok((array(lines, 1.0)?, array(others, 2.0)?, array(others, 3.0)?)))?;
     let parts = parts(&mut a, &mut b, &mut c, team.threads);
     let rounds =
         team.rounds(parts, repeat * kernels.len(), |part, round| work(part, kernels[round % kernels.len()]))?;
@@ -102,7 +104,8 @@ fn parts<'a>(mut a: &'a mut [Line], mut b: &'a mut [Line], mut c: &'a mut [Line]
     let count = a.len();
     let mut part = |thread| {
         let length = share(count, threads, thread).len();
-        let [a, b, c] = [&mut a, &mut b, &mut c].map(|rest| rest.split_off_mut(..length).unwrap_or_default());
+        let [a, b, c] =
+            [&mut a, &mut b, &mut c].map(|rest| rest.split_off_mut(..length.min(rest.len())).unwrap_or_default());
         Part { a, b, c }
     };
     (0..threads).map(&mut part).collect()

@@ -66,6 +66,8 @@ fn random_accesses_have_a_pace() {
         assert_eq!(result["accesses"], 16384);
         let (best, mean) = (result["best_ns"].as_f64().unwrap(), result["mean_ns"].as_f64().unwrap());
         assert!(0.0 < best && best <= mean, "{result}");
+        let fewer = json(&["random", "--access", access, "--size", "1M", "--accesses", "1000"]);
+        assert_eq!(fewer["accesses"], 1000);
     }
 }
 

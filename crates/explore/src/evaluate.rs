@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 /// Why an experiment has no number.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EvaluateError {
     /// Its command was not run.
     #[error("on {}, `{}` was not run", .0.boot, .0.command)]
@@ -62,20 +62,19 @@ impl Observed {
             (session.reported == reported).then_some((printed.get(job)?, report))
         });
         let (printed, report) = found.ok_or_else(not_run)?;
-        match &reading.figure {
+        let one = |run: &String| match &reading.figure {
             Figure::Reported(pointer) => {
                 let number = report.pointer(pointer).and_then(Json::as_f64);
                 number.ok_or_else(|| not_one(0, report.to_string()))
             }
-            Figure::Printed(pointer) => {
-                let one = |run: &String| match numbers(run, pointer)[..] {
-                    [number] => Ok(number),
-                    ref found => Err(not_one(found.len(), run.clone())),
-                };
-                let mut figures = printed.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-                median(&mut figures).ok_or_else(not_run)
-            }
-        }
+            Figure::OnCurve(curve) => curve.value(run).ok_or_else(|| not_one(0, run.clone())),
+            Figure::Printed(pointer) => match numbers(run, pointer)[..] {
+                [number] => Ok(number),
+                ref found => Err(not_one(found.len(), run.clone())),
+            },
+        };
+        let mut figures = printed.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        median(&mut figures).ok_or_else(not_run)
     }
 }
 
@@ -103,6 +102,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::experiment::{Boot, Comparison};
+    use crate::extract::Curve;
     use crate::plan::plan;
     use crate::tolerance::Within;
     use serde_json::json;
@@ -153,6 +153,19 @@ mod tests {
         comes_to(Value::Compared(Comparison::Loss, printing(89.0), printing(100.0)), 11.0);
         let reported = Reading { figure: Figure::Reported("/x".into()), ..printing(1.0) };
         comes_to(Value::Compared(Comparison::Ratio, reported, printing(2.0)), 2.5);
+    }
+
+    #[test]
+    fn a_number_is_read_off_a_curve() {
+        let command = "echo '{\"curve\": [{\"x\": 1, \"y\": 10}, {\"x\": 2, \"y\": 20}]}'";
+        let [points, x, y] = ["/curve", "/x", "/y"].map(str::to_owned);
+        let on = |at| {
+            let curve = Curve { points: points.clone(), x: x.clone(), y: y.clone(), at };
+            Value::Alone(Reading { figure: Figure::OnCurve(curve), ..reading(command) })
+        };
+        comes_to(on(1.25), 12.5);
+        let beyond = run(&experiment(on(3.0), 1, 1.0), &json!({}));
+        assert!(matches!(beyond, Err(EvaluateError::NotOne { found: 0, .. })), "{beyond:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What an experiment is, once its file is read.
 
 use crate::Within;
+use crate::extract::Curve;
 use machine::size;
 use std::fmt;
 
@@ -65,7 +66,7 @@ pub struct Boot {
 }
 
 /// A number of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// Where to run.
     pub boot: Boot,
@@ -76,17 +77,19 @@ pub struct Reading {
 }
 
 /// Where a number is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     /// At this JSON pointer of what the command prints.
     Printed(String),
+    /// On a curve that the command prints.
+    OnCurve(Curve),
     /// At this JSON pointer of the lab's report, which stands for the hardware counters of a real machine. The command
     /// has a virtual machine for itself.
     Reported(String),
 }
 
 /// How the number of an experiment comes about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// As it is read.
     Alone(Reading),
@@ -110,10 +113,11 @@ pub enum Comparison {
 }
 
 impl Figure {
-    /// The JSON pointer.
+    /// The JSON pointer, of a curve that of its points.
     pub fn pointer(&self) -> &str {
         match self {
             Self::Printed(pointer) | Self::Reported(pointer) => pointer,
+            Self::OnCurve(curve) => &curve.points,
         }
     }
 }

@@ -12,10 +12,52 @@ pub fn numbers(printed: &str, pointer: &str) -> Vec<f64> {
     }
 }
 
+/// A curve among what a program printed as JSON, and a place on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// JSON pointer of its points, an array.
+    pub points: String,
+    /// JSON pointer, from a point, of where it is.
+    pub x: String,
+    /// JSON pointer, from a point, of its value.
+    pub y: String,
+    /// Where the value is wanted.
+    pub at: f64,
+}
+
+impl Curve {
+    /// The value there, linear between the two points around it; nothing beyond the ends of the curve.
+    pub fn value(&self, printed: &str) -> Option<f64> {
+        let json: Value = serde_json::from_str(printed).ok()?;
+        let coordinates = |point: &Value| Some((point.pointer(&self.x)?.as_f64()?, point.pointer(&self.y)?.as_f64()?));
+        let mut points: Vec<(f64, f64)> =
+            json.pointer(&self.points)?.as_array()?.iter().filter_map(coordinates).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let around = points.windows(2).find_map(|pair| match pair {
+            [low, high] if (low.0..=high.0).contains(&self.at) => Some((*low, *high)),
+            _ => None,
+        });
+        let (low, high) = around?;
+        let part = if high.0 > low.0 { (self.at - low.0) / (high.0 - low.0) } else { 0.0 };
+        Some(low.1 + (high.1 - low.1) * part)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_curve_has_values_between_its_ends() {
+        let printed = r#"{"curve": [{"x": 4, "y": {"v": 10}}, {"x": 2, "y": {"v": 5}}, {"x": 3, "y": null}, {"x": 8, "y": {"v": 10}}]}"#;
+        let value = |at| {
+            let [points, x, y] = ["/curve", "/x", "/y/v"].map(str::to_owned);
+            Curve { points, x, y, at }.value(printed).map(|value| value.to_string())
+        };
+        assert_eq!([2.0, 3.0, 4.0, 6.0, 8.0].map(value), ["5", "7.5", "10", "10", "10"].map(|v| Some(v.to_owned())));
+        assert_eq!([1.9, 8.1, f64::NAN].map(value), [None, None, None]);
+    }
 
     #[test]
     fn numbers_are_found_among_what_a_program_prints() {

@@ -4,6 +4,7 @@
 //! and an experiment with rows is one experiment for each of them.
 
 use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Value};
+use crate::extract::Curve;
 use crate::tolerance::Within;
 use machine::{Mistake, Violation, presets, read_checked, size};
 use serde::{Deserialize, Deserializer, de};
@@ -60,6 +61,7 @@ struct Table {
     saturate: Option<Vec<String>>,
     figure: Option<String>,
     report: Option<String>,
+    curve: Option<Points>,
     compare: Option<Compare>,
     /// What to compare with; everything that is left out is as it is without `against_`.
     against: Option<String>,
@@ -75,6 +77,16 @@ struct Table {
     quick: bool,
     #[serde(default)]
     each: Vec<Row>,
+}
+
+/// A curve, and where its value is wanted: a number, as a text for the sake of `{words}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Points {
+    points: String,
+    x: String,
+    y: String,
+    at: String,
 }
 
 /// One row of an experiment's table.
@@ -224,10 +236,14 @@ impl Table {
 
     fn value(&self, words: &mut Words<'_>) -> Result<Value, Broken> {
         let boot = self.boot("preset", &self.preset, words)?;
-        let figure = match (&self.figure, &self.report) {
-            (Some(pointer), None) => Figure::Printed(self.pointer("figure", pointer, words)?),
-            (None, Some(pointer)) => Figure::Reported(self.pointer("report", pointer, words)?),
-            _ => return Err(("figure", "needs one of `figure` and `report`: a JSON pointer, such as /mean_ns".into())),
+        let figure = match (&self.figure, &self.report, &self.curve) {
+            (Some(text), None, None) => Figure::Printed(pointer("figure", text, words)?),
+            (None, Some(text), None) => Figure::Reported(pointer("report", text, words)?),
+            (None, None, Some(curve)) => Figure::OnCurve(curve.filled(words)?),
+            _ => {
+                let rule = "needs one of `figure`, `report` (JSON pointers, such as /mean_ns) and `curve`";
+                return Err(("figure", rule.into()));
+            }
         };
         let reading = |command: String| Reading { boot: boot.clone(), command, figure: figure.clone() };
         let one = match (&self.command, &self.saturate) {
@@ -251,8 +267,8 @@ impl Table {
         if let Some(command) = &self.against {
             other.command = words.fill("against", command)?;
         }
-        if let Some(pointer) = &self.against_figure {
-            other.figure = Figure::Printed(self.pointer("against_figure", pointer, words)?);
+        if let Some(text) = &self.against_figure {
+            other.figure = Figure::Printed(pointer("against_figure", text, words)?);
         }
         if let Some(preset) = &self.against_preset {
             other.boot = self.boot("against_preset", preset, words)?;
@@ -265,15 +281,24 @@ impl Table {
         presets::find(&preset).map_err(|error| (field, error.to_string()))?;
         Ok(Boot { preset, memory_per_node: self.memory_per_node, cpus_per_node: self.cpus_per_node })
     }
+}
 
-    #[expect(clippy::unused_self, reason = "reads as its neighbours do")]
-    fn pointer(&self, field: &'static str, text: &str, words: &mut Words<'_>) -> Result<String, Broken> {
-        let pointer = words.fill(field, text)?;
-        if pointer.starts_with('/') {
-            Ok(pointer)
-        } else {
-            Err((field, format!("`{pointer}` is no JSON pointer: it begins with a /")))
-        }
+impl Points {
+    fn filled(&self, words: &mut Words<'_>) -> Result<Curve, Broken> {
+        let at = words.fill("curve", &self.at)?;
+        let number = at.parse().ok().filter(|at: &f64| at.is_finite());
+        let at = number.ok_or_else(|| ("curve", format!("`at` must be a number, is `{at}`")))?;
+        let mut pointer = |text| pointer("curve", text, words);
+        Ok(Curve { points: pointer(&self.points)?, x: pointer(&self.x)?, y: pointer(&self.y)?, at })
+    }
+}
+
+fn pointer(field: &'static str, text: &str, words: &mut Words<'_>) -> Result<String, Broken> {
+    let pointer = words.fill(field, text)?;
+    if pointer.starts_with('/') {
+        Ok(pointer)
+    } else {
+        Err((field, format!("`{pointer}` is no JSON pointer: it begins with a /")))
     }
 }
 

@@ -15,7 +15,7 @@ mod tolerance;
 
 pub use evaluate::{EvaluateError, Observed, Outcome, evaluate};
 pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Value};
-pub use extract::numbers;
+pub use extract::{Curve, numbers};
 pub use file::ExperimentError;
 pub use page::{Page, Section, number};
 pub use plan::{Job, Printed, Session, plan};

@@ -75,7 +75,9 @@ fn mistakes_have_file_line_field_and_rule() {
         ":23: experiment[0].each[0].distance: no text of this experiment has {distance} in it",
     );
     mistake("/mean_ns", "mean_ns", ":17: experiment[0].figure: `mean_ns` is no JSON pointer");
-    mistake("figure = \"/mean_ns\"\n", "", "experiment[0].figure: needs one of `figure` and `report`");
+    mistake("figure = \"/mean_ns\"\n", "", "experiment[0].figure: needs one of `figure`, `report`");
+    let curve = |at| format!("curve = {{ points = \"/p\", x = \"/x\", y = \"/y\", at = \"{at}\" }}");
+    mistake("figure = \"/mean_ns\"", &curve("much"), ":17: experiment[0].curve: `at` must be a number, is `much`");
     mistake("compare = \"increase\"\n", "", "experiment[0].compare: needs `against`");
     mistake("command =", "saturate = []\n#", "experiment[0].saturate: needs a command at least");
     mistake("published = 44\n", "", "experiment[0].published: needs a number");
