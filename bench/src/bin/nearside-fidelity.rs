@@ -143,3 +143,70 @@ fn write(file: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     new.persist(file).map_err(|why| failed(&why))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+title = "A table"
+about = "What it is."
+sources = { table = "a study" }
+[[experiment]]
+name = "one"
+preset = "small-2x2"
+quantity = "one"
+command = "true"
+figure = "/x"
+published = 1
+within = "3 %"
+source = "table"
+quick = true
+[[experiment]]
+name = "two"
+preset = "small-4x2"
+quantity = "two"
+command = "true"
+figure = "/x"
+published = 1
+within = "3 %"
+source = "table"
+"#;
+
+    #[test]
+    fn a_part_of_the_experiments_can_be_had() {
+        let suite = Suite::from_toml(FILE, Path::new("table.toml")).unwrap();
+        let wanted = |arguments: &[&str]| {
+            let arguments = Arguments::parse_from([&["nearside-fidelity", "table.toml"], arguments].concat());
+            let wanted = suite.experiments.iter().filter(|experiment| arguments.wants(&suite.name, experiment));
+            wanted.map(|experiment| experiment.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(wanted(&[]), "one two");
+        assert_eq!(wanted(&["--quick"]), "one");
+        assert_eq!(wanted(&["--only", "two"]), "two");
+        assert_eq!(wanted(&["--only", "small-2x2"]), "one");
+        assert_eq!(wanted(&["--only", "table"]), "one two");
+        assert_eq!(wanted(&["--only", "tab"]), "");
+        assert_eq!(wanted(&["--only", "two", "--quick"]), "");
+    }
+
+    #[test]
+    fn a_part_is_never_written_where_the_whole_belongs() {
+        for part in [&["--quick"][..], &["--only", "one"]] {
+            let arguments = [&["nearside-fidelity", "table.toml", "--output", "page.md"], part].concat();
+            assert!(Arguments::try_parse_from(arguments).is_err());
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("page.md");
+        write(&file, "old").unwrap();
+        write(&file, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let error = write(&folder.path().join("no/page.md"), "new").unwrap_err().to_string();
+        assert!(error.starts_with("cannot write ") && error.contains("no/page.md"), "{error}");
+    }
+}

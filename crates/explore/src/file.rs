@@ -61,7 +61,7 @@ struct Table {
     saturate: Option<Vec<String>>,
     figure: Option<String>,
     report: Option<String>,
-    curve: Option<Points>,
+    curve: Option<OnCurve>,
     compare: Option<Compare>,
     /// What to compare with; everything that is left out is as it is without `against_`.
     against: Option<String>,
@@ -82,7 +82,7 @@ struct Table {
 /// A curve, and where its value is wanted: a number, as a text for the sake of `{words}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Points {
+struct OnCurve {
     points: String,
     x: String,
     y: String,
@@ -283,7 +283,7 @@ impl Table {
     }
 }
 
-impl Points {
+impl OnCurve {
     fn filled(&self, words: &mut Words<'_>) -> Result<Curve, Broken> {
         let at = words.fill("curve", &self.at)?;
         let number = at.parse().ok().filter(|at: &f64| at.is_finite());
