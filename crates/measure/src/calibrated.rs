@@ -1,9 +1,9 @@
 //! A machine file with measured numbers: what Linux shows, and every number that was measured in its place.
 
 use crate::error::MeasureError;
-use crate::results::{Matrix, Results};
+use crate::results::{Matrix, Results, WorkingSet};
 use crate::statistics::Number;
-use machine::{CacheKind, Core, Latency, Link, LinkDirection, Machine, Node, Source};
+use machine::{Cache, CacheKind, Core, Latency, Link, LinkDirection, Machine, Node, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -96,16 +96,21 @@ fn fill_controllers(machine: &mut Machine, results: &Results) {
     }
 }
 
-/// Latencies of the caches that were seen at about the size that Linux shows.
+/// Of each data cache that Linux shows, the median latency of the working sets that it holds and the one before does
+/// not. Close to either size, both serve a part.
 fn fill_caches(machine: &mut Machine, results: &Results) {
-    let levels = results.caches.iter().flat_map(|caches| &caches.levels);
-    for level in levels {
-        for cache in &mut machine.caches {
-            let about = level.size_bytes <= cache.size_bytes * 2 && level.size_bytes >= cache.size_bytes / 3;
-            if cache.level == level.level && cache.kind != CacheKind::Instruction && about {
-                cache.latency_ns = Some(level.latency_ns);
-                cache.source = Some(with_source(cache.source.take(), "latency_ns"));
-            }
+    let Some(measured) = &results.caches else { return };
+    let data = |cache: &Cache| cache.kind != CacheKind::Instruction;
+    let sizes: Vec<(u8, u64)> = machine.caches.iter().filter(|c| data(c)).map(|c| (c.level, c.size_bytes)).collect();
+    for cache in machine.caches.iter_mut().filter(|cache| data(cache)) {
+        let before = sizes.iter().filter(|(level, _)| *level < cache.level).map(|(_, bytes)| *bytes).max().unwrap_or(0);
+        let held = |set: &&WorkingSet| set.size_bytes * 2 > before * 3 && set.size_bytes * 5 <= cache.size_bytes * 4;
+        let mut latencies: Vec<f64> =
+            measured.working_sets.iter().filter(held).filter_map(|set| set.latency_ns.value).collect();
+        latencies.sort_by(f64::total_cmp);
+        if let Some(median) = latencies.get(latencies.len().saturating_sub(1) / 2) {
+            cache.latency_ns = Some(*median);
+            cache.source = Some(with_source(cache.source.take(), "latency_ns"));
         }
     }
 }
@@ -180,7 +185,6 @@ mod tests {
     use crate::host::Host;
     use crate::plan::{Access, Cores, Options, Part, Step, plan};
     use crate::results::{Caches, Outcome};
-    use crate::{CacheLevel, levels::levels};
     use machine::{Routes, presets};
     use proptest::prelude::*;
 
@@ -210,8 +214,10 @@ mod tests {
                 Step::Caches { node } => Outcome::Caches(Caches {
                     node,
                     clock_hz: number(1.7e9),
-                    working_sets: Vec::new(),
-                    levels: vec![CacheLevel { level: 1, size_bytes: 64 << 10, latency_ns: 1.8 }],
+                    working_sets: [(4, 1.7), (32, 1.8), (64, 2.5), (128, 7.0), (256, 7.2), (600, 20.0), (2048, 35.0)]
+                        .map(|(kib, ns)| WorkingSet { size_bytes: kib << 10, latency_ns: number(ns) })
+                        .into(),
+                    levels: Vec::new(),
                 }),
                 Step::Loaded { .. } => continue,
                 _ => Outcome::Number(number(4e9)),
@@ -234,7 +240,8 @@ mod tests {
                 |machine: &Machine| machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s).collect::<Vec<_>>();
             assert_eq!(bandwidths(&machine), bandwidths(&truth));
             assert_eq!(machine.links.len(), truth.nodes.len() * (truth.nodes.len() - 1) / 2);
-            assert_eq!(machine.caches[0].latency_ns, Some(1.8));
+            let latencies: Vec<_> = machine.caches.iter().map(|cache| cache.latency_ns).collect();
+            assert_eq!(latencies, [Some(1.7), None, Some(7.0), Some(35.0)]);
             let core = machine.core.as_ref().unwrap();
             let node = truth.nodes[0].id;
             let under_way = (4e9 * true_routes.latency_ns(&truth, node, node).unwrap() * 1e-9 / 64.0).ceil() as u32;
@@ -257,7 +264,6 @@ mod tests {
         (results.latency_ns, results.bandwidth_bytes_per_s, results.caches) = (None, None, None);
         let machine = calibrated(&shown, &results).unwrap();
         assert_eq!((&machine.nodes, &machine.caches, &machine.links), (&shown.nodes, &shown.caches, &shown.links));
-        assert!(levels(&[]).is_empty());
     }
 
     proptest! {

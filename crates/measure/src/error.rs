@@ -12,11 +12,9 @@ pub enum MeasureError {
     /// The kernel would not tell the affinity.
     #[error("cannot read the CPUs this process may run on (sched_getaffinity: {0})")]
     Affinity(io::Error),
-    /// There is nothing that could be measured.
-    #[error("no node has both a CPU that this process may run on and {} of free memory that it may use:\n{why}", size::format(*least))]
+    /// No node can be used.
+    #[error("nothing can be measured here:\n{why}")]
     Nothing {
-        /// The least that a node needs, in bytes.
-        least: u64,
         /// What is wrong with each node, one line each.
         why: String,
     },
@@ -59,6 +57,9 @@ pub enum MeasureError {
     /// There was nothing to measure with: too few cores or lines for this step.
     #[error("there is no memory on node {0} to measure with")]
     NoMemory(NodeId),
+    /// It was asked to end.
+    #[error("interrupted before it was complete")]
+    Interrupted,
     /// A number's spread is above the limit, so it is not told.
     #[error(
         "repeats spread by up to {:.0} %, above the limit of {:.0} %: end other programs (load average {load}), or raise --max-spread",

@@ -260,8 +260,11 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let most = arrays.iter().map(|arrays| arrays.bytes).max().unwrap_or(0);
     let steps = steps(host, options, &arrays);
     if steps.is_empty() {
-        let why: Vec<String> = missing.iter().map(|Missing { what, why }| format!("  {what}: {why}")).collect();
-        return Err(MeasureError::Nothing { least: SMALLEST_SIZE * FREE_SHARE * count, why: why.join("\n") });
+        let mut why: Vec<String> = missing.iter().map(|Missing { what, why }| format!("  {what}: {why}")).collect();
+        if why.is_empty() {
+            why.push("  what was asked for needs another core or another node, and there is none".to_owned());
+        }
+        return Err(MeasureError::Nothing { why: why.join("\n") });
     }
     Ok(Plan {
         steps,
@@ -271,7 +274,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
         chase,
         stream,
         loads: if quick { 1 << 16 } else { 1 << 18 },
-        stream_bytes: if quick { most / 4 } else { most },
+        stream_bytes: if quick { most / 2 } else { most },
         load_points: if quick { 6 } else { 12 },
         sizes_per_doubling: if quick { 1 } else { 2 },
         missing,

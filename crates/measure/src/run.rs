@@ -18,12 +18,16 @@ use std::time::Instant;
 
 /// Where numbers spread, this many times the repeats are made before a number is refused.
 const MOST_ATTEMPTS: usize = 4;
-/// Lines that one core leaves in its cache for another: 32 KiB, what every second-level cache holds.
-const HANDED_LINES: usize = 512;
+/// Lines that one core leaves in its cache for another: 128 KiB, half of the smallest second-level caches.
+const HANDED_LINES: usize = 2048;
 /// The smallest working set, lines: 4 KiB.
 const FEWEST_LINES: usize = UNROLLED;
 /// Loads of a chase under load are fewer, as each takes longer and all others stream meanwhile.
 const LOADED_SHARE: usize = 4;
+/// How long a chase in a cache lasts, ns: clocks of virtual machines can have steps of tens of microseconds.
+const CHASE_NS: f64 = 2e6;
+/// No load takes less.
+const LEAST_LOAD_NS: f64 = 0.1;
 const CLOCK_STEPS: u64 = 1 << 20;
 
 /// How far it is.
@@ -57,7 +61,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
     bench.tell_huge_pages(&mut results);
     for &step in &plan.steps {
         if interrupted.load(Relaxed) {
-            results.missing.push(Missing::new(step, "interrupted before it was measured"));
+            results.missing.push(Missing::new(step, MeasureError::Interrupted));
             continue;
         }
         progress(Progress { step, done_s, expected_s });
@@ -151,6 +155,9 @@ impl Bench<'_> {
         let mut samples = vec![Vec::new(); N];
         loop {
             for _ in 0..self.plan.repeats.max(1) {
+                if self.interrupted.load(Relaxed) {
+                    return Err(MeasureError::Interrupted);
+                }
                 let measured = once(self)?;
                 samples.iter_mut().zip(measured).for_each(|(samples, value)| samples.push(value));
             }
@@ -158,7 +165,7 @@ impl Bench<'_> {
             let of = |i: usize| Number::of(&samples[i], self.plan.options.max_spread).unwrap_or(nothing);
             let numbers: [Number; N] = std::array::from_fn(of);
             let enough = samples.iter().all(|samples| samples.len() >= MOST_ATTEMPTS * self.plan.repeats);
-            if enough || self.interrupted.load(Relaxed) || numbers.iter().all(|number| number.value.is_some()) {
+            if enough || numbers.iter().all(|number| number.value.is_some()) {
                 return Ok(numbers);
             }
         }
@@ -210,7 +217,7 @@ impl Bench<'_> {
         let owner_cpu = other.copied().ok_or(MeasureError::NoMemory(owner))?;
         let arena = self.arena(owner)?;
         arena.cycle(usize::MAX, arena.cpu)?;
-        let rounds = (self.plan.loads / HANDED_LINES / 8).max(1);
+        let rounds = (self.plan.loads / HANDED_LINES / 4).max(1);
         let [number] = self.repeated(|bench| {
             let mut total_ns = 0.0;
             for _ in 0..rounds {
@@ -240,15 +247,15 @@ impl Bench<'_> {
         arena.cycle(usize::MAX, arena.cpu)?;
         let idle = self.loaded_point(to, chaser, &[], 0)?;
         let full = self.loaded_point(to, chaser, &loading, 0)?;
+        // Of the period in which a core reads a burst, what it takes when nobody else is there is no pause.
+        let alone = self.loaded_point(to, chaser, loading.get(..1).unwrap_or(&[]), 0)?;
         let mut points = vec![idle];
-        if let Some(full_rate) = full.load_bytes_per_s.value {
-            let burst_s = (BLOCK * LINE * loading.len()) as f64 / full_rate;
+        if let (Some(alone_rate), Some(full_rate)) = (alone.load_bytes_per_s.value, full.load_bytes_per_s.value) {
+            let burst = (BLOCK * LINE) as f64;
             let last = self.plan.load_points.saturating_sub(1).max(1);
             for point in 1..last {
-                if self.interrupted.load(Relaxed) {
-                    break;
-                }
-                let pause_s = burst_s * (last as f64 / point as f64 - 1.0);
+                let rate = full_rate / loading.len() as f64 * point as f64 / last as f64;
+                let pause_s = (burst / rate - burst / alone_rate).max(0.0);
                 points.push(self.loaded_point(to, chaser, &loading, (pause_s / step_s) as u64)?);
             }
         }
@@ -302,11 +309,12 @@ impl Bench<'_> {
             let lines = FEWEST_LINES as f64 * 2_f64.powf(f64::from(step) / self.plan.sizes_per_doubling as f64);
             let lines = (lines as usize).min(most);
             self.arena(node)?.cycle(lines, cpu)?;
-            // Once through, so that caches hold what they can.
-            self.chase(node, cpu, lines.next_multiple_of(UNROLLED))?;
+            // Once through, so that caches hold what they can; then long enough for any clock.
+            let about_ns = self.chase(node, cpu, loads.max(lines).next_multiple_of(UNROLLED))?.max(LEAST_LOAD_NS);
+            let loads = ((CHASE_NS / about_ns) as usize).next_multiple_of(UNROLLED);
             let [latency_ns] = self.repeated(|bench| Ok([bench.chase(node, cpu, loads)?]))?;
             working_sets.push(WorkingSet { size_bytes: (lines * LINE) as u64, latency_ns });
-            if lines == most || self.interrupted.load(Relaxed) {
+            if lines == most {
                 break;
             }
         }

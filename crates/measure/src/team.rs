@@ -3,8 +3,9 @@
 use crate::error::MeasureError;
 use linux::set_affinity;
 use machine::CpuId;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Barrier, OnceLock};
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::Instant;
 
@@ -56,8 +57,11 @@ pub(crate) fn together<P: Send>(
     parts: Vec<(CpuId, P)>,
     work: impl Fn(P, &Stop) -> usize + Sync,
 ) -> Result<Vec<Done>, MeasureError> {
-    let (barrier, stop) = (Barrier::new(parts.len()), Stop::default());
-    // Threads wait here until all of them exist: at the barrier they would wait for ever when one cannot be started.
+    let (threads, stop) = (parts.len(), Stop::default());
+    // Each waits on a CPU of its own, so they may spin; a barrier that sleeps wakes them one after the other, and the
+    // first would stream alone for a while.
+    let arrived = AtomicUsize::new(0);
+    // Threads wait here until all of them exist: for the others they would wait for ever when one cannot be started.
     let all_started: OnceLock<bool> = OnceLock::new();
     let not_pinned = AtomicBool::new(false);
     let worker = |cpu, part| {
@@ -67,7 +71,10 @@ pub(crate) fn together<P: Send>(
         if !*all_started.wait() {
             return Ok(nothing);
         }
-        barrier.wait();
+        arrived.fetch_add(1, SeqCst);
+        while arrived.load(SeqCst) < threads {
+            spin_loop();
+        }
         pinned?;
         if not_pinned.load(Relaxed) {
             return Ok(nothing);

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::size;
 use report::{MeasureText, measure_svg};
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -159,9 +159,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let plan = plan(&host, &options)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the process, as the first one does elsewhere.
-    flag::register_conditional_default(SIGINT, interrupted.clone())
-        .and_then(|_| flag::register(SIGINT, interrupted.clone()))
-        .map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, interrupted.clone())
+            .and_then(|_| flag::register(signal, interrupted.clone()))
+            .map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;
+    }
     let line = (!arguments.quiet).then(|| Line::begin(&plan));
     let results =
         ::measure::run(&host, &plan, &interrupted, |progress| line.iter().for_each(|line| line.show(progress)));

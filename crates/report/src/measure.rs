@@ -115,7 +115,7 @@ fn cell(number: Option<&Number>, show: Show) -> String {
     match number {
         None => "-".to_owned(),
         Some(Number { value: Some(value), .. }) => show(*value),
-        Some(Number { spread, .. }) => format!("±{:.0}%", spread * 100.0),
+        Some(Number { spread, .. }) => format!("spread {:.0} %", spread * 100.0),
     }
 }
 
@@ -263,4 +263,83 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
         )
     };
     few(f, of.order_changes.iter().map(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a two-node machine could come to, in the form that scripts read.
+    const MEASURED: &str = r#"{
+        "version": "0.1.0", "date": "2026-01-31", "partial": true,
+        "missing": [{"what": "latency from node 1 to memory of 0", "why": "repeats spread by up to 31 %"}],
+        "notes": ["node 1 was measured on arrays of 8 MiB"],
+        "settings": {"quick": true, "repeats": 3, "size_bytes": 67108864, "max_spread": 0.1, "huge_page_share": 1.0},
+        "nodes": [0, 1],
+        "latency_ns": [
+            [{"value": 80.04, "spread": 0.01, "repeats": 3}, {"value": 120.06, "spread": 0.01, "repeats": 3}],
+            [{"value": null, "spread": 0.31, "repeats": 12}, null]
+        ],
+        "bandwidth_bytes_per_s": {
+            "one_core": {"read": [[{"value": 12e9, "spread": 0.0, "repeats": 3}, null], [null, null]],
+                "write": [[null, null], [null, null]], "copy": [[null, null], [null, null]]},
+            "all_cores": {"read": [[null, null], [null, null]], "write": [[null, null], [null, null]],
+                "copy": [[null, null], [null, null]]},
+            "machine": {"read": {"value": 80e9, "spread": 0.0, "repeats": 3}, "write": null, "copy": null}
+        },
+        "link_sharing": [{"from": 0, "to": 1, "points": [
+            {"cores": 1, "bandwidth_bytes_per_s": {"value": 6e9, "spread": 0.0, "repeats": 3}},
+            {"cores": 2, "bandwidth_bytes_per_s": {"value": null, "spread": 0.5, "repeats": 12}}
+        ]}],
+        "caches": {"node": 0, "clock_hz": {"value": 2.5e9, "spread": 0.0, "repeats": 3},
+            "working_sets": [
+                {"size_bytes": 32768, "latency_ns": {"value": 1.2, "spread": 0.0, "repeats": 3}},
+                {"size_bytes": 46336, "latency_ns": {"value": 3.4, "spread": 0.0, "repeats": 3}}
+            ],
+            "levels": [{"level": 1, "size_bytes": 32768, "latency_ns": 1.2}]},
+        "firmware": {"compared_pairs": 1,
+            "disagreements": [{"from": 0, "to": 1, "distance": 21, "claimed_ratio": 2.1, "measured_ratio": 1.5, "error": 0.4}],
+            "order_changes": [{"from": 0, "nearer": 2, "farther": 1, "nearer_ns": 100.0, "farther_ns": 120.06,
+                "claimed_equal": true}]}
+    }"#;
+
+    fn measured() -> Results {
+        serde_json::from_str(MEASURED).unwrap()
+    }
+
+    #[test]
+    fn tables_say_what_was_measured_what_was_refused_and_what_is_missing() {
+        insta::assert_snapshot!(MeasureText(&measured()));
+    }
+
+    #[test]
+    fn json_comes_back_as_it_was() {
+        let text = serde_json::to_string(&measured()).unwrap();
+        assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), measured());
+        assert!(!text.contains("loaded_latency"), "parts that were not asked for are absent");
+    }
+
+    #[test]
+    fn the_picture_has_a_map_for_each_matrix_with_a_number() {
+        let svg = measure_svg("host", &measured());
+        assert_eq!(svg.matches("memory of node</text>").count(), 2, "{svg}");
+        for part in ["Idle memory latency, ns", "Read bandwidth of one core, GB/s", ">120.1</text>", "PARTIAL"] {
+            assert!(svg.contains(part), "no {part} in {svg}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_nodes_stay_a_page() {
+        let mut results = measured();
+        let number = |i: usize, j: usize| Number {
+            value: Some(if i == j { 80.0 } else { 100.0 + j as f64 }),
+            spread: 0.0,
+            repeats: 3,
+        };
+        results.nodes = (0..1024).map(NodeId).collect();
+        results.latency_ns = Some((0..1024).map(|i| (0..1024).map(|j| Some(number(i, j))).collect()).collect());
+        let text = MeasureText(&results).to_string();
+        assert!(text.contains("own node: 80.0 to 80.0") && text.contains("other nodes: 100.0 to 1123.0"), "{text}");
+        assert!(text.lines().count() < 60);
+    }
 }

@@ -159,7 +159,7 @@ pub(super) fn of(machine: &Machine) -> Scene {
 /// Heat maps alone, in rows of as many as make the picture about as wide as a page.
 pub(super) fn of_heat_maps(title: &str, summary: &str, maps: Vec<HeatMap>) -> Scene {
     let heats: Vec<Heat> = maps.into_iter().filter_map(heat::draw).collect();
-    let widest = heats.iter().map(|heat| heat.area.width).fold(360.0, f64::max);
+    let widest = heats.iter().map(|heat| heat.area.width).fold(0.0, f64::max);
     let columns = (heats.len() as f64 * ASPECT).sqrt().ceil().max(1.0) as usize;
     let gap = 48.0;
     let mut shapes =
@@ -173,7 +173,7 @@ pub(super) fn of_heat_maps(title: &str, summary: &str, maps: Vec<HeatMap>) -> Sc
             shapes.extend(heat.shapes.iter().map(|shape| shape.clone().moved(x - heat.area.x, top - heat.area.y)));
         }
     }
-    let width = Rect::around(shapes.iter().filter_map(text_area)).map_or(widest, Rect::right);
+    let width = Rect::around(shapes.iter().filter_map(text_area)).map_or(360.0, Rect::right);
     let width = width.max(heats.len().min(columns) as f64 * (widest + gap) - gap);
     let shapes = shapes.into_iter().map(|shape| shape.moved(MARGIN, MARGIN)).collect();
     let (title, summary) = (title.to_owned(), summary.to_owned());
