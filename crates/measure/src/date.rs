@@ -7,8 +7,8 @@ pub(crate) fn today() -> String {
     date(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }
 
-/// Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`: years begin in March, so that the leap day
-/// is their last.
+/// Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`: years begin in March, so that the leap
+/// day is their last.
 fn date(since_1970: Duration) -> String {
     let days = since_1970.as_secs() / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -62,7 +62,8 @@ pub enum MeasureError {
     Interrupted,
     /// A number's spread is above the limit, so it is not told.
     #[error(
-        "repeats spread by up to {:.0} %, above the limit of {:.0} %: end other programs (load average {load}), or raise --max-spread",
+        "repeats spread by up to {:.0} %, above the limit of {:.0} %: end other programs (load average {load}), or raise \
+         --max-spread",
         spread * 100.0,
         limit * 100.0
     )]

@@ -158,9 +158,11 @@ mod tests {
             let n = latencies.len();
             let row = |i: usize| (0..n).map(|j| if i == j { 10 } else { latencies[i.max(j)] }).collect::<Vec<u32>>();
             let distances: Vec<_> = (0..n).map(row).collect();
-            let measured: Vec<Vec<f64>> = distances.iter().map(|row| row.iter().map(|d| f64::from(*d) * 7.5).collect()).collect();
+            let times = |row: &Vec<u32>| row.iter().map(|distance| f64::from(*distance) * 7.5).collect();
+            let measured: Vec<Vec<f64>> = distances.iter().map(times).collect();
             let found = compared(&distances, &measured);
-            prop_assert_eq!((found.compared_pairs, found.disagreements.len(), found.order_changes.len()), (n * (n - 1), 0, 0));
+            prop_assert_eq!(found.compared_pairs, n * (n - 1));
+            prop_assert_eq!((found.disagreements, found.order_changes), (Vec::new(), Vec::new()));
         }
     }
 }

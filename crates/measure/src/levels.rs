@@ -78,7 +78,8 @@ mod tests {
         fn levels_rise(latencies in prop::collection::vec(0.1_f64..500.0, 0..40)) {
             let points: Vec<_> = latencies.iter().enumerate().map(|(i, ns)| (4096 << i.min(40), *ns)).collect();
             let found = levels(&points);
-            prop_assert!(found.windows(2).all(|pair| pair[0].level + 1 == pair[1].level && pair[0].size_bytes <= pair[1].size_bytes));
+            let rises = |pair: &[CacheLevel]| pair[0].level < pair[1].level && pair[0].size_bytes <= pair[1].size_bytes;
+            prop_assert!(found.windows(2).all(rises));
         }
     }
 }

@@ -249,8 +249,8 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
         if bytes < size_bytes {
             let (bytes, wanted) = (size::format(bytes), size::format(size_bytes));
             notes.push(format!(
-                "node {} was measured on arrays of {bytes}, not {wanted}, as little of its memory is free: caches may hold \
-                 part of them",
+                "node {} was measured on arrays of {bytes}, not {wanted}, as little of its memory is free: caches may \
+                 hold part of them",
                 node.id
             ));
         }
@@ -290,7 +290,8 @@ fn too_little(node: &Usable, limit: u64, needed: u64) -> String {
         String::new()
     };
     format!(
-        "{} are free there{limit}; {} are needed, and as much again is left to others: free some, or ask for a smaller --size",
+        "{} are free there{limit}; {} are needed, and as much again is left to others: free some, or ask \
+         for a smaller --size",
         node.free(),
         size::format(needed)
     )

@@ -58,7 +58,8 @@ mod tests {
         #[test]
         fn the_median_is_within_and_scale_does_not_matter(samples in prop::collection::vec(0.1_f64..1e6, 1..20)) {
             let number = Number::of(&samples, f64::INFINITY).unwrap();
-            let (least, most) = (samples.iter().copied().fold(f64::INFINITY, f64::min), samples.iter().copied().fold(0.0, f64::max));
+            let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = samples.iter().copied().fold(0.0, f64::max);
             let value = number.value.unwrap();
             prop_assert!(least <= value && value <= most && number.spread >= 0.0);
             let doubled: Vec<f64> = samples.iter().map(|sample| sample * 2.0).collect();

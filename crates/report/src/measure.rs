@@ -298,7 +298,8 @@ mod tests {
             ],
             "levels": [{"level": 1, "size_bytes": 32768, "latency_ns": 1.2}]},
         "firmware": {"compared_pairs": 1,
-            "disagreements": [{"from": 0, "to": 1, "distance": 21, "claimed_ratio": 2.1, "measured_ratio": 1.5, "error": 0.4}],
+            "disagreements": [{"from": 0, "to": 1, "distance": 21, "claimed_ratio": 2.1, "measured_ratio": 1.5,
+                "error": 0.4}],
             "order_changes": [{"from": 0, "nearer": 2, "farther": 1, "nearer_ns": 100.0, "farther_ns": 120.06,
                 "claimed_equal": true}]}
     }"#;
