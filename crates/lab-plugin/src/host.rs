@@ -16,3 +16,40 @@ pub(crate) fn become_batch_work() {
     // SAFETY: the kernel reads one sched_param, which lives across the call. A refusal only costs speed.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
 }
+
+/// The calling thread's number on the host.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: no precondition, and it cannot fail.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
+/// Whether a thread of this process sleeps: a thread that runs, or would if the host had a CPU for it, does not.
+pub(crate) fn sleeps(thread_id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/stat"));
+    // The name, in brackets, may hold anything.
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    #[test]
+    fn a_thread_that_waits_sleeps_and_one_that_works_does_not() {
+        assert!(!sleeps(thread_id()));
+        assert!(!sleeps(u32::MAX), "there is no such thread");
+        let ((tell, told), (end, ended)) = (channel(), channel::<()>());
+        let other = thread::Builder::new().name("a) R (b".into()).spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let _ = ended.recv();
+        });
+        let other_id = told.recv().unwrap();
+        while !sleeps(other_id) {
+            thread::yield_now();
+        }
+        drop(end);
+        other.unwrap().join().unwrap();
+    }
+}

@@ -49,8 +49,7 @@ const INSTRUCTIONS_PER_LOOK: u64 = 1000;
 const PAUSE_PS: u64 = 20_000;
 /// Host time between looks at the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks without any progress of simulated time after which waiting CPUs are let go. The host may just be busy with
-/// something else: letting them go too early would let them run ahead of the slowest.
+/// Looks without any progress of simulated time after which waiting CPUs are let go, if the slowest sleeps.
 const LOOKS_UNTIL_RELEASE: u32 = 20;
 /// Looks between publications of the counters.
 const LOOKS_PER_PUBLICATION: u64 = 100;
@@ -177,7 +176,7 @@ impl Lab {
                 let now_ps = self.pace.now_ps();
                 still = if now_ps == last_ps { still + 1 } else { 0 };
                 last_ps = now_ps;
-                if still >= LOOKS_UNTIL_RELEASE {
+                if still >= LOOKS_UNTIL_RELEASE && self.slowest_sleeps() {
                     self.pace.release();
                 }
                 if look % LOOKS_PER_PUBLICATION == 0 {
@@ -185,6 +184,13 @@ impl Lab {
                 }
             }
         }
+    }
+
+    /// Whether the slowest CPU waits for something. If it does not, the host has just no time for it, and letting the
+    /// others run ahead would change what they see.
+    fn slowest_sleeps(&self) -> bool {
+        let slowest = self.pace.slowest().and_then(|cpu| self.vcpus.get(cpu));
+        slowest.is_none_or(|vcpu| host::sleeps(vcpu.thread_id.load(Relaxed)))
     }
 
     /// One access of a CPU to memory.
@@ -202,7 +208,7 @@ impl Lab {
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
         let access = self.model.access(cpu, time_ps, physical, kind);
-        vcpu.set_recent(line);
+        vcpu.set_recent(line, store);
         vcpu.add_time_ps(access.stall_ps);
         if access.level > Level::L1 && vcpu.is_sampled() {
             self.sample(cpu, time_ps, (address, physical), instruction, store, &access);
@@ -315,8 +321,9 @@ unsafe extern "C" fn after_reset(_: PluginId) {
 
 unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
     let Some(lab) = LAB.get() else { return };
-    if let Some(base) = lab.per_cpu.get(cpu as usize) {
+    if let (Some(base), Some(vcpu)) = (lab.per_cpu.get(cpu as usize), lab.vcpus.get(cpu as usize)) {
         host::become_batch_work();
+        vcpu.thread_id.store(host::thread_id(), Relaxed);
         base.find_registers();
         lab.pace.resume(cpu as usize, 0, &lab.model);
     }

@@ -106,6 +106,13 @@ impl Pace {
         }
     }
 
+    /// The CPU that the others wait for.
+    pub(crate) fn slowest(&self) -> Option<usize> {
+        let times = self.lock();
+        let active = times.cpus.iter().enumerate().filter(|(_, cpu)| cpu.active);
+        active.min_by_key(|(_, cpu)| cpu.reported_ps).map(|(index, _)| index)
+    }
+
     /// A CPU halts at a time.
     pub(crate) fn idle(&self, cpu: usize, time_ps: u64, model: &Model) {
         let mut times = self.lock();

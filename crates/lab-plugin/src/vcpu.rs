@@ -1,7 +1,7 @@
 //! What the plugin keeps of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
 //! stores; others only look.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
 /// physical addresses, so the line last used in a class is the most recently used of its L1 set.
@@ -26,11 +26,18 @@ pub(crate) struct Vcpu {
     sample_period: AtomicU64,
     /// Misses until the next sample.
     until_sample: AtomicU64,
+    /// The number of its thread on the host.
+    pub(crate) thread_id: AtomicU32,
     /// The time of the CPU that last sent this one an interrupt, ps: written by others.
     interrupted_at_ps: AtomicU64,
 }
 
 const NOTHING: u64 = u64::MAX;
+
+/// A line in [`Vcpu::recent`] that was written: line numbers have 58 bits.
+const fn written(line: u64) -> u64 {
+    line | 1 << 62
+}
 
 fn add(to: &AtomicU64, value: u64) {
     to.store(to.load(Relaxed).wrapping_add(value), Relaxed);
@@ -49,6 +56,7 @@ impl Vcpu {
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
             interrupted_at_ps: AtomicU64::new(0),
+            thread_id: AtomicU32::new(0),
         }
     }
 
@@ -99,18 +107,19 @@ impl Vcpu {
         self.instructions.load(Relaxed)
     }
 
-    /// Whether a line is the most recently used one of its set; counts the hit if so.
+    /// Whether a line is the most recently used one of its set and, for a store, was written; counts the hit if so.
     #[inline]
     pub(crate) fn hits_recent(&self, line: u64, store: bool) -> bool {
-        let hit = self.recent[line as usize % CLASSES].load(Relaxed) == line;
+        let recent = self.recent[line as usize % CLASSES].load(Relaxed);
+        let hit = recent == written(line) || !store && recent == line;
         if hit {
             add(if store { &self.recent_stores } else { &self.recent_loads }, 1);
         }
         hit
     }
 
-    pub(crate) fn set_recent(&self, line: u64) {
-        self.recent[line as usize % CLASSES].store(line, Relaxed);
+    pub(crate) fn set_recent(&self, line: u64, store: bool) {
+        self.recent[line as usize % CLASSES].store(if store { written(line) } else { line }, Relaxed);
     }
 
     pub(crate) fn forget_recent(&self) {
@@ -196,10 +205,12 @@ mod tests {
     fn a_line_is_recent_until_its_class_is_used() {
         let vcpu = Vcpu::new();
         assert!(!vcpu.hits_recent(5, false));
-        vcpu.set_recent(5);
+        vcpu.set_recent(5, false);
+        assert!(!vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false), "it is yet to be written");
+        vcpu.set_recent(5, true);
         assert!(vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false));
-        vcpu.set_recent(5 + CLASSES as u64);
+        vcpu.set_recent(5 + CLASSES as u64, false);
         assert!(!vcpu.hits_recent(5, false));
-        assert_eq!(vcpu.take_recent_hits(), (1, 1));
+        assert_eq!(vcpu.take_recent_hits(), (2, 1));
     }
 }
