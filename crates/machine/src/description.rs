@@ -152,6 +152,10 @@ pub struct Node {
     /// What its controller can deliver, bytes/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<f64>,
+    /// How many times the time of a line that is read its controller needs for one that is written; 1 where it is not
+    /// told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cost: Option<f64>,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -103,6 +103,7 @@ const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
 const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
 /// Parts of the idle latency: curves of real machines have up to 0.14 and 0.19.
 const LOADED: Bounds = Bounds::new(0.0, 10.0, "");
+const WRITE_COST: Bounds = Bounds::new(0.1, 10.0, "lines read");
 const PROBE: Bounds = Bounds::new(1.0, 64.0, "bytes");
 const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
 const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
@@ -149,10 +150,11 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         tables.push(table("distances".to_owned(), distances.source.as_ref(), &["matrix"], vec![Some(matrix)]));
     }
     for (index, node) in machine.nodes.iter().enumerate() {
-        const FIELDS: &[&str] = &["memory_bytes", "bandwidth_bytes_per_s"];
+        const FIELDS: &[&str] = &["memory_bytes", "bandwidth_bytes_per_s", "write_cost"];
         let numbers = vec![
             one("memory_bytes", node.memory_bytes as f64, MEMORY),
             maybe("bandwidth_bytes_per_s", node.bandwidth_bytes_per_s, BANDWIDTH),
+            maybe("write_cost", node.write_cost, WRITE_COST),
         ];
         tables.push(table(format!("node[{index}]"), node.source.as_ref(), FIELDS, numbers));
     }

@@ -148,6 +148,7 @@ impl Tree {
                     cpus: online.map_or_else(|| cpus.clone(), |online| cpus.intersection(online)),
                     memory_bytes: self.memory_bytes(&meminfo, &text)?.unwrap_or(0),
                     bandwidth_bytes_per_s: None,
+                    write_cost: None,
                     source: source(),
                 })
             })
@@ -159,7 +160,14 @@ impl Tree {
         let meminfo = "../proc/meminfo";
         let text = self.text(meminfo)?.unwrap_or_default();
         let memory_bytes = self.memory_bytes(meminfo, &text)?.unwrap_or(0);
-        Ok(Node { id: NodeId(0), cpus: online.clone(), memory_bytes, bandwidth_bytes_per_s: None, source: source() })
+        Ok(Node {
+            id: NodeId(0),
+            cpus: online.clone(),
+            memory_bytes,
+            bandwidth_bytes_per_s: None,
+            write_cost: None,
+            source: source(),
+        })
     }
 
     /// The total in a `meminfo`, of a node (`Node 0 MemTotal: 123 kB`) or of the machine (`MemTotal: 123 kB`).

@@ -13,6 +13,8 @@ const MAX_WAYS: u64 = 64;
 
 /// A way that holds no line.
 const EMPTY: u32 = 0;
+/// The bit of a way whose line was written since it came.
+const DIRTY: u32 = 1 << 31;
 
 /// Hints in a word.
 const HINTS: u64 = 8;
@@ -26,7 +28,7 @@ pub(crate) struct Cache {
     /// For each set, a word with a bit a way, used lately, and then the low 8 bits of each way's tag, [`HINTS`] to a
     /// word, which rule most ways out eight at a time.
     sets: Box<[AtomicU64]>,
-    /// For each set, its ways: the line's tag + 1, or [`EMPTY`].
+    /// For each set, its ways: the line's tag + 1, with [`DIRTY`] or without, or [`EMPTY`].
     tags: Box<[AtomicU32]>,
     ways: usize,
     /// Words of a set in [`Cache::sets`].
@@ -36,6 +38,17 @@ pub(crate) struct Cache {
     division: Division,
     /// What a hit takes, ps.
     pub(crate) latency_ps: u32,
+}
+
+/// What became of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The line was there.
+    Hit,
+    /// It was there, and is written for the first time.
+    Dirtied,
+    /// It was not there. Its place had this line, which was written.
+    Missed(Option<u64>),
 }
 
 impl Cache {
@@ -58,41 +71,60 @@ impl Cache {
 
     /// The first line number that is too large for the tags.
     pub(crate) fn line_limit(&self) -> u64 {
-        u64::from(u32::MAX) * (self.tags.len() / self.ways) as u64
+        u64::from(DIRTY - 1) * (self.tags.len() / self.ways) as u64
     }
 
     /// Looks a line up and makes it the most recent of its set; a line that was not there replaces an old one.
-    /// Returns whether it was there.
     #[inline]
-    pub(crate) fn access(&self, line: u64) -> bool {
+    pub(crate) fn access(&self, line: u64, write: bool) -> Found {
         let (tag, set) = self.division.of(line);
         let tag = (tag as u32).wrapping_add(1);
         let tags = &self.tags[set * self.ways..][..self.ways];
         let Some((recency, hints)) = self.sets[set * self.set_words..][..self.set_words].split_first() else {
-            return false;
+            return Found::Missed(None);
         };
         let recent = recency.load(Relaxed);
-        let found = find(tags, hints, tag);
-        let way = found.unwrap_or_else(|| {
+        let (way, found) = if let Some((way, held)) = find(tags, hints, tag) {
+            if write && held & DIRTY == 0 {
+                tags[way].store(held | DIRTY, Relaxed);
+                (way, Found::Dirtied)
+            } else {
+                (way, Found::Hit)
+            }
+        } else {
             // Never full: marking the last way clears the others. But a race may set every bit.
             let victim = (!recent).trailing_zeros() as usize % self.ways;
-            tags[victim].store(tag, Relaxed);
+            let old = tags[victim].load(Relaxed);
+            tags[victim].store(if write { tag | DIRTY } else { tag }, Relaxed);
             let (word, shift) = (&hints[victim / HINTS as usize], victim % HINTS as usize * 8);
             word.store(word.load(Relaxed) & !(0xFF << shift) | u64::from(tag as u8) << shift, Relaxed);
-            victim
-        });
+            let written = (old & DIRTY != 0).then(|| self.division.back(u64::from(old & !DIRTY) - 1, set));
+            (victim, Found::Missed(written))
+        };
         let bit = 1 << way;
         if recent & bit == 0 {
             let marked = recent | bit;
             recency.store(if marked == self.all_ways { bit } else { marked }, Relaxed);
         }
+        found
+    }
+
+    /// Marks a line as written; whether it is there.
+    pub(crate) fn dirty(&self, line: u64) -> bool {
+        let (tag, set) = self.division.of(line);
+        let tags = &self.tags[set * self.ways..][..self.ways];
+        let hints = &self.sets[set * self.set_words + 1..][..self.set_words - 1];
+        let found = find(tags, hints, (tag as u32).wrapping_add(1));
+        if let Some((way, held)) = found {
+            tags[way].store(held | DIRTY, Relaxed);
+        }
         found.is_some()
     }
 }
 
-/// The way of a set that holds a tag.
+/// The way of a set that holds a tag, and what it holds.
 #[inline]
-fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<usize> {
+fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<(usize, u32)> {
     let wanted = u64::from(tag as u8) * LOW_BITS;
     for (word, hints) in hints.iter().enumerate() {
         let difference = hints.load(Relaxed) ^ wanted;
@@ -100,8 +132,10 @@ fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<usize> {
         let mut equal = difference.wrapping_sub(LOW_BITS) & !difference & (LOW_BITS << 7);
         while equal != 0 {
             let way = word * HINTS as usize + equal.trailing_zeros() as usize / 8;
-            if tags.get(way).is_some_and(|held| held.load(Relaxed) == tag) {
-                return Some(way);
+            if let Some(held) = tags.get(way).map(|held| held.load(Relaxed))
+                && held & !DIRTY == tag
+            {
+                return Some((way, held));
             }
             equal &= equal - 1;
         }
@@ -125,6 +159,15 @@ impl Division {
         if odd == 1 { Self::Shift(shift) } else { Self::Multiply { shift, odd, reciprocal: u64::MAX / odd + 1 } }
     }
 
+    /// The line of a quotient and a remainder.
+    fn back(&self, quotient: u64, remainder: usize) -> u64 {
+        let divisor = match *self {
+            Self::Shift(shift) => 1 << shift,
+            Self::Multiply { shift, odd, .. } => odd << shift,
+        };
+        quotient * divisor + remainder as u64
+    }
+
     /// Quotient and remainder.
     #[inline]
     fn of(&self, line: u64) -> (u64, usize) {
@@ -144,6 +187,28 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
+    fn hit(cache: &Cache, line: u64) -> bool {
+        !matches!(cache.access(line, false), Found::Missed(_))
+    }
+
+    #[test]
+    fn a_line_that_was_written_leaves_by_name() {
+        for sets in [1, 4, 12, 60] {
+            let cache = Cache::new(2 * sets * LINE_BYTES, 2, 0);
+            let [first, second, third, fourth] = [0, 1, 2, 3].map(|i| 7 * sets + i * sets + sets / 2);
+            assert_eq!(cache.access(first, true), Found::Missed(None));
+            assert_eq!(cache.access(second, false), Found::Missed(None));
+            assert_eq!(cache.access(second, true), Found::Dirtied);
+            assert_eq!(cache.access(second, true), Found::Hit);
+            assert_eq!(cache.access(third, false), Found::Missed(Some(first)));
+            assert_eq!(cache.access(fourth, false), Found::Missed(Some(second)));
+            assert_eq!(cache.access(first, false), Found::Missed(None), "the third was only read");
+            assert!(cache.dirty(first) && !cache.dirty(second));
+            cache.access(fourth, false);
+            assert_eq!(cache.access(third, false), Found::Missed(Some(first)));
+        }
+    }
+
     proptest! {
         #[test]
         fn division_is_exact(line in 0..1_u64 << 46, divisor in 1..1_u64 << 18) {
@@ -156,18 +221,18 @@ mod tests {
             lines in 1_u64..5000, ways in 0_u32..100, accesses in prop::collection::vec(0_u64..1 << 40, 1..500),
         ) {
             let cache = Cache::new(lines * LINE_BYTES, ways, 0);
-            for line in accesses {
-                cache.access(line);
-                prop_assert!(cache.access(line));
+            for line in accesses.into_iter().map(|line| line % cache.line_limit()) {
+                hit(&cache, line);
+                prop_assert!(hit(&cache, line));
             }
         }
 
         #[test]
-        fn what_fits_stays(sets in 1_u64..300, ways in 1_u64..=64, start in 0_u64..1 << 40) {
+        fn what_fits_stays(sets in 1_u64..300, ways in 1_u64..=64, start in 0_u64..1 << 30) {
             let cache = Cache::new(sets * ways * LINE_BYTES, ways as u32, 0);
             let lines = start..start + sets * ways;
-            prop_assert_eq!(lines.clone().filter(|&line| cache.access(line)).count(), 0);
-            prop_assert!(lines.clone().all(|line| cache.access(line)));
+            prop_assert_eq!(lines.clone().filter(|&line| hit(&cache, line)).count(), 0);
+            prop_assert!(lines.clone().all(|line| hit(&cache, line)));
         }
 
         #[test]
@@ -179,7 +244,7 @@ mod tests {
                 let held = set.iter().position(|&other| other == line);
                 set.remove(held.unwrap_or(1));
                 set.push_front(line);
-                prop_assert_eq!(cache.access(line), held.is_some());
+                prop_assert_eq!(hit(&cache, line), held.is_some());
             }
         }
 
@@ -188,10 +253,10 @@ mod tests {
             // Bit-PLRU keeps at least the two latest lines of a set, whatever came before.
             let cache = Cache::new(ways * LINE_BYTES, ways as u32, 0);
             for pair in accesses.windows(2) {
-                cache.access(pair[0]);
-                cache.access(pair[1]);
-                prop_assert!(cache.access(pair[0]));
-                prop_assert!(cache.access(pair[1]));
+                hit(&cache, pair[0]);
+                hit(&cache, pair[1]);
+                prop_assert!(hit(&cache, pair[0]));
+                prop_assert!(hit(&cache, pair[1]));
             }
         }
     }
@@ -199,10 +264,10 @@ mod tests {
     #[test]
     fn a_hot_line_outlives_a_scan() {
         let cache = Cache::new(16 * LINE_BYTES, 16, 0);
-        cache.access(0);
+        hit(&cache, 0);
         for line in 1..1000 {
-            cache.access(line);
-            assert!(cache.access(0), "after line {line}");
+            hit(&cache, line);
+            assert!(hit(&cache, 0), "after line {line}");
         }
     }
 
@@ -211,9 +276,9 @@ mod tests {
         let cache = Cache::new(512 << 10, 16, 0);
         let lines = (1 << 20) / LINE_BYTES;
         for line in 0..lines {
-            cache.access(line);
+            hit(&cache, line);
         }
-        let hits = (0..lines).filter(|&line| cache.access(line)).count() as u64;
+        let hits = (0..lines).filter(|&line| hit(&cache, line)).count() as u64;
         assert!(hits * 10 < lines, "{hits} of {lines}");
     }
 

@@ -24,6 +24,8 @@ pub struct Counters {
     pub stream_misses: u64,
     /// Accesses that memory served.
     pub dram_accesses: u64,
+    /// Lines that were written and left the last cache for memory.
+    pub write_backs: u64,
     /// Mean latency of accesses that memory served, queues included, ns; none without accesses.
     pub dram_latency_mean_ns: Option<f64>,
     /// The share of accesses to memory that went to the node of the CPU; none without accesses.

@@ -38,6 +38,8 @@ pub(crate) struct CpuCaches {
     pub instruction: u32,
     pub level2: u32,
     pub level3: u32,
+    /// The last level there is, which writes lines back.
+    pub last: u32,
 }
 
 /// What a CPU did since the model began. Its memory accesses are in [`LineCounts`].
@@ -53,6 +55,8 @@ pub(crate) struct Counts {
     pub stream_misses: AtomicU64,
     /// Sum over all accesses to memory, ps.
     pub dram_latency_ps: AtomicU64,
+    /// Lines that left the last cache for memory.
+    pub write_backs: AtomicU64,
 }
 
 impl Counts {
@@ -66,10 +70,10 @@ impl Counts {
     }
 }
 
-/// The lines that a CPU had from each node, by the window in which it asked for them. Counts grow for ever: who
+/// The lines that a CPU had from each node and wrote back to it, by the window in which it did. Counts grow for ever: who
 /// wants a window's own takes the difference.
 pub(crate) struct LineCounts {
-    /// For each slot of the ring of windows, a count a node; whole blocks, so that no two CPUs share one.
+    /// For each slot of the ring of windows, a count a column ([`crate::resources::columns`]); whole blocks, so that no two CPUs share one.
     blocks: Box<[Block]>,
     blocks_per_slot: usize,
 }
@@ -81,17 +85,17 @@ const BLOCK: usize = 16;
 struct Block([AtomicU64; BLOCK]);
 
 impl LineCounts {
-    pub(crate) fn new(nodes: usize) -> Self {
-        let blocks_per_slot = nodes.div_ceil(BLOCK);
+    pub(crate) fn new(columns: usize) -> Self {
+        let blocks_per_slot = columns.div_ceil(BLOCK);
         Self { blocks: (0..SLOTS * blocks_per_slot).map(|_| Block::default()).collect(), blocks_per_slot }
     }
 
     #[inline]
-    pub(crate) fn add(&self, slot: usize, node: usize) {
-        add(&self.blocks[slot * self.blocks_per_slot + node / BLOCK].0[node % BLOCK], 1);
+    pub(crate) fn add(&self, slot: usize, column: usize) {
+        add(&self.blocks[slot * self.blocks_per_slot + column / BLOCK].0[column % BLOCK], 1);
     }
 
-    /// A slot's counts, by node; up to a block's worth of zeros follow.
+    /// A slot's counts, by column; up to a block's worth of zeros follow.
     pub(crate) fn of_slot(&self, slot: usize) -> impl Iterator<Item = u64> + '_ {
         let blocks = &self.blocks[slot * self.blocks_per_slot..][..self.blocks_per_slot];
         blocks.iter().flat_map(|block| block.0.iter().map(|count| count.load(Relaxed)))

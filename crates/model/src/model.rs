@@ -1,12 +1,12 @@
 //! The whole memory system of a machine.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Found};
 use crate::core::Core;
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
-use crate::resources::{LinkEnds, Resources, link_ends, picoseconds};
+use crate::resources::{LinkEnds, Resources, columns, link_ends, picoseconds};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::windows::{Waited, Windows, lines_so_far};
@@ -38,7 +38,7 @@ pub struct Model {
 struct Totals {
     time_ps: u64,
     /// In the order of the fields of [`Counts`].
-    counts: [u64; 8],
+    counts: [u64; 9],
     /// By pair of nodes.
     lines: Vec<u64>,
 }
@@ -76,12 +76,12 @@ impl Model {
                 path_use: PathUse::default(),
                 counts: Counts::default(),
                 streams: Streams::default(),
-                lines: LineCounts::new(nodes.len()),
+                lines: LineCounts::new(columns(nodes.len())),
             })
             .collect();
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
-        let began = Totals { lines: vec![0; nodes.len() * nodes.len()], ..Totals::default() };
+        let began = Totals { lines: vec![0; nodes.len() * columns(nodes.len())], ..Totals::default() };
         Ok(Self {
             cpus,
             caches,
@@ -122,12 +122,18 @@ impl Model {
         let line = address / LINE_BYTES;
         add(cpu.counts.of(kind), 1);
         let first = if kind == AccessKind::Instruction { cpu.caches.instruction } else { cpu.caches.data };
-        match self.caches.get(first as usize) {
-            Some(cache) if cache.access(line) => {
-                Access { stall_ps: 0, latency_ps: cache.latency_ps, node: cpu.node, level: Level::L1 }
+        let Some(cache) = self.caches.get(first as usize) else { return self.miss(cpu, time_ps, line, kind) };
+        match cache.access(line, kind == AccessKind::Store) {
+            Found::Missed(written) => {
+                if let Some(written) = written.filter(|_| first == cpu.caches.last) {
+                    self.write_back(cpu, self.windows.slot(time_ps), written);
+                }
+                return self.miss(cpu, time_ps, line, kind);
             }
-            _ => self.miss(cpu, time_ps, line, kind),
+            Found::Dirtied if first != cpu.caches.last => self.dirty(cpu, self.windows.slot(time_ps), line),
+            Found::Dirtied | Found::Hit => {}
         }
+        Access { stall_ps: 0, latency_ps: cache.latency_ps, node: cpu.node, level: Level::L1 }
     }
 
     /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which
@@ -150,22 +156,43 @@ impl Model {
         let further =
             [(cpu.caches.level2, Level::L2, &cpu.counts.l2_hits), (cpu.caches.level3, Level::L3, &cpu.counts.l3_hits)];
         for (index, level, hits) in further {
-            if let Some(cache) = self.caches.get(index as usize)
-                && cache.access(line)
-            {
+            let Some(cache) = self.caches.get(index as usize) else { continue };
+            let (is_last, store) = (index == cpu.caches.last, kind == AccessKind::Store);
+            if let Found::Missed(written) = cache.access(line, store && is_last) {
+                if let Some(written) = written {
+                    self.write_back(cpu, slot, written);
+                }
+            } else {
                 add(hits, 1);
+                if store && !is_last {
+                    self.dirty(cpu, slot, line);
+                }
                 let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, level, cache.latency_ps, stretched);
                 return Access { stall_ps, latency_ps: cache.latency_ps, node: cpu.node, level };
             }
         }
         let node = self.map.node_of(line * LINE_BYTES);
-        let pair = usize::from(cpu.node) * self.nodes.len() + node;
+        let pair = usize::from(cpu.node) * columns(self.nodes.len()) + node;
         let idle_ps = self.windows.resources().idle_ps[pair];
         let latency_ps = idle_ps.saturating_add(self.windows.delay_ps(slot, pair));
         cpu.lines.add(slot, node);
         add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
         let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, Level::Dram, latency_ps, stretched);
         Access { stall_ps, latency_ps, node: node as u16, level: Level::Dram }
+    }
+
+    /// A line was written in an upper cache: the last one will write it back when it leaves, or it leaves now.
+    fn dirty(&self, cpu: &Cpu, slot: usize, line: u64) {
+        let last = self.caches.get(cpu.caches.last as usize);
+        if !last.is_some_and(|last| last.dirty(line)) {
+            self.write_back(cpu, slot, line);
+        }
+    }
+
+    /// A line goes to memory. Nobody waits for it.
+    fn write_back(&self, cpu: &Cpu, slot: usize, line: u64) {
+        add(&cpu.counts.write_backs, 1);
+        cpu.lines.add(slot, self.nodes.len() + self.map.node_of(line * LINE_BYTES));
     }
 
     /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from
@@ -192,14 +219,16 @@ impl Model {
         let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
         let difference = |index: usize| now.counts[index].wrapping_sub(began.counts[index]);
-        let [loads, stores, instruction_fetches, l1_misses, l2_hits, l3_hits, stream_misses, latency_ps] =
+        let [loads, stores, instruction_fetches, l1_misses, l2_hits, l3_hits, stream_misses, latency_ps, write_backs] =
             std::array::from_fn(difference);
         let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
         drop(began);
 
-        let dram_accesses: u64 = lines.iter().sum();
+        let nodes = self.nodes.len();
+        let read = || lines.chunks(columns(nodes)).map(|row| &row[..nodes]);
+        let dram_accesses: u64 = read().flatten().sum();
         let share = |part: f64| (dram_accesses > 0).then(|| part / dram_accesses as f64);
-        let local: u64 = lines.iter().step_by(self.nodes.len() + 1).sum();
+        let local: u64 = read().enumerate().map(|(node, row)| row[node]).sum();
         let carried = self.carried(&lines);
         let load = |resource: usize, bandwidth: f64| {
             let bytes = (carried[resource] * LINE_BYTES as f64).round() as u64;
@@ -218,11 +247,12 @@ impl Model {
             l3_hits,
             stream_misses,
             dram_accesses,
+            write_backs,
             dram_latency_mean_ns: share(latency_ps as f64 / 1000.0),
             local_access_ratio: share(local as f64),
             imbalance: imbalance(&by_controller),
             nodes: self.nodes.to_vec(),
-            dram_accesses_by_node: lines.chunks(self.nodes.len()).map(<[u64]>::to_vec).collect(),
+            dram_accesses_by_node: read().map(<[u64]>::to_vec).collect(),
             controllers: self
                 .controllers
                 .iter()
@@ -248,7 +278,7 @@ impl Model {
         let resources = self.windows.resources();
         let mut carried = vec![0.0; resources.servers.len()];
         for (pair, lines) in lines.iter().enumerate() {
-            for &Step { resource, part } in resources.path(pair) {
+            for &Step { resource, part, .. } in resources.path(pair) {
                 carried[resource as usize] += *lines as f64 * part;
             }
         }
@@ -256,12 +286,21 @@ impl Model {
     }
 
     fn totals(&self, time_ps: u64) -> Totals {
-        let mut counts = [0_u64; 8];
+        let mut counts = [0_u64; 9];
         for cpu in &self.cpus {
-            let Counts { loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps } =
-                &cpu.counts;
-            let of_cpu: [&AtomicU64; 8] =
-                [loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps];
+            let Counts {
+                loads,
+                stores,
+                instructions,
+                l1_misses,
+                l2_hits,
+                l3_hits,
+                stream_misses,
+                dram_latency_ps,
+                write_backs,
+            } = &cpu.counts;
+            let of_cpu: [&AtomicU64; 9] =
+                [loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps, write_backs];
             for (sum, count) in counts.iter_mut().zip(of_cpu) {
                 *sum = sum.wrapping_add(count.load(Relaxed));
             }
@@ -300,7 +339,7 @@ fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCa
     };
     let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
     let ids: Vec<CpuId> = machine.cpus().iter().collect();
-    let none = CpuCaches { data: NO_CACHE, instruction: NO_CACHE, level2: NO_CACHE, level3: NO_CACHE };
+    let none = CpuCaches { data: NO_CACHE, instruction: NO_CACHE, level2: NO_CACHE, level3: NO_CACHE, last: NO_CACHE };
     let mut of_cpus = vec![none; ids.len()];
     let mut caches = Vec::new();
     for (index, cache) in machine.caches.iter().enumerate() {
@@ -341,6 +380,9 @@ fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCa
             }
             caches.push(made);
         }
+    }
+    for own in &mut of_cpus {
+        own.last = [own.level3, own.level2, own.data].into_iter().find(|&cache| cache != NO_CACHE).unwrap_or(NO_CACHE);
     }
     match of_cpus.iter().position(|own| own.data == NO_CACHE) {
         Some(cpu) => Err(missing(format!("an L1 data cache of CPU {}", ids[cpu]))),

@@ -37,8 +37,10 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub resource: u32,
-    /// How much of a line goes over it: 1, or less where there are only messages.
+    /// How much of a line's bytes go over it: 1, or less where there are only messages.
     pub part: f64,
+    /// How much of a read line's time it takes there.
+    pub cost: f64,
 }
 
 /// What serves lines one after another. Below saturation a line waits, at utilisation `u`, for the rise and
@@ -62,7 +64,7 @@ pub(crate) struct Queues {
     delay_ps: Box<[f64]>,
     /// What each has carried beyond its bandwidth, as the time it would have needed, ps.
     overdraft_ps: Box<[f64]>,
-    /// For each resource the flows through it, and the part of each line. Kept only to spare allocations.
+    /// For each resource the flows through it, and what each line costs. Kept only to spare allocations.
     users: Box<[Vec<(usize, f64)>]>,
 }
 
@@ -109,7 +111,7 @@ impl Queues {
         self.users.iter_mut().for_each(Vec::clear);
         for (index, flow) in flows.iter().enumerate() {
             for step in &flow.path {
-                self.users[step.resource as usize].push((index, step.part));
+                self.users[step.resource as usize].push((index, step.cost));
             }
         }
         for (delay, users) in self.delay_ps.iter_mut().zip(&self.users) {
@@ -145,9 +147,9 @@ impl Queues {
         for _ in 0..MAX_STEPS {
             // Utilisation, and minus its derivative by the delay.
             let (mut utilisation, mut slope) = (0.0, 0.0);
-            for &(user, part) in users {
+            for &(user, cost) in users {
                 let latency = total_ps[user] + (delay - before);
-                let rate = flows[user].outstanding / latency * service_ps * part;
+                let rate = flows[user].outstanding / latency * service_ps * cost;
                 utilisation += rate;
                 slope += rate / latency;
             }
@@ -180,7 +182,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn flow(outstanding: f64, idle_ps: f64, path: &[u32]) -> Flow {
-        Flow { outstanding, idle_ps, path: path.iter().map(|&resource| Step { resource, part: 1.0 }).collect() }
+        Flow {
+            outstanding,
+            idle_ps,
+            path: path.iter().map(|&resource| Step { resource, part: 1.0, cost: 1.0 }).collect(),
+        }
     }
 
     fn queues(service_ps: &[f64]) -> Queues {
@@ -190,9 +196,9 @@ mod tests {
     fn utilisations(queues: &Queues, flows: &[Flow]) -> Vec<f64> {
         let mut utilisations = vec![0.0; queues.servers.len()];
         for flow in flows {
-            for &Step { resource, part } in &flow.path {
+            for &Step { resource, cost, .. } in &flow.path {
                 let rate = flow.outstanding / (flow.idle_ps + queues.delay_on(&flow.path));
-                utilisations[resource as usize] += rate * part * queues.servers[resource as usize].service_ps;
+                utilisations[resource as usize] += rate * cost * queues.servers[resource as usize].service_ps;
             }
         }
         utilisations

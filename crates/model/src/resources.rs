@@ -13,13 +13,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
 pub(crate) struct Resources {
     pub servers: Vec<Server>,
-    /// By pair of nodes (`from * nodes + to`): latency of an access to memory while nothing is busy, ps.
+    /// By pair (`from * columns + to` for lines read, `from * columns + nodes + to` for lines written back): latency of
+    /// an access to memory while nothing is busy, ps.
     pub idle_ps: Box<[u32]>,
     /// Paths begin and end here in `steps`, by pair of nodes.
     bounds: Box<[usize]>,
     steps: Box<[Step]>,
     /// The number of the first controller.
     pub controllers: usize,
+}
+
+/// The columns of a table by pair of nodes: for each node one of lines read from it and one of lines written back to it.
+pub(crate) fn columns(nodes: usize) -> usize {
+    2 * nodes
 }
 
 /// One direction of a link.
@@ -73,23 +79,28 @@ impl Resources {
             servers.push(Server { service_ps, rise_ps, slope_ps });
         }
 
-        let mut idle_ps = vec![0; nodes * nodes];
+        let mut idle_ps = vec![0; nodes * columns(nodes)];
         let mut bounds = vec![0];
         let mut steps = Vec::new();
         for from in &machine.nodes {
             let probes = Probes::of(machine, &routes, from.id);
-            for (to_index, to) in machine.nodes.iter().enumerate() {
+            for column in 0..columns(nodes) {
+                let (to_index, written) = (column % nodes, column >= nodes);
+                let to = &machine.nodes[to_index];
                 if !from.cpus.is_empty() && has_memory[to_index] {
                     let field = || format!("latency from node {} to node {}", from.id, to.id);
                     let own_ns = routes.latency_ns(machine, from.id, to.id).ok_or_else(|| missing(field()))?;
                     idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes.latency_ns), field)?;
                     let hops = routes.hops(from.id, to.id).unwrap_or_default();
-                    let mut parts = probes.parts.clone();
+                    // Data that are written go the way that questions go.
+                    let mut parts = if written { BTreeMap::new() } else { probes.parts.clone() };
                     for hop in hops {
-                        *parts.entry(hop.directed_link()).or_default() += 1.0;
+                        *parts.entry(hop.directed_link() ^ usize::from(written)).or_default() += 1.0;
                     }
-                    parts.insert(controllers + to_index, 1.0);
-                    steps.extend(parts.into_iter().map(|(resource, part)| Step { resource: resource as u32, part }));
+                    let step = |(resource, part)| Step { resource: resource as u32, part, cost: part };
+                    steps.extend(parts.into_iter().map(step));
+                    let cost = if written { to.write_cost.unwrap_or(1.0) } else { 1.0 };
+                    steps.push(Step { resource: (controllers + to_index) as u32, part: 1.0, cost });
                 }
                 bounds.push(steps.len());
             }

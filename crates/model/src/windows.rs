@@ -12,7 +12,7 @@
 
 use crate::cpu::Cpu;
 use crate::queues::{Flow, Queues, Step};
-use crate::resources::Resources;
+use crate::resources::{Resources, columns};
 use crate::siblings::Siblings;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl Waited {
 impl Windows {
     pub(crate) fn new(resources: Resources, siblings: Siblings, nodes: usize) -> Self {
         let count = resources.servers.len();
-        let pairs = nodes * nodes;
+        let pairs = nodes * columns(nodes);
         Self {
             nodes,
             first_open: AtomicU64::new(0),
@@ -108,7 +108,7 @@ impl Windows {
     /// What a line waits in queues in the window of this slot, ps.
     #[inline]
     pub(crate) fn delay_ps(&self, slot: usize, pair: usize) -> u32 {
-        self.delay_ps[slot * self.nodes * self.nodes + pair].load(Relaxed)
+        self.delay_ps[slot * self.nodes * columns(self.nodes) + pair].load(Relaxed)
     }
 
     /// Closes the windows that end by `now_ps`.
@@ -173,7 +173,7 @@ impl Windows {
 impl Closing {
     /// Whether any slot has lines that were not seen.
     fn has_news(&self, cpus: &[Cpu], nodes: usize) -> bool {
-        let pairs = nodes * nodes;
+        let pairs = nodes * columns(nodes);
         (0..SLOTS).any(|slot| counted(cpus, nodes, slot) != self.seen[slot * pairs..][..pairs])
     }
 
@@ -211,8 +211,8 @@ impl Closing {
     fn note(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
         let count = self.waited.len();
         for &(pair, lines) in lines {
-            for &Step { resource, part } in windows.resources.path(pair) {
-                self.queues.carry(resource, lines as f64 * part);
+            for &Step { resource, cost, .. } in windows.resources.path(pair) {
+                self.queues.carry(resource, lines as f64 * cost);
                 let waited = &mut self.waited[resource as usize];
                 waited.lines += lines as f64;
                 waited.ps += lines as f64 * self.applied_ps[slot * count + resource as usize];
@@ -246,7 +246,7 @@ impl Closing {
 
     /// Writes the delays of the window in this slot.
     fn decide(&mut self, windows: &Windows, slot: usize) {
-        let pairs = windows.nodes * windows.nodes;
+        let pairs = windows.nodes * columns(windows.nodes);
         let delays = &windows.delay_ps[slot * pairs..][..pairs];
         // Every pair, not only those with a flow: one that has none yet passes the same queues.
         for (pair, delay) in delays.iter().enumerate() {
@@ -259,9 +259,10 @@ impl Closing {
 
 /// Lines counted in a slot so far, by pair of nodes.
 fn counted(cpus: &[Cpu], nodes: usize, slot: usize) -> Vec<u64> {
-    let mut lines = vec![0_u64; nodes * nodes];
+    let columns = columns(nodes);
+    let mut lines = vec![0_u64; nodes * columns];
     for cpu in cpus {
-        let row = &mut lines[usize::from(cpu.node) * nodes..][..nodes];
+        let row = &mut lines[usize::from(cpu.node) * columns..][..columns];
         for (sum, count) in row.iter_mut().zip(cpu.lines.of_slot(slot)) {
             *sum = sum.wrapping_add(count);
         }
@@ -271,7 +272,7 @@ fn counted(cpus: &[Cpu], nodes: usize, slot: usize) -> Vec<u64> {
 
 /// Lines since the model was made, by pair of nodes.
 pub(crate) fn lines_so_far(cpus: &[Cpu], nodes: usize) -> Vec<u64> {
-    let mut lines = vec![0_u64; nodes * nodes];
+    let mut lines = vec![0_u64; nodes * columns(nodes)];
     for slot in 0..SLOTS {
         for (sum, count) in lines.iter_mut().zip(counted(cpus, nodes, slot)) {
             *sum = sum.wrapping_add(count);

@@ -66,6 +66,7 @@ impl fmt::Display for LabReport {
         fact("accesses", format!("{}{}", count(accesses), self.levels(accesses)));
         let latency = counters.dram_latency_mean_ns.map_or(String::new(), |ns| format!(", {ns:.1} ns on average"));
         fact("DRAM accesses", format!("{}{latency}", count(counters.dram_accesses)));
+        fact("lines written back", count(counters.write_backs));
         fact("local access ratio", counters.local_access_ratio.map_or("-".into(), percent));
         fact("imbalance", counters.imbalance.map_or("-".into(), |imbalance| format!("{imbalance:.2}")));
         if let Some(samples) = &self.samples {
@@ -162,6 +163,7 @@ mod tests {
             l3_hits: 1_054_385,
             stream_misses: 0,
             dram_accesses: 2_820_994,
+            write_backs: 1_530_000,
             dram_latency_mean_ns: Some(104.64),
             local_access_ratio: Some(0.9936),
             imbalance: None,

@@ -147,6 +147,7 @@ fn node(id: NodeId, cpus: Option<&CpuSet>, memory: Option<&u64>, bandwidth: Opti
         cpus: cpus.cloned().unwrap_or_default(),
         memory_bytes: memory.copied().unwrap_or(0),
         bandwidth_bytes_per_s: bandwidth.copied(),
+        write_cost: None,
         source: Some(Source::ByField(by_field.collect())),
     }
 }

@@ -155,6 +155,7 @@ impl<'a> Reading<'a> {
             cpus,
             memory_bytes: memory(index),
             bandwidth_bytes_per_s: bandwidth.get(&node).copied(),
+            write_cost: None,
             source: source(),
         });
         let nodes: Vec<Node> = nodes.collect();

@@ -13,7 +13,7 @@ fn cpus(text: &str) -> CpuSet {
 
 fn node(id: u32, of: &str, gib: u64) -> Node {
     let memory_bytes = gib << 30;
-    Node { id: NodeId(id), cpus: cpus(of), memory_bytes, bandwidth_bytes_per_s: None, source: None }
+    Node { id: NodeId(id), cpus: cpus(of), memory_bytes, bandwidth_bytes_per_s: None, write_cost: None, source: None }
 }
 
 fn cache(level: u8, kind: CacheKind, kib: u64, shared_by: Sharing) -> Cache {
@@ -74,6 +74,7 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         // hwloc has no place for these.
         expected.core = None;
         expected.coherence = None;
+        expected.nodes.iter_mut().for_each(|node| node.write_cost = None);
         expected.links.clear();
         expected.routes.clear();
         expected.caches.iter_mut().for_each(|cache| cache.latency_ns = None);

@@ -43,6 +43,7 @@ fn machine(nodes: u32, per_package: u32, cores: u32, smt: u32) -> Machine {
                 cpus: cpus(id * cores, cores),
                 memory_bytes: 16 << 30,
                 bandwidth_bytes_per_s: Some(38.4e9),
+                write_cost: None,
                 source: Some(Source::All("book".into())),
             })
             .collect(),
@@ -91,6 +92,7 @@ fn with_expanders() -> Machine {
             cpus: CpuSet::new(),
             memory_bytes,
             bandwidth_bytes_per_s: None,
+            write_cost: None,
             source: None,
         });
     }
