@@ -71,13 +71,15 @@ fn a_remote_chase_is_remote() {
     let cells = matrix(&report);
     assert!(cells[0][1] > 2 * (64 << 20) / 64, "{cells:?}");
     assert!(cells[0][0] + cells[1][0] + cells[1][1] < cells[0][1] / 20, "{cells:?}");
-    // All of it went through one controller, and over the link that CPUs of node 0 take to it.
+    // All of it went through one controller, and over the link that CPUs of node 0 take to it; what was written, back.
     let bytes = |list: &str, at: &dyn Fn(&Value) -> bool| -> f64 {
         let found = report[list].as_array().unwrap().iter().find(|entry| at(entry)).unwrap();
         found["bytes"].as_f64().unwrap()
     };
-    assert_within(0.1, bytes("controllers", &|entry| entry["node"] == 1), cells[0][1] as f64 * 64.0);
-    assert_within(0.1, bytes("links", &|entry| entry["from"] == 0 && entry["to"] == 1), cells[0][1] as f64 * 64.0);
+    let (read, written) = (cells[0][1] as f64 * 64.0, report["write_backs"].as_f64().unwrap() * 64.0);
+    assert_within(0.1, bytes("controllers", &|entry| entry["node"] == 1), read + written);
+    assert_within(0.1, bytes("links", &|entry| entry["from"] == 0 && entry["to"] == 1), read);
+    assert_within(0.1, bytes("links", &|entry| entry["from"] == 1 && entry["to"] == 0), written);
 }
 
 /// Zero, one and two hops, from one boot.
