@@ -52,6 +52,7 @@ fidelity: build
 bench: build
 	tools/requirements demo
 	$(nearside) lab setup
+	$(release)/nearside-fidelity experiments/memprof-table-1-2.toml --quick --check
 	$(release)/nearside-bench $(BENCH)
 
 setup: build
