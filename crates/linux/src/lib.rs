@@ -6,6 +6,7 @@ mod child;
 mod loopback;
 mod memory_policy;
 mod pages;
+mod process;
 mod shared_words;
 
 pub use affinity::{affinity, set_affinity};
@@ -13,4 +14,5 @@ pub use child::{ChildSetup, Credentials};
 pub use loopback::bring_loopback_up;
 pub use memory_policy::{MemoryPolicy, allowed_memory_nodes, node_of};
 pub use pages::{HUGE_PAGE, Pages};
+pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
 pub use shared_words::SharedWords;

@@ -1,0 +1,344 @@
+//! A process as /proc shows it: its mappings, threads and status.
+
+use machine::{CpuSet, IdSet, NodeSet};
+use rustix::fs::{Dir, Mode, OFlags};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::str::FromStr;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<u32> for $name {
+            fn from(id: u32) -> Self {
+                Self(id)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+    };
+}
+
+id! {
+    /// A process, by the number of its first thread.
+    Pid
+}
+id! {
+    /// A thread.
+    Tid
+}
+
+/// Why a process cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It has ended, or never was.
+    #[error("there is no process {0}: it has ended, or the number is wrong")]
+    Gone(Pid),
+    /// A file of it cannot be read.
+    #[error("cannot read {file} of process {pid}: {source}")]
+    Read {
+        /// The process.
+        pid: Pid,
+        /// The file below /proc/PID.
+        file: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A file of it is not as the kernel writes it.
+    #[error("{file} of process {pid} has a line that is not understood: `{line}`")]
+    Malformed {
+        /// The process.
+        pid: Pid,
+        /// The file below /proc/PID.
+        file: &'static str,
+        /// The line.
+        line: String,
+    },
+}
+
+/// A line that is not as the kernel writes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not understood: `{0}`")]
+pub struct MalformedLine(pub String);
+
+/// A process, held: when it ends, reads fail, and never show another process that got the same number.
+#[derive(Debug)]
+pub struct Process {
+    pid: Pid,
+    folder: OwnedFd,
+}
+
+/// A range of addresses with the same rights and the same backing: a line of /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it lies, in bytes; both ends at page borders.
+    pub range: Range<u64>,
+    /// Whether the process may read it.
+    pub read: bool,
+    /// Whether the process may write it.
+    pub write: bool,
+    /// Whether the process may execute it.
+    pub execute: bool,
+    /// Whether writes are seen by other processes that map the same (`MAP_SHARED`).
+    pub shared: bool,
+    /// Bytes of the file before the mapping's start.
+    pub offset: u64,
+    /// The file's inode; 0 for memory without a file.
+    pub inode: u64,
+    /// The file's path, a name in brackets such as `[heap]`, or nothing. Bytes that are no text are replaced.
+    pub name: String,
+}
+
+/// What /proc/PID/status says that matters to placement. Also of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The name of the program.
+    pub name: String,
+    /// The letter of the state: `R`, `S`, `D`, `Z` for a process that has ended and waits for its parent, and more.
+    pub state: Option<char>,
+    /// Who it runs as: the real, effective and saved user, as the kernel compares them before it lets others touch it.
+    pub uids: [u32; 3],
+    /// Its capabilities in force, a bit each.
+    pub capabilities: u64,
+    /// The CPUs it may run on.
+    pub cpus: CpuSet,
+    /// The nodes that its cpuset lets it have memory of.
+    pub nodes: NodeSet,
+    /// Whether it has memory of its own: kernel threads and zombies have none.
+    pub has_memory: bool,
+}
+
+impl Process {
+    /// Takes hold of a process. Needs no rights.
+    pub fn open(pid: Pid) -> Result<Self, ProcessError> {
+        Self::open_in(Path::new("/proc"), pid)
+    }
+
+    /// Likewise, of a saved /proc.
+    pub fn open_in(proc: &Path, pid: Pid) -> Result<Self, ProcessError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(proc.join(pid.to_string()), flags, Mode::empty())
+            .map_err(|error| read_error(pid, ".", error.into()))?;
+        Ok(Self { pid, folder })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Opens a file of it, by its path below /proc/PID.
+    pub fn file(&self, file: &'static str) -> Result<File, ProcessError> {
+        self.open_below(file).map_err(|error| read_error(self.pid, file, error))
+    }
+
+    /// All of a file of it. Bytes that are no text are replaced.
+    pub fn text(&self, file: &'static str) -> Result<String, ProcessError> {
+        self.text_below(file).map_err(|error| read_error(self.pid, file, error))
+    }
+
+    /// Its mappings, by address. Empty for kernel threads and zombies. Needs to be the process's user, or
+    /// `CAP_SYS_PTRACE`; a process that may not be dumped needs the latter.
+    pub fn mappings(&self) -> Result<Vec<Mapping>, ProcessError> {
+        let malformed = |error: MalformedLine| ProcessError::Malformed { pid: self.pid, file: "maps", line: error.0 };
+        parse_maps(&self.text("maps")?).map_err(malformed)
+    }
+
+    /// Its threads at this moment. Needs no rights.
+    pub fn threads(&self) -> Result<IdSet<Tid>, ProcessError> {
+        let failed = |error: io::Error| read_error(self.pid, "task", error);
+        let mut threads = IdSet::new();
+        let folder = self.file("task")?;
+        for entry in Dir::read_from(folder).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            threads.extend(entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).map(Tid));
+        }
+        // The folder of a process that has ended in the meantime may be read, and is empty.
+        if threads.is_empty() { Err(ProcessError::Gone(self.pid)) } else { Ok(threads) }
+    }
+
+    /// What its status says. Needs no rights.
+    pub fn status(&self) -> Result<Status, ProcessError> {
+        Ok(parse_status(&self.text("status")?))
+    }
+
+    /// What the status of one of its threads says; nothing when the thread has ended. Needs no rights.
+    pub fn thread_status(&self, thread: Tid) -> Result<Option<Status>, ProcessError> {
+        match self.text_below(&format!("task/{thread}/status")) {
+            Ok(text) => Ok(Some(parse_status(&text))),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(source) => Err(read_error(self.pid, "task/TID/status", source)),
+        }
+    }
+
+    fn open_below(&self, file: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.folder, file, flags, Mode::empty())?.into())
+    }
+
+    fn text_below(&self, file: &str) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        self.open_below(file)?.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+}
+
+/// Whether this is how /proc says that a process or thread is no more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+fn read_error(pid: Pid, file: &'static str, source: io::Error) -> ProcessError {
+    if is_gone(&source) { ProcessError::Gone(pid) } else { ProcessError::Read { pid, file, source } }
+}
+
+/// Reads the text of /proc/PID/maps.
+pub fn parse_maps(text: &str) -> Result<Vec<Mapping>, MalformedLine> {
+    text.lines().map(|line| line.parse()).collect()
+}
+
+impl FromStr for Mapping {
+    type Err = MalformedLine;
+
+    fn from_str(line: &str) -> Result<Self, MalformedLine> {
+        parse_mapping(line).ok_or_else(|| MalformedLine(line.to_owned()))
+    }
+}
+
+/// `7f1c0000-7f1c2000 rw-p 00000000 08:01 1234    /path with spaces`.
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut parts = line.splitn(6, ' ');
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = parts.next()?.split_once('-')?;
+    let range = hex(start)?..hex(end)?;
+    let &[read, write, execute, shared] = parts.next()?.as_bytes() else { return None };
+    let offset = hex(parts.next()?)?;
+    let (_device, inode) = (parts.next()?, parts.next()?.parse().ok()?);
+    let name = parts.next().unwrap_or_default().trim_start().to_owned();
+    let right = |byte, letter| byte == letter;
+    (range.start <= range.end).then(|| Mapping {
+        range,
+        read: right(read, b'r'),
+        write: right(write, b'w'),
+        execute: right(execute, b'x'),
+        shared: right(shared, b's'),
+        offset,
+        inode,
+        name,
+    })
+}
+
+/// Reads the text of /proc/PID/status. What is missing stays empty: kernels differ in their lines.
+pub fn parse_status(text: &str) -> Status {
+    let mut status = Status::default();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let value = value.trim();
+        match name {
+            "Name" => value.clone_into(&mut status.name),
+            "State" => status.state = value.chars().next(),
+            "Uid" => {
+                for (uid, text) in status.uids.iter_mut().zip(value.split_whitespace()) {
+                    *uid = text.parse().unwrap_or(u32::MAX);
+                }
+            }
+            "CapEff" => status.capabilities = u64::from_str_radix(value, 16).unwrap_or(0),
+            "Cpus_allowed_list" => status.cpus = value.parse().unwrap_or_default(),
+            "Mems_allowed_list" => status.nodes = value.parse().unwrap_or_default(),
+            "VmSize" => status.has_memory = true,
+            _ => {}
+        }
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAPS: &str = "\
+55d6c0a00000-55d6c0a02000 r--p 00000000 fe:00 1311                       /usr/bin/a program
+55d6c1c4d000-55d6c1c6e000 rw-p 00000000 00:00 0                          [heap]
+7f2a40000000-7f2a80000000 rw-s 00001000 00:01 2050                       /memfd:pool (deleted)
+7f2a90000000-7f2a90001000 ---p 00000000 00:00 0
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    #[test]
+    fn mappings_are_read_with_their_rights_and_names() {
+        let maps = parse_maps(MAPS).unwrap();
+        let names: Vec<_> = maps.iter().map(|mapping| mapping.name.as_str()).collect();
+        assert_eq!(names, ["/usr/bin/a program", "[heap]", "/memfd:pool (deleted)", "", "[vsyscall]"]);
+        let pool = &maps[2];
+        assert_eq!((pool.range.clone(), pool.offset, pool.inode), (0x7f2a_4000_0000..0x7f2a_8000_0000, 4096, 2050));
+        assert!(pool.read && pool.write && !pool.execute && pool.shared && !maps[1].shared && maps[4].execute);
+        for line in ["", "1-2", "2-1 rw-p 0 0:0 0", "1-2 rw-p 0 0:0 x", "1-2 rw 0 0:0 0", "1-g rw-p 0 0:0 0"] {
+            assert!(line.parse::<Mapping>().is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_status_tells_who_where_and_whether_there_is_memory() {
+        let text = "Name:\tsh\nState:\tZ (zombie)\nUid:\t1000\t1001\t0\t0\nCapEff:\t000001ffffffffff\n\
+                    Cpus_allowed_list:\t0-3\nMems_allowed_list:\t0,2\n";
+        let status = parse_status(text);
+        assert_eq!((status.name.as_str(), status.state, status.uids), ("sh", Some('Z'), [1000, 1001, 0]));
+        assert_eq!((status.cpus.to_string(), status.nodes.to_string()), ("0-3".to_owned(), "0,2".to_owned()));
+        assert!(!status.has_memory && parse_status("VmSize:\t 1 kB").has_memory);
+    }
+
+    #[test]
+    fn this_process_is_there_and_another_is_not() {
+        let own = Process::open(Pid(std::process::id())).unwrap();
+        let here = std::ptr::from_ref(&own) as u64;
+        assert!(own.mappings().unwrap().iter().any(|mapping| mapping.range.contains(&here)));
+        assert!(own.threads().unwrap().contains(Tid(own.pid().0)));
+        assert!(own.status().unwrap().has_memory);
+        assert_eq!(own.thread_status(Tid(0)).unwrap(), None);
+        assert!(matches!(Process::open(Pid(u32::MAX)), Err(ProcessError::Gone(_))));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_and_never_another_one() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::open(Pid(child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(process.mappings(), Err(ProcessError::Gone(_))));
+        assert!(matches!(process.threads(), Err(ProcessError::Gone(_))));
+        assert!(matches!(process.status(), Err(ProcessError::Gone(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = parse_maps(&text);
+            let _ = parse_status(&text);
+        }
+
+        #[test]
+        fn any_line_of_the_kernels_shape_is_read(start: u32, pages in 1..1000u64, name in "[a-z/ ]{0,20}") {
+            let start = u64::from(start) << 12;
+            let end = start + (pages << 12);
+            let mapping: Mapping = format!("{start:x}-{end:x} rw-p 00000000 00:00 0   {name}").parse()?;
+            prop_assert_eq!((mapping.range, mapping.name.as_str()), (start..end, name.trim_start()));
+        }
+    }
+}
