@@ -87,6 +87,7 @@ pub struct Process {
 
 /// A range of addresses with the same rights and the same backing: a line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // four independent letters, as the kernel writes them
 pub struct Mapping {
     /// Where it lies, in bytes; both ends at page borders.
     pub range: Range<u64>,
@@ -211,7 +212,7 @@ fn read_error(pid: Pid, file: &'static str, source: io::Error) -> ProcessError {
 
 /// Reads the text of /proc/PID/maps.
 pub fn parse_maps(text: &str) -> Result<Vec<Mapping>, MalformedLine> {
-    text.lines().map(|line| line.parse()).collect()
+    text.lines().map(str::parse).collect()
 }
 
 impl FromStr for Mapping {
