@@ -1,0 +1,229 @@
+//! Control groups, version 2: in which one a process is, which CPUs and nodes that one leaves it, and where its memory
+//! lies.
+
+use crate::process::{MalformedLine, Process, ProcessError};
+use machine::{CpuSet, NodeId, NodeSet};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Why a control group cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// The hierarchy of version 2 is not mounted.
+    #[error(
+        "no control groups of version 2: /proc/self/mountinfo has no file system `cgroup2`; this kernel or container has none, or version 1 only"
+    )]
+    NotMounted,
+    /// The process cannot be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A file is not as the kernel writes it.
+    #[error("{} is {source}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        source: MalformedLine,
+    },
+}
+
+/// The hierarchy of control groups, version 2 (Linux 4.5; cpusets in it since 5.0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroups {
+    folder: PathBuf,
+}
+
+/// Which CPUs and nodes a control group leaves its processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EffectiveCpuset {
+    /// The group that says so: the process's own, or the nearest above it that has a cpuset.
+    pub cgroup: String,
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// The nodes whose memory they may have.
+    pub nodes: NodeSet,
+}
+
+/// Bytes of one kind of a group's memory, by node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupMemory {
+    /// The kind, in the kernel's words: `anon`, `file`, `shmem`, `anon_thp` and more.
+    pub kind: String,
+    /// Bytes on each node, in the kernel's order. A few kinds count events (`workingset_…`) and no bytes.
+    pub by_node: Vec<(NodeId, u64)>,
+}
+
+impl Cgroups {
+    /// The hierarchy of this system. Needs no rights.
+    pub fn find() -> Result<Self, CgroupError> {
+        Self::find_in(Path::new("/"))
+    }
+
+    /// Likewise, of a saved system with its `proc/self/mountinfo`.
+    pub fn find_in(root: &Path) -> Result<Self, CgroupError> {
+        let path = root.join("proc/self/mountinfo");
+        let text = fs::read_to_string(&path).map_err(|source| CgroupError::Read { path, source })?;
+        let folder = cgroup2_mount(&text).ok_or(CgroupError::NotMounted)?;
+        Ok(Self { folder: root.join(folder.trim_start_matches('/')) })
+    }
+
+    /// The group that a process is in, as a path from the hierarchy's top: `/` is the top. Seen from this process: one
+    /// outside of our own cgroup namespace begins with `/..`. Needs no rights.
+    pub fn of(&self, process: &Process) -> Result<String, CgroupError> {
+        parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)
+    }
+
+    /// What a group leaves its processes; nothing where neither it nor a group above it has a cpuset. Needs no rights.
+    pub fn effective_cpuset(&self, cgroup: &str) -> Result<Option<EffectiveCpuset>, CgroupError> {
+        for ancestor in Path::new(cgroup).ancestors() {
+            let folder = self.path(ancestor);
+            let (cpus, nodes) = (folder.join("cpuset.cpus.effective"), folder.join("cpuset.mems.effective"));
+            if let (Some(cpus), Some(nodes)) = (set(&cpus)?, set(&nodes)?) {
+                return Ok(Some(EffectiveCpuset { cgroup: ancestor.display().to_string(), cpus, nodes }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller. Needs no rights.
+    pub fn memory(&self, cgroup: &str) -> Result<Option<Vec<CgroupMemory>>, CgroupError> {
+        let path = self.path(Path::new(cgroup)).join("memory.numa_stat");
+        let Some(text) = read(&path)? else { return Ok(None) };
+        parse_memory_numa_stat(&text).map(Some).map_err(|source| CgroupError::Malformed { path, source })
+    }
+
+    fn path(&self, cgroup: &Path) -> PathBuf {
+        self.folder.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+    }
+}
+
+/// Nothing where there is no such file, or a controller that is not there.
+fn read(path: &Path) -> Result<Option<String>, CgroupError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => Ok(None),
+        Err(source) => Err(CgroupError::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn set<T>(path: &Path) -> Result<Option<machine::IdSet<T>>, CgroupError> {
+    let Some(text) = read(path)? else { return Ok(None) };
+    let malformed = |_| CgroupError::Malformed { path: path.to_owned(), source: MalformedLine(text.clone()) };
+    text.parse().map(Some).map_err(malformed)
+}
+
+/// Where the text of /proc/PID/mountinfo has the hierarchy of version 2 mounted: the first place.
+pub fn cgroup2_mount(mountinfo: &str) -> Option<String> {
+    let mount = |line: &str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        (file_system.split(' ').next()? == "cgroup2").then(|| mount.split(' ').nth(4).map(unescaped))?
+    };
+    mountinfo.lines().find_map(mount)
+}
+
+/// The group of version 2 in the text of /proc/PID/cgroup.
+pub fn parse_cgroup(text: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(|path| {
+        // A group that was removed while it had processes.
+        path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()
+    })
+}
+
+/// Reads the text of `memory.numa_stat`, version 2: `anon N0=8192 N1=0`.
+pub fn parse_memory_numa_stat(text: &str) -> Result<Vec<CgroupMemory>, MalformedLine> {
+    let value = |word: &str| {
+        let (node, bytes) = word.strip_prefix('N')?.split_once('=')?;
+        Some((NodeId(node.parse().ok()?), bytes.parse().ok()?))
+    };
+    let kind = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let kind = words.next()?.to_owned();
+        Some(CgroupMemory { kind, by_node: words.map(value).collect::<Option<_>>()? })
+    };
+    text.lines().map(|line| kind(line).ok_or_else(|| MalformedLine(line.to_owned()))).collect()
+}
+
+/// Spaces and the like are octal in the kernel's lists of paths: `\040`.
+pub(crate) fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        if let Some(byte) = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            bytes.push(byte);
+            rest = &after[3..];
+        } else {
+            bytes.push(first);
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Pid;
+    use proptest::prelude::*;
+
+    const HYBRID: &str = "\
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn the_hierarchy_and_the_group_are_found_among_older_ones() {
+        assert_eq!(cgroup2_mount(HYBRID).as_deref(), Some("/sys/fs/cgroup/uni fied"));
+        assert_eq!(cgroup2_mount("34 31 0:31 / /a rw - cgroup cgroup2 rw\n"), None);
+        assert_eq!(parse_cgroup("3:cpuset:/a\n0::/b/c (deleted)\n").as_deref(), Some("/b/c"));
+        assert_eq!(parse_cgroup("3:cpuset:/a\n"), None);
+    }
+
+    #[test]
+    fn the_nearest_cpuset_above_holds() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/self/mountinfo", HYBRID);
+        put("proc/7/cgroup", "0::/top/leaf\n");
+        let unified = "sys/fs/cgroup/uni fied";
+        put(&format!("{unified}/top/cpuset.cpus.effective"), "0-3\n");
+        put(&format!("{unified}/top/cpuset.mems.effective"), "1\n");
+        put(&format!("{unified}/top/leaf/memory.numa_stat"), "anon N0=8192 N3=0\nfile N0=4096 N3=1\n");
+        let cgroups = Cgroups::find_in(root.path()).unwrap();
+        let process = Process::open_in(&root.path().join("proc"), Pid(7)).unwrap();
+        let cgroup = cgroups.of(&process).unwrap();
+        let set = cgroups.effective_cpuset(&cgroup).unwrap().unwrap();
+        assert_eq!(
+            (set.cgroup.as_str(), set.cpus.to_string().as_str(), set.nodes.to_string().as_str()),
+            ("/top", "0-3", "1")
+        );
+        let memory = cgroups.memory(&cgroup).unwrap().unwrap();
+        assert_eq!((memory[1].kind.as_str(), memory[1].by_node[1]), ("file", (NodeId(3), 1)));
+        assert_eq!(cgroups.memory("/top").unwrap(), None);
+        assert_eq!(cgroups.effective_cpuset("/").unwrap(), None);
+        put(&format!("{unified}/cpuset.cpus.effective"), "x\n");
+        put(&format!("{unified}/cpuset.mems.effective"), "0\n");
+        assert!(matches!(cgroups.effective_cpuset("/"), Err(CgroupError::Malformed { .. })));
+        assert!(matches!(Cgroups::find_in(Path::new("/nowhere")), Err(CgroupError::Read { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = (cgroup2_mount(&text), parse_cgroup(&text), parse_memory_numa_stat(&text), unescaped(&text));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What /sys says of each node's memory: how much there is and of what, and how often it was taken from where.
+
+use crate::process::MalformedLine;
+use machine::{NodeId, NodeSet};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Why a node's files cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The kernel shows no nodes.
+    #[error("{} is not there: this kernel was built without NUMA, or /sys is hidden", .0.display())]
+    NoNodes(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A file is not as the kernel writes it.
+    #[error("{} is {source}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        source: MalformedLine,
+    },
+}
+
+/// Values by the kernel's own names, which differ from kernel to kernel.
+pub type Counters = BTreeMap<String, u64>;
+
+/// A node and what /sys says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFiles {
+    /// The node.
+    pub node: NodeId,
+    /// meminfo: bytes, by names such as `MemTotal` and `MemFree`; pages where the name begins with `HugePages_`, of
+    /// the default size. Since Linux 2.6.
+    pub memory: Counters,
+    /// numastat: pages since boot that were taken from the node, by names such as `numa_hit` and `other_node`. Since
+    /// Linux 2.6.
+    pub allocations: Counters,
+    /// vmstat: gauges (`nr_…`, pages) and events since boot, by name. Since Linux 2.6.18.
+    pub events: Counters,
+    /// Pools of hugetlb pages, by size, ascending.
+    pub hugetlb: Vec<HugetlbPool>,
+}
+
+/// The hugetlb pages of one size that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HugetlbPool {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Pages there are.
+    pub pages: u64,
+    /// Pages that nobody has.
+    pub free_pages: u64,
+}
+
+/// Reads what /sys below this folder says of every node that is online. Needs no rights.
+pub fn nodes(sys: &Path) -> Result<Vec<NodeFiles>, NodeError> {
+    let folder = sys.join("devices/system/node");
+    let online = folder.join("online");
+    let text = read(&online)?.ok_or_else(|| NodeError::NoNodes(folder.clone()))?;
+    let malformed = |_| NodeError::Malformed { path: online.clone(), source: MalformedLine(text.trim().to_owned()) };
+    let nodes: NodeSet = text.parse().map_err(malformed)?;
+    // A node may go offline while it is read: one without meminfo is none.
+    nodes.iter().filter_map(|node| of_node(&folder.join(format!("node{node}")), node).transpose()).collect()
+}
+
+/// NUMA balancing and migration of the whole system since boot, by name: /proc/vmstat. Needs no rights.
+pub fn system_events(proc: &Path) -> Result<Counters, NodeError> {
+    let path = proc.join("vmstat");
+    let text = read(&path)?.ok_or_else(|| missing(&path))?;
+    parse_counters(&text).map_err(|source| NodeError::Malformed { path, source })
+}
+
+fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> {
+    let parsed = |name: &str, parse: fn(&str) -> Result<Counters, MalformedLine>| {
+        let path = folder.join(name);
+        let Some(text) = read(&path)? else { return Ok(None) };
+        parse(&text).map(Some).map_err(|source| NodeError::Malformed { path, source })
+    };
+    let Some(memory) = parsed("meminfo", parse_node_meminfo)? else { return Ok(None) };
+    Ok(Some(NodeFiles {
+        node,
+        memory,
+        allocations: parsed("numastat", parse_counters)?.unwrap_or_default(),
+        events: parsed("vmstat", parse_counters)?.unwrap_or_default(),
+        hugetlb: hugetlb_pools(&folder.join("hugepages"))?,
+    }))
+}
+
+fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
+    let mut pools = Vec::new();
+    // Kernels may have no hugetlb pages.
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(pools) };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let size = name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB"));
+        let Some(kilobytes) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
+        let number = |name: &str| {
+            let path = entry.path().join(name);
+            let text = read(&path)?.ok_or_else(|| missing(&path))?;
+            let text = text.trim();
+            text.parse::<u64>().map_err(|_| NodeError::Malformed { path, source: MalformedLine(text.to_owned()) })
+        };
+        let page_bytes = kilobytes.saturating_mul(1024);
+        pools.push(HugetlbPool { page_bytes, pages: number("nr_hugepages")?, free_pages: number("free_hugepages")? });
+    }
+    pools.sort_unstable();
+    Ok(pools)
+}
+
+fn missing(path: &Path) -> NodeError {
+    NodeError::Read { path: path.to_owned(), source: ErrorKind::NotFound.into() }
+}
+
+fn read(path: &Path) -> Result<Option<String>, NodeError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(NodeError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Reads `numa_hit 7`, a line a counter: the form of numastat and vmstat.
+pub fn parse_counters(text: &str) -> Result<Counters, MalformedLine> {
+    let counter = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        // Gauges that are summed up over CPUs may be seen below zero.
+        let value = value.trim();
+        let value = if value.starts_with('-') { 0 } else { value.parse().ok()? };
+        Some((name.to_owned(), value))
+    };
+    text.lines().map(|line| counter(line).ok_or_else(|| MalformedLine(line.to_owned()))).collect()
+}
+
+/// Reads `Node 1 MemTotal:  1029292 kB`, a line a value, as bytes; what has no unit stays as it is.
+pub fn parse_node_meminfo(text: &str) -> Result<Counters, MalformedLine> {
+    let value = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        let name = name.split_ascii_whitespace().last()?;
+        let value = value.trim();
+        let (value, unit) = value.strip_suffix(" kB").map_or((value, 1), |value| (value, 1024));
+        Some((name.to_owned(), value.parse::<u64>().ok()?.checked_mul(unit)?))
+    };
+    text.lines().map(|line| value(line).ok_or_else(|| MalformedLine(line.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_saved_system_tells_of_its_nodes() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join("devices/system/node").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert!(matches!(nodes(root.path()), Err(NodeError::NoNodes(_))));
+        put("online", "0,2\n");
+        put(
+            "node2/meminfo",
+            "Node 2 MemTotal:       1029292 kB\nNode 2 Active(anon):    188 kB\nNode 2 HugePages_Total:     3\n",
+        );
+        put("node2/numastat", "numa_hit 267906530\nother_node 1\n");
+        put("node2/vmstat", "nr_free_pages 2243304\nnr_zone_x -3\n");
+        put("node2/hugepages/hugepages-1048576kB/nr_hugepages", "1\n");
+        put("node2/hugepages/hugepages-1048576kB/free_hugepages", "0\n");
+        put("node2/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
+        put("node2/hugepages/hugepages-2048kB/free_hugepages", "2\n");
+        // Node 0 went offline just now.
+        let [node] = &nodes(root.path()).unwrap()[..] else { panic!("one node") };
+        assert_eq!(
+            (node.node, node.memory["MemTotal"], node.memory["Active(anon)"]),
+            (NodeId(2), 1_053_995_008, 192_512)
+        );
+        assert_eq!((node.memory["HugePages_Total"], node.allocations["other_node"]), (3, 1));
+        assert_eq!((node.events["nr_free_pages"], node.events["nr_zone_x"]), (2_243_304, 0));
+        let pools = [(2 << 20, 3, 2), (1 << 30, 1, 0)];
+        let pools = pools.map(|(page_bytes, pages, free_pages)| HugetlbPool { page_bytes, pages, free_pages });
+        assert_eq!(node.hugetlb, pools);
+        put("node2/numastat", "numa_hit\n");
+        let error = nodes(root.path()).unwrap_err().to_string();
+        assert!(error.ends_with("node2/numastat is not understood: `numa_hit`"), "{error}");
+    }
+
+    #[test]
+    fn this_system_has_events() {
+        assert!(system_events(Path::new("/proc")).unwrap().contains_key("pgfault"));
+        assert!(system_events(Path::new("/nowhere")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = (parse_counters(&text), parse_node_meminfo(&text));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `/proc/PID/numa_maps`: which policy holds for each mapping, and how many of its pages lie on which node.
+
+use crate::process::MalformedLine;
+use machine::NodeId;
+use std::str::FromStr;
+
+/// Names of policies that hold a space, which is what separates the words of a line.
+const NAMES_WITH_SPACES: [&str; 2] = ["weighted interleave", "prefer (many)"];
+
+/// Bytes of the largest policy that kernels write whole: what is as long may have lost the end of its node list.
+const LONGEST_POLICY: usize = 63;
+
+/// One mapping as a line of `numa_maps` has it (`CONFIG_NUMA`, Linux 2.6.14; page sizes since 4.0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaMapping {
+    /// Where the mapping begins. Its end is in /proc/PID/maps.
+    pub start: u64,
+    /// The policy that holds: the mapping's own, or that of the thread whose `numa_maps` it is. In the kernel's words,
+    /// such as `default`, `bind:0-1` or `weighted interleave:0,2`.
+    pub policy: String,
+    /// Whether the mapping is of hugetlb pages.
+    pub hugetlb: bool,
+    /// Bytes of what is counted as a page. Of a hugetlb mapping its huge pages; else base pages, of which a transparent
+    /// huge page counts as many as it has.
+    pub page_bytes: u64,
+    /// Pages that are there, by node, ascending; nodes with none are left out. Zero pages and what is swapped out are
+    /// not counted.
+    pub pages: Vec<(NodeId, u64)>,
+    /// Pages of them without a file behind.
+    pub anonymous_pages: u64,
+    /// Pages of them that were written since they were last written back.
+    pub dirty_pages: u64,
+    /// By how many mappings that one is mapped that is mapped by most; 1 where none is shared, 0 where none is there.
+    pub most_mappings: u64,
+}
+
+impl NumaMapping {
+    /// Bytes that are there, on all nodes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.pages.iter().fold(0, |sum, (_, pages)| pages.saturating_mul(self.page_bytes).saturating_add(sum))
+    }
+
+    /// Whether the end of the policy's node list may be missing: older kernels write 63 bytes of it.
+    pub fn policy_may_be_cut(&self) -> bool {
+        self.policy.len() >= LONGEST_POLICY
+    }
+}
+
+/// Reads the text of `/proc/PID/numa_maps`.
+pub fn parse_numa_maps(text: &str) -> Result<Vec<NumaMapping>, MalformedLine> {
+    text.lines().map(str::parse).collect()
+}
+
+impl FromStr for NumaMapping {
+    type Err = MalformedLine;
+
+    fn from_str(line: &str) -> Result<Self, MalformedLine> {
+        parse_line(line).ok_or_else(|| MalformedLine(line.to_owned()))
+    }
+}
+
+/// `7f1c0000 bind:0-1 file=/a\040path dirty=3 mapmax=2 N0=2 N1=1 kernelpagesize_kB=4`. Words that are not known are
+/// left out: kernels add some.
+fn parse_line(line: &str) -> Option<NumaMapping> {
+    let (start, rest) = line.split_once(' ')?;
+    let (policy, rest) = split_policy(rest);
+    let mut mapping = NumaMapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        policy: policy.to_owned(),
+        hugetlb: false,
+        page_bytes: 0,
+        pages: Vec::new(),
+        anonymous_pages: 0,
+        dirty_pages: 0,
+        most_mappings: 0,
+    };
+    for word in rest.split_ascii_whitespace() {
+        let Some((name, value)) = word.split_once('=') else {
+            mapping.hugetlb |= word == "huge";
+            continue;
+        };
+        let number = || value.parse::<u64>().ok();
+        match name {
+            "anon" => mapping.anonymous_pages = number()?,
+            "dirty" => mapping.dirty_pages = number()?,
+            "mapmax" => mapping.most_mappings = number()?,
+            "kernelpagesize_kB" => mapping.page_bytes = number()?.checked_mul(1024)?,
+            _ => {
+                if let Some(node) = name.strip_prefix('N').and_then(|node| node.parse().ok()) {
+                    mapping.pages.push((NodeId(node), number()?));
+                }
+            }
+        }
+    }
+    if mapping.pages.is_empty() {
+        return Some(mapping);
+    }
+    // Counts of pages of an unknown size would be told as a wrong size.
+    if mapping.page_bytes == 0 {
+        return None;
+    }
+    mapping.pages.sort_unstable();
+    mapping.pages.dedup_by_key(|(node, _)| *node);
+    // The kernel leaves out `mapmax` where it is 1.
+    mapping.most_mappings = mapping.most_mappings.max(1);
+    Some(mapping)
+}
+
+fn split_policy(text: &str) -> (&str, &str) {
+    let name = NAMES_WITH_SPACES.into_iter().find(|name| text.starts_with(name)).map_or(0, str::len);
+    let end = text.get(name..).and_then(|rest| rest.find(' ')).map_or(text.len(), |end| name + end);
+    text.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As Linux 6.12 wrote it, but for names.
+    const NUMA_MAPS: &str = "\
+55b776c02000 default file=/usr/bin/a\\040program mapped=2 active=0 N0=2 kernelpagesize_kB=4
+55b795ddf000 default heap anon=4 dirty=4 active=0 N0=3 N2=1 kernelpagesize_kB=4
+7f0000000000 bind:1 file=/anon_hugepage\\040(deleted) huge anon=10 dirty=10 N1=10 kernelpagesize_kB=2048
+7f1000000000 weighted interleave:0-1 anon=1024 dirty=1024 swapcache=3 active=0 N0=512 N1=512 kernelpagesize_kB=4
+7f2000000000 prefer (many):0-1 file=/lib/N3=7 mapped=37 mapmax=3 N1=37 kernelpagesize_kB=4
+7f3000000000 bind=static|balancing:0-1
+7f4000000000 default
+";
+
+    #[test]
+    fn policies_pages_and_their_size_are_read() {
+        let maps = parse_numa_maps(NUMA_MAPS).unwrap();
+        let policies: Vec<_> = maps.iter().map(|mapping| mapping.policy.as_str()).collect();
+        assert_eq!(policies[..4], ["default", "default", "bind:1", "weighted interleave:0-1"]);
+        assert_eq!(policies[4..], ["prefer (many):0-1", "bind=static|balancing:0-1", "default"]);
+        assert_eq!(maps[1].pages, [(NodeId(0), 3), (NodeId(2), 1)]);
+        assert_eq!((maps[1].anonymous_pages, maps[1].dirty_pages, maps[1].most_mappings), (4, 4, 1));
+        assert_eq!((maps[4].most_mappings, maps[4].pages.as_slice()), (3, &[(NodeId(1), 37)][..]));
+        assert_eq!((maps[6].most_mappings, maps[6].page_bytes), (0, 0));
+    }
+
+    /// The fault of numastat (numactl issue 147): it takes every huge page for one of the default size.
+    #[test]
+    fn bytes_are_of_each_mappings_own_page_size() {
+        let maps = parse_numa_maps(NUMA_MAPS).unwrap();
+        assert_eq!((maps[2].hugetlb, maps[2].page_bytes, maps[2].resident_bytes()), (true, 2 << 20, 20 << 20));
+        assert_eq!((maps[3].hugetlb, maps[3].resident_bytes()), (false, 4 << 20));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_write_is_refused() {
+        for line in ["", "1", "g default", "1 default N0=x kernelpagesize_kB=4", "1 default N0=1", "1 default anon=-1"]
+        {
+            assert!(line.parse::<NumaMapping>().is_err(), "{line}");
+        }
+        let long = format!("1 bind:{}", "0,2,4,6,8".repeat(8));
+        assert!(long.parse::<NumaMapping>().unwrap().policy_may_be_cut());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = parse_numa_maps(&text);
+        }
+
+        #[test]
+        fn any_counts_are_read(start: u64, nodes in proptest::collection::btree_map(0..1024u32, 1..1_000_000u64, 1..9)) {
+            let words: Vec<String> = nodes.iter().map(|(node, pages)| format!("N{node}={pages}")).collect();
+            let line = format!("{start:x} default anon=1 {} kernelpagesize_kB=4", words.join(" "));
+            let mapping: NumaMapping = line.parse()?;
+            prop_assert_eq!(mapping.start, start);
+            prop_assert_eq!(mapping.resident_bytes(), nodes.values().sum::<u64>() * 4096);
+            prop_assert!(mapping.pages.iter().map(|(node, pages)| (node.0, *pages)).eq(nodes));
+        }
+    }
+}
