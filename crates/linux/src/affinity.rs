@@ -1,20 +1,27 @@
 //! Which CPUs a thread may run on, for any number of CPUs: rustix's sets end at 1,024.
 
+use crate::mask::{BITS, mask, set};
+use crate::process::Tid;
+use machine::{CpuId, CpuSet, NodeId};
 use std::io;
 
-const BITS: usize = libc::c_ulong::BITS as usize;
 /// Bits of the largest mask tried, far above any kernel's number of CPUs.
 const MOST_CPUS: usize = 1 << 20;
 
-/// The CPUs that the calling thread may run on, ascending.
-pub fn affinity() -> io::Result<Vec<u32>> {
+impl Tid {
+    /// The calling thread, as the kernel's own calls name it.
+    pub const CALLER: Self = Self(0);
+}
+
+/// The CPUs that a thread may run on. Needs no rights; ESRCH says that the thread has ended.
+pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
     let mut words = vec![0; 1024 / BITS];
     loop {
         let bytes = size_of_val(words.as_slice());
-        // SAFETY: the kernel writes at most `bytes` bytes, which is how long `words` is; 0 is the calling thread.
-        let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, words.as_mut_ptr()) };
+        // SAFETY: the kernel writes at most `bytes` bytes, which is how long `words` is.
+        let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread.0, bytes, words.as_mut_ptr()) };
         if result >= 0 {
-            return Ok(ids(&words));
+            return Ok(set(&words));
         }
         let error = io::Error::last_os_error();
         // EINVAL: the kernel has more CPUs than the mask has bits.
@@ -25,53 +32,47 @@ pub fn affinity() -> io::Result<Vec<u32>> {
     }
 }
 
-/// Lets the calling thread, and those that it starts from now on, run on these CPUs only. CPUs that do not exist or
-/// that the cpuset hides are left out by the kernel; with none left it answers EINVAL.
-pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
+/// Lets a thread, and those that it starts from now on, run on these CPUs only. It leaves a CPU that is not among them
+/// before it runs again. CPUs that do not exist or that the cpuset hides are left out by the kernel; with none left it
+/// answers EINVAL. Needs to be the thread's user, or `CAP_SYS_NICE` (EPERM); ESRCH says that the thread has ended.
+pub fn set_affinity(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
     let words = mask(cpus);
     let bytes = size_of_val(words.as_slice());
-    // SAFETY: the kernel reads `bytes` bytes, which is how long `words` is; 0 is the calling thread.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, words.as_ptr()) };
+    // SAFETY: the kernel reads `bytes` bytes, which is how long `words` is.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread.0, bytes, words.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The ids as the bits of a mask of at least one word.
-pub(crate) fn mask(ids: &[u32]) -> Vec<libc::c_ulong> {
-    let last = ids.iter().copied().max().unwrap_or(0) as usize;
-    let mut words = vec![0; last / BITS + 1];
-    for &id in ids {
-        words[id as usize / BITS] |= 1 << (id as usize % BITS);
-    }
-    words
-}
-
-/// The bits of a mask as ids.
-pub(crate) fn ids(words: &[libc::c_ulong]) -> Vec<u32> {
-    let set = |(place, word): (usize, &libc::c_ulong)| {
-        let word = *word;
-        (0..BITS).filter(move |bit| word >> bit & 1 == 1).filter_map(move |bit| u32::try_from(place * BITS + bit).ok())
-    };
-    words.iter().enumerate().flat_map(set).collect()
+/// The CPU that the calling thread is running on, and its node. Both may have changed when it is read. Needs no rights.
+pub fn current_cpu() -> io::Result<(CpuId, NodeId)> {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    let unused = std::ptr::null::<libc::c_void>();
+    // SAFETY: the kernel writes two numbers to two places that are there; the third argument is unused since 2.6.24.
+    let result = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, unused) };
+    if result == 0 { Ok((CpuId(cpu), NodeId(node))) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn masks_are_of_any_size() {
-        for set in [vec![], vec![0], vec![63, 64], vec![1, 1023, 8191]] {
-            assert_eq!(ids(&mask(&set)), set);
-        }
-    }
-
+    /// Claims 1 and 15 of the specification: a new thread has the mask of the one that started it, and never runs on a
+    /// CPU that its mask forbids.
     #[test]
     fn a_thread_stays_where_it_is_put() {
-        let allowed = affinity().unwrap();
-        let last = *allowed.last().unwrap();
-        let there = std::thread::spawn(move || set_affinity(&[last]).and_then(|()| affinity())).join().unwrap();
-        assert_eq!(there.unwrap(), [last]);
-        assert_eq!(affinity().unwrap(), allowed);
-        assert!(set_affinity(&[100_000]).is_err());
+        let allowed = affinity(Tid::CALLER).unwrap();
+        let last: CpuSet = allowed.iter().last().into_iter().collect();
+        let wanted = last.clone();
+        let there = std::thread::spawn(move || {
+            set_affinity(Tid::CALLER, &wanted)?;
+            let child = std::thread::spawn(|| affinity(Tid::CALLER)).join().unwrap()?;
+            Ok::<_, io::Error>((affinity(Tid::CALLER)?, child, current_cpu()?.0))
+        });
+        let (own, child, cpu) = there.join().unwrap().unwrap();
+        assert_eq!((&own, &child, Some(cpu)), (&last, &last, last.first()));
+        assert_eq!(affinity(Tid::CALLER).unwrap(), allowed);
+        assert!(set_affinity(Tid::CALLER, &[CpuId(100_000)].into_iter().collect()).is_err());
+        let gone = affinity(Tid(u32::MAX >> 1)).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
     }
 }

@@ -1,30 +1,40 @@
 //! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. The only crate, beside the
 //! QEMU plugin, with `unsafe` code.
 
+mod advice;
 mod affinity;
 mod cgroup;
 mod child;
 mod loopback;
+mod mask;
 mod memory_policy;
 mod node_files;
 mod numa_maps;
+mod page_batch;
 mod pages;
+mod present;
 mod process;
 mod shared_words;
 mod smaps;
 
-pub use affinity::{affinity, set_affinity};
+pub use advice::{Advice, AdvisedProcess, advise};
+pub use affinity::{affinity, current_cpu, set_affinity};
 pub use cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, cgroup2_mount, parse_cgroup, parse_memory_numa_stat,
 };
 pub use child::{ChildSetup, Credentials};
 pub use loopback::bring_loopback_up;
-pub use memory_policy::{MemoryPolicy, allowed_memory_nodes, node_of};
+pub use memory_policy::{
+    MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
+    memory_policy_at, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
+};
 pub use node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, parse_counters, parse_node_meminfo, system_events,
 };
 pub use numa_maps::{NumaMapping, parse_numa_maps};
+pub use page_batch::{PageBatch, PageRefusal, PageStatus};
 pub use pages::{HUGE_PAGE, Pages};
+pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
 pub use shared_words::SharedWords;
 pub use smaps::{MappingUse, parse_smaps};

@@ -1,77 +1,297 @@
-//! NUMA memory policies: on which nodes memory may lie, and where it lies. Nodes are plain numbers, any of them.
+//! NUMA memory policies: on which nodes memory may lie, and where it lies.
 
-use crate::affinity::{ids, mask};
-use std::ffi::c_void;
+use crate::mask::{BITS, mask, set};
+use machine::{NodeId, NodeSet};
+use std::ffi::{c_int, c_void};
 use std::io;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// Bits of the mask that the kernel fills: one page of them is the most that it takes.
 const MOST_NODES: usize = 4096 * 8;
 
-/// Flags of `get_mempolicy` (`linux/mempolicy.h`), which libc has not: a node is asked for, that of an address, the
-/// nodes that the cpuset allows.
-const MPOL_F_NODE: libc::c_int = 1;
-const MPOL_F_ADDR: libc::c_int = 2;
-const MPOL_F_MEMS_ALLOWED: libc::c_int = 4;
+/// Of `linux/mempolicy.h`, which libc has not in full. Flags of `get_mempolicy`: a node is asked for, that of an
+/// address, the nodes that the cpuset allows.
+const MPOL_F_NODE: c_int = 1;
+const MPOL_F_ADDR: c_int = 2;
+const MPOL_F_MEMS_ALLOWED: c_int = 4;
+/// Flags of `mbind`: fail when pages lie elsewhere, move those of this process alone, move those of others as well.
+const MPOL_MF_STRICT: c_int = 1;
+const MPOL_MF_MOVE: c_int = 2;
+const MPOL_MF_MOVE_ALL: c_int = 4;
+const MPOL_PREFERRED_MANY: c_int = 5;
+const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
+const MODE_FLAGS: c_int = libc::MPOL_F_NUMA_BALANCING | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_STATIC_NODES;
 
-/// Where the kernel takes pages from (`linux/mempolicy.h`).
+/// Where the kernel takes pages from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub enum MemoryPolicy {
+pub enum MemoryMode {
+    /// No policy of its own: that of the thread or, if that has none either, the node of the CPU that first touches a
+    /// page, and others when it is full.
+    Default = libc::MPOL_DEFAULT,
+    /// From this node, and from others when it is full.
+    Preferred = libc::MPOL_PREFERRED,
     /// From these nodes only; when they are full, the process is out of memory.
     Bind = libc::MPOL_BIND,
     /// From these nodes in turn, page by page.
     Interleave = libc::MPOL_INTERLEAVE,
+    /// From the node of the CPU that first touches a page, and from others when it is full. Since Linux 3.8.
+    Local = libc::MPOL_LOCAL,
+    /// From these nodes, the nearest first, and from others when they are full. Since Linux 5.15.
+    PreferredMany = MPOL_PREFERRED_MANY,
+    /// From these nodes in turn, so many pages of each as its weight says. Since Linux 6.9.
+    WeightedInterleave = MPOL_WEIGHTED_INTERLEAVE,
 }
 
-/// Sets the policy of an address range, for pages that are not there yet. The range begins at a page.
-pub(crate) fn bind_range(start: *mut c_void, bytes: usize, policy: MemoryPolicy, nodes: &[u32]) -> io::Result<()> {
-    let words = mask(nodes);
-    // The kernel takes one bit less than it is told.
-    let bits = words.len() * libc::c_ulong::BITS as usize + 1;
-    // SAFETY: mbind changes no memory content; the kernel checks the range and reads `bits - 1` bits of `words`.
-    let result = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, policy as i32, words.as_ptr(), bits, 0) };
+impl MemoryMode {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Default,
+        Self::Preferred,
+        Self::Bind,
+        Self::Interleave,
+        Self::Local,
+        Self::PreferredMany,
+        Self::WeightedInterleave,
+    ];
+}
+
+/// What the numbers of a policy's nodes mean when the cpuset changes. Since Linux 2.6.26.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeNumbering {
+    /// They are renumbered with the cpuset's nodes.
+    #[default]
+    Remapped,
+    /// They stay; those that the cpuset does not allow are left out while it does not.
+    Static,
+    /// They count within the cpuset's nodes.
+    Relative,
+}
+
+/// A policy: how, and on which nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryPolicy {
+    /// How pages are dealt to nodes.
+    pub mode: MemoryMode,
+    /// The nodes; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
+    pub nodes: NodeSet,
+    /// What the nodes' numbers mean.
+    pub numbering: NodeNumbering,
+    /// Whether the kernel's NUMA balancing may move pages among the nodes: with [`MemoryMode::Bind`] since Linux 5.12,
+    /// with [`MemoryMode::PreferredMany`] since 6.13.
+    pub balancing: bool,
+}
+
+impl MemoryPolicy {
+    /// This mode on these nodes.
+    pub fn new(mode: MemoryMode, nodes: NodeSet) -> Self {
+        Self { mode, nodes, numbering: NodeNumbering::default(), balancing: false }
+    }
+
+    /// From one node only.
+    pub fn bind(node: NodeId) -> Self {
+        Self::new(MemoryMode::Bind, [node].into_iter().collect())
+    }
+
+    fn mode_with_flags(&self) -> c_int {
+        let numbering = match self.numbering {
+            NodeNumbering::Remapped => 0,
+            NodeNumbering::Static => libc::MPOL_F_STATIC_NODES,
+            NodeNumbering::Relative => libc::MPOL_F_RELATIVE_NODES,
+        };
+        self.mode as c_int | numbering | if self.balancing { libc::MPOL_F_NUMA_BALANCING } else { 0 }
+    }
+
+    fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<Self> {
+        let unknown = || io::Error::other(format!("the kernel has a memory policy {mode} that nearside does not know"));
+        let known = MemoryMode::ALL.into_iter().find(|known| *known as c_int == mode & !MODE_FLAGS);
+        let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
+            libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
+            libc::MPOL_F_RELATIVE_NODES => NodeNumbering::Relative,
+            _ => NodeNumbering::Remapped,
+        };
+        let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
+        Ok(Self { mode: known.ok_or_else(unknown)?, nodes, numbering, balancing })
+    }
+}
+
+/// What `mbind` does with pages that are there already and lie elsewhere; by default they stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Answer EIO if any lies elsewhere, or cannot be moved.
+    pub strict: bool,
+    /// Move them.
+    pub moved: Option<Whose>,
+}
+
+/// Which pages a move may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Those that only the process itself maps.
+    Private,
+    /// Those that other processes map as well. Needs `CAP_SYS_NICE`.
+    All,
+}
+
+impl Whose {
+    /// The flag of `mbind` and `move_pages`.
+    pub(crate) fn flag(self) -> c_int {
+        match self {
+            Self::Private => MPOL_MF_MOVE,
+            Self::All => MPOL_MF_MOVE_ALL,
+        }
+    }
+}
+
+fn checked(result: libc::c_long) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The nodes that the calling thread's cpuset lets it have memory of, ascending.
-pub fn allowed_memory_nodes() -> io::Result<Vec<u32>> {
-    let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / libc::c_ulong::BITS as usize];
-    // SAFETY: the kernel writes no more than `MOST_NODES` bits, which `words` has; the mode is not asked for.
-    let result = unsafe {
-        let (no_mode, nowhere) = (null::<libc::c_int>(), null::<c_void>());
-        let allowed = MPOL_F_MEMS_ALLOWED;
-        libc::syscall(libc::SYS_get_mempolicy, no_mode, words.as_mut_ptr(), MOST_NODES, nowhere, allowed)
-    };
-    if result == 0 { Ok(ids(&words)) } else { Err(io::Error::last_os_error()) }
+/// Bits of a mask as the calls want them: the kernel takes one bit less than it is told.
+pub(crate) fn told_bits(words: &[libc::c_ulong]) -> usize {
+    words.len() * BITS + 1
+}
+
+/// Sets the policy of the calling thread, for pages that are not there yet; what it starts from now on inherits it, and
+/// so do programs that it executes. EINVAL: the kernel does not know the mode, or no node is left that the cpuset
+/// allows and that has memory. Needs no rights.
+pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
+    let words = mask(&policy.nodes);
+    let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
+    // SAFETY: the kernel reads `bits - 1` bits of `words`, which it has.
+    checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, words.as_ptr(), bits) })
+}
+
+/// Sets the policy of an address range of this process, from a page's start, for pages that are not there yet; those
+/// that are there are dealt with as said. A shared mapping of shared memory gives it to the memory, for all who map it.
+/// EFAULT: part of the range is not mapped. EIO: pages lie elsewhere and were to be [strict](Misplaced::strict).
+pub fn bind_range(start: usize, bytes: usize, policy: &MemoryPolicy, present: Misplaced) -> io::Result<()> {
+    let words = mask(&policy.nodes);
+    let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
+    let strict = if present.strict { MPOL_MF_STRICT } else { 0 };
+    let flags = strict | present.moved.map_or(0, Whose::flag);
+    // SAFETY: mbind changes no content of memory; the kernel checks the range and reads `bits - 1` bits of `words`.
+    checked(unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, words.as_ptr(), bits, flags) })
+}
+
+/// Sets the node from which a range's [`Bind`](MemoryMode::Bind) or [`PreferredMany`](MemoryMode::PreferredMany) policy
+/// looks for the nearest of its nodes, instead of the CPU's own. Since Linux 5.17. ENOENT: no such policy there.
+pub fn set_home_node(start: usize, bytes: usize, node: NodeId) -> io::Result<()> {
+    let (node, flags) = (libc::c_ulong::from(node.0), 0);
+    // SAFETY: the call changes no content of memory, and the kernel checks the range.
+    checked(unsafe { libc::syscall(libc::SYS_set_mempolicy_home_node, start, bytes, node, flags) })
+}
+
+fn get_memory_policy(address: *const c_void, flags: c_int) -> io::Result<MemoryPolicy> {
+    let mut mode: c_int = 0;
+    let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
+    // SAFETY: the kernel writes one int, and no more than `MOST_NODES` bits, which `words` has; it only looks the
+    // address up.
+    checked(unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, words.as_mut_ptr(), MOST_NODES, address, flags)
+    })?;
+    MemoryPolicy::from_kernel(mode, set(&words))
+}
+
+/// The policy of the calling thread.
+pub fn memory_policy() -> io::Result<MemoryPolicy> {
+    get_memory_policy(null(), 0)
+}
+
+/// The policy of an address of this process: the range's own or, if it has none, the thread's. EFAULT: nothing is
+/// mapped there.
+pub fn memory_policy_at(address: usize) -> io::Result<MemoryPolicy> {
+    get_memory_policy(address as *const c_void, MPOL_F_ADDR)
+}
+
+fn get_node(address: *const c_void, flags: c_int) -> io::Result<NodeId> {
+    let mut node: c_int = 0;
+    let no_mask = null_mut::<c_void>();
+    // SAFETY: the kernel writes one int to `node` and no mask; it only looks the address up.
+    checked(unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut node, no_mask, 0, address, flags | MPOL_F_NODE)
+    })?;
+    Ok(NodeId(node.cast_unsigned()))
+}
+
+/// The node that the page of an address of this process lies on. A page that was not touched yet is touched. EFAULT:
+/// nothing is mapped there.
+pub fn node_at(address: usize) -> io::Result<NodeId> {
+    get_node(address as *const c_void, MPOL_F_ADDR)
 }
 
 /// The node that the page of this value lies on. A page that was not touched yet is touched.
-pub fn node_of<T>(place: &T) -> io::Result<u32> {
-    let mut node: libc::c_int = 0;
-    let flags = MPOL_F_NODE | MPOL_F_ADDR;
-    // SAFETY: the kernel writes one int to `node`; the address is only looked up.
-    let result = unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, &raw mut node, null::<c_void>(), 0, std::ptr::from_ref(place), flags)
-    };
-    if result == 0 { Ok(node.cast_unsigned()) } else { Err(io::Error::last_os_error()) }
+pub fn node_of<T>(place: &T) -> io::Result<NodeId> {
+    node_at(std::ptr::from_ref(place) as usize)
+}
+
+/// The node of the next page that the calling thread's [`Interleave`](MemoryMode::Interleave) or
+/// [`WeightedInterleave`](MemoryMode::WeightedInterleave) policy will deal. EINVAL: it has another policy.
+pub fn next_interleave_node() -> io::Result<NodeId> {
+    get_node(null(), 0)
+}
+
+/// The nodes that the calling thread's cpuset lets it have memory of: with memory, all of them.
+pub fn allowed_memory_nodes() -> io::Result<NodeSet> {
+    let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
+    // SAFETY: the kernel writes no more than `MOST_NODES` bits, which `words` has; the mode is not asked for.
+    checked(unsafe {
+        let (no_mode, nowhere) = (null_mut::<c_int>(), null::<c_void>());
+        libc::syscall(libc::SYS_get_mempolicy, no_mode, words.as_mut_ptr(), MOST_NODES, nowhere, MPOL_F_MEMS_ALLOWED)
+    })?;
+    Ok(set(&words))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HUGE_PAGE;
+    use crate::pages::Pages;
 
-    /// Containers may forbid the calls.
-    fn forbidden(error: &io::Error) -> bool {
-        matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+    /// The nodes, or nothing where a container forbids the calls.
+    fn nodes() -> Option<NodeSet> {
+        match allowed_memory_nodes() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => None,
+            nodes => Some(nodes.unwrap()),
+        }
     }
 
     #[test]
     fn memory_lies_on_a_node_that_is_allowed() {
-        let nodes = match allowed_memory_nodes() {
-            Err(error) if forbidden(&error) => return,
-            nodes => nodes.unwrap(),
-        };
-        assert!(nodes.contains(&node_of(&Box::new(7)).unwrap()), "{nodes:?}");
+        let Some(nodes) = nodes() else { return };
+        assert!(nodes.contains(node_of(&Box::new(7)).unwrap()), "{nodes:?}");
+    }
+
+    #[test]
+    fn a_policy_is_read_as_it_was_set_and_is_the_threads_own() {
+        let Some(nodes) = nodes() else { return };
+        let before = memory_policy().unwrap();
+        std::thread::spawn(move || {
+            let mut policy = MemoryPolicy::new(MemoryMode::Interleave, nodes.clone());
+            policy.numbering = NodeNumbering::Static;
+            set_memory_policy(&policy).unwrap();
+            assert_eq!(memory_policy().unwrap(), policy);
+            assert!(nodes.contains(next_interleave_node().unwrap()));
+            set_memory_policy(&MemoryPolicy::new(MemoryMode::Default, NodeSet::new())).unwrap();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(memory_policy().unwrap(), before);
+    }
+
+    #[test]
+    fn a_range_has_its_policy_and_a_wrong_one_is_refused() {
+        let Some(node) = nodes().and_then(|nodes| nodes.first()) else { return };
+        let mut pages = Pages::reserve(HUGE_PAGE).unwrap();
+        pages.bind(&MemoryPolicy::bind(node)).unwrap();
+        let words = pages.fill(|i| i);
+        let start = words.as_ptr() as usize;
+        assert_eq!(memory_policy_at(start).unwrap(), MemoryPolicy::bind(node));
+        assert_eq!(node_at(start).unwrap(), node);
+        let moved = Misplaced { strict: true, moved: Some(Whose::Private) };
+        bind_range(start, HUGE_PAGE, &MemoryPolicy::bind(node), moved).unwrap();
+        let nowhere = MemoryPolicy::bind(NodeId(100_000));
+        assert_eq!(bind_range(start, HUGE_PAGE, &nowhere, moved).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(memory_policy_at(8).unwrap_err().raw_os_error(), Some(libc::EFAULT));
     }
 }

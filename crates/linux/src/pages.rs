@@ -1,9 +1,10 @@
 //! Anonymous memory whose nodes and page size are chosen before it is touched.
 
-use crate::memory_policy::{MemoryPolicy, bind_range};
+use crate::memory_policy::{MemoryPolicy, Misplaced, bind_range};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 /// Bytes of a huge page on `x86_64`, and of the alignment that lets one be used.
@@ -40,8 +41,8 @@ impl Pages {
     }
 
     /// Has the kernel take its pages by this policy.
-    pub fn bind(&mut self, policy: MemoryPolicy, nodes: &[u32]) -> io::Result<()> {
-        bind_range(self.start.as_ptr(), self.bytes, policy, nodes)
+    pub fn bind(&mut self, policy: &MemoryPolicy) -> io::Result<()> {
+        bind_range(self.start.as_ptr() as usize, self.bytes, policy, Misplaced::default())
     }
 
     /// Asks for huge pages, or for none.
@@ -50,6 +51,22 @@ impl Pages {
         // SAFETY: these two change how pages will be made, and no content; the range is this mapping's own.
         let result = unsafe { libc::madvise(self.start.as_ptr(), self.bytes, advice) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The addresses.
+    pub fn range(&self) -> Range<u64> {
+        let start = self.start.as_ptr() as u64;
+        start..start + self.bytes as u64
+    }
+
+    /// Writes one byte, which makes its page present.
+    ///
+    /// # Panics
+    /// When the byte is outside.
+    pub fn touch(&mut self, byte: usize) {
+        assert!(byte < self.bytes);
+        // SAFETY: the byte is inside the mapping, and nobody else has it.
+        unsafe { self.start.cast::<u8>().add(byte).write_volatile(1) };
     }
 
     /// Writes all of it, `element(i)` at place `i`, and gives it away for the rest of the process: references that last
@@ -86,9 +103,9 @@ mod tests {
     fn pages_hold_what_they_are_filled_with_where_they_are_bound() {
         let mut pages = Pages::reserve(3 << 20).unwrap();
         pages.advise_huge(false).unwrap();
-        let node = allowed_memory_nodes().ok().and_then(|nodes| nodes.last().copied());
+        let node = allowed_memory_nodes().ok().and_then(|nodes| nodes.iter().last());
         if let Some(node) = node {
-            pages.bind(MemoryPolicy::Bind, &[node]).unwrap();
+            pages.bind(&MemoryPolicy::bind(node)).unwrap();
         }
         let words = pages.fill(|i| i as u64);
         assert_eq!(words.as_ptr() as usize % HUGE_PAGE, 0);
@@ -102,6 +119,6 @@ mod tests {
     fn what_cannot_be_is_refused() {
         assert!(Pages::reserve(usize::MAX).is_err());
         assert!(Pages::reserve(usize::MAX - HUGE_PAGE).is_err());
-        assert!(Pages::reserve(1).unwrap().bind(MemoryPolicy::Bind, &[100_000]).is_err());
+        assert!(Pages::reserve(1).unwrap().bind(&MemoryPolicy::bind(machine::NodeId(100_000))).is_err());
     }
 }

@@ -38,7 +38,7 @@ impl Arena {
                 return Ok(None);
             }
             let mut pages = Pages::reserve(bytes).map_err(failed)?;
-            if let Err(error) = pages.bind(MemoryPolicy::Bind, &[node.0]) {
+            if let Err(error) = pages.bind(&MemoryPolicy::bind(node)) {
                 // Forbidden (many containers do), or a kernel without NUMA: first touch is left.
                 let forbidden = [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::Unsupported];
                 if !forbidden.contains(&error.kind()) {
@@ -63,7 +63,7 @@ impl Arena {
             words.last().map(node_of),
         ];
         // A kernel that does not tell where memory lies has one node, or forbids to ask.
-        for found in ends.into_iter().flatten().flatten().map(NodeId) {
+        for found in ends.into_iter().flatten().flatten() {
             if found != node {
                 let why = "the kernel forbids to bind memory to a node, as in some containers, or does not keep to it";
                 return Err(MeasureError::Misplaced { wanted: node, found, why });

@@ -38,9 +38,9 @@ impl Host {
     /// Finds out.
     pub fn find() -> Result<Self, MeasureError> {
         let machine = Machine::from_sysfs(Path::new("/sys"))?;
-        let cpus = linux::affinity().map_err(MeasureError::Affinity)?.into_iter().map(CpuId).collect();
+        let cpus = linux::affinity(linux::Tid::CALLER).map_err(MeasureError::Affinity)?;
         // A kernel without NUMA has no such call, and some containers forbid it: then nothing is known to be hidden.
-        let nodes = linux::allowed_memory_nodes().ok().map(|nodes| nodes.into_iter().map(NodeId).collect());
+        let nodes = linux::allowed_memory_nodes().ok();
         let mut host = Self::of(machine, &cpus, nodes.as_ref(), free_bytes);
         host.memory_limit = memory_limit();
         host.load = fs::read_to_string("/proc/loadavg")

@@ -1,7 +1,7 @@
 //! Threads that are pinned, start together, and are each timed by themselves.
 
 use crate::error::MeasureError;
-use linux::set_affinity;
+use linux::{Tid, set_affinity};
 use machine::CpuId;
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -97,7 +97,7 @@ pub(crate) fn together<P: Send>(
 }
 
 fn pin(cpu: CpuId) -> Result<(), MeasureError> {
-    set_affinity(&[cpu.0]).map_err(|source| MeasureError::Pin { cpu, source })
+    set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).map_err(|source| MeasureError::Pin { cpu, source })
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn allowed() -> Vec<CpuId> {
-        linux::affinity().unwrap().into_iter().map(CpuId).collect()
+        linux::affinity(Tid::CALLER).unwrap().iter().collect()
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         let parts: Vec<_> = allowed().into_iter().map(|cpu| (cpu, cpu)).collect();
         let count = parts.len();
         let work = |cpu: CpuId, stop: &Stop| {
-            assert_eq!(linux::affinity().unwrap(), [cpu.0]);
+            assert_eq!(linux::affinity(Tid::CALLER).unwrap().iter().collect::<Vec<_>>(), [cpu]);
             stop.now();
             while !stop.is_now() {}
             cpu.0 as usize + 1

@@ -1,0 +1,273 @@
+//! Where pages of a process lie, and moving them to other nodes, many at a call (`move_pages`).
+
+use crate::memory_policy::Whose;
+use crate::process::Pid;
+use machine::NodeId;
+use std::ffi::c_int;
+use std::io;
+use std::ptr::null;
+
+/// A page's place that the kernel has not told. No status that it writes: those are nodes or errors above -4,096.
+const UNTOLD: PageStatus = PageStatus(c_int::MIN);
+/// A page that the kernel tried to move, and could not.
+const STAYED: PageStatus = PageStatus(c_int::MIN + 1);
+
+/// What the kernel says of one page: a node, or why there is none. As large as its own answer, so that a million of
+/// them are 4 MB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct PageStatus(c_int);
+
+/// Why a page has no node, or was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PageRefusal {
+    /// Nothing is there: it was never touched, is swapped out, or has been given back in the meantime.
+    NotPresent,
+    /// It is the page of zeroes, which all share that have read and not written, or the range is gone.
+    ZeroOrUnmapped,
+    /// Other processes map it too, and only private pages were to be moved.
+    Shared,
+    /// It is taken off the lists that moving needs: pinned, being moved or written by somebody else, or of a kind that
+    /// does not move.
+    Busy,
+    /// The kernel tried, and it stayed: somebody holds it (direct I/O, a device, RDMA, another process that pinned it),
+    /// or the node has no room for it.
+    Stayed,
+    /// The kernel has no memory for it on that node.
+    NoMemory,
+    /// It is in use by input or output that failed.
+    WriteBack,
+    /// Another error, by its number.
+    Other(i32),
+}
+
+impl PageStatus {
+    /// The node that the page lies on, or why that cannot be told.
+    pub fn node(self) -> Result<NodeId, PageRefusal> {
+        match self.0 {
+            node @ 0.. => Ok(NodeId(node.cast_unsigned())),
+            _ if self == STAYED => Err(PageRefusal::Stayed),
+            error => Err(PageRefusal::from_errno(error.wrapping_neg())),
+        }
+    }
+}
+
+impl PageRefusal {
+    fn from_errno(errno: c_int) -> Self {
+        match errno {
+            libc::ENOENT => Self::NotPresent,
+            libc::EFAULT => Self::ZeroOrUnmapped,
+            libc::EACCES => Self::Shared,
+            libc::EBUSY => Self::Busy,
+            libc::ENOMEM => Self::NoMemory,
+            libc::EIO => Self::WriteBack,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// Pages of one process, with where each is to go. Kept and filled again, it allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct PageBatch {
+    addresses: Vec<u64>,
+    targets: Vec<c_int>,
+    statuses: Vec<PageStatus>,
+}
+
+impl PageBatch {
+    /// Room for so many pages.
+    pub fn with_capacity(pages: usize) -> Self {
+        let (addresses, targets) = (Vec::with_capacity(pages), Vec::with_capacity(pages));
+        Self { addresses, targets, statuses: Vec::with_capacity(pages) }
+    }
+
+    /// Forgets its pages, and keeps its room.
+    pub fn clear(&mut self) {
+        self.addresses.clear();
+        self.targets.clear();
+        self.statuses.clear();
+    }
+
+    /// How many pages there are.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// Adds a page by its address. Without a target it can be [located](Self::locate), and no batch that has such a
+    /// page can be moved. Of a huge page one address is enough.
+    pub fn push(&mut self, address: u64, target: Option<NodeId>) {
+        self.addresses.push(address);
+        self.targets.push(target.map_or(-1, |node| node.0.cast_signed()));
+        self.statuses.push(UNTOLD);
+    }
+
+    /// The pages by address with what the kernel said of each, in the order in which they were added.
+    pub fn statuses(&self) -> impl Iterator<Item = (u64, PageStatus)> + '_ {
+        self.addresses.iter().copied().zip(self.statuses.iter().copied())
+    }
+
+    /// Asks where each page lies. Touches none. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
+    /// that the process is no more.
+    pub fn locate(&mut self, pid: Pid) -> io::Result<()> {
+        self.locate_part(pid, 0, self.len())
+    }
+
+    fn locate_part(&mut self, pid: Pid, from: usize, to: usize) -> io::Result<()> {
+        let (Some(addresses), Some(statuses)) = (self.addresses.get(from..to), self.statuses.get_mut(from..to)) else {
+            return Ok(());
+        };
+        let (count, nowhere, flags) = (addresses.len(), null::<c_int>(), 0);
+        // SAFETY: the kernel reads `count` addresses and, asked for no move, writes `count` numbers: both are there. The
+        // addresses are the other process's, and are only looked up.
+        let result = unsafe {
+            let (pages, told) = (addresses.as_ptr(), statuses.as_mut_ptr());
+            libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nowhere, told, flags)
+        };
+        if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Moves each page to its target, and says of each where it is then or why it stayed. A page that cannot be moved
+    /// does not keep others from it. Contents do not change, whoever writes meanwhile. Needs to be the process's user,
+    /// or `CAP_SYS_PTRACE`; `CAP_SYS_NICE` for [`Whose::All`] (both EPERM). For all pages alike: EACCES says that a
+    /// target is outside the process's cpuset, ENODEV that it has no memory, ESRCH that the process is no more.
+    pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
+        self.statuses.fill(UNTOLD);
+        let mut done = 0;
+        while done < self.len() {
+            let told = self.call(pid, whose, done);
+            match told {
+                Ok(0) => break,
+                Err(error) if error.raw_os_error() != Some(libc::ENOMEM) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+            // The kernel gives up at the first row of neighbours of which some stayed, without saying which; it tried
+            // all of that row, and none behind it.
+            let Some(row) = self.untold_row(done) else { break };
+            self.locate_part(pid, row.start, row.end)?;
+            let stayed = if told.is_err() { PageStatus(-libc::ENOMEM) } else { STAYED };
+            for (status, target) in self.statuses[row.clone()].iter_mut().zip(&self.targets[row.clone()]) {
+                if status.0 >= 0 && status.0 != *target {
+                    *status = stayed;
+                }
+            }
+            done = row.end;
+        }
+        self.look_again_at_busy_ones(pid)
+    }
+
+    fn call(&mut self, pid: Pid, whose: Whose, from: usize) -> io::Result<usize> {
+        let (addresses, targets, statuses) =
+            (&self.addresses[from..], &self.targets[from..], &mut self.statuses[from..]);
+        let count = addresses.len();
+        // SAFETY: the kernel reads `count` addresses and targets and writes `count` numbers: the three are equally long.
+        // Moving a page changes the content of no memory of any process.
+        let result = unsafe {
+            let (pages, nodes, told) = (addresses.as_ptr(), targets.as_ptr(), statuses.as_mut_ptr());
+            libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nodes, told, whose.flag())
+        };
+        usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The first row of neighbours with one target of which nothing has been told.
+    fn untold_row(&self, from: usize) -> Option<std::ops::Range<usize>> {
+        let start = from + self.statuses.get(from..)?.iter().position(|status| *status == UNTOLD)?;
+        let target = self.targets.get(start)?;
+        let same = |(status, node): &(&PageStatus, &c_int)| **status == UNTOLD && *node == target;
+        let rest = self.statuses[start..].iter().zip(&self.targets[start..]);
+        Some(start..start + rest.take_while(same).count())
+    }
+
+    /// A small page of a huge one is busy while the huge one is moved for the sake of its first: most such pages have
+    /// arrived by now.
+    fn look_again_at_busy_ones(&mut self, pid: Pid) -> io::Result<()> {
+        let busy = PageStatus(-libc::EBUSY);
+        let mut place = 0;
+        while let Some(ahead) = self.statuses[place..].iter().position(|status| *status == busy) {
+            let start = place + ahead;
+            let count = self.statuses[start..].iter().take_while(|status| **status == busy).count();
+            place = start + count;
+            self.locate_part(pid, start, place)?;
+            for (status, target) in self.statuses[start..place].iter_mut().zip(&self.targets[start..place]) {
+                if status.0 >= 0 && status.0 != *target {
+                    *status = busy;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PageRefusal::{Busy, NoMemory, NotPresent, Other, Shared, Stayed, WriteBack, ZeroOrUnmapped};
+    use super::*;
+
+    fn own() -> Pid {
+        Pid(std::process::id())
+    }
+
+    #[test]
+    fn own_pages_are_located_and_stay_on_their_node() {
+        let values = vec![7_u8; 64 << 10];
+        let start = values.as_ptr() as u64 & !4095;
+        let mut batch = PageBatch::with_capacity(18);
+        for page in 1..16 {
+            batch.push(start + page * 4096, None);
+        }
+        batch.push(8, None);
+        match batch.locate(own()) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => return,
+            located => located.unwrap(),
+        }
+        let told: Vec<_> = batch.statuses().map(|(_, status)| status.node()).collect();
+        let node = told[0].unwrap();
+        assert!(told[..15].iter().all(|status| *status == Ok(node)), "{told:?}");
+        assert!(matches!(told[15], Err(ZeroOrUnmapped | NotPresent)), "{told:?}");
+        batch.clear();
+        for page in 1..16 {
+            batch.push(start + page * 4096, Some(node));
+        }
+        batch.push(8, Some(node));
+        batch.move_pages(own(), Whose::Private).unwrap();
+        assert_eq!(batch.statuses().filter(|(_, status)| status.node() == Ok(node)).count(), 15);
+        assert_eq!((values[0], values[65535]), (7, 7));
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_an_error_of_the_call() {
+        let value = Box::new(7_u8);
+        let mut batch = PageBatch::default();
+        batch.push(std::ptr::from_ref(&*value) as u64, Some(NodeId(1000)));
+        let error = batch.move_pages(own(), Whose::Private).unwrap_err();
+        assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EPERM | libc::ENOSYS)), "{error}");
+    }
+
+    #[test]
+    fn rows_end_where_something_is_told_or_the_target_changes() {
+        let mut batch = PageBatch::default();
+        for target in [0, 0, 0, 1, 1] {
+            batch.push(0, Some(NodeId(target)));
+        }
+        assert_eq!(batch.untold_row(0), Some(0..3));
+        batch.statuses[0] = PageStatus(0);
+        assert_eq!(batch.untold_row(0), Some(1..3));
+        assert_eq!(batch.untold_row(3), Some(3..5));
+        batch.statuses.fill(PageStatus(0));
+        assert_eq!(batch.untold_row(0), None);
+        assert_eq!(batch.untold_row(9), None);
+    }
+
+    #[test]
+    fn every_answer_has_a_meaning() {
+        let refusals = [-libc::ENOENT, -libc::EFAULT, -libc::EACCES, -libc::EBUSY, -libc::ENOMEM, -libc::EIO, -1];
+        let refusals = refusals.map(|errno| PageStatus(errno).node().unwrap_err());
+        assert_eq!(refusals, [NotPresent, ZeroOrUnmapped, Shared, Busy, NoMemory, WriteBack, Other(1)]);
+        assert_eq!((PageStatus(3).node(), STAYED.node()), (Ok(NodeId(3)), Err(Stayed)));
+        assert!(UNTOLD.node().is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! Which pages of a process are in memory, in rows of neighbours, found without touching them.
+
+use crate::pages::HUGE_PAGE;
+use crate::process::{Process, ProcessError};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a page of the usual size on `x86_64`.
+pub const BASE_PAGE: u64 = 4096;
+
+/// Neighbouring pages of one size that are in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where they lie, in bytes.
+    pub range: Range<u64>,
+    /// Bytes of a page: 4 KiB, or 2 MiB where the page table has huge pages. A 1 GiB page is told as pages of 2 MiB.
+    pub page_bytes: u64,
+}
+
+/// Finds pages of one process. Pages of zeroes, which all share that have not written, are left out where the kernel
+/// can tell them.
+#[derive(Debug)]
+pub struct PresentPages {
+    file: File,
+    /// Nothing once the kernel turned out not to have `PAGEMAP_SCAN`, which is since Linux 6.7.
+    regions: Option<Vec<Region>>,
+}
+
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610; // _IOWR('f', 16, struct pm_scan_arg), of linux/fs.h
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+/// Rows told by one call.
+const MOST_REGIONS: usize = 512;
+/// Entries of /proc/PID/pagemap read at once: 128 MiB of address space.
+const MOST_ENTRIES: u64 = 32 << 10;
+/// The bit of such an entry that says that the page is in memory.
+const PRESENT_BIT: u64 = 1 << 63;
+
+/// `struct pm_scan_arg` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    region_count: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+impl PresentPages {
+    /// Of this process. Needs to be its user, or `CAP_SYS_PTRACE`.
+    pub fn of(process: &Process) -> Result<Self, ProcessError> {
+        Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]) })
+    }
+
+    /// Adds what is present in a range, from its start, and returns how far it looked: the end of the range, or before
+    /// it when there is more than one call tells. A process that has ended has nothing.
+    pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
+        if let Some(regions) = &mut self.regions {
+            match scan(&self.file, range, regions, found) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => self.regions = None,
+                told => return told,
+            }
+        }
+        entries(&self.file, range, found)
+    }
+}
+
+fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec<Extent>) -> io::Result<u64> {
+    let mut arguments = ScanArguments {
+        size: size_of::<ScanArguments>() as u64,
+        start: range.start,
+        end: range.end,
+        regions: regions.as_mut_ptr() as u64,
+        region_count: regions.len() as u64,
+        category_inverted: PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+        return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
+        ..ScanArguments::default()
+    };
+    // SAFETY: the kernel reads and writes one pm_scan_arg, whose size it is told, and writes no more regions than
+    // `region_count`, which is how many there are.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
+    let count = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    for region in regions.iter().take(count) {
+        let huge = region.categories & PAGE_IS_HUGE != 0;
+        let page_bytes = if huge { HUGE_PAGE as u64 } else { BASE_PAGE };
+        found.push(Extent { range: region.start..region.end, page_bytes });
+    }
+    // A kernel that made no progress would have us ask for ever.
+    if arguments.walk_end > range.start { Ok(arguments.walk_end) } else { Ok(range.end) }
+}
+
+fn entries(file: &File, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
+    let first = range.start / BASE_PAGE;
+    let count = (range.end.div_ceil(BASE_PAGE) - first).min(MOST_ENTRIES);
+    let mut bytes = vec![0; count as usize * 8];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, first * 8 + filled as u64)? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    bytes.truncate(filled);
+    for (page, entry) in (first..).zip(bytes.as_chunks().0) {
+        if u64::from_ne_bytes(*entry) & PRESENT_BIT == 0 {
+            continue;
+        }
+        let address = page * BASE_PAGE;
+        match found.last_mut() {
+            Some(last) if last.range.end == address => last.range.end += BASE_PAGE,
+            _ => found.push(Extent { range: address..address + BASE_PAGE, page_bytes: BASE_PAGE }),
+        }
+    }
+    Ok(if filled == 0 { range.end } else { ((first + count) * BASE_PAGE).min(range.end) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Pid;
+
+    fn all(pages: &mut PresentPages, range: &Range<u64>) -> Vec<Extent> {
+        let (mut found, mut from) = (Vec::new(), range.start);
+        while from < range.end {
+            from = pages.find(&(from..range.end), &mut found).unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn only_what_was_written_is_there_however_it_is_asked() {
+        let mut memory = crate::Pages::reserve(4 << 20).unwrap();
+        memory.advise_huge(false).unwrap();
+        let range = memory.range();
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let mut pages = PresentPages::of(&process).unwrap();
+        assert_eq!(all(&mut pages, &range), []);
+        memory.touch(5 * 4096);
+        memory.touch(6 * 4096);
+        memory.touch(1000 * 4096);
+        let at = |page: u64, count: u64| {
+            let start = range.start + page * BASE_PAGE;
+            Extent { range: start..start + count * BASE_PAGE, page_bytes: BASE_PAGE }
+        };
+        assert_eq!(all(&mut pages, &range), [at(5, 2), at(1000, 1)]);
+        pages.regions = None;
+        assert_eq!(all(&mut pages, &range), [at(5, 2), at(1000, 1)]);
+    }
+}
