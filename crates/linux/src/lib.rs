@@ -8,6 +8,7 @@ mod child;
 mod loopback;
 mod mask;
 mod memory_policy;
+mod migrate;
 mod node_files;
 mod numa_maps;
 mod page_batch;
@@ -28,6 +29,7 @@ pub use memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
     memory_policy_at, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
 };
+pub use migrate::{Amount, Course, MigrateError, Migration, Route, Stayed, Tally};
 pub use node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, parse_counters, parse_node_meminfo, system_events,
 };

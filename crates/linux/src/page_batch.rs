@@ -111,6 +111,12 @@ impl PageBatch {
         self.addresses.iter().copied().zip(self.statuses.iter().copied())
     }
 
+    /// The pages that have a target, with it and what the kernel said of each, in the order in which they were added.
+    pub fn outcomes(&self) -> impl Iterator<Item = (u64, NodeId, PageStatus)> + '_ {
+        let targets = self.targets.iter().map(|target| u32::try_from(*target).ok().map(NodeId));
+        self.statuses().zip(targets).filter_map(|((address, status), target)| Some((address, target?, status)))
+    }
+
     /// Asks where each page lies. Touches none. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
     /// that the process is no more.
     pub fn locate(&mut self, pid: Pid) -> io::Result<()> {

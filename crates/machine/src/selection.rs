@@ -1,0 +1,218 @@
+//! Nodes and CPUs as users of numactl name them: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`.
+
+use crate::set::{IdSet, SetError};
+use std::fmt;
+use std::str::FromStr;
+
+/// Which nodes or CPUs somebody means. Which these are depends on the machine, the cpuset, and what was named before:
+/// see [`Selection::resolve`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection<T> {
+    text: String,
+    /// All but these (`!`).
+    inverted: bool,
+    what: What<T>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What<T> {
+    /// All that are allowed.
+    All,
+    /// Those of the option before.
+    Same,
+    Ids(IdSet<T>),
+    /// Places among those that are allowed (`+`).
+    Places(IdSet<T>),
+    /// The node of a device.
+    Device(Device),
+}
+
+/// A device that has a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// What kind of name it is.
+    pub kind: DeviceKind,
+    /// The name.
+    pub name: String,
+}
+
+/// How a device is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// A network device: `netdev:eth0`.
+    Network,
+    /// The network device that leads to a host: `ip:192.0.2.1`.
+    Host,
+    /// The block device that a file lies on, or a device's own file: `file:/data`.
+    File,
+    /// A block device: `block:sda`.
+    Block,
+    /// A PCI device, `[segment:]bus:device[.function]`: `pci:0000:3b:00.0`.
+    Pci,
+}
+
+const DEVICES: [(&str, DeviceKind); 5] = [
+    ("netdev", DeviceKind::Network),
+    ("ip", DeviceKind::Host),
+    ("file", DeviceKind::File),
+    ("block", DeviceKind::Block),
+    ("pci", DeviceKind::Pci),
+];
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = DEVICES.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name);
+        write!(f, "{name}:{}", self.name)
+    }
+}
+
+/// Why a selection is no set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// `same` without anything before it.
+    #[error("`same` means what the option before named, and there is none")]
+    NothingBefore,
+    /// `+` with a place beyond those that are allowed.
+    #[error("`{text}` counts beyond what is allowed: there are {count}, from +0 on")]
+    BeyondAllowed {
+        /// The selection.
+        text: String,
+        /// How many are allowed.
+        count: usize,
+    },
+    /// A device is unknown, or has no node.
+    #[error("the node of `{device}` cannot be found: {why}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What was looked at, and what came of it.
+        why: String,
+    },
+    /// Nothing is left.
+    #[error("`{0}` selects nothing")]
+    Empty(String),
+}
+
+impl<T> FromStr for Selection<T> {
+    type Err = SetError;
+
+    fn from_str(text: &str) -> Result<Self, SetError> {
+        let trimmed = text.trim();
+        let (inverted, rest) = trimmed.strip_prefix('!').map_or((false, trimmed), |rest| (true, rest.trim_start()));
+        let (relative, rest) = rest.strip_prefix('+').map_or((false, rest), |rest| (true, rest));
+        let device = || {
+            let (prefix, name) = rest.split_once(':')?;
+            let (_, kind) = DEVICES.iter().find(|(known, _)| *known == prefix)?;
+            (!name.is_empty() && !relative).then(|| Device { kind: *kind, name: name.to_owned() })
+        };
+        let what = match rest {
+            "all" if !relative => What::All,
+            "same" if !relative => What::Same,
+            _ => match device() {
+                Some(device) => What::Device(device),
+                None if relative => What::Places(rest.parse()?),
+                None => What::Ids(rest.parse()?),
+            },
+        };
+        Ok(Self { text: trimmed.to_owned(), inverted, what })
+    }
+}
+
+impl<T> fmt::Display for Selection<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
+    /// The set that is meant where `allowed` is what `all`, `!` and `+` refer to, and `before` is what the option before
+    /// meant. Ids that are listed are taken as they are, whether they are allowed or not; `device` finds a device's.
+    pub fn resolve(
+        &self,
+        allowed: &IdSet<T>,
+        before: Option<&IdSet<T>>,
+        device: impl FnOnce(&Device) -> Result<IdSet<T>, String>,
+    ) -> Result<IdSet<T>, SelectionError> {
+        let beyond = || SelectionError::BeyondAllowed { text: self.text.clone(), count: allowed.len() };
+        let named: IdSet<T> = match &self.what {
+            What::All => allowed.clone(),
+            What::Same => before.cloned().ok_or(SelectionError::NothingBefore)?,
+            What::Ids(ids) => ids.clone(),
+            What::Places(places) => {
+                let all: Vec<T> = allowed.iter().collect();
+                let at = |place: T| all.get(place.into() as usize).copied().ok_or_else(beyond);
+                places.iter().map(at).collect::<Result<Vec<T>, _>>()?.into_iter().collect()
+            }
+            What::Device(name) => {
+                device(name).map_err(|why| SelectionError::Device { device: name.to_string(), why })?
+            }
+        };
+        let set = if self.inverted { allowed.iter().filter(|id| !named.contains(*id)).collect() } else { named };
+        if set.is_empty() { Err(SelectionError::Empty(self.text.clone())) } else { Ok(set) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeId, NodeSet};
+    use proptest::prelude::*;
+
+    fn resolve(text: &str, allowed: &str, before: Option<&str>) -> Result<String, SelectionError> {
+        let set = |text: &str| text.parse::<NodeSet>().unwrap();
+        let before = before.map(set);
+        let device = |device: &Device| match device.name.as_str() {
+            "eth0" => Ok([NodeId(2)].into_iter().collect()),
+            _ => Err("nothing is called so".to_owned()),
+        };
+        let selection: Selection<NodeId> = text.parse().unwrap();
+        selection.resolve(&set(allowed), before.as_ref(), device).map(|set| set.to_string())
+    }
+
+    /// Claim 22 of the specification.
+    #[test]
+    fn the_grammar_of_numactl() {
+        for (text, set) in
+            [("0,2,5", "0,2,5"), ("1-4", "1-4"), ("!0-1", "2-3"), ("0,4-5,8", "0,4-5,8"), (" all ", "0-3")]
+        {
+            assert_eq!(resolve(text, "0-3", None), Ok(set.to_owned()), "{text}");
+        }
+        assert_eq!(resolve("+0-1", "4,6,9", None), Ok("4,6".to_owned()));
+        assert_eq!(resolve("!+0", "4,6,9", None), Ok("6,9".to_owned()));
+        assert_eq!(resolve("same", "0-3", Some("1,3")), Ok("1,3".to_owned()));
+        assert_eq!(resolve("netdev:eth0", "0-3", None), Ok("2".to_owned()));
+        assert_eq!(resolve("!netdev:eth0", "0-3", None), Ok("0-1,3".to_owned()));
+    }
+
+    #[test]
+    fn what_selects_nothing_is_told() {
+        assert_eq!(resolve("same", "0-3", None), Err(SelectionError::NothingBefore));
+        assert!(matches!(resolve("+3", "0-2", None), Err(SelectionError::BeyondAllowed { count: 3, .. })));
+        assert!(matches!(resolve("pci:x", "0-2", None), Err(SelectionError::Device { .. })));
+        assert!(matches!(resolve("!all", "0-2", None), Err(SelectionError::Empty(_))));
+        assert!(matches!(resolve("", "0-2", None), Err(SelectionError::Empty(_))));
+        for text in ["+all", "!!0", "0,all", "disk:sda", "netdev:", "+netdev:eth0", "0x3"] {
+            assert!(text.parse::<Selection<NodeId>>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = text.parse::<Selection<NodeId>>();
+        }
+
+        #[test]
+        fn what_is_inverted_is_the_rest(allowed in "[0-9]{1,2}-[0-9]{3}", text in "[0-9]{1,2}(,[0-9]{1,3}){0,3}") {
+            let set = |text: &str| text.parse::<NodeSet>();
+            if let (Ok(allowed), Ok(named)) = (set(&allowed), set(&text)) {
+                let no_device = |_: &Device| Err(String::new());
+                let inverted: Selection<NodeId> = format!("!{text}").parse().unwrap();
+                if let Ok(rest) = inverted.resolve(&allowed, None, no_device) {
+                    prop_assert!(rest.is_subset(&allowed) && rest.intersection(&named).is_empty());
+                    prop_assert_eq!(rest.len() + allowed.intersection(&named).len(), allowed.len());
+                }
+            }
+        }
+    }
+}
