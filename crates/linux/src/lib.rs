@@ -5,6 +5,7 @@ mod advice;
 mod affinity;
 mod cgroup;
 mod child;
+mod huge_pages;
 mod loopback;
 mod mask;
 mod memory_policy;
@@ -15,8 +16,10 @@ mod page_batch;
 mod pages;
 mod present;
 mod process;
+mod residence;
 mod shared_words;
 mod smaps;
+mod threads;
 
 pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
@@ -24,6 +27,7 @@ pub use cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, cgroup2_mount, parse_cgroup, parse_memory_numa_stat,
 };
 pub use child::{ChildSetup, Credentials};
+pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use loopback::bring_loopback_up;
 pub use memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
@@ -31,12 +35,15 @@ pub use memory_policy::{
 };
 pub use migrate::{Amount, Course, MigrateError, Migration, Route, Stayed, Tally};
 pub use node_files::{
-    Counters, HugetlbPool, NodeError, NodeFiles, nodes, parse_counters, parse_node_meminfo, system_events,
+    Counters, HugetlbPool, NodeError, NodeFiles, nodes, nodes_of_cpus, online_nodes, parse_counters,
+    parse_node_meminfo, system_events,
 };
 pub use numa_maps::{NumaMapping, parse_numa_maps};
 pub use page_batch::{PageBatch, PageRefusal, PageStatus};
 pub use pages::{HUGE_PAGE, Pages};
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
+pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use shared_words::SharedWords;
 pub use smaps::{MappingUse, parse_smaps};
+pub use threads::{PolicyMark, Thread, last_cpu, threads};

@@ -1,11 +1,14 @@
 //! What /sys says of each node's memory: how much there is and of what, and how often it was taken from where.
 
 use crate::process::MalformedLine;
-use machine::{NodeId, NodeSet};
+use machine::{CpuId, CpuSet, NodeId, NodeSet};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+/// The folder of the nodes in /sys.
+const NODES: &str = "devices/system/node";
 
 /// Why a node's files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,10 @@ pub type Counters = BTreeMap<String, u64>;
 pub struct NodeFiles {
     /// The node.
     pub node: NodeId,
+    /// Its CPUs that are online.
+    pub cpus: CpuSet,
+    /// The firmware's distances from it to every node that is online, in the order of their ids.
+    pub distances: Vec<u32>,
     /// meminfo: bytes, by names such as `MemTotal` and `MemFree`; pages where the name begins with `HugePages_`, of
     /// the default size. Since Linux 2.6.
     pub memory: Counters,
@@ -64,36 +71,57 @@ pub struct HugetlbPool {
 
 /// Reads what /sys below this folder says of every node that is online. Needs no rights.
 pub fn nodes(sys: &Path) -> Result<Vec<NodeFiles>, NodeError> {
-    let folder = sys.join("devices/system/node");
-    let online = folder.join("online");
-    let text = read(&online)?.ok_or_else(|| NodeError::NoNodes(folder.clone()))?;
-    let malformed = |_| NodeError::Malformed { path: online.clone(), source: MalformedLine(text.trim().to_owned()) };
-    let nodes: NodeSet = text.parse().map_err(malformed)?;
+    let folder = |node| sys.join(format!("{NODES}/node{node}"));
     // A node may go offline while it is read: one without meminfo is none.
-    nodes.iter().filter_map(|node| of_node(&folder.join(format!("node{node}")), node).transpose()).collect()
+    online_nodes(sys)?.iter().filter_map(|node| of_node(&folder(node), node).transpose()).collect()
+}
+
+/// The nodes that are online. Needs no rights.
+pub fn online_nodes(sys: &Path) -> Result<NodeSet, NodeError> {
+    parsed(&sys.join(NODES).join("online"), str::parse)?.ok_or_else(|| NodeError::NoNodes(sys.join(NODES)))
+}
+
+/// The node of each CPU that is online. Needs no rights.
+pub fn nodes_of_cpus(sys: &Path) -> Result<BTreeMap<CpuId, NodeId>, NodeError> {
+    let mut nodes = BTreeMap::new();
+    for node in online_nodes(sys)?.iter() {
+        let cpus: CpuSet = parsed(&sys.join(format!("{NODES}/node{node}/cpulist")), str::parse)?.unwrap_or_default();
+        nodes.extend(cpus.iter().map(|cpu| (cpu, node)));
+    }
+    Ok(nodes)
 }
 
 /// NUMA balancing and migration of the whole system since boot, by name: /proc/vmstat. Needs no rights.
 pub fn system_events(proc: &Path) -> Result<Counters, NodeError> {
     let path = proc.join("vmstat");
-    let text = read(&path)?.ok_or_else(|| missing(&path))?;
-    parse_counters(&text).map_err(|source| NodeError::Malformed { path, source })
+    parsed(&path, parse_counters)?.ok_or_else(|| missing(&path))
 }
 
 fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> {
-    let parsed = |name: &str, parse: fn(&str) -> Result<Counters, MalformedLine>| {
-        let path = folder.join(name);
-        let Some(text) = read(&path)? else { return Ok(None) };
-        parse(&text).map(Some).map_err(|source| NodeError::Malformed { path, source })
-    };
-    let Some(memory) = parsed("meminfo", parse_node_meminfo)? else { return Ok(None) };
+    let counters = |name: &str| parsed(&folder.join(name), parse_counters);
+    let Some(memory) = parsed(&folder.join("meminfo"), parse_node_meminfo)? else { return Ok(None) };
+    let distances = |text: &str| text.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>();
     Ok(Some(NodeFiles {
         node,
+        cpus: parsed(&folder.join("cpulist"), str::parse)?.unwrap_or_default(),
+        distances: parsed(&folder.join("distance"), distances)?.unwrap_or_default(),
         memory,
-        allocations: parsed("numastat", parse_counters)?.unwrap_or_default(),
-        events: parsed("vmstat", parse_counters)?.unwrap_or_default(),
+        allocations: counters("numastat")?.unwrap_or_default(),
+        events: counters("vmstat")?.unwrap_or_default(),
         hugetlb: hugetlb_pools(&folder.join("hugepages"))?,
     }))
+}
+
+/// What a file holds; nothing where there is none.
+fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, NodeError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(NodeError::Read { path: path.to_owned(), source }),
+    };
+    let line = || MalformedLine(text.lines().next().unwrap_or_default().to_owned());
+    let malformed = |_| NodeError::Malformed { path: path.to_owned(), source: line() };
+    parse(text.trim_end()).map(Some).map_err(malformed)
 }
 
 fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
@@ -106,9 +134,7 @@ fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
         let Some(kilobytes) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
         let number = |name: &str| {
             let path = entry.path().join(name);
-            let text = read(&path)?.ok_or_else(|| missing(&path))?;
-            let text = text.trim();
-            text.parse::<u64>().map_err(|_| NodeError::Malformed { path, source: MalformedLine(text.to_owned()) })
+            parsed(&path, str::parse)?.ok_or_else(|| missing(&path))
         };
         let page_bytes = kilobytes.saturating_mul(1024);
         pools.push(HugetlbPool { page_bytes, pages: number("nr_hugepages")?, free_pages: number("free_hugepages")? });
@@ -119,14 +145,6 @@ fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
 
 fn missing(path: &Path) -> NodeError {
     NodeError::Read { path: path.to_owned(), source: ErrorKind::NotFound.into() }
-}
-
-fn read(path: &Path) -> Result<Option<String>, NodeError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(NodeError::Read { path: path.to_owned(), source }),
-    }
 }
 
 /// Reads `numa_hit 7`, a line a counter: the form of numastat and vmstat.
@@ -172,6 +190,8 @@ mod tests {
             "node2/meminfo",
             "Node 2 MemTotal:       1029292 kB\nNode 2 Active(anon):    188 kB\nNode 2 HugePages_Total:     3\n",
         );
+        put("node2/cpulist", "2-3\n");
+        put("node2/distance", "16 10\n");
         put("node2/numastat", "numa_hit 267906530\nother_node 1\n");
         put("node2/vmstat", "nr_free_pages 2243304\nnr_zone_x -3\n");
         put("node2/hugepages/hugepages-1048576kB/nr_hugepages", "1\n");
@@ -186,6 +206,8 @@ mod tests {
         );
         assert_eq!((node.memory["HugePages_Total"], node.allocations["other_node"]), (3, 1));
         assert_eq!((node.events["nr_free_pages"], node.events["nr_zone_x"]), (2_243_304, 0));
+        assert_eq!((node.cpus.to_string().as_str(), &node.distances[..]), ("2-3", &[16, 10][..]));
+        assert_eq!(nodes_of_cpus(root.path()).unwrap().get(&CpuId(3)), Some(&NodeId(2)));
         let pools = [(2 << 20, 3, 2), (1 << 30, 1, 0)];
         let pools = pools.map(|(page_bytes, pages, free_pages)| HugetlbPool { page_bytes, pages, free_pages });
         assert_eq!(node.hugetlb, pools);

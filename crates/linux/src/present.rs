@@ -73,6 +73,11 @@ impl PresentPages {
         Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]) })
     }
 
+    /// Whether huge pages are told as such, as far as it has looked: with Linux 6.7 or newer.
+    pub fn tells_huge_pages(&self) -> bool {
+        self.regions.is_some()
+    }
+
     /// Adds what is present in a range, from its start, and returns how far it looked: the end of the range, or before
     /// it when there is more than one call tells. A process that has ended has nothing.
     pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {

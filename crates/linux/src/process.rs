@@ -189,12 +189,12 @@ impl Process {
         }
     }
 
-    fn open_below(&self, file: &str) -> io::Result<File> {
+    pub(crate) fn open_below(&self, file: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.folder, file, flags, Mode::empty())?.into())
     }
 
-    fn text_below(&self, file: &str) -> io::Result<String> {
+    pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
         self.open_below(file)?.read_to_end(&mut bytes)?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))

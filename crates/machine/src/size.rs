@@ -25,6 +25,28 @@ pub fn format(bytes: u64) -> String {
     unit.map_or_else(|| format!("{bytes} B"), |(name, shift)| format!("{} {name}iB", bytes >> shift))
 }
 
+/// Three significant digits, without trailing zeros: `7.58`, `15.6`, `512`.
+pub(crate) fn significant(value: f64) -> String {
+    let decimals = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A size to three digits in the largest binary unit it reaches, such as `15.6 GiB`.
+pub fn rounded(bytes: u64) -> String {
+    let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, shift)| bytes >> shift > 0);
+    unit.map_or_else(
+        || format!("{bytes} B"),
+        |(name, shift)| format!("{} {name}", significant(bytes as f64 / (1_u64 << shift) as f64)),
+    )
+}
+
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a size: bytes, or a text such as \"12 GiB\"")]

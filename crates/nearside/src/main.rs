@@ -5,7 +5,10 @@ mod machine_source;
 mod manual;
 mod measure;
 mod output;
+mod show;
+mod system;
 mod topology;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -30,6 +33,7 @@ Exit codes:
 enum Command {
     Topology(topology::Arguments),
     Measure(measure::Arguments),
+    Show(show::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Topology(arguments) => topology::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),
+        Command::Show(arguments) => show::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

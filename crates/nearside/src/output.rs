@@ -15,17 +15,17 @@ pub struct OutputError {
 
 /// Writes all of a text. A reader that has seen enough (`| head`) is no error.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
-    let written = match file {
-        Some(path) => File::create(path).and_then(|mut file| file.write_all(text.as_bytes())),
-        None => to_stdout(text),
-    };
-    written.map_err(|source| OutputError { path: file.map(Path::to_owned), source })
+    let Some(path) = file else { return write_more(text).map(|_| ()) };
+    let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| OutputError { path: Some(path.to_owned()), source })
 }
 
-fn to_stdout(text: &str) -> io::Result<()> {
+/// Writes a text to standard output; whether somebody reads on.
+pub fn write_more(text: &str) -> Result<bool, OutputError> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => Err(OutputError { path: None, source }),
     }
 }

@@ -2,10 +2,16 @@
 
 mod lab;
 mod measure;
+mod nodes;
 mod number;
+mod process;
+mod residence;
 mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
 pub use lab::{LabReport, Samples};
+pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use number::{bytes, count, percent};
+pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
+pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;

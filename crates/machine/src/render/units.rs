@@ -1,26 +1,7 @@
 //! Numbers as people read them.
 
-/// Three significant digits, without trailing zeros: `7.58`, `15.6`, `512`.
-fn significant(value: f64) -> String {
-    let decimals = if value >= 99.95 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// A size in the largest binary unit it reaches, such as `15.6 GiB`.
-pub(super) fn bytes(bytes: u64) -> String {
-    let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, shift)| bytes >> shift > 0);
-    unit.map_or_else(
-        || format!("{bytes} B"),
-        |(name, shift)| format!("{} {name}", significant(bytes as f64 / (1_u64 << shift) as f64)),
-    )
-}
+pub(super) use crate::size::rounded as bytes;
+use crate::size::significant;
 
 /// A bandwidth in the largest decimal unit it reaches, such as `2.85 GB/s`: links and controllers are sold in powers of
 /// ten.

@@ -1,0 +1,120 @@
+//! The threads of a process: where each may run, where it last ran, and its memory policy.
+
+use crate::process::{Process, ProcessError, Status, Tid};
+use crate::residence::Residence;
+use machine::CpuId;
+use std::io::Read;
+
+/// Base pages that the kernel may have to walk over to tell all threads' policies: about a quarter of a second.
+const MOST_PAGES_WALKED: u64 = 1 << 23;
+/// Bytes read at once, fewer than two lines have: the kernel walks the pages of what it is asked for, and no further.
+const READ_BYTES: usize = 96;
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number.
+    pub tid: Tid,
+    /// What its status says: its name, and the CPUs and nodes it may have.
+    pub status: Status,
+    /// The CPU that it runs on, or last ran on.
+    pub cpu: Option<CpuId>,
+    /// Its memory policy, in the kernel's words. Nothing where it was not asked for, or may not be seen.
+    pub policy: Option<String>,
+}
+
+/// A mapping by which the kernel shows the policy of a thread: in the thread's `numa_maps`, where mappings without a
+/// policy of their own have the thread's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyMark {
+    start: u64,
+    /// Base pages before it.
+    pages_before: u64,
+}
+
+impl PolicyMark {
+    /// The first private mapping of a file: hardly any program gives one a policy of its own.
+    pub fn among(mappings: &[Residence]) -> Option<Self> {
+        let mut pages_before = 0_u64;
+        for residence in mappings {
+            let mapping = &residence.mapping;
+            if mapping.inode != 0 && !mapping.shared && residence.policy.is_some() {
+                return Some(Self { start: mapping.range.start, pages_before });
+            }
+            let pages = residence.pages.iter().fold(0, |sum: u64, pages| sum.saturating_add(pages.pages));
+            pages_before = pages_before.saturating_add(pages);
+        }
+        None
+    }
+}
+
+/// The threads at this moment. Their policies are told by a mark, which needs to be the process's user or
+/// `CAP_SYS_PTRACE`; where the kernel would have to walk over millions of pages for them, they are not.
+pub fn threads(process: &Process, mark: Option<PolicyMark>) -> Result<Vec<Thread>, ProcessError> {
+    let ids = process.threads()?;
+    let walked = mark.map_or(0, |mark| mark.pages_before.saturating_mul(ids.len() as u64));
+    let mark = mark.filter(|_| walked <= MOST_PAGES_WALKED);
+    let mut threads = Vec::with_capacity(ids.len());
+    for tid in ids.iter() {
+        // A thread that has ended is no thread of the process any more.
+        let Some(status) = process.thread_status(tid)? else { continue };
+        let cpu = process.text_below(&format!("task/{tid}/stat")).ok().and_then(|text| last_cpu(&text));
+        let policy = mark.and_then(|mark| policy(process, tid, mark));
+        threads.push(Thread { tid, status, cpu, policy });
+    }
+    Ok(threads)
+}
+
+fn policy(process: &Process, tid: Tid, mark: PolicyMark) -> Option<String> {
+    let mut file = process.open_below(&format!("task/{tid}/numa_maps")).ok()?;
+    let mut text = Vec::new();
+    loop {
+        if let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let mapping: crate::NumaMapping = std::str::from_utf8(&line).ok()?.trim_end().parse().ok()?;
+            match mapping.start {
+                start if start == mark.start => return Some(mapping.policy),
+                start if start > mark.start => return None,
+                _ => continue,
+            }
+        }
+        let mut piece = [0; READ_BYTES];
+        let read = file.read(&mut piece).ok().filter(|read| *read > 0)?;
+        text.extend_from_slice(piece.get(..read)?);
+    }
+}
+
+/// The CPU in the text of /proc/PID/stat: its 39th field, where the second is a name in parentheses that may hold
+/// anything.
+pub fn last_cpu(stat: &str) -> Option<CpuId> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok().map(CpuId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Pid;
+
+    #[test]
+    fn the_cpu_is_found_behind_any_name() {
+        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        let stat = format!("7 (a ) 1 (b) {}", fields.join(" "));
+        assert_eq!(last_cpu(&stat), Some(CpuId(39)));
+        assert_eq!((last_cpu("7 (a) S 1"), last_cpu("")), (None, None));
+    }
+
+    #[test]
+    fn threads_of_this_process_are_told() {
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let named = std::thread::Builder::new().name("told".into());
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let thread = named.spawn(move || receiver.recv()).unwrap();
+        let told = || threads(&process, None).unwrap();
+        while !told().iter().any(|thread| thread.status.name == "told") {}
+        let found = told().into_iter().find(|thread| thread.status.name == "told").unwrap();
+        assert!(!found.status.cpus.is_empty() && found.cpu.is_some() && found.policy.is_none());
+        drop(sender);
+        let _ = thread.join();
+    }
+}

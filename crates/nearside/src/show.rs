@@ -1,0 +1,162 @@
+//! `nearside show`: where the memory of a process is and what decides that; or what the machine has.
+
+use crate::system::{System, UnseenError, explained};
+use crate::watch::Watch;
+use clap::Args;
+use linux::{
+    CgroupError, Cgroups, EffectiveCpuset, NodePages, Pid, PolicyMark, Process, ProcessError, Residence,
+    huge_page_bytes, huge_pages_by_node, nodes, nodes_of_cpus, online_nodes, parse_numa_maps, parse_smaps, residences,
+    threads, total_pages,
+};
+use machine::{NodeId, NodeSet};
+use report::{CpusetReport, MappingReport, NodeBytes, NodesReport, PagesOnNode, ProcessReport, ThreadReport};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Show where a process's memory is, and the policies and affinities of its threads; or what the machine has
+///
+/// Of each mapping that has pages it tells how many of which size lie on which node, which policy holds, and what others
+/// map as well. Needs to be the process's user or root. The process runs on meanwhile: what changes
+/// between two reads of /proc is told in a note.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside show                            the machine: CPUs and memory of its nodes
+  nearside show $$                         this shell
+  nearside show --watch=1 4711             once a second, until it ends or Ctrl-C
+  nearside show --json 4711 | jq .nodes    bytes on each node
+  nearside show --root /mnt/saved 4711     of a saved /proc and /sys
+
+Policies are in the kernel's words: default (first touch), bind:0-1, interleave:all and so on (man 7 numa). A mapping without
+one of its own has the first thread's.
+
+Exit codes:
+  0  all went well
+  1  the process is gone, is no user program, or may not be looked at
+  2  the command line is wrong")]
+pub struct Arguments {
+    /// The process; without one, the machine
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+
+    /// As JSON, with every mapping and thread (see docs/show.md)
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    watch: Watch,
+
+    #[command(flatten)]
+    system: System,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let Arguments { pid, json, watch, system } = arguments;
+    match pid {
+        Some(pid) => {
+            let process = system.process(Pid(*pid))?;
+            let mut seen = false;
+            watch.print(|| match look_at(system, &process) {
+                // A process that ends while it is watched is no error.
+                Err(error) if seen && is_gone(error.as_ref()) => Ok(None),
+                found => {
+                    seen = true;
+                    Ok(Some(watch.written(&found?, *json)?))
+                }
+            })?;
+        }
+        None => watch.print(|| {
+            let found = NodesReport::of(&nodes(&system.sys())?);
+            Ok(Some(watch.written(&found, *json)?))
+        })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn Error>> {
+    let all_nodes = online_nodes(&system.sys())?;
+    let node_of = nodes_of_cpus(&system.sys())?;
+    let text = |file| process.text(file).map_err(|error| explained(process, error));
+    let numa = parse_numa_maps(&text("numa_maps")?)?;
+    let uses = parse_smaps(&text("smaps")?)?;
+    let mut found = residences(uses, numa, huge_page_bytes(&system.sys()));
+    let mut notes = Vec::new();
+    if found.changed > 0 {
+        notes.push(format!("{} mappings changed while they were looked at, and are not counted", found.changed));
+    }
+    for mapping in found.mappings.iter_mut().filter(|mapping| !mapping.huge_pages_told) {
+        tell_huge_pages(system, process, mapping);
+    }
+    let untold = found.mappings.iter().filter(|mapping| !mapping.huge_pages_told).count();
+    if untold > 0 {
+        notes.push(format!(
+            "in {untold} mappings transparent huge pages are counted as base pages: the kernel tells on which nodes they lie since Linux 6.7, \
+             and they may not change meanwhile"
+        ));
+    }
+    let threads = threads(process, PolicyMark::among(&found.mappings)).map_err(|error| explained(process, error))?;
+    let status = process.status()?;
+    let (cgroup, cpuset) = cgroup(system, process, &mut notes);
+    let pages = total_pages(&found.mappings);
+    Ok(ProcessReport {
+        pid: process.pid().0,
+        name: status.name,
+        cgroup,
+        cpuset,
+        threads: threads.iter().map(|thread| ThreadReport::of(thread, &node_of)).collect(),
+        nodes: node_bytes(&all_nodes, &pages),
+        pages: pages.iter().map(PagesOnNode::from).collect(),
+        mappings: found.mappings.iter().map(MappingReport::of).collect(),
+        notes,
+    })
+}
+
+fn is_gone(error: &(dyn Error + 'static)) -> bool {
+    let process = error.downcast_ref::<ProcessError>();
+    let unseen = error.downcast_ref::<UnseenError>().and_then(|error| match error {
+        UnseenError::Process(error) => Some(error),
+        _ => None,
+    });
+    matches!(process.or(unseen), Some(ProcessError::Gone(_)))
+}
+
+/// Finds out on which nodes a mapping's transparent huge pages lie, as far as the kernel tells.
+fn tell_huge_pages(system: &System, process: &Process, mapping: &mut Residence) {
+    if !system.is_live() {
+        return;
+    }
+    // What fails here is told by the note on mappings whose huge pages are not told.
+    if let Ok(Some(nodes)) = huge_pages_by_node(process, &mapping.mapping.range) {
+        mapping.tell_huge_pages(huge_page_bytes(&system.sys()), &nodes);
+    }
+}
+
+/// The process's control group and the cpuset that holds for it. A system without is no error.
+fn cgroup(system: &System, process: &Process, notes: &mut Vec<String>) -> (Option<String>, Option<CpusetReport>) {
+    let found = Cgroups::find_in(system.root()).and_then(|cgroups| {
+        let cgroup = cgroups.of(process)?;
+        let cpuset = cgroups.effective_cpuset(&cgroup)?;
+        Ok((cgroup, cpuset))
+    });
+    match found {
+        Ok((name, cpuset)) => {
+            let report = |EffectiveCpuset { cgroup, cpus, nodes }| CpusetReport { cgroup, cpus, memory_nodes: nodes };
+            (Some(name), cpuset.map(report))
+        }
+        Err(CgroupError::NotMounted) => (None, None),
+        Err(error) => {
+            notes.push(format!("control group not shown: {error}"));
+            (None, None)
+        }
+    }
+}
+
+fn node_bytes(nodes: &NodeSet, pages: &[NodePages]) -> Vec<NodeBytes> {
+    let mut bytes: BTreeMap<NodeId, u64> = nodes.iter().map(|node| (node, 0)).collect();
+    for pages in pages {
+        let bytes = bytes.entry(pages.node).or_default();
+        *bytes = bytes.saturating_add(pages.bytes());
+    }
+    bytes.into_iter().map(|(node, bytes)| NodeBytes { node, bytes }).collect()
+}

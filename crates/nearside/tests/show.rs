@@ -1,0 +1,124 @@
+//! `nearside show` on this host and on a saved system; in the lab: `lab_look.rs`.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use support::Ran;
+use tempfile::TempDir;
+
+fn show(arguments: &[&str]) -> Ran {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+    Ran::from(command.arg("show").args(arguments).output().unwrap())
+}
+
+fn json_of(ran: &Ran) -> Value {
+    serde_json::from_str(ran.text()).unwrap_or_else(|why| panic!("{why} in:\n{}", ran.text()))
+}
+
+fn sleeper() -> Child {
+    Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap()
+}
+
+/// A system of two nodes with one process whose pages are of four sizes.
+fn saved() -> TempDir {
+    let root = TempDir::new().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    put("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+    put("sys/fs/cgroup/cpuset.mems.effective", "0-1\n");
+    put("sys/devices/system/node/online", "0-1\n");
+    for (node, cpus, distances) in [(0, "0-1", "10 16"), (1, "2-3", "16 10")] {
+        let folder = format!("sys/devices/system/node/node{node}");
+        put(&format!("{folder}/cpulist"), cpus);
+        put(&format!("{folder}/distance"), distances);
+        put(
+            &format!("{folder}/meminfo"),
+            &format!("Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 524288 kB\n"),
+        );
+    }
+    let status = "Name:\tserver\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\nVmSize:\t1 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n";
+    put("proc/7/status", status);
+    put("proc/7/cgroup", "0::/system.slice/server\n");
+    put("proc/7/smaps", include_str!("fixtures/mixed-page-sizes/smaps"));
+    put("proc/7/numa_maps", include_str!("fixtures/mixed-page-sizes/numa_maps"));
+    for (tid, policy) in [(7, "default"), (8, "interleave:0-1")] {
+        put(&format!("proc/7/task/{tid}/status"), status);
+        let stat = format!("{tid} (server) S {}2 0", "0 ".repeat(35));
+        put(&format!("proc/7/task/{tid}/stat"), &stat);
+        let numa_maps = include_str!("fixtures/mixed-page-sizes/numa_maps").replace("default", policy);
+        put(&format!("proc/7/task/{tid}/numa_maps"), &numa_maps);
+    }
+    for (pid, status) in [(2, "Name:\tkthreadd\nState:\tS\n"), (3, "Name:\tended\nState:\tZ (zombie)\n")] {
+        put(&format!("proc/{pid}/status"), status);
+    }
+    root
+}
+
+fn show_saved(root: &Path, arguments: &[&str]) -> Ran {
+    show(&[&["--root", root.to_str().unwrap()], arguments].concat())
+}
+
+#[test]
+fn a_saved_process_is_told_with_totals_that_know_mixed_page_sizes() {
+    let root = saved();
+    let told = json_of(&show_saved(root.path(), &["--json", "7"]).succeeded());
+    // 10 pages of 2 MiB and one of 1 GiB are not 11 of either, and a huge page is no base page.
+    assert_eq!(
+        told["nodes"],
+        json!([
+            { "node": 0, "bytes": 6_u64 * 4096 + (1 << 30) },
+            { "node": 1, "bytes": 2_u64 * 4096 + (4 << 20) + (20 << 20) },
+        ])
+    );
+    assert_eq!(told["cpuset"], json!({ "cgroup": "/", "cpus": "0-3", "memory_nodes": "0-1" }));
+    let policies: Vec<_> = told["threads"].as_array().unwrap().iter().map(|thread| &thread["policy"]).collect();
+    assert_eq!(policies, ["default", "interleave:0-1"]);
+    assert_eq!((&told["threads"][1]["cpu"], &told["threads"][1]["node"]), (&json!(2), &json!(1)));
+    assert_eq!(told["notes"], json!([]));
+    insta::assert_snapshot!(show_saved(root.path(), &["7"]).succeeded().text());
+    insta::assert_snapshot!(show_saved(root.path(), &[]).succeeded().text());
+}
+
+#[test]
+fn what_has_no_memory_is_refused_with_the_reason() {
+    let root = saved();
+    show_saved(root.path(), &["2"]).failed(1, &["process 2 (kthreadd) is a kernel thread"]);
+    show_saved(root.path(), &["3"]).failed(1, &["process 3 (ended) is a zombie", "parent"]);
+    show_saved(root.path(), &["4"]).failed(1, &["there is no process 4"]);
+    show_saved(Path::new("/nowhere"), &[])
+        .failed(1, &["/nowhere/sys/devices/system/node is not there", "without NUMA"]);
+    show(&["4294967295"]).failed(1, &["there is no process 4294967295"]);
+    for (argument, said) in [("-1", "-1"), ("x", "'x'"), ("--watch=0", "from 0.01 to 86400")] {
+        show(&[argument]).failed(2, &[said]);
+    }
+}
+
+#[test]
+fn a_process_of_this_host_is_told_until_it_ends() {
+    let mut child = sleeper();
+    let pid = child.id().to_string();
+    let told = json_of(&show(&["--json", &pid]).succeeded());
+    assert_eq!((told["pid"].as_u64(), told["name"].as_str()), (Some(child.id().into()), Some("sleep")));
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let rss = smaps.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")).unwrap();
+    let bytes: u64 = told["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).sum();
+    // The zero page and the vdso are counted as resident, and lie on no node that numa_maps tells.
+    let rss = rss.parse::<u64>().unwrap() * 1024;
+    assert!(bytes <= rss && bytes + (64 << 10) >= rss, "{bytes} of {rss}");
+
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+    let watch = command.args(["show", "--json", "--watch=0.05", &pid]).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ran = Ran::from(watch.wait_with_output().unwrap()).succeeded();
+    assert!(ran.text().lines().count() >= 2, "{}", ran.text());
+    assert!(ran.text().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+}

@@ -1,0 +1,131 @@
+//! The nodes of a machine at this moment: CPUs, memory and distances.
+
+use crate::Table;
+use linux::{HugetlbPool, NodeFiles};
+use machine::{CpuSet, NodeId, size};
+use serde::Serialize;
+use std::fmt;
+
+/// Above this many nodes the distances of each to each would not fit a terminal.
+const MOST_COLUMNS: usize = 32;
+
+/// The machine as `nearside show` found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodesReport {
+    /// Its nodes that are online, by number.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeReport {
+    /// Its number.
+    pub node: NodeId,
+    /// Its CPUs that are online.
+    pub cpus: CpuSet,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Bytes of it that nobody has.
+    pub free_bytes: u64,
+    /// Bytes of it that programs have without a file behind.
+    pub anonymous_bytes: u64,
+    /// Bytes of it that hold parts of files, shared memory among them.
+    pub file_bytes: u64,
+    /// Its hugetlb pages, by size.
+    pub hugetlb: Vec<HugetlbReport>,
+    /// The firmware's distances to the nodes, in their order.
+    pub distances: Vec<u32>,
+}
+
+/// The hugetlb pages of one size that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HugetlbReport {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Pages.
+    pub pages: u64,
+    /// Pages that nobody has.
+    pub free_pages: u64,
+}
+
+impl NodesReport {
+    /// Of these nodes.
+    pub fn of(nodes: &[NodeFiles]) -> Self {
+        Self { nodes: nodes.iter().map(NodeReport::of).collect() }
+    }
+}
+
+impl NodeReport {
+    fn of(node: &NodeFiles) -> Self {
+        let bytes = |name: &str| node.memory.get(name).copied().unwrap_or(0);
+        let pool = |&HugetlbPool { page_bytes, pages, free_pages }: &_| HugetlbReport { page_bytes, pages, free_pages };
+        Self {
+            node: node.node,
+            cpus: node.cpus.clone(),
+            memory_bytes: bytes("MemTotal"),
+            free_bytes: bytes("MemFree"),
+            anonymous_bytes: bytes("AnonPages"),
+            file_bytes: bytes("FilePages"),
+            hugetlb: node.hugetlb.iter().map(pool).collect(),
+            distances: node.distances.clone(),
+        }
+    }
+}
+
+impl fmt::Display for NodesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus: usize = self.nodes.iter().map(|node| node.cpus.len()).sum();
+        let memory = self.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
+        let plural = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let nodes = plural(self.nodes.len(), "node");
+        writeln!(f, "{nodes}, {}, {}\n", plural(cpus, "CPU"), size::rounded(memory))?;
+        let mut table = Table::new(["node", "CPUs", "memory", "free", "anonymous", "files", "hugetlb pages, free"]);
+        for node in &self.nodes {
+            let NodeReport { node, cpus, memory_bytes, free_bytes, anonymous_bytes, file_bytes, hugetlb, .. } = node;
+            let bytes = [memory_bytes, free_bytes, anonymous_bytes, file_bytes].map(|bytes| size::rounded(*bytes));
+            let pools = hugetlb.iter().filter(|pool| pool.pages > 0);
+            let pools =
+                pools.map(|pool| format!("{} of {}, {}", pool.pages, size::format(pool.page_bytes), pool.free_pages));
+            let pools = pools.collect::<Vec<_>>().join("; ");
+            let cpus = if cpus.is_empty() { "-".to_owned() } else { cpus.to_string() };
+            let pools = if pools.is_empty() { "-".to_owned() } else { pools };
+            table.row([vec![node.to_string(), cpus], bytes.to_vec(), vec![pools]].concat());
+        }
+        write!(f, "{table}")?;
+        if self.nodes.len() > MOST_COLUMNS || self.nodes.len() < 2 {
+            return Ok(());
+        }
+        writeln!(f, "\nFirmware distances (10 is local; rows access, columns hold the memory)")?;
+        let heading = self.nodes.iter().map(|node| node.node.to_string());
+        let mut table = Table::new(std::iter::once("node".to_owned()).chain(heading));
+        for node in &self.nodes {
+            table.row(std::iter::once(node.node.to_string()).chain(node.distances.iter().map(ToString::to_string)));
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_without_cpus_or_memory_are_told_as_they_are() {
+        let node = |node: u32, cpus: &str, memory_bytes: u64| NodeReport {
+            node: NodeId(node),
+            cpus: cpus.parse().unwrap(),
+            memory_bytes,
+            free_bytes: memory_bytes / 2,
+            anonymous_bytes: memory_bytes / 4,
+            file_bytes: memory_bytes / 8,
+            hugetlb: vec![
+                HugetlbReport { page_bytes: 2 << 20, pages: u64::from(node) * 4, free_pages: 1 },
+                HugetlbReport { page_bytes: 1 << 30, pages: u64::from(node), free_pages: 0 },
+            ],
+            distances: vec![10, 16, 255],
+        };
+        insta::assert_snapshot!(NodesReport {
+            nodes: vec![node(0, "0-3", 0), node(1, "4-7", 4 << 30), node(4, "", 1 << 30)]
+        });
+    }
+}

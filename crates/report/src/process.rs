@@ -1,0 +1,357 @@
+//! A process: policy and affinity of its threads, and where its memory is.
+
+use crate::Table;
+use crate::residence::{Address, PagesOnNode, bytes_of, cells, node_headings, rights, shortened, size_name, sizes};
+use linux::{Residence, Thread, Tid};
+use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet, size};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Characters of a mapping's name in a table.
+const NAME_WIDTH: usize = 40;
+/// Characters of a list of threads in a table.
+const LIST_WIDTH: usize = 32;
+
+/// A process as `nearside show` found it. Its JSON form is the whole of it; the text leaves out mappings of which
+/// nothing is there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessReport {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Its control group of version 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The group whose cpuset holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<CpusetReport>,
+    /// Its threads, by number.
+    pub threads: Vec<ThreadReport>,
+    /// The pages of all mappings, by node, kind and size.
+    pub pages: Vec<PagesOnNode>,
+    /// Bytes on each node of the machine.
+    pub nodes: Vec<NodeBytes>,
+    /// Its mappings, by address.
+    pub mappings: Vec<MappingReport>,
+    /// What a reader should know of the numbers.
+    pub notes: Vec<String>,
+}
+
+/// What a control group leaves its processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CpusetReport {
+    /// The group.
+    pub cgroup: String,
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// The nodes whose memory they may have.
+    pub memory_nodes: NodeSet,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ThreadReport {
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// The kernel's letter for its state.
+    pub state: Option<char>,
+    /// The CPUs it may run on.
+    pub cpus: CpuSet,
+    /// The CPU it runs on or last ran on.
+    pub cpu: Option<CpuId>,
+    /// The node of that CPU.
+    pub node: Option<NodeId>,
+    /// The nodes whose memory its cpuset lets it have.
+    pub memory_nodes: NodeSet,
+    /// Its memory policy, in the kernel's words; nothing where the kernel does not show it.
+    pub policy: Option<String>,
+}
+
+/// Memory of a process on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeBytes {
+    /// The node.
+    pub node: NodeId,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MappingReport {
+    /// Where it begins.
+    pub start: Address,
+    /// The address behind it.
+    pub end: Address,
+    /// `rw-p` and the like: may be read, written, executed; private or shared.
+    pub rights: String,
+    /// The file, or a name in brackets.
+    pub name: String,
+    /// The policy that holds: its own, or the first thread's.
+    pub policy: Option<String>,
+    /// Its pages by node, kind and size.
+    pub pages: Vec<PagesOnNode>,
+    /// Whether `pages` tells transparent huge pages from base pages.
+    pub huge_pages_told: bool,
+    /// Bytes that are there.
+    pub resident_bytes: u64,
+    /// Bytes of them that are transparent huge pages.
+    pub transparent_huge_bytes: u64,
+    /// Bytes of them that others map as well.
+    pub shared_bytes: u64,
+    /// Bytes that are swapped out.
+    pub swapped_bytes: u64,
+    /// By how many mappings that page is mapped that is mapped by most.
+    pub most_mappings: u64,
+}
+
+impl MappingReport {
+    /// A mapping.
+    pub fn of(residence: &Residence) -> Self {
+        Self {
+            start: Address(residence.mapping.range.start),
+            end: Address(residence.mapping.range.end),
+            rights: rights(&residence.mapping),
+            name: residence.mapping.name.clone(),
+            policy: residence.policy.clone(),
+            pages: residence.pages.iter().map(PagesOnNode::from).collect(),
+            huge_pages_told: residence.huge_pages_told,
+            resident_bytes: residence.bytes(),
+            transparent_huge_bytes: residence.transparent_huge_bytes,
+            shared_bytes: residence.shared_bytes,
+            swapped_bytes: residence.swapped_bytes,
+            most_mappings: residence.most_mappings,
+        }
+    }
+}
+
+impl ThreadReport {
+    /// A thread, and the node of its CPU.
+    pub fn of(thread: &Thread, node_of: &BTreeMap<CpuId, NodeId>) -> Self {
+        let Thread { tid, status, cpu, policy } = thread;
+        Self {
+            tid: tid.0,
+            name: status.name.clone(),
+            state: status.state,
+            cpus: status.cpus.clone(),
+            cpu: *cpu,
+            node: cpu.and_then(|cpu| node_of.get(&cpu)).copied(),
+            memory_nodes: status.nodes.clone(),
+            policy: policy.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ProcessReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)?;
+        if let Some(cgroup) = &self.cgroup {
+            write!(f, ", control group {cgroup}")?;
+        }
+        writeln!(f)?;
+        if let Some(CpusetReport { cgroup, cpus, memory_nodes }) = &self.cpuset {
+            writeln!(f, "cpuset of {cgroup}: CPUs {cpus}, memory of nodes {memory_nodes}")?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        write!(f, "\n{}\n{}\n{}", self.thread_table(), self.node_table(), self.mapping_table())
+    }
+}
+
+impl ProcessReport {
+    /// Threads that have all in common that places them share a line.
+    fn thread_table(&self) -> Table {
+        type Alike<'a> = (&'a CpuSet, &'a NodeSet, Option<&'a str>, &'a str);
+        let mut groups: BTreeMap<Alike, Vec<&ThreadReport>> = BTreeMap::new();
+        for thread in &self.threads {
+            let alike = (&thread.cpus, &thread.memory_nodes, thread.policy.as_deref(), thread.name.as_str());
+            groups.entry(alike).or_default().push(thread);
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|(_, threads)| threads.first().map(|thread| thread.tid));
+        let mut table =
+            Table::new(["thread", "", "may run on CPUs", "is on CPU", "of node", "policy", "memory of nodes"]);
+        for ((cpus, memory_nodes, policy, name), threads) in groups {
+            let tids: IdSet<Tid> = threads.iter().map(|thread| Tid(thread.tid)).collect();
+            let on: CpuSet = threads.iter().filter_map(|thread| thread.cpu).collect();
+            let nodes: NodeSet = threads.iter().filter_map(|thread| thread.node).collect();
+            let count = if threads.len() > 1 { format!("{} threads", threads.len()) } else { String::new() };
+            table.row([
+                format!("{} {name}", beginning(&tids.to_string(), LIST_WIDTH)),
+                count,
+                beginning(&cpus.to_string(), LIST_WIDTH),
+                beginning(&on.to_string(), LIST_WIDTH),
+                beginning(&nodes.to_string(), LIST_WIDTH),
+                policy.unwrap_or("not shown").to_owned(),
+                beginning(&memory_nodes.to_string(), LIST_WIDTH),
+            ]);
+        }
+        table
+    }
+
+    fn node_table(&self) -> Table {
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.node).collect();
+        let mut table = Table::new(row("memory".into(), node_headings(&nodes), "total".into()));
+        for of in sizes(&self.pages) {
+            let cells = cells(&self.pages, of, &nodes, |pages| size::rounded(pages.bytes));
+            table.row(row(format!("in pages of {}", size_name(of)), cells, size::rounded(bytes_of(&self.pages, of))));
+        }
+        let total = self.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.bytes));
+        let totals = if node_headings(&nodes).len() == nodes.len() {
+            self.nodes.iter().map(|node| size::rounded(node.bytes)).collect()
+        } else {
+            let there = self.nodes.iter().filter(|node| node.bytes > 0);
+            vec![there.map(|node| format!("{}:{}", node.node, size::rounded(node.bytes))).collect::<Vec<_>>().join(" ")]
+        };
+        table.row(row("all".into(), totals, size::rounded(total)));
+        table
+    }
+
+    /// A line for each size of page in each mapping.
+    fn mapping_table(&self) -> Table {
+        let nodes: BTreeSet<NodeId> = self.pages.iter().map(|pages| pages.node).collect();
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let mut headings = vec!["mapping".to_owned(), "policy".to_owned(), "pages of".to_owned()];
+        headings.extend(node_headings(&nodes));
+        headings.extend(["total", "shared", "swapped"].map(str::to_owned));
+        let mut table = Table::new(headings);
+        for mapping in self.mappings.iter().filter(|mapping| mapping.resident_bytes + mapping.swapped_bytes > 0) {
+            let mut first = true;
+            for of in sizes(&mapping.pages) {
+                let mut cells = cells(&mapping.pages, of, &nodes, |pages| pages.pages.to_string());
+                cells.push(size::rounded(bytes_of(&mapping.pages, of)));
+                table.row(mapping.line(first, Some(size_name(of)), cells));
+                first = false;
+            }
+            if first {
+                let none = vec!["-".to_owned(); node_headings(&nodes).len() + 1];
+                table.row(mapping.line(first, None, none));
+            }
+        }
+        table
+    }
+}
+
+impl MappingReport {
+    /// What is of the whole mapping is told in its first line.
+    fn line(&self, first: bool, size: Option<String>, cells: Vec<String>) -> Vec<String> {
+        let Address(start) = self.start;
+        let Address(end) = self.end;
+        let of_all = |text: String| if first { text } else { String::new() };
+        let bytes = |bytes| if bytes == 0 { "-".to_owned() } else { size::rounded(bytes) };
+        let name = shortened(&self.name, NAME_WIDTH);
+        let mut line = vec![of_all(format!("{start:x}-{end:x} {} {name}", self.rights))];
+        line.push(of_all(self.policy.clone().unwrap_or_else(|| "changed".to_owned())));
+        line.push(size.unwrap_or_else(|| "-".to_owned()));
+        line.extend(cells);
+        line.push(of_all(bytes(self.shared_bytes)));
+        line.push(of_all(bytes(self.swapped_bytes)));
+        line
+    }
+}
+
+fn row(first: String, cells: Vec<String>, last: String) -> Vec<String> {
+    std::iter::once(first).chain(cells).chain([last]).collect()
+}
+
+/// The beginning of a text, in at most so many characters.
+fn beginning(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/a-library-with-a-long-name.so.6";
+
+    fn thread(tid: u32, cpus: &str, cpu: u32) -> ThreadReport {
+        ThreadReport {
+            tid,
+            name: "server".into(),
+            state: Some('S'),
+            cpus: cpus.parse().unwrap(),
+            cpu: Some(CpuId(cpu)),
+            node: Some(NodeId(cpu / 2)),
+            memory_nodes: "0-1".parse().unwrap(),
+            policy: (tid > 7).then(|| "bind:1".into()),
+        }
+    }
+
+    fn on(node: u32, kind: Kind, page_bytes: u64, pages: u64) -> PagesOnNode {
+        PagesOnNode { node: NodeId(node), kind, page_bytes, pages, bytes: pages * page_bytes }
+    }
+
+    fn mapping(start: u64, name: &str, pages: Vec<PagesOnNode>) -> MappingReport {
+        MappingReport {
+            start: Address(start),
+            end: Address(start + (4 << 20)),
+            rights: "rw-p".into(),
+            name: name.into(),
+            policy: Some("default".into()),
+            resident_bytes: pages.iter().map(|pages| pages.bytes).sum(),
+            pages,
+            huge_pages_told: true,
+            transparent_huge_bytes: 0,
+            shared_bytes: 8192,
+            swapped_bytes: 0,
+            most_mappings: 1,
+        }
+    }
+
+    #[test]
+    fn a_process_is_told_by_thread_node_and_mapping() {
+        let huge = on(1, Kind::TransparentHuge, 2 << 20, 1);
+        let mut swapped = mapping(0x3000_0000, "", Vec::new());
+        swapped.swapped_bytes = 12 << 10;
+        let report = ProcessReport {
+            pid: 7,
+            name: "server".into(),
+            cgroup: Some("/system.slice/server".into()),
+            cpuset: Some(CpusetReport {
+                cgroup: "/".into(),
+                cpus: "0-3".parse().unwrap(),
+                memory_nodes: "0-1".parse().unwrap(),
+            }),
+            threads: vec![thread(7, "0-3", 0), thread(8, "2", 2), thread(9, "2", 2), thread(11, "2", 3)],
+            pages: vec![on(0, Kind::Base, 4096, 3), on(1, Kind::Base, 4096, 8), huge, on(1, Kind::Hugetlb, 1 << 30, 2)],
+            nodes: vec![
+                NodeBytes { node: NodeId(0), bytes: 12 << 10 },
+                NodeBytes { node: NodeId(1), bytes: (2 << 30) + (2 << 20) + (32 << 10) },
+            ],
+            mappings: vec![
+                mapping(0x1000_0000, LIBRARY, vec![on(0, Kind::Base, 4096, 3), on(1, Kind::Base, 4096, 8), huge]),
+                mapping(0x2000_0000, "/anon_hugepage (deleted)", vec![on(1, Kind::Hugetlb, 1 << 30, 2)]),
+                swapped,
+                mapping(0x4000_0000, "[not there]", Vec::new()),
+            ],
+            notes: vec!["one".into()],
+        };
+        insta::assert_snapshot!(report);
+    }
+
+    #[test]
+    fn a_thousand_nodes_fit() {
+        let report = ProcessReport {
+            pid: 7,
+            name: String::new(),
+            cgroup: None,
+            cpuset: None,
+            threads: Vec::new(),
+            pages: vec![on(3, Kind::Base, 4096, 2), on(1023, Kind::Base, 4096, 1)],
+            nodes: (0..1024).map(|node| NodeBytes { node: NodeId(node), bytes: u64::from(node == 3) * 8192 }).collect(),
+            mappings: (0..9).map(|node| mapping(node << 24, "", vec![on(node as u32, Kind::Base, 4096, 7)])).collect(),
+            notes: Vec::new(),
+        };
+        let text = report.to_string();
+        assert!(text.lines().all(|line| line.chars().count() < 200), "{text}");
+        assert!(text.contains("3:8 KiB 1023:4 KiB"), "{text}");
+    }
+}
