@@ -5,10 +5,13 @@ mod machine_source;
 mod manual;
 mod measure;
 mod output;
+mod pages;
+mod ranges;
 mod show;
 mod system;
 mod topology;
 mod watch;
+mod wrong;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -34,6 +37,7 @@ enum Command {
     Topology(topology::Arguments),
     Measure(measure::Arguments),
     Show(show::Arguments),
+    Pages(pages::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Topology(arguments) => topology::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
+        Command::Pages(arguments) => pages::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };
@@ -55,7 +60,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report(error.as_ref());
-            ExitCode::FAILURE
+            if error.is::<wrong::Wrong>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

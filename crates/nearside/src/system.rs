@@ -52,6 +52,11 @@ pub enum UnseenError {
 }
 
 impl System {
+    /// This one.
+    pub fn live() -> Self {
+        Self { root: PathBuf::from("/") }
+    }
+
     /// Its /proc.
     pub fn proc(&self) -> PathBuf {
         self.root.join("proc")

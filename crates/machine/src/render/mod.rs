@@ -1,7 +1,8 @@
 //! A machine for people's eyes: text for terminals, SVG for pages.
 //!
 //! `facts` gathers what both need, `text` writes the terminal's form. For the picture, `block`, `map`, `links` and
-//! `heat` decide where everything goes (numbers only), `scene` puts them on one page and `svg` writes it.
+//! `heat` decide where everything goes (numbers only), `scene` puts them on one page and `svg` writes it. `strip` is a page of
+//! its own: where memory lies, address by address.
 
 /// Appends formatted text to a `String`, which cannot fail.
 macro_rules! append {
@@ -17,6 +18,7 @@ mod heat;
 mod links;
 mod map;
 mod scene;
+mod strip;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -25,10 +27,16 @@ mod units;
 
 use crate::Machine;
 pub use heat::HeatMap;
+pub use strip::Strip;
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
 pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {
     svg::write(&scene::of_heat_maps(title, summary, maps))
+}
+
+/// Address ranges as one self-contained SVG image: which node each piece of them lies on.
+pub fn strips_to_svg(title: &str, summary: &str, strips: &[Strip]) -> String {
+    svg::write(&strip::of_strips(title, summary, strips))
 }
 
 impl Machine {

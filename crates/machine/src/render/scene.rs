@@ -8,7 +8,7 @@ use crate::{LinkDirection, Machine};
 
 /// Above this many nodes boxes cannot be read any more: the heat map and a summary stay.
 const MOST_BOXES: usize = 32;
-const MARGIN: f64 = 24.0;
+pub(super) const MARGIN: f64 = 24.0;
 /// The shape, width over height, that fits a page or a screen: it decides whether the heat map is beside the nodes or
 /// below.
 const ASPECT: f64 = 1.5;
@@ -91,6 +91,8 @@ pub(super) enum Shape {
     /// A square of the heat map; `heat` is 0 for the nearest, 1 for the farthest, nothing where no value is known or no
     /// way leads.
     Heat { area: Rect, heat: Option<f64>, hint: String },
+    /// A piece of a strip, in the colour of this place in the order of colours.
+    Cell { area: Rect, colour: usize, hint: String },
     /// A text on a heat square.
     HeatText { x: f64, y: f64, size: f64, heat: Option<f64>, text: String },
 }
@@ -287,9 +289,9 @@ pub(super) fn text_area(shape: &Shape) -> Option<Rect> {
 }
 
 impl Shape {
-    fn moved(mut self, dx: f64, dy: f64) -> Self {
+    pub(super) fn moved(mut self, dx: f64, dy: f64) -> Self {
         match &mut self {
-            Self::Box { area, .. } | Self::Heat { area, .. } => *area = area.moved(dx, dy),
+            Self::Box { area, .. } | Self::Heat { area, .. } | Self::Cell { area, .. } => *area = area.moved(dx, dy),
             Self::Text { x, y, .. } | Self::HeatText { x, y, .. } => (*x, *y) = (*x + dx, *y + dy),
             Self::Curve { points, .. } => *points = points.map(|(x, y)| (x + dx, y + dy)),
         }

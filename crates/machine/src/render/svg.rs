@@ -7,6 +7,8 @@ use super::scene::{Rect, Scene, Shape, Style};
 /// From near to far; colour-blind safe because it also darkens.
 const HEAT: [[f64; 3]; 4] = [[233.0, 241.0, 236.0], [247.0, 217.0, 160.0], [219.0, 133.0, 84.0], [150.0, 58.0, 52.0]];
 const UNKNOWN: &str = "#e4e4e4";
+/// Of things that differ in kind: colour-blind safe (Okabe and Ito).
+const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5b5b5b"];
 
 pub(super) fn write(scene: &Scene) -> String {
     let (width, height) = (number(scene.width), number(scene.height));
@@ -67,6 +69,14 @@ fn draw(svg: &mut String, shape: &Shape) {
                 heat.map_or_else(|| UNKNOWN.to_owned(), heat_colour)
             );
         }
+        Shape::Cell { area, colour, hint } => {
+            let (colour, hint) = (kind_colour(*colour), escape(hint));
+            append!(
+                svg,
+                "<rect {} shape-rendering=\"crispEdges\" fill=\"{colour}\"><title>{hint}</title></rect>\n",
+                place(*area)
+            );
+        }
         Shape::HeatText { x, y, size, heat, text } => {
             let fill = if heat.is_some_and(|heat| heat > 0.62) { "#ffffff" } else { "#2b2f36" };
             let (x, y, text) = (number(*x), number(*y), escape(text));
@@ -107,6 +117,14 @@ fn heat_colour(heat: f64) -> String {
         (HEAT[low][channel] + (HEAT[low + 1][channel] - HEAT[low][channel]) * (at - low as f64)).round() as u8
     };
     format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
+}
+
+/// Beyond the first few, hues as far from their neighbours as can be.
+fn kind_colour(place: usize) -> String {
+    KINDS.get(place).map_or_else(
+        || format!("hsl({}, 55%, {}%)", (place as f64 * 137.508).round() as u64 % 360, 40 + place % 3 * 15),
+        |colour| (*colour).to_owned(),
+    )
 }
 
 /// A triangle whose tip is the curve's end, and the curve that ends in its middle.

@@ -1,0 +1,196 @@
+//! The pages of a process one by one: size, node, frame and flags of each that is in memory. Touches none.
+
+use crate::page_batch::{PageBatch, PageRefusal};
+use crate::page_flags::{FrameFlags, PageFlags};
+use crate::pagemap::{PageEntry, Pagemap};
+use crate::present::{BASE_PAGE, Extent, PresentPages};
+use crate::process::{Pid, Process, ProcessError};
+use machine::NodeId;
+use std::io;
+use std::ops::Range;
+
+/// Pages that are asked for at once.
+const MOST_PAGES: usize = 32 << 10;
+
+/// Why pages cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkError {
+    /// The process cannot be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The kernel refused a call.
+    #[error("cannot look at pages of process {pid} ({call}): {source}")]
+    Call {
+        /// The process.
+        pid: Pid,
+        /// What was tried.
+        call: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
+
+/// A page in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Where it begins.
+    pub address: u64,
+    /// Its size, bytes.
+    pub page_bytes: u64,
+    /// The node it is on, or why there is none.
+    pub node: Result<NodeId, PageRefusal>,
+    /// What the page table has for it.
+    pub entry: PageEntry,
+    /// What the kernel does with its frame; nothing where that was not asked for or is hidden.
+    pub flags: Option<PageFlags>,
+}
+
+/// A look at the pages of one process.
+#[derive(Debug)]
+pub struct PageWalk {
+    pid: Pid,
+    present: PresentPages,
+    pagemap: Pagemap,
+    flags: Option<FrameFlags>,
+    batch: PageBatch,
+    pages: Vec<Page>,
+    frames: Vec<(u64, usize)>,
+}
+
+impl PageWalk {
+    /// Of this process, with the flags of frames or without. Needs to be its user, or `CAP_SYS_PTRACE`; frames are for
+    /// `CAP_SYS_ADMIN`.
+    pub fn of(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
+        Ok(Self {
+            pid: process.pid(),
+            present: PresentPages::of(process)?,
+            pagemap: Pagemap::of(process)?,
+            flags,
+            batch: PageBatch::with_capacity(MOST_PAGES),
+            pages: Vec::with_capacity(MOST_PAGES),
+            frames: Vec::new(),
+        })
+    }
+
+    /// Whether it sees transparent huge pages as what they are, and not as the base pages they are made of.
+    pub fn tells_huge_pages(&self) -> bool {
+        self.present.tells_huge_pages()
+    }
+
+    /// Visits the pages of a range of one mapping, by address. A huge page that is only partly in the range is visited
+    /// as a whole. `hugetlb` is the size of the mapping's pages where those are of a hugetlb pool.
+    pub fn visit(
+        &mut self,
+        range: &Range<u64>,
+        hugetlb: Option<u64>,
+        mut visit: impl FnMut(&Page),
+    ) -> Result<(), WalkError> {
+        let (mut extents, mut from) = (Vec::new(), range.start);
+        // The address behind the last page.
+        let mut seen = 0;
+        while from < range.end {
+            let rest = from..range.end;
+            from = self.present.find(&rest, &mut extents).map_err(|source| self.failed("PAGEMAP_SCAN", source))?;
+            for Extent { range, page_bytes } in extents.drain(..) {
+                let page_bytes = hugetlb.unwrap_or(page_bytes).max(BASE_PAGE);
+                let mut address = (range.start - range.start % page_bytes).max(seen);
+                while address < range.end {
+                    let end = range.end.min(address.saturating_add(page_bytes.saturating_mul(MOST_PAGES as u64)));
+                    self.look_at(address, end, page_bytes)?;
+                    self.pages.iter().for_each(&mut visit);
+                    seen = self.pages.last().map_or(end, |page| page.address.saturating_add(page_bytes));
+                    address = seen;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, call: &'static str, source: io::Error) -> WalkError {
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => ProcessError::Gone(self.pid).into(),
+            _ => WalkError::Call { pid: self.pid, call, source },
+        }
+    }
+
+    /// Fills `pages` with those of one size from an address on.
+    fn look_at(&mut self, start: u64, end: u64, page_bytes: u64) -> Result<(), WalkError> {
+        self.pages.clear();
+        self.batch.clear();
+        let addresses = (start..end).step_by(usize::try_from(page_bytes).unwrap_or(usize::MAX));
+        for address in addresses {
+            self.batch.push(address, None);
+            let node = Err(PageRefusal::NotPresent);
+            self.pages.push(Page { address, page_bytes, node, entry: PageEntry::default(), flags: None });
+        }
+        self.batch.locate(self.pid).map_err(|source| self.failed("move_pages", source))?;
+        for (page, (_, status)) in self.pages.iter_mut().zip(self.batch.statuses()) {
+            page.node = status.node();
+        }
+        self.read_entries(start, page_bytes).map_err(|source| self.failed("read pagemap", source))?;
+        self.read_flags().map_err(|source| self.failed("read /proc/kpageflags", source))
+    }
+
+    fn read_entries(&mut self, start: u64, page_bytes: u64) -> io::Result<()> {
+        if page_bytes == BASE_PAGE {
+            let end = start + self.pages.len() as u64 * BASE_PAGE;
+            for (page, entry) in self.pages.iter_mut().zip(self.pagemap.read(&(start..end))?) {
+                page.entry = entry;
+            }
+            return Ok(());
+        }
+        for page in &mut self.pages {
+            let first = page.address..page.address + BASE_PAGE;
+            page.entry = self.pagemap.read(&first)?.next().unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn read_flags(&mut self) -> io::Result<()> {
+        let Some(flags) = &mut self.flags else { return Ok(()) };
+        self.frames.clear();
+        let frames = self.pages.iter().enumerate().filter_map(|(place, page)| Some((page.entry.frame()?, place)));
+        self.frames.extend(frames);
+        self.frames.sort_unstable();
+        let numbers: Vec<u64> = self.frames.iter().map(|(frame, _)| *frame).collect();
+        let (frames, pages) = (&self.frames, &mut self.pages);
+        flags.read(&numbers, |place, flags| {
+            if let Some(page) = frames.get(place).and_then(|(_, page)| pages.get_mut(*page)) {
+                page.flags = Some(flags);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pages;
+
+    #[test]
+    fn own_pages_are_visited_by_address_and_once() {
+        let mut memory = Pages::reserve(6 << 20).unwrap();
+        memory.advise_huge(false).unwrap_or_default();
+        let range = memory.range();
+        let touched: Vec<u64> = (0..1200).filter(|page| page % 7 != 3).collect();
+        for page in &touched {
+            memory.touch(usize::try_from(page * 4096).unwrap());
+        }
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let mut walk = PageWalk::of(&process, None).unwrap();
+        let mut seen = Vec::new();
+        match walk.visit(&range, None, |page| seen.push(*page)) {
+            // Containers may forbid the call.
+            Err(WalkError::Call { call: "move_pages", source, .. }) if source.raw_os_error() != Some(libc::EINVAL) => {
+                return;
+            }
+            visited => visited.unwrap(),
+        }
+        assert!(seen.iter().map(|page| (page.address - range.start) / 4096).eq(touched));
+        let good = |page: &Page| page.page_bytes == 4096 && page.node.is_ok() && page.entry.is_exclusive();
+        assert!(seen.iter().all(good), "{:?}", seen.first());
+        let mut part = 0;
+        walk.visit(&(range.start + 8192..range.start + 5 * 4096), None, |_| part += 1).unwrap();
+        assert_eq!(part, 2);
+    }
+}

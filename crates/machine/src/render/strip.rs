@@ -1,0 +1,112 @@
+//! Address ranges as strips of cells, each in the colour of the node that its memory lies on.
+
+use super::scene::{MARGIN, Rect, Scene, Shape, Style, text_area};
+use crate::NodeId;
+use std::collections::BTreeMap;
+
+const CELL: f64 = 10.0;
+const CELL_HEIGHT: f64 = 16.0;
+/// Where cells begin: right of the addresses.
+const LEFT: f64 = 112.0;
+/// What a row of cells and a heading take.
+const ROW: f64 = 20.0;
+/// Width of an entry of the legend, and entries of one line.
+const ENTRY: f64 = 96.0;
+const ENTRIES: usize = 8;
+
+/// A range of addresses, as rows of cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strip {
+    /// What the range is.
+    pub title: String,
+    /// The address at which each row begins, as text, and the node of each of its cells; nothing where no memory is.
+    pub rows: Vec<(String, Vec<Option<NodeId>>)>,
+}
+
+/// All strips below each other, with a legend of the nodes.
+pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
+    let mut shapes =
+        vec![Shape::text(0.0, 18.0, 20.0, Style::Heading, title), Shape::text(0.0, 38.0, 12.0, Style::Note, summary)];
+    let cells = || strips.iter().flat_map(|strip| &strip.rows).flat_map(|(_, cells)| cells);
+    let mut colours: BTreeMap<NodeId, usize> = cells().flatten().map(|node| (*node, 0)).collect();
+    colours.values_mut().enumerate().for_each(|(place, colour)| *colour = place);
+    for (place, (node, &colour)) in colours.iter().enumerate() {
+        let (x, y) = ((place % ENTRIES) as f64 * ENTRY, 54.0 + (place / ENTRIES) as f64 * ROW);
+        let area = Rect { x, y, width: CELL_HEIGHT, height: CELL_HEIGHT };
+        shapes.push(Shape::Cell { area, colour, hint: format!("node {node}") });
+        shapes.push(Shape::text(x + 22.0, y + 12.0, 11.0, Style::Label, &format!("node {node}")));
+    }
+    let mut y = 62.0 + colours.len().div_ceil(ENTRIES) as f64 * ROW;
+    for strip in strips {
+        shapes.push(Shape::text(0.0, y + 12.0, 12.0, Style::NodeTitle, &strip.title));
+        y += ROW;
+        for (label, cells) in &strip.rows {
+            shapes.push(Shape::text(LEFT - 8.0, y + 12.0, 11.0, Style::Label, label).anchored(1.0));
+            let width = cells.len() as f64 * CELL;
+            let behind = Rect { x: LEFT, y, width, height: CELL_HEIGHT };
+            shapes.push(Shape::Box { area: behind, style: Style::Absent });
+            shapes.extend(row(cells, y, &colours));
+            y += ROW;
+        }
+        y += 8.0;
+    }
+    let areas = shapes.iter().filter_map(|shape| match shape {
+        Shape::Box { area, .. } => Some(*area),
+        text => text_area(text),
+    });
+    let width = Rect::around(areas).map_or(0.0, Rect::right);
+    let shapes = shapes.into_iter().map(|shape| shape.moved(MARGIN, MARGIN)).collect();
+    let (title, summary) = (title.to_owned(), summary.to_owned());
+    Scene { title, summary, width: width + 2.0 * MARGIN, height: y + 2.0 * MARGIN, shapes }
+}
+
+/// Neighbours of one node are one rectangle.
+fn row(cells: &[Option<NodeId>], y: f64, colours: &BTreeMap<NodeId, usize>) -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    let mut place = 0;
+    for same in cells.chunk_by(|one, next| one == next) {
+        let node = same.first().copied().flatten();
+        if let Some((node, &colour)) = node.and_then(|node| colours.get_key_value(&node)) {
+            let area = Rect { x: LEFT + place as f64 * CELL, y, width: same.len() as f64 * CELL, height: CELL_HEIGHT };
+            shapes.push(Shape::Cell { area, colour, hint: format!("node {node}") });
+        }
+        place += same.len();
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strips_to_svg;
+
+    #[test]
+    fn neighbours_share_a_rectangle_and_each_node_has_a_colour() {
+        let cells = [0, 0, 7, 7, 0].map(|node| Some(NodeId(node)));
+        let strips = [Strip {
+            title: "7f00-7f05 <heap>".into(),
+            rows: vec![("7f00".into(), cells.to_vec()), ("7f05".into(), vec![None, Some(NodeId(7))])],
+        }];
+        let scene = of_strips("process 7", "", &strips);
+        let cells = |colour| {
+            let is = |shape: &&Shape| matches!(shape, Shape::Cell { colour: other, .. } if *other == colour);
+            scene.shapes.iter().filter(is).count()
+        };
+        // One each is the legend's.
+        assert_eq!((cells(0), cells(1), cells(2)), (3, 3, 0));
+        let inside = Rect { x: 0.0, y: 0.0, width: scene.width, height: scene.height };
+        for shape in &scene.shapes {
+            let area = match shape {
+                Shape::Cell { area, .. } => Some(*area),
+                text => text_area(text),
+            };
+            assert!(
+                area.is_none_or(
+                    |area| inside.contains((area.x, area.y)) && inside.contains((area.right(), area.bottom()))
+                )
+            );
+        }
+        let svg = strips_to_svg("process 7", "", &strips);
+        assert!(svg.contains("&lt;heap&gt;") && svg.matches("<title>node 7</title>").count() == 3, "{svg}");
+    }
+}

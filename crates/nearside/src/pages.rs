@@ -1,0 +1,212 @@
+//! `nearside pages`: where each page of a process is.
+
+use crate::output;
+use crate::ranges;
+use crate::system::{System, explained};
+use crate::wrong::Wrong;
+use clap::{Args, ValueEnum};
+use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, parse_smaps};
+use report::{MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
+use std::error::Error;
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Cells of a strip that shows all of a mapping, and of one that was asked for.
+const FEW_CELLS: u64 = 256;
+const MANY_CELLS: u64 = 1024;
+/// Lines are written in pieces of about so many bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Show where each page of a process is: as strips, run by run or page by page
+///
+/// A strip has a letter for each piece of address space: the number of the node that most of its memory lies on (a to Z from
+/// 10 on), and a dot where nothing is in memory. Nothing is touched, and what is swapped out is left out.
+///
+/// Needs to be the process's user or root. Frames, and what the kernel does with them, are for root alone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside pages 4711                              a strip of each mapping with memory
+  nearside pages 4711 '[heap]'                     a finer one of the heap, and its pages run by run
+  nearside pages 4711 libc.so.6                    of the mappings of a file
+  nearside pages 4711 7f2a40000000-7f2a80000000    of a range of addresses
+  nearside pages 4711 7f2a40000000 --each          one page, with its frame
+  nearside pages 4711 --each --json | jq -c 'select(.node == 1)'
+  nearside pages 4711 --format svg > pages.svg     a picture
+
+Exit codes:
+  0  all went well
+  1  the process is gone, is no user program, or may not be looked at
+  2  the command line is wrong, or nothing is mapped there")]
+pub struct Arguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pid: u32,
+
+    /// What of it: addresses in hexadecimal, START-END or one of a page, or the name of mappings, such as [heap] or
+    /// libc.so.6 [default: all]
+    #[arg(value_name = "RANGE")]
+    range: Option<String>,
+
+    /// A line for each page, with its frame; in JSON, an object a line
+    #[arg(long)]
+    each: bool,
+
+    /// With --each, also what the kernel does with the frame, in its words (as root; three times as slow)
+    #[arg(long, requires = "each")]
+    kernel_flags: bool,
+
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "each")]
+    format: Format,
+
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// Write to this file and not to standard output
+    #[arg(long, short, value_name = "FILE", conflicts_with = "each")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Strips for a terminal, and runs of pages where a range is given
+    Text,
+    /// Amounts, strip and runs of each mapping (see docs/show.md)
+    Json,
+    /// Strips as a picture
+    Svg,
+}
+
+/// A part of a mapping.
+struct Part<'a> {
+    of: &'a MappingUse,
+    range: Range<u64>,
+}
+
+impl Part<'_> {
+    fn hugetlb(&self) -> Option<u64> {
+        (self.of.hugetlb_bytes > 0).then_some(self.of.page_bytes)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let system = System::live();
+    let process = system.process(Pid(arguments.pid))?;
+    let smaps = process.text("smaps").map_err(|error| explained(&process, error))?;
+    let uses = parse_smaps(&smaps)?;
+    let mut notes = Vec::new();
+    let parts = parts(&uses, arguments.range.as_deref(), &mut notes)?;
+    let flags = arguments.kernel_flags.then(|| FrameFlags::open(&system.proc())).transpose();
+    let flags =
+        flags.map_err(|why| format!("cannot read /proc/kpageflags, which is for root alone (CAP_SYS_ADMIN): {why}"))?;
+    let mut walk = PageWalk::of(&process, flags).map_err(|error| explained(&process, error))?;
+    if arguments.each {
+        return each(arguments, &mut walk, &parts);
+    }
+    let most_cells = if arguments.range.is_some() { MANY_CELLS } else { FEW_CELLS };
+    let report = look(&process, &mut walk, &parts, most_cells, notes)?;
+    let text = match if arguments.json { Format::Json } else { arguments.format } {
+        Format::Text => {
+            let colours =
+                arguments.output.is_none() && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            PagesText { report: &report, runs: arguments.range.is_some(), colours }.to_string()
+        }
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Svg => pages_svg(&report),
+    };
+    output::write(&text, arguments.output.as_deref())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What of which mappings to look at: what has memory, in what was asked for.
+fn parts<'a>(
+    uses: &'a [MappingUse],
+    range: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Part<'a>>, Box<dyn Error>> {
+    let mappings: Vec<Mapping> = uses.iter().map(|used| used.mapping.clone()).collect();
+    let chosen = match range.map(|text| (ranges::parse(text), text)) {
+        None => ranges::choose(&mappings, &[], &[]),
+        Some((Ok(range), _)) => ranges::choose(&mappings, &[range], &[]),
+        Some((Err(_), name)) => ranges::choose(&mappings, &[], &[name.to_owned()]),
+    };
+    let chosen = chosen.map_err(Wrong::because)?;
+    if chosen.unmapped_bytes > 0 {
+        notes.push(format!("{} of the range are not mapped", machine::size::rounded(chosen.unmapped_bytes)));
+    }
+    let part = |range: Range<u64>| {
+        let of = uses.iter().find(|used| used.mapping.range.contains(&range.start))?;
+        (of.resident_bytes + of.hugetlb_bytes > 0).then_some(Part { of, range })
+    };
+    let parts: Vec<Part> = chosen.ranges.into_iter().filter_map(part).collect();
+    let swapped: u64 = parts.iter().map(|part| part.of.swapped_bytes).sum();
+    if swapped > 0 {
+        notes.push(format!("{} of these mappings are swapped out", machine::size::rounded(swapped)));
+    }
+    Ok(parts)
+}
+
+fn look(
+    process: &Process,
+    walk: &mut PageWalk,
+    parts: &[Part],
+    most_cells: u64,
+    mut notes: Vec<String>,
+) -> Result<PagesReport, Box<dyn Error>> {
+    let mut mappings = Vec::new();
+    for part in parts {
+        let mut pages = MappingPages::new(&part.of.mapping, &part.range, part.hugetlb().is_some(), most_cells);
+        walk.visit(&part.range, part.hugetlb(), |page| pages.add(page))?;
+        pages.finish();
+        if !pages.runs.is_empty() {
+            mappings.push(pages);
+        }
+    }
+    if !walk.tells_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {
+        notes.push(
+            "transparent huge pages are shown as base pages: the kernel tells them apart since Linux 6.7".to_owned(),
+        );
+    }
+    Ok(PagesReport { pid: process.pid().0, name: process.status()?.name, mappings, notes })
+}
+
+/// Prints each page at once: there may be many millions.
+fn each(arguments: &Arguments, walk: &mut PageWalk, parts: &[Part]) -> Result<ExitCode, Box<dyn Error>> {
+    let mut text = if arguments.json { String::new() } else { format!("{PAGE_HEADING}\n") };
+    let mut written: Result<bool, output::OutputError> = Ok(true);
+    let mut frames_hidden = false;
+    for part in parts {
+        walk.visit(&part.range, part.hugetlb(), |page| {
+            frames_hidden |= page.entry.is_present() && page.entry.frame().is_none();
+            add_line(&mut text, page, arguments.json);
+            if text.len() >= PIECE_BYTES && matches!(written, Ok(true)) {
+                written = output::write_more(&text);
+                text.clear();
+            }
+        })?;
+        if !written? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        written = Ok(true);
+    }
+    output::write(&text, None)?;
+    if frames_hidden {
+        eprintln!("nearside: frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add_line(text: &mut String, page: &Page, json: bool) {
+    // Writing to a String cannot fail, and a page has nothing that JSON could not hold.
+    let _ = if json {
+        serde_json::to_string(&PageLine(page)).map(|line| *text += &line).map_err(|_| std::fmt::Error)
+    } else {
+        write!(text, "{}", PageLine(page))
+    };
+    text.push('\n');
+}

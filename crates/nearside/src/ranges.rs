@@ -1,0 +1,112 @@
+//! Which addresses of a process are meant: all, ranges, or mappings by name.
+
+use linux::{BASE_PAGE, Mapping};
+use std::ops::Range;
+
+/// What was chosen of a process's mappings.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Mapped addresses, ascending, without overlaps.
+    pub ranges: Vec<Range<u64>>,
+    /// What was asked for and is not mapped, bytes.
+    pub unmapped_bytes: u64,
+}
+
+/// Reads `START-END` or `ADDRESS`, in hexadecimal with or without 0x, and rounds it to whole pages.
+pub fn parse(text: &str) -> Result<Range<u64>, String> {
+    let hex = |text: &str| {
+        let digits = text.trim().trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is no address in hexadecimal"))
+    };
+    let page = |address: u64| address / BASE_PAGE * BASE_PAGE;
+    let (start, last) = match text.split_once('-') {
+        Some((start, end)) => (hex(start)?, hex(end)?.checked_sub(1).ok_or("the range ends at 0")?),
+        None => (hex(text)?, hex(text)?),
+    };
+    if last < start {
+        return Err("the range ends before it begins, or is empty".to_owned());
+    }
+    let end = page(last).checked_add(BASE_PAGE).ok_or("the range goes beyond the last address")?;
+    Ok(page(start)..end)
+}
+
+/// The parts of these mappings that are in the ranges or have one of the names; all of them when neither is given.
+pub fn choose(mappings: &[Mapping], ranges: &[Range<u64>], names: &[String]) -> Result<Chosen, String> {
+    if ranges.is_empty() {
+        for name in names {
+            if !mappings.iter().any(|mapping| is_called(mapping, name)) {
+                return Err(format!("the process has no mapping `{name}`: see /proc/PID/maps"));
+            }
+        }
+        let wanted = |mapping: &&Mapping| names.is_empty() || names.iter().any(|name| is_called(mapping, name));
+        let ranges = mappings.iter().filter(wanted).map(|mapping| mapping.range.clone()).collect();
+        return Ok(Chosen { ranges, unmapped_bytes: 0 });
+    }
+    let asked = joined(ranges.to_vec());
+    let inside = |range: &Range<u64>| {
+        let range = range.clone();
+        mappings.iter().filter_map(move |mapping| {
+            let (start, end) = (range.start.max(mapping.range.start), range.end.min(mapping.range.end));
+            (start < end).then_some(start..end)
+        })
+    };
+    let chosen: Vec<Range<u64>> = asked.iter().flat_map(inside).collect();
+    if chosen.is_empty() {
+        return Err("nothing is mapped there: see /proc/PID/maps".to_owned());
+    }
+    let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+    Ok(Chosen { unmapped_bytes: bytes(&asked).saturating_sub(bytes(&chosen)), ranges: chosen })
+}
+
+fn is_called(mapping: &Mapping, name: &str) -> bool {
+    let path = mapping.name.trim_end_matches(" (deleted)");
+    !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name))
+}
+
+/// The same addresses, ascending and without overlaps.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mappings() -> Vec<Mapping> {
+        let maps = "1000-3000 rw-p 0 0:0 1 /usr/lib/a.so\n4000-6000 rw-p 0 0:0 0 [heap]\n6000-7000 rw-s 0 0:0 2 /dev/shm/x (deleted)\n";
+        linux::parse_maps(maps).unwrap()
+    }
+
+    fn chosen(ranges: &[&str], names: &[&str]) -> Result<Chosen, String> {
+        let ranges: Vec<_> = ranges.iter().map(|text| parse(text).unwrap()).collect();
+        choose(&mappings(), &ranges, &names.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn addresses_are_rounded_to_pages() {
+        assert_eq!(parse("0x1001"), Ok(0x1000..0x2000));
+        assert_eq!(parse("1fff-2001"), Ok(0x1000..0x3000));
+        for text in ["", "x", "2-1", "0-0", "5-", "ffffffffffffffff", "-5"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn mappings_are_chosen_by_address_or_name() {
+        assert_eq!(chosen(&[], &[]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000, 0x6000..0x7000]);
+        assert_eq!(chosen(&[], &["a.so", "[heap]"]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000]);
+        assert_eq!(chosen(&[], &["/dev/shm/x"]).unwrap().ranges, [Range { start: 0x6000, end: 0x7000 }]);
+        assert!(chosen(&[], &["a"]).unwrap_err().contains("no mapping `a`"));
+        let half = chosen(&["2000-5000", "2000-3000"], &[]).unwrap();
+        assert_eq!(half, Chosen { ranges: vec![0x2000..0x3000, 0x4000..0x5000], unmapped_bytes: 0x1000 });
+        assert!(chosen(&["8000"], &[]).unwrap_err().contains("nothing is mapped"));
+    }
+}

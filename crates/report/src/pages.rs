@@ -1,0 +1,206 @@
+//! The pages of a process, page by page, as rows of neighbours that are alike, and as strips.
+
+use crate::residence::{Address, Kind, PagesOnNode};
+use linux::{BASE_PAGE, Mapping, Page, PageRefusal};
+use machine::NodeId;
+use serde::{Serialize, Serializer};
+use std::ops::Range;
+
+/// What is told of the pages of a process.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PagesReport {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Mappings with pages in memory, by address.
+    pub mappings: Vec<MappingPages>,
+    /// What a reader should know of the numbers.
+    pub notes: Vec<String>,
+}
+
+/// The pages of one mapping, or of a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MappingPages {
+    /// Where the part that was looked at begins.
+    pub start: Address,
+    /// The address behind it.
+    pub end: Address,
+    /// `rw-p` and the like: may be read, written, executed; private or shared.
+    pub rights: String,
+    /// The file, or a name in brackets.
+    pub name: String,
+    /// The pages by node, kind and size.
+    pub pages: Vec<PagesOnNode>,
+    /// Bytes of address space that one cell of the strip stands for.
+    pub cell_bytes: u64,
+    /// The node that most of each cell's memory lies on; nothing where there is none.
+    pub strip: Vec<Option<NodeId>>,
+    /// Neighbouring pages that are alike.
+    pub runs: Vec<Run>,
+    /// Whether the mapping is of hugetlb pages.
+    #[serde(skip)]
+    hugetlb: bool,
+    /// Bytes on each node in each cell.
+    #[serde(skip)]
+    cells: Vec<Vec<(NodeId, u64)>>,
+}
+
+/// Neighbouring pages of one size, on one node, with the same traits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// Where the first begins.
+    pub start: Address,
+    /// How many.
+    pub pages: u64,
+    /// Bytes of each.
+    pub page_bytes: u64,
+    /// The node.
+    pub node: Option<NodeId>,
+    /// What the page table says of them.
+    #[serde(rename = "flags")]
+    pub traits: Traits,
+}
+
+/// What a page table says of a page, or why it has no node. In JSON and text a list of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// It is of a file, or of shared memory without one.
+    pub file: bool,
+    /// Others map it as well.
+    pub shared: bool,
+    /// Why it has no node.
+    pub refusal: Option<PageRefusal>,
+}
+
+impl Traits {
+    pub(crate) fn of(page: &Page) -> Self {
+        let entry = page.entry;
+        Self { file: entry.is_file_or_shared(), shared: !entry.is_exclusive(), refusal: page.node.err() }
+    }
+
+    pub(crate) fn words(self) -> impl Iterator<Item = &'static str> {
+        let backing = if self.file { "file" } else { "anonymous" };
+        let refusal = self.refusal.map(|refusal| match refusal {
+            PageRefusal::NotPresent => "gone",
+            PageRefusal::ZeroOrUnmapped => "zero_page",
+            PageRefusal::Busy => "busy",
+            _ => "no_node",
+        });
+        [Some(backing), self.shared.then_some("shared"), refusal].into_iter().flatten()
+    }
+}
+
+impl Serialize for Traits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.words())
+    }
+}
+
+impl MappingPages {
+    /// No pages yet, of a part of this mapping. The strip has at most so many cells.
+    pub fn new(mapping: &Mapping, part: &Range<u64>, hugetlb: bool, most_cells: u64) -> Self {
+        let bytes = part.end.saturating_sub(part.start);
+        let cell_bytes =
+            bytes.div_ceil(most_cells.max(1)).max(BASE_PAGE).checked_next_power_of_two().unwrap_or(1 << 63);
+        Self {
+            start: Address(part.start),
+            end: Address(part.end),
+            rights: crate::residence::rights(mapping),
+            name: mapping.name.clone(),
+            pages: Vec::new(),
+            cell_bytes,
+            strip: Vec::new(),
+            runs: Vec::new(),
+            hugetlb,
+            cells: vec![Vec::new(); bytes.div_ceil(cell_bytes) as usize],
+        }
+    }
+
+    /// Adds a page; they come by address.
+    pub fn add(&mut self, page: &Page) {
+        let (node, traits) = (page.node.ok(), Traits::of(page));
+        match self.runs.last_mut() {
+            Some(run) if run.goes_on_with(page, node, traits) => run.pages += 1,
+            _ => {
+                let start = Address(page.address);
+                self.runs.push(Run { start, pages: 1, page_bytes: page.page_bytes, node, traits });
+            }
+        }
+        let Some(node) = node else { return };
+        let kind = match page.page_bytes {
+            _ if self.hugetlb => Kind::Hugetlb,
+            BASE_PAGE => Kind::Base,
+            _ => Kind::TransparentHuge,
+        };
+        let alike = |on: &&mut PagesOnNode| (on.node, on.kind, on.page_bytes) == (node, kind, page.page_bytes);
+        if let Some(on) = self.pages.iter_mut().find(alike) {
+            on.pages += 1;
+            on.bytes += page.page_bytes;
+        } else {
+            self.pages.push(PagesOnNode { node, kind, page_bytes: page.page_bytes, pages: 1, bytes: page.page_bytes });
+        }
+        self.count(page, node);
+    }
+
+    fn count(&mut self, page: &Page, node: NodeId) {
+        let Address(start) = self.start;
+        // A huge page may begin before the part that is looked at.
+        let (from, to) =
+            (page.address.max(start) - start, page.address.saturating_add(page.page_bytes).saturating_sub(start));
+        let (first, last) = (from / self.cell_bytes, to.saturating_sub(1) / self.cell_bytes);
+        for cell in self.cells.iter_mut().skip(first as usize).take((last - first + 1) as usize) {
+            let bytes = page.page_bytes.min(self.cell_bytes);
+            match cell.iter_mut().find(|(other, _)| *other == node) {
+                Some((_, sum)) => *sum += bytes,
+                None => cell.push((node, bytes)),
+            }
+        }
+    }
+
+    /// When all pages have been added.
+    pub fn finish(&mut self) {
+        self.pages.sort_unstable_by_key(|on| (on.node, on.kind, on.page_bytes));
+        // Of nodes with as much, the lower number.
+        let most = |cell: &Vec<(NodeId, u64)>| {
+            cell.iter().max_by_key(|(node, bytes)| (*bytes, std::cmp::Reverse(*node))).map(|(node, _)| *node)
+        };
+        self.strip = self.cells.iter().map(most).collect();
+        self.cells = Vec::new();
+    }
+}
+
+impl Run {
+    fn goes_on_with(&self, page: &Page, node: Option<NodeId>, traits: Traits) -> bool {
+        (self.page_bytes, self.node, self.traits) == (page.page_bytes, node, traits)
+            && self.start.0.saturating_add(self.pages.saturating_mul(self.page_bytes)) == page.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::PageEntry;
+
+    const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
+
+    fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
+        Page { address, page_bytes, node: Ok(NodeId(node)), entry, flags: None }
+    }
+
+    #[test]
+    fn a_cell_has_the_node_of_most_of_its_memory() {
+        let mapping = "10000000-10008000 rw-p 0 0:0 0".parse().unwrap();
+        let mut part = MappingPages::new(&mapping, &(0x1000_0000..0x1000_8000), false, 2);
+        for (number, node) in [(0, 3), (1, 2), (2, 3), (5, 7), (6, 5)] {
+            part.add(&page(0x1000_0000 + number * 4096, 4096, node, ANONYMOUS));
+        }
+        part.finish();
+        assert_eq!(part.strip, [Some(NodeId(3)), Some(NodeId(5))]);
+        // A huge page that begins before the part.
+        let mut part = MappingPages::new(&mapping, &(0x1000_1000..0x1000_3000), false, 64);
+        part.add(&page(0x1000_0000, 2 << 20, 1, ANONYMOUS));
+        part.finish();
+        assert_eq!(part.strip, [Some(NodeId(1)); 2]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The pages of a process as strips: in a terminal, and as a picture.
+
+use crate::pages::{MappingPages, PagesReport, Run};
+use crate::residence::{Address, PagesOnNode, size_name};
+use machine::{NodeId, NodeSet, Strip, size};
+use std::fmt::{self, Write};
+
+/// Cells in a row of a strip.
+const ROW_CELLS: usize = 64;
+
+/// The report for a terminal: strips, and runs where they are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct PagesText<'a> {
+    /// What to tell.
+    pub report: &'a PagesReport,
+    /// Whether to tell runs of pages as well.
+    pub runs: bool,
+    /// Whether the terminal has colours.
+    pub colours: bool,
+}
+
+impl fmt::Display for PagesText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PagesReport { pid, name, mappings, notes } = self.report;
+        writeln!(f, "process {pid} ({name})")?;
+        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        for mapping in mappings {
+            writeln!(f, "\n{}", mapping.heading())?;
+            writeln!(f, "  {}; a cell is {}", mapping.amounts(), size::format(mapping.cell_bytes))?;
+            for (address, cells) in mapping.rows() {
+                writeln!(f, "  {address:<16}  {}", self.cells(cells))?;
+            }
+            if self.runs {
+                write_runs(f, &mapping.runs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PagesText<'_> {
+    fn cells(&self, cells: &[Option<NodeId>]) -> String {
+        let mut text = String::new();
+        for same in cells.chunk_by(|one, next| one == next) {
+            let node = same.first().copied().flatten();
+            let letters: String = same.iter().map(|_| letter(node)).collect();
+            match node.filter(|_| self.colours) {
+                // Letters in black on one of the colours that every terminal has.
+                Some(node) => drop(write!(text, "\x1b[30;{}m{letters}\x1b[0m", 102 + node.0 % 5)),
+                None => text += &letters,
+            }
+        }
+        text
+    }
+}
+
+fn write_runs(f: &mut fmt::Formatter<'_>, runs: &[Run]) -> fmt::Result {
+    writeln!(f, "  {:<16}  {:>8}  {:<8}  {:>4}  flags", "address", "pages", "of", "node")?;
+    for run in runs {
+        let node = run.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        let flags = run.traits.words().collect::<Vec<_>>().join(",");
+        let (Address(start), size) = (run.start, size::format(run.page_bytes));
+        writeln!(f, "  {start:<16x}  {:>8}  {size:<8}  {node:>4}  {flags}", run.pages)?;
+    }
+    Ok(())
+}
+
+/// A node as one letter: 0 to 9, a to z, A to Z, and `#` for all others.
+fn letter(node: Option<NodeId>) -> char {
+    let Some(node) = node else { return '.' };
+    let letters = ('0'..='9').chain('a'..='z').chain('A'..='Z');
+    letters.into_iter().nth(node.0 as usize).unwrap_or('#')
+}
+
+/// Mappings that a picture has room for: those with most pages.
+const MOST_STRIPS: usize = 64;
+
+/// The strips as a picture.
+pub fn pages_svg(report: &PagesReport) -> String {
+    let bytes = |mapping: &MappingPages| mapping.pages.iter().fold(0, |sum: u64, on| sum.saturating_add(on.bytes));
+    let mut sizes: Vec<u64> = report.mappings.iter().map(bytes).collect();
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    let least = sizes.get(MOST_STRIPS).map_or(0, |bytes| bytes + 1);
+    let shown: Vec<Strip> = report.mappings.iter().filter(|mapping| bytes(mapping) >= least).map(strip).collect();
+    let nodes: NodeSet = report.mappings.iter().flat_map(|mapping| &mapping.pages).map(|on| on.node).collect();
+    let total = sizes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let left_out = match report.mappings.len() - shown.len() {
+        0 => String::new(),
+        count => format!("; {count} smaller mappings are left out"),
+    };
+    let summary = format!("{} on nodes {nodes}, in {} mappings{left_out}", size::rounded(total), report.mappings.len());
+    machine::strips_to_svg(&format!("process {} ({})", report.pid, report.name), &summary, &shown)
+}
+
+fn strip(mapping: &MappingPages) -> Strip {
+    let cell = size::format(mapping.cell_bytes);
+    Strip {
+        title: format!("{}: {}; a cell is {cell}", mapping.heading(), mapping.amounts()),
+        rows: mapping.rows().map(|(address, cells)| (address, cells.to_vec())).collect(),
+    }
+}
+
+impl MappingPages {
+    fn heading(&self) -> String {
+        let (Address(start), Address(end)) = (self.start, self.end);
+        format!("{start:x}-{end:x} {} {}", self.rights, self.name).trim_end().to_owned()
+    }
+
+    /// `node 0: 12 pages of 4 KiB; node 1: …`.
+    fn amounts(&self) -> String {
+        let amount = |on: &PagesOnNode| {
+            let plural = if on.pages == 1 { "page" } else { "pages" };
+            format!("node {}: {} {plural} of {}", on.node, on.pages, size_name((on.kind, on.page_bytes)))
+        };
+        self.pages.iter().map(amount).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Rows of cells, with the address of each.
+    fn rows(&self) -> impl Iterator<Item = (String, &[Option<NodeId>])> {
+        let Address(start) = self.start;
+        let row_bytes = self.cell_bytes.saturating_mul(ROW_CELLS as u64);
+        let address = move |row: usize| format!("{:x}", start.saturating_add(row_bytes.saturating_mul(row as u64)));
+        self.strip.chunks(ROW_CELLS).enumerate().map(move |(row, cells)| (address(row), cells))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::{Page, PageEntry, PageRefusal};
+
+    const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
+    const FILE: PageEntry = PageEntry(1 << 63 | 1 << 61);
+
+    fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
+        Page { address, page_bytes, node: Ok(NodeId(node)), entry, flags: None }
+    }
+
+    fn report() -> PagesReport {
+        let mapping = "10000000-10800000 rw-p 0 0:0 0 [heap]".parse().unwrap();
+        let mut heap = MappingPages::new(&mapping, &(0x1000_0000..0x1080_0000), false, 128);
+        (0..40).for_each(|number| heap.add(&page(0x1000_0000 + number * 4096, 4096, 0, ANONYMOUS)));
+        (40..60).for_each(|number| heap.add(&page(0x1000_0000 + number * 4096, 4096, 12, FILE)));
+        heap.add(&Page { node: Err(PageRefusal::ZeroOrUnmapped), ..page(0x1010_0000, 4096, 0, FILE) });
+        heap.add(&page(0x1020_0000, 2 << 20, 0, ANONYMOUS));
+        heap.add(&page(0x1060_0000, 2 << 20, 1, ANONYMOUS));
+        heap.finish();
+        PagesReport { pid: 7, name: "server".into(), mappings: vec![heap], notes: vec!["one".into()] }
+    }
+
+    #[test]
+    fn pages_are_told_as_strip_and_as_runs() {
+        let report = report();
+        insta::assert_snapshot!(PagesText { report: &report, runs: true, colours: false });
+        let coloured = PagesText { report: &report, runs: false, colours: true }.to_string();
+        assert!(coloured.contains("\x1b[30;102m000\x1b[0m") && !coloured.contains("flags"), "{coloured}");
+        insta::assert_snapshot!(serde_json::to_string(&report.mappings[0].runs).unwrap());
+        assert!(pages_svg(&report).contains("a cell is 64 KiB"));
+    }
+
+    #[test]
+    fn nodes_have_letters() {
+        assert_eq!([0, 10, 36, 61, 62].map(|node| letter(Some(NodeId(node)))), ['0', 'a', 'A', 'Z', '#']);
+    }
+}
