@@ -76,6 +76,11 @@ impl Cgroups {
         Ok(Self { folder: root.join(folder.trim_start_matches('/')) })
     }
 
+    /// The folder of the group at the top.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The group that a process is in, as a path from the hierarchy's top: `/` is the top. Seen from this process: one
     /// outside of our own cgroup namespace begins with `/..`. Needs no rights.
     pub fn of(&self, process: &Process) -> Result<String, CgroupError> {

@@ -114,6 +114,14 @@ fn residence(used: MappingUse, of_nodes: Option<NumaMapping>, huge_page_bytes: u
     residence
 }
 
+impl Residences {
+    /// What changed while it was looked at, in words; nothing where nothing did.
+    pub fn changes(&self) -> Option<String> {
+        let count = self.changed;
+        (count > 0).then(|| format!("{count} mappings changed while they were looked at, and are not counted"))
+    }
+}
+
 impl Residence {
     /// Bytes that are there, on all nodes.
     pub fn bytes(&self) -> u64 {

@@ -1,9 +1,11 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
 mod lab;
+mod look;
 mod machine_source;
 mod manual;
 mod measure;
+mod memory;
 mod output;
 mod pages;
 mod ranges;
@@ -38,6 +40,7 @@ enum Command {
     Measure(measure::Arguments),
     Show(show::Arguments),
     Pages(pages::Arguments),
+    Memory(memory::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Pages(arguments) => pages::run(&arguments),
+        Command::Memory(arguments) => memory::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

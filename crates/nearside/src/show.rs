@@ -1,11 +1,11 @@
 //! `nearside show`: where the memory of a process is and what decides that; or what the machine has.
 
-use crate::system::{System, UnseenError, explained};
+use crate::look::{is_gone, mappings};
+use crate::system::{System, explained};
 use crate::watch::Watch;
 use clap::Args;
 use linux::{
-    CgroupError, Cgroups, EffectiveCpuset, NodePages, Pid, PolicyMark, Process, ProcessError, Residence,
-    huge_page_bytes, huge_pages_by_node, nodes, nodes_of_cpus, online_nodes, parse_numa_maps, parse_smaps, residences,
+    CgroupError, Cgroups, EffectiveCpuset, NodePages, Pid, PolicyMark, Process, nodes, nodes_of_cpus, online_nodes,
     threads, total_pages,
 };
 use machine::{NodeId, NodeSet};
@@ -62,13 +62,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
                 Err(error) if seen && is_gone(error.as_ref()) => Ok(None),
                 found => {
                     seen = true;
-                    Ok(Some(watch.written(&found?, *json)?))
+                    let found = found?;
+                    Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found) }))
                 }
             })?;
         }
         None => watch.print(|| {
             let found = NodesReport::of(&nodes(&system.sys())?);
-            Ok(Some(watch.written(&found, *json)?))
+            Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found) }))
         })?,
     }
     Ok(ExitCode::SUCCESS)
@@ -77,17 +78,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn Error>> {
     let all_nodes = online_nodes(&system.sys())?;
     let node_of = nodes_of_cpus(&system.sys())?;
-    let text = |file| process.text(file).map_err(|error| explained(process, error));
-    let numa = parse_numa_maps(&text("numa_maps")?)?;
-    let uses = parse_smaps(&text("smaps")?)?;
-    let mut found = residences(uses, numa, huge_page_bytes(&system.sys()));
-    let mut notes = Vec::new();
-    if found.changed > 0 {
-        notes.push(format!("{} mappings changed while they were looked at, and are not counted", found.changed));
-    }
-    for mapping in found.mappings.iter_mut().filter(|mapping| !mapping.huge_pages_told) {
-        tell_huge_pages(system, process, mapping);
-    }
+    let found = mappings(system, process)?;
+    let mut notes: Vec<String> = found.changes().into_iter().collect();
     let untold = found.mappings.iter().filter(|mapping| !mapping.huge_pages_told).count();
     if untold > 0 {
         notes.push(format!(
@@ -110,26 +102,6 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
         mappings: found.mappings.iter().map(MappingReport::of).collect(),
         notes,
     })
-}
-
-fn is_gone(error: &(dyn Error + 'static)) -> bool {
-    let process = error.downcast_ref::<ProcessError>();
-    let unseen = error.downcast_ref::<UnseenError>().and_then(|error| match error {
-        UnseenError::Process(error) => Some(error),
-        _ => None,
-    });
-    matches!(process.or(unseen), Some(ProcessError::Gone(_)))
-}
-
-/// Finds out on which nodes a mapping's transparent huge pages lie, as far as the kernel tells.
-fn tell_huge_pages(system: &System, process: &Process, mapping: &mut Residence) {
-    if !system.is_live() {
-        return;
-    }
-    // What fails here is told by the note on mappings whose huge pages are not told.
-    if let Ok(Some(nodes)) = huge_pages_by_node(process, &mapping.mapping.range) {
-        mapping.tell_huge_pages(huge_page_bytes(&system.sys()), &nodes);
-    }
 }
 
 /// The process's control group and the cpuset that holds for it. A system without is no error.

@@ -64,13 +64,15 @@ impl Watch {
         Ok(())
     }
 
-    /// What is found, as text or as JSON: on several lines, or one line each time.
-    pub fn written<T: Serialize + Display>(self, found: &T, json: bool) -> Result<String, serde_json::Error> {
-        Ok(match (json, self.is_on()) {
-            (false, false) => found.to_string(),
-            (false, true) => format!("{found}\n"),
-            (true, false) => serde_json::to_string_pretty(found)? + "\n",
-            (true, true) => serde_json::to_string(found)? + "\n",
-        })
+    /// What was found, as text.
+    pub fn text(self, found: &impl Display) -> String {
+        // Looks are an empty line apart.
+        if self.is_on() { format!("{found}\n") } else { found.to_string() }
+    }
+
+    /// What was found, as JSON: on several lines, or each time on one.
+    pub fn json(self, found: &impl Serialize) -> Result<String, serde_json::Error> {
+        let json = if self.is_on() { serde_json::to_string(found)? } else { serde_json::to_string_pretty(found)? };
+        Ok(json + "\n")
     }
 }

@@ -2,8 +2,11 @@
 
 mod lab;
 mod measure;
+mod memory;
+mod memory_text;
 mod nodes;
 mod number;
+mod openmetrics;
 mod page_line;
 mod pages;
 mod pages_text;
@@ -13,8 +16,11 @@ mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
 pub use lab::{LabReport, Samples};
+pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
+pub use memory_text::{History, MemoryText};
 pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use number::{bytes, count, percent};
+pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};

@@ -48,6 +48,12 @@ pub struct HugetlbReport {
     pub free_pages: u64,
 }
 
+impl HugetlbReport {
+    pub(crate) fn of(&HugetlbPool { page_bytes, pages, free_pages }: &HugetlbPool) -> Self {
+        Self { page_bytes, pages, free_pages }
+    }
+}
+
 impl NodesReport {
     /// Of these nodes.
     pub fn of(nodes: &[NodeFiles]) -> Self {
@@ -58,7 +64,6 @@ impl NodesReport {
 impl NodeReport {
     fn of(node: &NodeFiles) -> Self {
         let bytes = |name: &str| node.memory.get(name).copied().unwrap_or(0);
-        let pool = |&HugetlbPool { page_bytes, pages, free_pages }: &_| HugetlbReport { page_bytes, pages, free_pages };
         Self {
             node: node.node,
             cpus: node.cpus.clone(),
@@ -66,7 +71,7 @@ impl NodeReport {
             free_bytes: bytes("MemFree"),
             anonymous_bytes: bytes("AnonPages"),
             file_bytes: bytes("FilePages"),
-            hugetlb: node.hugetlb.iter().map(pool).collect(),
+            hugetlb: node.hugetlb.iter().map(HugetlbReport::of).collect(),
             distances: node.distances.clone(),
         }
     }

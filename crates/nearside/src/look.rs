@@ -1,0 +1,39 @@
+//! Where the memory of a process is: what several verbs begin with.
+
+use crate::system::{System, UnseenError, explained};
+use linux::{
+    Process, ProcessError, Residence, Residences, huge_page_bytes, huge_pages_by_node, parse_numa_maps, parse_smaps,
+    residences,
+};
+use std::error::Error;
+
+/// The mappings of a process with the pages of each, transparent huge pages told as far as the kernel tells them.
+pub fn mappings(system: &System, process: &Process) -> Result<Residences, Box<dyn Error>> {
+    let text = |file| process.text(file).map_err(|error| explained(process, error));
+    let numa = parse_numa_maps(&text("numa_maps")?)?;
+    let uses = parse_smaps(&text("smaps")?)?;
+    let huge_page_bytes = huge_page_bytes(&system.sys());
+    let mut found = residences(uses, numa, huge_page_bytes);
+    // The kernel can be asked about live processes only.
+    for mapping in found.mappings.iter_mut().filter(|mapping| system.is_live() && !mapping.huge_pages_told) {
+        tell_huge_pages(process, mapping, huge_page_bytes);
+    }
+    Ok(found)
+}
+
+/// What fails here stays untold, which reports say.
+fn tell_huge_pages(process: &Process, mapping: &mut Residence, huge_page_bytes: u64) {
+    if let Ok(Some(nodes)) = huge_pages_by_node(process, &mapping.mapping.range) {
+        mapping.tell_huge_pages(huge_page_bytes, &nodes);
+    }
+}
+
+/// Whether a look failed as the process has ended.
+pub fn is_gone(error: &(dyn Error + 'static)) -> bool {
+    let process = error.downcast_ref::<ProcessError>();
+    let unseen = error.downcast_ref::<UnseenError>().and_then(|error| match error {
+        UnseenError::Process(error) => Some(error),
+        _ => None,
+    });
+    matches!(process.or(unseen), Some(ProcessError::Gone(_)))
+}

@@ -1,0 +1,268 @@
+//! The memory of nodes, processes and control groups at one moment, and how fast it changes.
+
+use crate::nodes::HugetlbReport;
+use linux::{CgroupMemory, Counters, Mapping, NodeFiles, PageKind, Residence};
+use machine::NodeId;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What `nearside memory` found at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MemoryReport {
+    /// When, in seconds since 1970.
+    pub time_s: f64,
+    /// Seconds since the look before; all rates are of that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elapsed_s: Option<f64>,
+    /// Nodes that are online, by number.
+    pub nodes: Vec<NodeMemory>,
+    /// What NUMA balancing and migration did since boot, by the kernel's names.
+    pub events: Counters,
+    /// Likewise, a second.
+    #[serde(skip_serializing_if = "Rates::is_empty")]
+    pub events_per_s: Rates,
+    /// The processes that were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessMemory>,
+    /// The control groups that were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cgroups: Vec<CgroupReport>,
+    /// What a reader should know of the numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// How fast counters grow, a second.
+pub type Rates = BTreeMap<String, f64>;
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeMemory {
+    /// Its number.
+    pub node: u32,
+    /// What its memory is used for, bytes, by the kernel's names in meminfo.
+    pub memory_bytes: Counters,
+    /// Its hugetlb pages, by size.
+    pub hugetlb: Vec<HugetlbReport>,
+    /// Pages taken from it since boot, by the kernel's names in numastat.
+    pub allocated_pages: Counters,
+    /// Likewise, a second.
+    #[serde(skip_serializing_if = "Rates::is_empty")]
+    pub allocated_pages_per_s: Rates,
+    /// What happened to its pages since boot, by the kernel's names in vmstat.
+    pub events: Counters,
+    /// Likewise, a second.
+    #[serde(skip_serializing_if = "Rates::is_empty")]
+    pub events_per_s: Rates,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessMemory {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Bytes on each node on which it has any, by what they are.
+    pub nodes: Vec<NodeUses>,
+}
+
+/// Bytes on one node, by what they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeUses {
+    /// The node.
+    pub node: NodeId,
+    /// Bytes of each use.
+    pub bytes: BTreeMap<Use, u64>,
+}
+
+/// What memory of a process is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// What brk gave it.
+    Heap,
+    /// The first thread's stack.
+    Stack,
+    /// Its own otherwise: what mmap gave it, other threads' stacks.
+    Private,
+    /// Files.
+    File,
+    /// Shared memory.
+    Shared,
+    /// Hugetlb pages.
+    Hugetlb,
+}
+
+/// A control group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CgroupReport {
+    /// Its path from the hierarchy's top.
+    pub cgroup: String,
+    /// What its memory is used for on each node, by the kernel's names in `memory.numa_stat`.
+    pub nodes: BTreeMap<NodeId, Counters>,
+}
+
+impl Use {
+    /// All, in their order.
+    pub const ALL: [Self; 6] = [Self::Heap, Self::Stack, Self::Private, Self::File, Self::Shared, Self::Hugetlb];
+
+    /// The word for it, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Heap => "heap",
+            Self::Stack => "stack",
+            Self::Private => "private",
+            Self::File => "file",
+            Self::Shared => "shared",
+            Self::Hugetlb => "hugetlb",
+        }
+    }
+
+    fn of(mapping: &Mapping) -> Self {
+        let is_memory =
+            |path: &str| ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"].iter().any(|start| path.starts_with(start));
+        match mapping.name.as_str() {
+            "[heap]" => Self::Heap,
+            "[stack]" => Self::Stack,
+            path if mapping.shared && is_memory(path) => Self::Shared,
+            path if path.starts_with('/') && !is_memory(path) => Self::File,
+            _ if mapping.shared => Self::Shared,
+            _ => Self::Private,
+        }
+    }
+}
+
+/// What is told of vmstat: balancing, migration, promotion and demotion.
+pub fn is_numa_event(name: &str) -> bool {
+    // Of a node these are numastat's as well.
+    let of_numastat = ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
+    let starts = ["numa_", "pgpromote_", "pgdemote_", "pgmigrate_", "thp_migration_"];
+    starts.iter().any(|start| name.starts_with(start)) && !of_numastat.contains(&name)
+}
+
+impl NodeMemory {
+    /// A node, from its files.
+    pub fn of(files: NodeFiles) -> Self {
+        let is_bytes = |name: &String, _: &mut u64| !name.starts_with("HugePages_");
+        let mut memory_bytes = files.memory;
+        memory_bytes.retain(is_bytes);
+        let mut events = files.events;
+        events.retain(|name, _| is_numa_event(name));
+        Self {
+            node: files.node.0,
+            memory_bytes,
+            hugetlb: files.hugetlb.iter().map(HugetlbReport::of).collect(),
+            allocated_pages: files.allocations,
+            events,
+            ..Self::default()
+        }
+    }
+
+    /// What its memory is used for, bytes; 0 where the kernel does not tell.
+    pub fn bytes(&self, name: &str) -> u64 {
+        self.memory_bytes.get(name).copied().unwrap_or(0)
+    }
+}
+
+impl ProcessMemory {
+    /// A process, from its mappings.
+    pub fn of(pid: u32, name: String, mappings: &[Residence]) -> Self {
+        let mut nodes: BTreeMap<NodeId, BTreeMap<Use, u64>> = BTreeMap::new();
+        for residence in mappings {
+            let used = Use::of(&residence.mapping);
+            for pages in &residence.pages {
+                let used = if pages.kind == PageKind::Hugetlb { Use::Hugetlb } else { used };
+                let bytes = nodes.entry(pages.node).or_default().entry(used).or_default();
+                *bytes = bytes.saturating_add(pages.bytes());
+            }
+        }
+        Self { pid, name, nodes: nodes.into_iter().map(|(node, bytes)| NodeUses { node, bytes }).collect() }
+    }
+}
+
+impl CgroupReport {
+    /// A group, from its `memory.numa_stat`.
+    pub fn of(cgroup: String, kinds: Vec<CgroupMemory>) -> Self {
+        let mut nodes: BTreeMap<NodeId, Counters> = BTreeMap::new();
+        for CgroupMemory { kind, by_node } in kinds {
+            for (node, bytes) in by_node {
+                nodes.entry(node).or_default().insert(kind.clone(), bytes);
+            }
+        }
+        Self { cgroup, nodes }
+    }
+}
+
+impl MemoryReport {
+    /// Works out rates since an earlier report. Counters that went back, as those of a node that came back, have none.
+    pub fn since(&mut self, before: &Self) {
+        let elapsed_s = self.time_s - before.time_s;
+        if elapsed_s <= 0.0 {
+            return;
+        }
+        self.elapsed_s = Some(elapsed_s);
+        let rates = |now: &Counters, before: &Counters| -> Rates {
+            let rate = |(name, now): (&String, &u64)| {
+                let grown = now.checked_sub(*before.get(name)?)?;
+                Some((name.clone(), grown as f64 / elapsed_s))
+            };
+            now.iter().filter_map(rate).collect()
+        };
+        self.events_per_s = rates(&self.events, &before.events);
+        for node in &mut self.nodes {
+            let Some(before) = before.nodes.iter().find(|before| before.node == node.node) else { continue };
+            node.allocated_pages_per_s = rates(&node.allocated_pages, &before.allocated_pages);
+            node.events_per_s = rates(&node.events, &before.events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_have_uses() {
+        let maps = "\
+1000-2000 rw-p 0 0:0 0 [heap]
+2000-3000 rw-p 0 0:0 0 [stack]
+3000-4000 rw-p 0 0:0 0
+4000-5000 rw-p 0 0:0 1 /usr/bin/a
+5000-6000 rw-s 0 0:0 1 /dev/shm/a
+6000-7000 rw-s 0 0:0 1 /srv/data
+7000-8000 rw-p 0 0:0 1 /dev/zero (deleted)
+8000-9000 rw-p 0 0:0 0 [anon:glibc: malloc arena]
+";
+        let uses: Vec<_> = linux::parse_maps(maps).unwrap().iter().map(|mapping| Use::of(mapping).word()).collect();
+        assert_eq!(uses, ["heap", "stack", "private", "file", "shared", "file", "private", "private"]);
+        assert_eq!(serde_json::to_value(Use::ALL).unwrap(), serde_json::to_value(Use::ALL.map(Use::word)).unwrap());
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_two_looks() {
+        let counters = |hit| Counters::from([("numa_hit".to_owned(), hit)]);
+        let look = |time_s, hit| MemoryReport {
+            time_s,
+            nodes: vec![NodeMemory { node: 1, allocated_pages: counters(hit), ..NodeMemory::default() }],
+            events: counters(hit * 2),
+            ..MemoryReport::default()
+        };
+        let (before, mut now) = (look(10.0, 100), look(12.5, 150));
+        now.since(&before);
+        assert_eq!((now.elapsed_s, now.nodes[0].allocated_pages_per_s["numa_hit"]), (Some(2.5), 20.0));
+        assert!((now.events_per_s["numa_hit"] - 40.0).abs() < 1e-9);
+        let mut back = look(13.0, 1);
+        back.since(&now);
+        assert!(back.nodes[0].allocated_pages_per_s.is_empty());
+        let mut same = look(12.5, 150);
+        same.since(&now);
+        assert_eq!(same.elapsed_s, None);
+    }
+
+    #[test]
+    fn events_of_numa_are_told_from_others() {
+        let told = ["numa_hint_faults", "pgpromote_success", "pgmigrate_fail", "numa_hit", "pgfault", "nr_dirty"];
+        assert_eq!(told.map(is_numa_event), [true, true, true, false, false, false]);
+    }
+}
