@@ -1,0 +1,83 @@
+//! Which nodes there are, and which of them have memory and CPUs.
+
+use crate::node_files::NodeError;
+use crate::process::MalformedLine;
+use machine::{CpuSet, IdSet, NodeId, NodeSet};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// The nodes of a system, by what they have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Those that are online.
+    pub online: NodeSet,
+    /// Those that have memory.
+    pub with_memory: NodeSet,
+    /// The CPUs of each that is online; none for nodes of memory only.
+    pub cpus: BTreeMap<NodeId, CpuSet>,
+}
+
+impl NodeState {
+    /// As /sys below this folder has them. Needs no rights. A kernel without NUMA has no nodes to show.
+    pub fn read(sys: &Path) -> Result<Self, NodeError> {
+        let folder = sys.join("devices/system/node");
+        let online: NodeSet = set(&folder.join("online"))?.ok_or_else(|| NodeError::NoNodes(folder.clone()))?;
+        let with_memory = set(&folder.join("has_memory"))?.unwrap_or_else(|| online.clone());
+        let mut cpus = BTreeMap::new();
+        for node in online.iter() {
+            // A node may go offline in the meantime.
+            cpus.extend(set(&folder.join(format!("node{node}/cpulist")))?.map(|set| (node, set)));
+        }
+        Ok(Self { online, with_memory, cpus })
+    }
+
+    /// The CPUs of these nodes.
+    pub fn cpus_of(&self, nodes: &NodeSet) -> CpuSet {
+        nodes.iter().filter_map(|node| self.cpus.get(&node)).flat_map(IdSet::iter).collect()
+    }
+
+    /// The nodes of these CPUs.
+    pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+        self.cpus.iter().filter(|(_, own)| !own.intersection(cpus).is_empty()).map(|(node, _)| *node).collect()
+    }
+}
+
+fn set<T>(path: &Path) -> Result<Option<IdSet<T>>, NodeError> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let malformed = |_| NodeError::Malformed { path: path.to_owned(), source: MalformedLine(text.clone()) };
+            text.parse().map(Some).map_err(malformed)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(NodeError::Read { path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_without_memory_and_without_cpus_are_told() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("devices/system/node");
+        assert!(matches!(NodeState::read(root.path()), Err(NodeError::NoNodes(_))));
+        let put = |name: &str, text: &str| {
+            fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+            fs::write(folder.join(name), text).unwrap();
+        };
+        put("online", "0,2-3\n");
+        put("has_memory", "0,3\n");
+        put("node0/cpulist", "0-1\n");
+        put("node2/cpulist", "2,4\n");
+        put("node3/cpulist", "\n");
+        let state = NodeState::read(root.path()).unwrap();
+        let nodes = |text: &str| text.parse::<NodeSet>().unwrap();
+        assert_eq!((state.with_memory.clone(), state.cpus_of(&nodes("2-3"))), (nodes("0,3"), "2,4".parse().unwrap()));
+        assert_eq!(state.nodes_of(&"1,4".parse().unwrap()), nodes("0,2"));
+        put("online", "x\n");
+        assert!(matches!(NodeState::read(root.path()), Err(NodeError::Malformed { .. })));
+    }
+}

@@ -1,0 +1,69 @@
+//! The state of the system, as far as it decides what the kernel refuses.
+
+use crate::cgroup::{Cgroups, EffectiveCpuset};
+use crate::node_state::NodeState;
+use crate::process::{Pid, Process, Status};
+use std::path::Path;
+
+/// The process that something was tried on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The caller itself.
+    Caller,
+    /// Another one.
+    Other(Pid, Status),
+    /// One that is no more.
+    Gone(Pid),
+}
+
+/// The state of the system, as far as it decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Its nodes.
+    pub nodes: NodeState,
+    /// Who tries.
+    pub caller: Status,
+    /// On whom.
+    pub subject: Subject,
+    /// The cpusets that the subject is in, from its own upwards.
+    pub cpusets: Vec<EffectiveCpuset>,
+}
+
+impl Situation {
+    /// Gathers what can be read of it; what cannot stays empty. Needs no rights.
+    pub fn of(pid: Option<Pid>) -> Self {
+        let process = Process::open(pid.unwrap_or(Pid(std::process::id())));
+        let own = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
+        let subject = match (pid, process.as_ref().map(Process::status)) {
+            (None, _) => Subject::Caller,
+            (Some(pid), Ok(Ok(status))) => Subject::Other(pid, status),
+            (Some(pid), _) => Subject::Gone(pid),
+        };
+        let cpusets = process.as_ref().map(cpusets).unwrap_or_default();
+        Self { nodes: NodeState::read(Path::new("/sys")).unwrap_or_default(), caller: own, subject, cpusets }
+    }
+
+    /// Who is acted on.
+    pub(crate) fn status(&self) -> &Status {
+        match &self.subject {
+            Subject::Other(_, status) => status,
+            Subject::Caller | Subject::Gone(_) => &self.caller,
+        }
+    }
+
+    /// The outermost cpuset that keeps something away, which is the one to change.
+    pub(crate) fn outermost(&self, keeps: impl Fn(&EffectiveCpuset) -> bool) -> Option<String> {
+        self.cpusets.iter().rfind(|cpuset| keeps(cpuset)).map(|cpuset| cpuset.cgroup.clone())
+    }
+}
+
+fn cpusets(process: &Process) -> Vec<EffectiveCpuset> {
+    let Ok(cgroups) = Cgroups::find() else { return Vec::new() };
+    let Ok(own) = cgroups.of(process) else { return Vec::new() };
+    let mut found: Vec<EffectiveCpuset> = Vec::new();
+    for group in Path::new(&own).ancestors().filter_map(Path::to_str) {
+        let cpuset = cgroups.effective_cpuset(group).ok().flatten();
+        found.extend(cpuset.filter(|cpuset| found.last().is_none_or(|last| last.cgroup != cpuset.cgroup)));
+    }
+    found
+}
