@@ -118,7 +118,7 @@ pub enum Cause {
     #[error("process {0} has ended (it is a zombie that waits for its parent): it has no memory any more")]
     Zombie(Pid),
     /// No such process.
-    #[error("process {0} has ended")]
+    #[error("there is no process {0}: it has ended, or the number is wrong")]
     Gone(Pid),
     /// The kernel does not have it.
     #[error("this kernel does not know {what}, which is since Linux {since}")]

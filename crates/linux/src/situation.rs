@@ -44,7 +44,7 @@ impl Situation {
     }
 
     /// Who is acted on.
-    pub(crate) fn status(&self) -> &Status {
+    pub fn status(&self) -> &Status {
         match &self.subject {
             Subject::Other(_, status) => status,
             Subject::Caller | Subject::Gone(_) => &self.caller,

@@ -1,5 +1,6 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
+mod interrupt;
 mod lab;
 mod look;
 mod machine_source;
@@ -8,9 +9,13 @@ mod measure;
 mod memory;
 mod output;
 mod pages;
+mod migrate;
+mod output;
+mod places;
 mod ranges;
 mod show;
 mod system;
+mod threads;
 mod topology;
 mod watch;
 mod wrong;
@@ -41,6 +46,7 @@ enum Command {
     Show(show::Arguments),
     Pages(pages::Arguments),
     Memory(memory::Arguments),
+    Migrate(migrate::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         Command::Show(arguments) => show::run(&arguments),
         Command::Pages(arguments) => pages::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

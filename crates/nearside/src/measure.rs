@@ -1,19 +1,16 @@
 //! `nearside measure`: what this machine's memory is really like.
 
+use crate::interrupt::interrupted;
 use crate::output;
 use ::measure::{Host, MeasureError, Options, Part, Plan, Progress, calibrated, plan};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::size;
 use report::{MeasureText, measure_svg};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Something that was asked for is missing.
@@ -157,13 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         huge_pages: arguments.pages == Pages::Huge,
     };
     let plan = plan(&host, &options)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the process, as the first one does elsewhere.
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_default(signal, interrupted.clone())
-            .and_then(|_| flag::register(signal, interrupted.clone()))
-            .map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;
-    }
+    let interrupted = interrupted()?;
     let line = (!arguments.quiet).then(|| Line::begin(&plan));
     let results =
         ::measure::run(&host, &plan, &interrupted, |progress| line.iter().for_each(|line| line.show(progress)));

@@ -1,0 +1,189 @@
+//! `nearside migrate`: moves the pages, and threads, of a running process.
+
+use crate::interrupt::interrupted;
+use crate::places::{Nodes, Places};
+use crate::threads;
+use crate::wrong::Wrong;
+use crate::{output, ranges};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use linux::{
+    Attempt, MigrateError, Migration, Pid, Process, ProcessError, Route, Situation, Tally, Whose, diagnose,
+    diagnose_process, without_memory,
+};
+use machine::NodeId;
+use report::MigrateReport;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Something that was asked for was not done.
+const PARTIAL: u8 = 3;
+
+/// Move the memory of a running process to other nodes
+///
+/// Moves the pages that are in memory now, while the process runs: it keeps every write, and waits for a page only while
+/// that page is copied. Later pages still go where the process's own policy says. Reports what was moved, what was there
+/// already, and what stayed with the reason. A process that ends, forks or executes another program meanwhile is no error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+NODES are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows), or the node of
+a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
+
+With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, beginning again where
+--to has fewer. Without it, pages that are on a node of --to stay, and all others are dealt to these nodes by their address.
+
+Rights: to be the process's user, or CAP_SYS_PTRACE. CAP_SYS_NICE for --shared, and for --threads of other users.
+
+Examples:
+  nearside migrate 4711 --to 1                            all its memory to node 1
+  nearside migrate 4711 --from 0 --to 1                   what lies on node 0; the rest stays
+  nearside migrate 4711 --to all                          what is elsewhere, evenly
+  nearside migrate 4711 --to 1 --threads                  its threads to the CPUs of node 1 as well
+  nearside migrate 4711 --to 1 --mapping '[heap]'         one mapping, by its name in /proc/PID/maps
+  nearside migrate 4711 --to 1 --range 7f0000000000-7f0000200000 --range 7f0000400000
+                                                          an address range, and a single page
+  nearside migrate 4711 --to 1 --budget 200               at 200 MB/s at most
+  nearside migrate 4711 --to 1 --json | jq .stayed
+
+Exit codes:
+  0  all pages are where they should be, or the process has ended meanwhile
+  1  the system refused; the message says why and what to do
+  2  the command line is wrong, or names a node or a range that is not there
+  3  the result is partial: the report says which pages stayed, and why")]
+#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+pub struct Arguments {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: u32,
+
+    /// The nodes to move to
+    #[arg(long, short, value_name = "NODES")]
+    to: Nodes,
+
+    /// Move only what lies on these nodes [default: all]
+    #[arg(long, short, value_name = "NODES")]
+    from: Option<Nodes>,
+
+    /// Move only this range of addresses, in hexadecimal: START-END, or one address for its page. May be repeated
+    #[arg(long, value_name = "START[-END]", value_parser = ranges::parse)]
+    range: Vec<std::ops::Range<u64>>,
+
+    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last part, or a name in brackets. May be
+    /// repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "range")]
+    mapping: Vec<String>,
+
+    /// Move pages that other processes map too
+    #[arg(long)]
+    shared: bool,
+
+    /// Let its threads run on the CPUs of the nodes to move to, and nowhere else
+    #[arg(long)]
+    threads: bool,
+
+    /// Move at most so many megabytes (10^6 bytes) a second
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    budget: Option<u64>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Say nothing of progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let pid = Pid(arguments.pid);
+    let hidden = |error: ProcessError| cannot_look(pid, &error);
+    let process = Process::open(pid).map_err(hidden)?;
+    let status = process.status().map_err(hidden)?;
+    if let Some(cause) = without_memory(pid, &status) {
+        return Err(cause.to_string().into());
+    }
+    let mut places = Places::new(Situation::of(Some(pid)), false);
+    let to = places.memory(&arguments.to)?;
+    let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
+    let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
+    let mappings = process.mappings().map_err(hidden)?;
+    let chosen = ranges::choose(&mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
+    let migration = Migration {
+        ranges: chosen.ranges,
+        route,
+        whose: if arguments.shared { Whose::All } else { Whose::Private },
+        budget_bytes_per_s: arguments.budget.map(|megabytes| megabytes * 1_000_000),
+    };
+    let interrupted = interrupted()?;
+    let begin = Instant::now();
+    // Threads first: what they touch from now on is then already where the rest is going.
+    let bound = arguments.threads.then(|| places.cpus_of(&arguments.to)).transpose()?;
+    let bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false)).transpose()?;
+    let bar = (!arguments.quiet).then(|| Bar::begin(&migration));
+    let tally = migration
+        .run(&process, &interrupted, |tally| bar.iter().for_each(|bar| bar.show(tally)))
+        .map_err(|error| refused(pid, error, &migration))?;
+    drop(bar);
+    let report = MigrateReport {
+        from,
+        seconds: begin.elapsed().as_secs_f64(),
+        unmapped_bytes: chosen.unmapped_bytes,
+        threads: bound,
+        ..MigrateReport::new(pid.0, status.name, to, &tally, &free_bytes())
+    };
+    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// Why a process cannot be looked at.
+pub fn cannot_look(pid: Pid, error: &ProcessError) -> Box<dyn Error> {
+    format!("cannot look at process {pid}: {}", diagnose_process(error, &Situation::of(Some(pid)))).into()
+}
+
+fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Error> {
+    match error {
+        MigrateError::Process(error) => cannot_look(pid, &error),
+        MigrateError::Move(error) => {
+            let attempt = Attempt::Move { to: migration.route.targets(), whose: migration.whose };
+            let errno = error.raw_os_error().unwrap_or_default();
+            let why = diagnose(attempt, errno, &Situation::of(Some(pid)));
+            format!("cannot move pages of process {pid} (move_pages: {error}): {why}").into()
+        }
+        MigrateError::Find(_) => Box::new(error),
+    }
+}
+
+/// What each node has free, bytes.
+fn free_bytes() -> BTreeMap<NodeId, u64> {
+    let free = |node: &linux::NodeFiles| node.memory.get("MemFree").map(|bytes| (node.node, *bytes));
+    linux::nodes(Path::new("/sys")).iter().flatten().filter_map(free).collect()
+}
+
+/// How far it is, on a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn begin(migration: &Migration) -> Self {
+        let total = migration.ranges.iter().map(|range| range.end - range.start).sum();
+        let bar = ProgressBar::new(total);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, tally: &Tally) {
+        self.0.set_position(tally.passed_bytes);
+        self.0.set_message(format!("{} moved", report::bytes(tally.moved().bytes)));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,93 @@
+//! Nodes and CPUs that a command line names, checked against the machine and the cpuset.
+
+use crate::wrong::Wrong;
+use linux::{Attempt, Cause, Diagnosis, Situation, cpus_in_the_way, diagnose, nodes_in_the_way};
+use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
+use std::error::Error;
+use std::path::Path;
+
+/// Nodes as numactl's users name them: what `--help` says of every option that takes them.
+pub type Nodes = Selection<NodeId>;
+/// CPUs, likewise.
+pub type Cpus = Selection<CpuId>;
+
+/// Where a process may be, and what its options named so far.
+#[derive(Debug)]
+pub struct Places {
+    /// The state of the system.
+    pub situation: Situation,
+    allowed_nodes: NodeSet,
+    allowed_cpus: CpuSet,
+    /// The nodes of the option before, which `same` means.
+    before: Option<NodeSet>,
+}
+
+impl Places {
+    /// Of the process that the situation is about; with `all`, of the whole machine.
+    pub fn new(situation: Situation, all: bool) -> Self {
+        let online = &situation.nodes.online;
+        let status = situation.status();
+        let cpus = situation.nodes.cpus_of(online);
+        let (allowed_nodes, allowed_cpus) = if all {
+            (online.clone(), cpus)
+        } else {
+            let inside = situation.cpusets.first().map_or(&status.cpus, |cpuset| &cpuset.cpus);
+            (online.intersection(&status.nodes), inside.intersection(&cpus))
+        };
+        Self { situation, allowed_nodes, allowed_cpus, before: None }
+    }
+
+    /// Nodes to have memory of.
+    pub fn memory(&mut self, nodes: &Nodes) -> Result<NodeSet, Box<dyn Error>> {
+        let with_memory = self.allowed_nodes.intersection(&self.situation.nodes.with_memory);
+        let set = self.resolve(nodes, &with_memory)?;
+        nodes_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(nodes, &diagnosis)))
+    }
+
+    /// The CPUs of nodes to run on. Nodes that have CPUs and no memory are as good as others.
+    pub fn cpus_of(&mut self, nodes: &Nodes) -> Result<CpuSet, Box<dyn Error>> {
+        let state = &self.situation.nodes;
+        let with_cpus = self.allowed_nodes.iter().chain(state.nodes_of(&self.allowed_cpus).iter()).collect();
+        let set = self.resolve(nodes, &with_cpus)?;
+        let state = &self.situation.nodes;
+        let missing: NodeSet = set.iter().filter(|node| !state.online.contains(*node)).collect();
+        if !missing.is_empty() {
+            let diagnosis = Cause::NoSuchNode { missing, online: state.online.clone() }.into();
+            return Err(refused(nodes, &diagnosis));
+        }
+        let cpus = state.cpus_of(&set);
+        if cpus.is_empty() {
+            return Err(Wrong::because(format!("node {set} has no CPUs to run on")));
+        }
+        let usable = cpus.intersection(&self.allowed_cpus);
+        if usable.is_empty() {
+            let diagnosis = cpus_in_the_way(&cpus, &self.situation);
+            let diagnosis = diagnosis.unwrap_or_else(|| diagnose(Attempt::Run(&cpus), 22, &self.situation));
+            return Err(refused(nodes, &diagnosis));
+        }
+        Ok(usable)
+    }
+
+    /// CPUs to run on.
+    pub fn cpus(&mut self, cpus: &Cpus) -> Result<CpuSet, Box<dyn Error>> {
+        let no_device = |_: &Device| Err("a device has a node, and no CPU of its own".to_owned());
+        let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(Wrong::because)?;
+        cpus_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(cpus, &diagnosis)))
+    }
+
+    fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {
+        let device = |device: &Device| linux::device_nodes(Path::new("/sys"), device);
+        let set = nodes.resolve(allowed, self.before.as_ref(), device).map_err(Wrong::because)?;
+        self.before = Some(set.clone());
+        Ok(set)
+    }
+}
+
+/// What is not there was asked wrongly; what is there and cannot be had, the system refuses.
+fn refused(asked: &impl ToString, diagnosis: &Diagnosis) -> Box<dyn Error> {
+    let message = format!("cannot use {}: {diagnosis}", asked.to_string());
+    match diagnosis.cause {
+        Cause::NoSuchNode { .. } | Cause::NoSuchCpu { .. } => Wrong::because(message),
+        _ => message.into(),
+    }
+}

@@ -1,0 +1,58 @@
+//! The CPUs of a process's threads.
+
+use crate::migrate::cannot_look;
+use linux::{Attempt, Process, Situation, Tid, affinity, diagnose, set_affinity};
+use machine::CpuSet;
+use report::{RefusedThread, Threads};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io;
+
+/// The number of the error that says that a thread has ended.
+const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
+
+/// Lets all threads of a process run on these CPUs only or, with `intersect`, on those of their own that are among
+/// these. Threads that begin meanwhile have the CPUs of the one that began them: when a look finds no new one, none is
+/// left.
+pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Threads, Box<dyn Error>> {
+    let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
+    let mut seen = BTreeSet::new();
+    loop {
+        let threads = process.threads().map_err(|error| cannot_look(process.pid(), &error))?;
+        let new: Vec<Tid> = threads.iter().filter(|thread| seen.insert(*thread)).collect();
+        if new.is_empty() {
+            return Ok(result);
+        }
+        for thread in new {
+            bind(thread, process, intersect, &mut result);
+        }
+    }
+}
+
+/// Gives one thread its part of the CPUs, and notes what came of it.
+pub fn bind(thread: Tid, process: &Process, intersect: bool, result: &mut Threads) {
+    let wanted =
+        if intersect { affinity(thread).map(|own| own.intersection(&result.cpus)) } else { Ok(result.cpus.clone()) };
+    let refused = |why: String| RefusedThread { tid: thread.0, why };
+    let error = match wanted {
+        Ok(cpus) if cpus.is_empty() => {
+            let why = format!("none of CPUs {} is among its own", result.cpus);
+            return result.refused.push(refused(why));
+        }
+        Ok(cpus) => match set_affinity(thread, &cpus) {
+            Ok(()) => return result.bound += 1,
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    if error.raw_os_error() == Some(ESRCH) {
+        result.ended += 1;
+    } else {
+        result.refused.push(refused(why(&error, &result.cpus, process)));
+    }
+}
+
+fn why(error: &io::Error, cpus: &CpuSet, process: &Process) -> String {
+    let errno = error.raw_os_error().unwrap_or_default();
+    diagnose(Attempt::Run(cpus), errno, &Situation::of(Some(process.pid()))).to_string()
+}
