@@ -76,6 +76,17 @@ pub enum Error {
         /// What the system answered.
         source: std::io::Error,
     },
+    /// The sum of an array is not that of what was added to it.
+    #[error("writes were lost: the sum is {found:#x} and should be {expected:#x}")]
+    WritesLost {
+        /// What was added.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// Memory could not be got or moved as it was asked for.
+    #[error("the system refused: {0}")]
+    System(std::io::Error),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] std::io::Error),

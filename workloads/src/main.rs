@@ -4,8 +4,11 @@
 //! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
 
 mod chase;
+mod checksum;
 mod error;
+mod hold;
 mod memory;
+mod move_pages;
 mod options;
 mod random_access;
 mod readers;
@@ -16,7 +19,7 @@ mod team;
 
 use clap::{Parser, Subcommand};
 use error::Error;
-use options::{Options, RandomOptions, RivalsOptions, StreamOptions};
+use options::{ChecksumOptions, HoldOptions, MoveOptions, Options, RandomOptions, RivalsOptions, StreamOptions};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
@@ -57,6 +60,12 @@ enum Verb {
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
     /// checksum depends on --size and --repeat only.
     Streamcluster(Options),
+    /// Writes that would be missed: every thread adds to random words of its part; fails if the sum is wrong in the end
+    Checksum(ChecksumOptions),
+    /// Hold memory of a known kind until killed; prints where it is
+    Hold(HoldOptions),
+    /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
+    MovePages(MoveOptions),
 }
 
 /// What a verb was asked to do.
@@ -105,6 +114,11 @@ fn run(verb: &Verb) -> Result<(), Error> {
             rivals::run(team, rivals.as_ref(), size, repeat)
         }),
         Verb::Readers(options) => measure("readers", options, None, readers::run),
+        Verb::Checksum(ChecksumOptions { common, writes }) => {
+            measure("checksum", common, None, |team, size, repeat| checksum::run(team, size, repeat, *writes as usize))
+        }
+        Verb::Hold(options) => hold::run(options),
+        Verb::MovePages(options) => move_pages::run(options),
         Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
     }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use machine::size;
 use machine::{CpuId, CpuSet};
+use std::path::PathBuf;
 
 /// The smallest unit of placement, bytes: the page of `x86_64`. Where pages are larger it is merely a lower bound.
 pub const PAGE: u64 = 4096;
@@ -61,6 +62,50 @@ pub struct RandomOptions {
     /// Accesses of each thread in each round [default: one for each 64 bytes of --size]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub accesses: Option<u32>,
+}
+
+/// Options of `checksum`.
+#[derive(Args, Debug)]
+pub struct ChecksumOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Writes of each thread in each round
+    #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub writes: u32,
+}
+
+/// Options of `hold`.
+#[derive(Args, Debug)]
+pub struct HoldOptions {
+    /// How much: bytes, or a number with K, M, G or T
+    #[arg(long, default_value = "64M", value_parser = parse_size)]
+    pub size: u64,
+    /// Ask for huge pages, where the switch says `madvise`
+    #[arg(long, conflicts_with = "file")]
+    pub huge: bool,
+    /// Map this file, shared, and make it so long: on tmpfs it is shared memory, on hugetlbfs it has hugetlb pages
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Have its first pages, up to 1 MiB, in use by the kernel: they wait in a pipe
+    #[arg(long, requires = "file")]
+    pub pinned: bool,
+}
+
+/// Options of `move-pages`.
+#[derive(Args, Debug)]
+pub struct MoveOptions {
+    /// The process
+    pub pid: u32,
+    /// Its first page, in hexadecimal
+    #[arg(value_parser = |text: &str| u64::from_str_radix(text, 16))]
+    pub start: u64,
+    /// How many pages of 4 KiB
+    pub pages: usize,
+    /// The node to move them to
+    pub node: u32,
+    /// Pages of one call
+    #[arg(long, default_value = "32768")]
+    pub batch: usize,
 }
 
 /// What to do with a word of memory.

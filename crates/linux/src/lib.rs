@@ -25,9 +25,14 @@ mod pages;
 mod present;
 mod process;
 mod residence;
+mod route;
+mod shared_words;
 mod shared_words;
 mod situation;
+mod situation;
 mod smaps;
+mod smaps;
+mod tally;
 mod threads;
 
 pub use advice::{Advice, AdvisedProcess, advise};
@@ -47,7 +52,7 @@ pub use memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
     memory_policy_at, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
 };
-pub use migrate::{Amount, Course, MigrateError, Migration, Route, Stayed, Tally};
+pub use migrate::{MigrateError, Migration};
 pub use node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, nodes_of_cpus, online_nodes, parse_counters,
     parse_node_meminfo, system_events,
@@ -62,7 +67,12 @@ pub use pages::{HUGE_PAGE, Pages};
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
+pub use route::{Course, Route};
+pub use shared_words::SharedWords;
 pub use shared_words::SharedWords;
 pub use situation::{Situation, Subject};
+pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
+pub use smaps::{MappingUse, parse_smaps};
+pub use tally::{Amount, Stayed, Tally};
 pub use threads::{PolicyMark, Thread, last_cpu, threads};

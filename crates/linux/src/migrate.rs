@@ -1,130 +1,32 @@
 //! Moving the pages of a process to other nodes: which ones, in large batches, no faster than allowed, with a tally of
 //! what came of each.
+//!
+//! Two threads share the work: one finds pages and where they lie, the other moves those that the first has found
+//! before, so that looking pages up costs no time where there is a second CPU.
 
 use crate::memory_policy::Whose;
 use crate::page_batch::{PageBatch, PageRefusal};
 use crate::present::{Extent, PresentPages};
 use crate::process::{Process, ProcessError};
-use machine::{NodeId, NodeSet};
-use std::collections::BTreeMap;
+use crate::route::{Course, Route};
+use crate::tally::{Amount, Stayed, Tally};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Builder, sleep};
 use std::time::{Duration, Instant};
 
 /// Pages of one call. Each call has every CPU hand back pages that it holds, so calls should be few.
 const MOST_PAGES: usize = 32 << 10;
+/// Pages of the first call, which waits until they are found; each later call has twice as many.
+const FIRST_PAGES: usize = 2 << 10;
 /// Bytes of one call, where pages are huge.
 const MOST_BYTES: u64 = 256 << 20;
 /// How much of a second's budget one call may move.
 const CALLS_PER_S: u64 = 20;
 /// How long an interruption waits at most while the budget is used up.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// From which nodes pages go to which.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    from: Option<NodeSet>,
-    to: Vec<NodeId>,
-    targets: NodeSet,
-}
-
-/// What a route says of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
-    /// It goes to this node.
-    To(NodeId),
-    /// It is where it should be.
-    There,
-    /// It is on a node that nothing is moved from.
-    Elsewhere,
-}
-
-impl Route {
-    /// From these nodes, or from all, to these. Nothing if there is no node to go to, or an empty set to come from.
-    ///
-    /// Pages of the first node to come from go to the first to go to, those of the second to the second and so on,
-    /// beginning again with the first when there are fewer to go to. Without nodes to come from, pages that are on a
-    /// node to go to stay, and all others are dealt to these nodes by their address.
-    pub fn new(from: Option<NodeSet>, to: &NodeSet) -> Option<Self> {
-        let nothing = to.is_empty() || from.as_ref().is_some_and(NodeSet::is_empty);
-        (!nothing).then(|| Self { from, to: to.iter().collect(), targets: to.clone() })
-    }
-
-    /// The nodes that pages go to.
-    pub fn targets(&self) -> &NodeSet {
-        &self.targets
-    }
-
-    /// Where a page on this node goes; `page` is its address by its size.
-    pub fn of(&self, node: NodeId, page: u64) -> Course {
-        let dealt = |place: u64| self.to[(place % self.to.len() as u64) as usize];
-        let target = match &self.from {
-            None if self.targets.contains(node) => return Course::There,
-            None => dealt(page),
-            Some(from) => match from.iter().position(|source| source == node) {
-                Some(place) => dealt(place as u64),
-                None => return Course::Elsewhere,
-            },
-        };
-        if target == node { Course::There } else { Course::To(target) }
-    }
-}
-
-/// Pages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// How many; a huge page is one.
-    pub pages: u64,
-    /// How much.
-    pub bytes: u64,
-}
-
-impl Amount {
-    fn add(&mut self, page_bytes: u64) {
-        self.pages += 1;
-        self.bytes += page_bytes;
-    }
-}
-
-/// Pages that stayed for one reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stayed {
-    /// How many.
-    pub amount: Amount,
-    /// The address of the first that was found.
-    pub first: u64,
-}
-
-/// What came of the pages that were looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Moved, by the node that they went to.
-    pub moved: BTreeMap<NodeId, Amount>,
-    /// On the right node before.
-    pub there: Amount,
-    /// On a node that nothing was to be moved from.
-    pub elsewhere: Amount,
-    /// Gone before they could be moved: given back, or swapped out. Their process goes on, so that is no failure.
-    pub gone: Amount,
-    /// Not moved, by reason and by the node that they were to go to.
-    pub stayed: BTreeMap<(PageRefusal, NodeId), Stayed>,
-    /// Bytes of addresses that were gone through, present or not.
-    pub passed_bytes: u64,
-    /// The process ended before all was gone through.
-    pub ended: bool,
-    /// Something asked to stop before all was gone through.
-    pub interrupted: bool,
-}
-
-impl Tally {
-    /// All that was moved.
-    pub fn moved(&self) -> Amount {
-        let sum = |sum: Amount, part: &Amount| Amount { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes };
-        self.moved.values().fold(Amount::default(), sum)
-    }
-}
 
 /// Why no page of a process can be moved.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +40,9 @@ pub enum MigrateError {
     /// The kernel does not tell which pages are present.
     #[error("cannot find the pages that are in memory (/proc/PID/pagemap): {0}")]
     Find(io::Error),
+    /// No thread to find pages could be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
 }
 
 /// What to move, and how.
@@ -153,6 +58,16 @@ pub struct Migration {
     pub budget_bytes_per_s: Option<u64>,
 }
 
+/// The pages of one call, and what was found on the way to them.
+#[derive(Debug, Default)]
+struct Load {
+    pages: PageBatch,
+    /// Bytes of each of the pages.
+    page_bytes: Vec<u64>,
+    /// What was found and needs no move, and whether the process is still there.
+    found: Tally,
+}
+
 impl Migration {
     /// Moves the pages, until all are gone through or `interrupted` is set, and tells how far it is after each call. A
     /// process that ends, executes another program or forks meanwhile is no error. Needs to be the process's user, or
@@ -163,230 +78,268 @@ impl Migration {
         interrupted: &AtomicBool,
         mut progress: impl FnMut(&Tally),
     ) -> Result<Tally, MigrateError> {
-        let mut present = PresentPages::of(process)?;
-        let mut mover = Mover::new(self, process);
-        let mut extents = Vec::new();
-        'all: for range in &self.ranges {
-            let mut from = range.start;
-            while from < range.end {
-                extents.clear();
-                let to = match present.find(&(from..range.end), &mut extents) {
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => break 'all,
-                    looked => looked.map_err(MigrateError::Find)?,
-                };
-                for extent in &extents {
-                    if !mover.extent(extent, interrupted, &mut progress)? {
-                        break 'all;
-                    }
-                }
-                mover.tally.passed_bytes += to - from;
-                from = to;
-            }
+        let present = PresentPages::of(process)?;
+        let (give_back, empty) = channel();
+        let (ready, full) = channel();
+        // As many as there are threads: one is filled while the other is moved.
+        for _ in 0..2 {
+            // The other end is right here.
+            let _ = give_back.send(Load::default());
         }
-        mover.call(interrupted, &mut progress)?;
-        // What a process that has ended no longer has is found nowhere, and that looks like nothing to do.
-        mover.tally.ended |= matches!(process.status(), Err(ProcessError::Gone(_)));
-        Ok(mover.tally)
-    }
-}
-
-/// A migration under way: the pages of the next call, and what came of the earlier ones.
-struct Mover<'a> {
-    migration: &'a Migration,
-    process: &'a Process,
-    /// Pages by their address, to be looked up, and then those of them that are to be moved.
-    found: PageBatch,
-    moving: PageBatch,
-    /// Bytes of each page of `found`, and of `moving`.
-    found_bytes: Vec<u64>,
-    moving_bytes: Vec<u64>,
-    found_sum: u64,
-    most_bytes: u64,
-    begin: Instant,
-    tally: Tally,
-}
-
-impl<'a> Mover<'a> {
-    fn new(migration: &'a Migration, process: &'a Process) -> Self {
-        let budget = migration.budget_bytes_per_s.map_or(MOST_BYTES, |budget| budget / CALLS_PER_S);
-        Self {
-            migration,
-            process,
-            found: PageBatch::with_capacity(MOST_PAGES),
-            moving: PageBatch::with_capacity(MOST_PAGES),
-            found_bytes: Vec::with_capacity(MOST_PAGES),
-            moving_bytes: Vec::with_capacity(MOST_PAGES),
-            found_sum: 0,
-            most_bytes: budget.clamp(1, MOST_BYTES),
-            begin: Instant::now(),
-            tally: Tally::default(),
-        }
+        let mut finder = Finder::new(self, process, present, empty, ready);
+        thread::scope(|scope| {
+            let finder = move || finder.find();
+            let finder = Builder::new().spawn_scoped(scope, finder).map_err(MigrateError::Thread)?;
+            let mut tally = Tally::default();
+            let moved = self.move_all(process, interrupted, (full, give_back), &mut tally, &mut progress);
+            // It ends as soon as nobody waits for what it finds.
+            finder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            moved?;
+            // What a process that has ended no longer has is found nowhere, and that looks like nothing to do.
+            tally.ended |= matches!(process.status(), Err(ProcessError::Gone(_)));
+            Ok(tally)
+        })
     }
 
-    /// Goes through neighbouring pages. Whether to go on.
-    fn extent(
-        &mut self,
-        extent: &Extent,
+    /// Moves what is found, load by load, until nothing more is found.
+    fn move_all(
+        &self,
+        process: &Process,
         interrupted: &AtomicBool,
+        (full, give_back): (Receiver<Load>, Sender<Load>),
+        tally: &mut Tally,
         progress: &mut impl FnMut(&Tally),
-    ) -> Result<bool, MigrateError> {
-        let mut address = extent.range.start;
-        while address < extent.range.end {
-            self.found.push(address, None);
-            self.found_bytes.push(extent.page_bytes);
-            self.found_sum += extent.page_bytes;
-            address = address.saturating_add(extent.page_bytes);
-            if (self.found.len() == MOST_PAGES || self.found_sum >= self.most_bytes)
-                && !self.call(interrupted, progress)?
-            {
-                return Ok(false);
+    ) -> Result<(), MigrateError> {
+        let begin = Instant::now();
+        for mut load in full {
+            if interrupted.load(Relaxed) {
+                tally.interrupted = true;
+                break;
             }
-        }
-        Ok(true)
-    }
-
-    /// Moves those of the found pages that are to be moved. Whether to go on.
-    fn call(&mut self, interrupted: &AtomicBool, progress: &mut impl FnMut(&Tally)) -> Result<bool, MigrateError> {
-        if interrupted.load(Relaxed) {
-            self.tally.interrupted = true;
-            return Ok(false);
-        }
-        let pid = self.process.pid();
-        if !self.found.is_empty() && !self.there_to(|mover| mover.found.locate(pid))? {
-            return Ok(false);
-        }
-        self.choose();
-        if !self.moving.is_empty() {
-            let whose = self.migration.whose;
-            if !self.there_to(|mover| mover.moving.move_pages(pid, whose))? {
-                return Ok(false);
-            }
-            self.count();
-        }
-        progress(&self.tally);
-        self.wait(interrupted);
-        Ok(true)
-    }
-
-    /// Does what a process that has ended makes impossible. Whether it was there.
-    fn there_to(&mut self, act: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<bool, MigrateError> {
-        match act(self) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                self.tally.ended = true;
-                Ok(false)
-            }
-            Err(error) => Err(MigrateError::Move(error)),
-        }
-    }
-
-    /// Puts the found pages that the route leads elsewhere into the batch that is moved.
-    fn choose(&mut self) {
-        self.moving.clear();
-        self.moving_bytes.clear();
-        self.found_sum = 0;
-        for ((address, status), &bytes) in self.found.statuses().zip(&self.found_bytes) {
-            let Ok(node) = status.node() else {
-                self.tally.gone.add(bytes);
-                continue;
-            };
-            match self.migration.route.of(node, address / bytes) {
-                Course::There => self.tally.there.add(bytes),
-                Course::Elsewhere => self.tally.elsewhere.add(bytes),
-                Course::To(target) => {
-                    self.moving.push(address, Some(target));
-                    self.moving_bytes.push(bytes);
+            tally.join(&load.found);
+            if !load.pages.is_empty() {
+                match load.pages.move_pages(process.pid(), self.whose) {
+                    Err(error) if is_gone(&error) => tally.ended = true,
+                    moved => moved.map_err(MigrateError::Move)?,
                 }
+                load.count_into(tally);
             }
-        }
-        self.found.clear();
-        self.found_bytes.clear();
-    }
-
-    fn count(&mut self) {
-        for ((address, target, status), &bytes) in self.moving.outcomes().zip(&self.moving_bytes) {
-            match status.node() {
-                Ok(node) if node == target => self.tally.moved.entry(node).or_default().add(bytes),
-                Err(PageRefusal::NotPresent | PageRefusal::ZeroOrUnmapped) => self.tally.gone.add(bytes),
-                other => {
-                    let reason = other.err().unwrap_or(PageRefusal::Stayed);
-                    let nothing = Stayed { amount: Amount::default(), first: address };
-                    self.tally.stayed.entry((reason, target)).or_insert(nothing).amount.add(bytes);
-                }
+            progress(tally);
+            self.wait(begin, tally, interrupted);
+            if tally.ended {
+                break;
             }
+            // The finder may have ended: this was the last load.
+            let _ = give_back.send(load);
         }
+        Ok(())
     }
 
     /// Waits until the budget allows what has been moved.
-    fn wait(&self, interrupted: &AtomicBool) {
-        let Some(budget) = self.migration.budget_bytes_per_s else { return };
-        let due = Duration::from_secs_f64(self.tally.moved().bytes as f64 / budget.max(1) as f64);
+    fn wait(&self, begin: Instant, tally: &Tally, interrupted: &AtomicBool) {
+        let Some(budget) = self.budget_bytes_per_s else { return };
+        let due = Duration::from_secs_f64(tally.moved().bytes as f64 / budget.max(1) as f64);
         while !interrupted.load(Relaxed) {
-            match due.checked_sub(self.begin.elapsed()) {
+            match due.checked_sub(begin.elapsed()) {
                 Some(rest) if !rest.is_zero() => sleep(rest.min(PATIENCE)),
                 _ => break,
             }
         }
+    }
+
+    /// Bytes of one call.
+    fn most_bytes(&self) -> u64 {
+        self.budget_bytes_per_s.map_or(MOST_BYTES, |budget| (budget / CALLS_PER_S).clamp(1, MOST_BYTES))
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+impl Load {
+    /// Tallies what came of its pages, after they were moved.
+    fn count_into(&self, tally: &mut Tally) {
+        for ((address, target, status), &bytes) in self.pages.outcomes().zip(&self.page_bytes) {
+            match status.node() {
+                Ok(node) if node == target => tally.moved.entry(node).or_default().add(bytes),
+                Err(PageRefusal::NotPresent | PageRefusal::ZeroOrUnmapped) => tally.gone.add(bytes),
+                other => {
+                    let reason = other.err().unwrap_or(PageRefusal::Stayed);
+                    let nothing = Stayed { amount: Amount::default(), first: address };
+                    tally.stayed.entry((reason, target)).or_insert(nothing).amount.add(bytes);
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.pages.clear();
+        self.page_bytes.clear();
+        self.found = Tally::default();
+    }
+}
+
+/// Finds pages, and where they lie.
+struct Finder<'a> {
+    migration: &'a Migration,
+    process: &'a Process,
+    present: PresentPages,
+    /// Pages to be looked up, and the bytes of each and of all.
+    pages: PageBatch,
+    page_bytes: Vec<u64>,
+    bytes: u64,
+    /// Pages of the next call.
+    most_pages: usize,
+    /// Bytes of addresses gone through since the last load.
+    passed_bytes: u64,
+    empty: Receiver<Load>,
+    /// Nothing once nobody waits for more.
+    ready: Option<Sender<Load>>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(
+        migration: &'a Migration,
+        process: &'a Process,
+        present: PresentPages,
+        empty: Receiver<Load>,
+        ready: Sender<Load>,
+    ) -> Self {
+        Self {
+            migration,
+            process,
+            present,
+            pages: PageBatch::with_capacity(MOST_PAGES),
+            page_bytes: Vec::with_capacity(MOST_PAGES),
+            bytes: 0,
+            most_pages: FIRST_PAGES,
+            passed_bytes: 0,
+            empty,
+            ready: Some(ready),
+        }
+    }
+
+    /// Goes through all ranges.
+    fn find(&mut self) -> Result<(), MigrateError> {
+        let migration = self.migration;
+        let mut extents = Vec::new();
+        for range in &migration.ranges {
+            let mut from = range.start;
+            while from < range.end && self.ready.is_some() {
+                extents.clear();
+                let to = match self.present.find(&(from..range.end), &mut extents) {
+                    Err(error) if is_gone(&error) => range.end,
+                    looked => looked.map_err(MigrateError::Find)?,
+                };
+                for extent in &extents {
+                    self.extent(extent)?;
+                }
+                self.passed_bytes += to - from;
+                from = to;
+            }
+        }
+        self.look_up()
+    }
+
+    fn extent(&mut self, extent: &Extent) -> Result<(), MigrateError> {
+        let most_bytes = self.migration.most_bytes();
+        let mut address = extent.range.start;
+        while address < extent.range.end && self.ready.is_some() {
+            self.pages.push(address, None);
+            self.page_bytes.push(extent.page_bytes);
+            self.bytes += extent.page_bytes;
+            address = address.saturating_add(extent.page_bytes);
+            if self.pages.len() >= self.most_pages || self.bytes >= most_bytes {
+                self.look_up()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up where the pages lie, and hands on those that the route leads elsewhere.
+    fn look_up(&mut self) -> Result<(), MigrateError> {
+        let Ok(mut load) = self.empty.recv() else {
+            self.ready = None;
+            return Ok(());
+        };
+        load.clear();
+        if !self.pages.is_empty() {
+            match self.pages.locate(self.process.pid()) {
+                Err(error) if is_gone(&error) => load.found.ended = true,
+                located => located.map_err(MigrateError::Move)?,
+            }
+        }
+        for ((address, status), &bytes) in self.pages.statuses().zip(&self.page_bytes) {
+            let Ok(node) = status.node() else {
+                load.found.gone.add(bytes);
+                continue;
+            };
+            match self.migration.route.of(node, address / bytes) {
+                Course::There => load.found.there.add(bytes),
+                Course::Elsewhere => load.found.elsewhere.add(bytes),
+                Course::To(target) => {
+                    load.pages.push(address, Some(target));
+                    load.page_bytes.push(bytes);
+                }
+            }
+        }
+        load.found.passed_bytes = std::mem::take(&mut self.passed_bytes);
+        self.pages.clear();
+        self.page_bytes.clear();
+        self.bytes = 0;
+        self.most_pages = (self.most_pages * 2).min(MOST_PAGES);
+        if self.ready.as_ref().is_none_or(|ready| ready.send(load).is_err()) {
+            self.ready = None;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::process::Pid;
+    use crate::{allowed_memory_nodes, node_of};
 
-    fn nodes(text: &str) -> NodeSet {
-        text.parse().unwrap()
-    }
-
-    fn route(from: Option<&str>, to: &str) -> Route {
-        Route::new(from.map(nodes), &nodes(to)).unwrap()
-    }
-
-    /// Claim 9 of the specification: from A to B moves pages on A only, and pages on C stay.
+    /// On a system of one node nothing can move, and on any other what is here already does not.
     #[test]
-    fn only_pages_of_the_nodes_to_come_from_move() {
-        let route = route(Some("0"), "1");
-        let courses = [0, 1, 2].map(|node| route.of(NodeId(node), 7));
-        assert_eq!(courses, [Course::To(NodeId(1)), Course::Elsewhere, Course::Elsewhere]);
-    }
-
-    #[test]
-    fn nodes_are_paired_in_order() {
-        let three = route(Some("0,2,4"), "1,4");
-        let courses = [0, 2, 4].map(|node| three.of(NodeId(node), 7));
-        assert_eq!(courses, [Course::To(NodeId(1)), Course::To(NodeId(4)), Course::To(NodeId(1))]);
-        assert_eq!(route(Some("0,4"), "1,4").of(NodeId(4), 0), Course::There);
-    }
-
-    #[test]
-    fn without_nodes_to_come_from_pages_are_dealt_evenly() {
-        let route = route(None, "1,3");
-        assert_eq!(route.of(NodeId(3), 0), Course::There);
-        assert_eq!([0, 1, 2].map(|page| route.of(NodeId(0), page)), [1, 3, 1].map(|node| Course::To(NodeId(node))));
+    fn own_pages_are_found_where_they_are() {
+        let Ok(nodes) = allowed_memory_nodes() else { return };
+        let mut memory = crate::Pages::reserve(1 << 20).unwrap();
+        memory.advise_huge(false).unwrap();
+        let range = memory.range();
+        let words = memory.fill(|word| word as u64);
+        let Ok(node) = node_of(&words[0]) else { return };
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let run = |from: Option<u32>, interrupted: bool| {
+            let from = from.map(|node| [machine::NodeId(node)].into_iter().collect());
+            let route = Route::new(from, &nodes).unwrap();
+            let ranges = vec![range.clone()];
+            let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: Some(1 << 40) };
+            migration.run(&process, &AtomicBool::new(interrupted), |_| ()).unwrap()
+        };
+        let all = Amount { pages: 512, bytes: 2 << 20 };
+        let tally = run(None, false);
+        assert_eq!((tally.there, tally.passed_bytes, tally.ended), (all, 2 << 20, false));
+        assert_eq!(run(Some(node.0 + 1), false).elsewhere, all);
+        assert!(run(None, true).interrupted);
     }
 
     #[test]
-    fn a_route_from_or_to_nowhere_is_none() {
-        assert_eq!(Route::new(None, &NodeSet::new()), None);
-        assert_eq!(Route::new(Some(NodeSet::new()), &nodes("0")), None);
-    }
-
-    proptest! {
-        #[test]
-        fn pages_only_go_where_they_are_sent(
-            from in proptest::option::of(proptest::collection::btree_set(0..64_u32, 1..8)),
-            to in proptest::collection::btree_set(0..64_u32, 1..8),
-            node in 0..64_u32,
-            page: u64,
-        ) {
-            let set = |ids: &std::collections::BTreeSet<u32>| ids.iter().copied().map(NodeId).collect::<NodeSet>();
-            let route = Route::new(from.as_ref().map(set), &set(&to)).unwrap();
-            match route.of(NodeId(node), page) {
-                Course::To(target) => prop_assert!(to.contains(&target.0) && target.0 != node),
-                Course::There => prop_assert!(to.contains(&node)),
-                Course::Elsewhere => prop_assert!(from.is_some_and(|from| !from.contains(&node))),
-            }
+    fn a_process_that_has_ended_is_no_error() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::open(Pid(child.id())).unwrap();
+        let ranges = process.mappings().unwrap().into_iter().map(|mapping| mapping.range).collect();
+        let route = Route::new(None, &"0".parse().unwrap()).unwrap();
+        let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None };
+        let present = PresentPages::of(&process).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(present);
+        match migration.run(&process, &AtomicBool::new(false), |_| ()) {
+            Err(MigrateError::Process(ProcessError::Gone(_))) => {}
+            result => assert!(result.unwrap().ended),
         }
     }
 }

@@ -153,7 +153,7 @@ fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Erro
             let why = diagnose(attempt, errno, &Situation::of(Some(pid)));
             format!("cannot move pages of process {pid} (move_pages: {error}): {why}").into()
         }
-        MigrateError::Find(_) => Box::new(error),
+        MigrateError::Find(_) | MigrateError::Thread(_) => Box::new(error),
     }
 }
 

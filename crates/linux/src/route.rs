@@ -1,0 +1,114 @@
+//! From which nodes pages go to which.
+
+use machine::{NodeId, NodeSet};
+
+/// From which nodes pages go to which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    from: Option<NodeSet>,
+    to: Vec<NodeId>,
+    targets: NodeSet,
+}
+
+/// What a route says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// It goes to this node.
+    To(NodeId),
+    /// It is where it should be.
+    There,
+    /// It is on a node that nothing is moved from.
+    Elsewhere,
+}
+
+impl Route {
+    /// From these nodes, or from all, to these. Nothing if there is no node to go to, or an empty set to come from.
+    ///
+    /// Pages of the first node to come from go to the first to go to, those of the second to the second and so on,
+    /// beginning again with the first when there are fewer to go to. Without nodes to come from, pages that are on a
+    /// node to go to stay, and all others are dealt to these nodes by their address.
+    pub fn new(from: Option<NodeSet>, to: &NodeSet) -> Option<Self> {
+        let nothing = to.is_empty() || from.as_ref().is_some_and(NodeSet::is_empty);
+        (!nothing).then(|| Self { from, to: to.iter().collect(), targets: to.clone() })
+    }
+
+    /// The nodes that pages go to.
+    pub fn targets(&self) -> &NodeSet {
+        &self.targets
+    }
+
+    /// Where a page on this node goes; `page` is its address by its size.
+    pub fn of(&self, node: NodeId, page: u64) -> Course {
+        let dealt = |place: u64| self.to[(place % self.to.len() as u64) as usize];
+        let target = match &self.from {
+            None if self.targets.contains(node) => return Course::There,
+            None => dealt(page),
+            Some(from) => match from.iter().position(|source| source == node) {
+                Some(place) => dealt(place as u64),
+                None => return Course::Elsewhere,
+            },
+        };
+        if target == node { Course::There } else { Course::To(target) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn nodes(text: &str) -> NodeSet {
+        text.parse().unwrap()
+    }
+
+    fn route(from: Option<&str>, to: &str) -> Route {
+        Route::new(from.map(nodes), &nodes(to)).unwrap()
+    }
+
+    /// Claim 9 of the specification: from A to B moves pages on A only, and pages on C stay.
+    #[test]
+    fn only_pages_of_the_nodes_to_come_from_move() {
+        let route = route(Some("0"), "1");
+        let courses = [0, 1, 2].map(|node| route.of(NodeId(node), 7));
+        assert_eq!(courses, [Course::To(NodeId(1)), Course::Elsewhere, Course::Elsewhere]);
+    }
+
+    #[test]
+    fn nodes_are_paired_in_order() {
+        let three = route(Some("0,2,4"), "1,4");
+        let courses = [0, 2, 4].map(|node| three.of(NodeId(node), 7));
+        assert_eq!(courses, [Course::To(NodeId(1)), Course::To(NodeId(4)), Course::To(NodeId(1))]);
+        assert_eq!(route(Some("0,4"), "1,4").of(NodeId(4), 0), Course::There);
+    }
+
+    #[test]
+    fn without_nodes_to_come_from_pages_are_dealt_evenly() {
+        let route = route(None, "1,3");
+        assert_eq!(route.of(NodeId(3), 0), Course::There);
+        assert_eq!([0, 1, 2].map(|page| route.of(NodeId(0), page)), [1, 3, 1].map(|node| Course::To(NodeId(node))));
+    }
+
+    #[test]
+    fn a_route_from_or_to_nowhere_is_none() {
+        assert_eq!(Route::new(None, &NodeSet::new()), None);
+        assert_eq!(Route::new(Some(NodeSet::new()), &nodes("0")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn pages_only_go_where_they_are_sent(
+            from in proptest::option::of(proptest::collection::btree_set(0..64_u32, 1..8)),
+            to in proptest::collection::btree_set(0..64_u32, 1..8),
+            node in 0..64_u32,
+            page: u64,
+        ) {
+            let set = |ids: &std::collections::BTreeSet<u32>| ids.iter().copied().map(NodeId).collect::<NodeSet>();
+            let route = Route::new(from.as_ref().map(set), &set(&to)).unwrap();
+            match route.of(NodeId(node), page) {
+                Course::To(target) => prop_assert!(to.contains(&target.0) && target.0 != node),
+                Course::There => prop_assert!(to.contains(&node)),
+                Course::Elsewhere => prop_assert!(from.is_some_and(|from| !from.contains(&node))),
+            }
+        }
+    }
+}

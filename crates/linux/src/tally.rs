@@ -1,0 +1,71 @@
+//! What came of moving pages.
+
+use crate::page_batch::PageRefusal;
+use machine::NodeId;
+use std::collections::BTreeMap;
+
+/// Pages and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many; a huge page is one.
+    pub pages: u64,
+    /// How much.
+    pub bytes: u64,
+}
+
+impl Amount {
+    pub(crate) fn add(&mut self, page_bytes: u64) {
+        self.pages += 1;
+        self.bytes += page_bytes;
+    }
+}
+
+/// Pages that stayed for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stayed {
+    /// How many.
+    pub amount: Amount,
+    /// The address of the first that was found.
+    pub first: u64,
+}
+
+/// What came of the pages that were looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Moved, by the node that they went to.
+    pub moved: BTreeMap<NodeId, Amount>,
+    /// On the right node before.
+    pub there: Amount,
+    /// On a node that nothing was to be moved from.
+    pub elsewhere: Amount,
+    /// Gone before they could be moved: given back, or swapped out. Their process goes on, so that is no failure.
+    pub gone: Amount,
+    /// Not moved, by reason and by the node that they were to go to.
+    pub stayed: BTreeMap<(PageRefusal, NodeId), Stayed>,
+    /// Bytes of addresses that were gone through, present or not.
+    pub passed_bytes: u64,
+    /// The process ended before all was gone through.
+    pub ended: bool,
+    /// Something asked to stop before all was gone through.
+    pub interrupted: bool,
+}
+
+impl Tally {
+    /// Adds what was found before a move.
+    pub(crate) fn join(&mut self, found: &Self) {
+        for (sum, part) in
+            [(&mut self.there, found.there), (&mut self.elsewhere, found.elsewhere), (&mut self.gone, found.gone)]
+        {
+            sum.pages += part.pages;
+            sum.bytes += part.bytes;
+        }
+        self.passed_bytes += found.passed_bytes;
+        self.ended |= found.ended;
+    }
+
+    /// All that was moved.
+    pub fn moved(&self) -> Amount {
+        let sum = |sum: Amount, part: &Amount| Amount { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes };
+        self.moved.values().fold(Amount::default(), sum)
+    }
+}
