@@ -8,6 +8,8 @@ mod cgroup;
 mod child;
 mod device_node;
 mod diagnosis;
+mod follow;
+mod huge_page_use;
 mod huge_pages;
 mod interfaces;
 mod loopback;
@@ -26,12 +28,11 @@ mod present;
 mod process;
 mod residence;
 mod route;
-mod shared_words;
+mod shared_range;
 mod shared_words;
 mod situation;
-mod situation;
 mod smaps;
-mod smaps;
+mod switch;
 mod tally;
 mod threads;
 
@@ -46,6 +47,8 @@ pub use device_node::device_nodes;
 pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
 };
+pub use follow::{Departure, Follower};
+pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use loopback::bring_loopback_up;
 pub use memory_policy::{
@@ -68,11 +71,10 @@ pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use route::{Course, Route};
-pub use shared_words::SharedWords;
+pub use shared_range::{Row, SegmentKey, SharedRange};
 pub use shared_words::SharedWords;
 pub use situation::{Situation, Subject};
-pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
-pub use smaps::{MappingUse, parse_smaps};
+pub use switch::{Switch, SwitchError, SwitchGuard, split_huge_pages};
 pub use tally::{Amount, Stayed, Tally};
 pub use threads::{PolicyMark, Thread, last_cpu, threads};

@@ -1,5 +1,6 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
+mod bind;
 mod interrupt;
 mod lab;
 mod look;
@@ -47,6 +48,7 @@ enum Command {
     Pages(pages::Arguments),
     Memory(memory::Arguments),
     Migrate(migrate::Arguments),
+    Bind(bind::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Pages(arguments) => pages::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
+        Command::Bind(arguments) => bind::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

@@ -144,7 +144,8 @@ pub fn cannot_look(pid: Pid, error: &ProcessError) -> Box<dyn Error> {
     format!("cannot look at process {pid}: {}", diagnose_process(error, &Situation::of(Some(pid)))).into()
 }
 
-fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Error> {
+/// Why its pages cannot be moved.
+pub fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Error> {
     match error {
         MigrateError::Process(error) => cannot_look(pid, &error),
         MigrateError::Move(error) => {

@@ -1,6 +1,7 @@
 //! The CPUs of a process's threads.
 
 use crate::migrate::cannot_look;
+use crate::wrong::Wrong;
 use linux::{Attempt, Process, Situation, Tid, affinity, diagnose, set_affinity};
 use machine::CpuSet;
 use report::{RefusedThread, Threads};
@@ -27,6 +28,24 @@ pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Thr
             bind(thread, process, intersect, &mut result);
         }
     }
+}
+
+/// Likewise, these threads of it only.
+pub fn bind_these(
+    process: &Process,
+    cpus: &CpuSet,
+    intersect: bool,
+    wanted: &[u32],
+) -> Result<Threads, Box<dyn Error>> {
+    let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
+    let threads = process.threads().map_err(|error| cannot_look(process.pid(), &error))?;
+    if let Some(stranger) = wanted.iter().find(|thread| !threads.contains(Tid(**thread))) {
+        return Err(Wrong::because(format!("process {} has no thread {stranger}", process.pid())));
+    }
+    for thread in wanted {
+        bind(Tid(*thread), process, intersect, &mut result);
+    }
+    Ok(result)
 }
 
 /// Gives one thread its part of the CPUs, and notes what came of it.

@@ -1,5 +1,6 @@
 //! What nearside found, as tables for terminals; the same values, serialised, are its JSON.
 
+mod bind;
 mod lab;
 mod measure;
 mod memory;
@@ -16,6 +17,7 @@ mod residence;
 mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
+pub use bind::{BindEvent, BindReport};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

@@ -1,0 +1,158 @@
+//! Switches of the kernel: files that hold one value, such as those of NUMA balancing and huge pages.
+
+use machine::NodeId;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A switch. Reading needs no rights, or the file's; setting needs root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    path: PathBuf,
+}
+
+/// Why a switch cannot be read or set.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}: {source}", path.display())]
+pub struct SwitchError {
+    /// What was tried.
+    pub what: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// What the kernel answered.
+    pub source: io::Error,
+}
+
+impl Switch {
+    /// Any file that holds a value, or a choice such as `always [madvise] never`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Whether the kernel's NUMA balancing moves pages: 0, 1, or 2 for tiers of memory. Since Linux 3.13.
+    pub fn numa_balancing() -> Self {
+        Self::at("/proc/sys/kernel/numa_balancing")
+    }
+
+    /// When memory gets transparent huge pages: `always`, `madvise` or `never`. Since Linux 2.6.38.
+    pub fn huge_pages() -> Self {
+        Self::at("/sys/kernel/mm/transparent_hugepage/enabled")
+    }
+
+    /// How hard the kernel tries to get them at once. Since Linux 2.6.38.
+    pub fn huge_page_defrag() -> Self {
+        Self::at("/sys/kernel/mm/transparent_hugepage/defrag")
+    }
+
+    /// When shared memory gets them. Since Linux 4.8.
+    pub fn shared_huge_pages() -> Self {
+        Self::at("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    }
+
+    /// How many pages in a row weighted interleave deals to a node, 1 to 255. Since Linux 6.9.
+    pub fn interleave_weight(node: NodeId) -> Self {
+        Self::at(format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}"))
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The value that holds: of a choice, the one in brackets.
+    pub fn value(&self) -> Result<String, SwitchError> {
+        let text = fs::read_to_string(&self.path).map_err(|source| self.error("read", source))?;
+        Ok(chosen(&text).to_owned())
+    }
+
+    /// Sets it, for good.
+    pub fn set(&self, value: &str) -> Result<(), SwitchError> {
+        fs::write(&self.path, value).map_err(|source| self.error("set", source))
+    }
+
+    /// Sets it until the guard goes, which puts back what was there before.
+    pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
+        let before = self.value()?;
+        self.set(value)?;
+        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned() })
+    }
+
+    fn error(&self, what: &'static str, source: io::Error) -> SwitchError {
+        SwitchError { what, path: self.path.clone(), source }
+    }
+}
+
+/// Puts a switch back when it goes, unless somebody else has changed it meanwhile.
+#[derive(Debug)]
+pub struct SwitchGuard {
+    switch: Switch,
+    before: String,
+    value: String,
+}
+
+impl SwitchGuard {
+    /// The value that will be put back.
+    pub fn before(&self) -> &str {
+        &self.before
+    }
+}
+
+impl Drop for SwitchGuard {
+    fn drop(&mut self) {
+        if self.switch.value().is_ok_and(|value| value == self.value) {
+            // There is nobody left to tell.
+            let _ = self.switch.set(&self.before);
+        }
+    }
+}
+
+/// Splits transparent huge pages of a process's addresses into small ones, through debugfs. Since Linux 5.13. Needs
+/// root, and debugfs mounted.
+pub fn split_huge_pages(pid: crate::Pid, range: &std::ops::Range<u64>) -> Result<(), SwitchError> {
+    Switch::at("/sys/kernel/debug/split_huge_pages").set(&format!("{pid},{:#x},{:#x}", range.start, range.end))
+}
+
+/// The value of a choice in brackets, or all of the text.
+fn chosen(text: &str) -> &str {
+    let in_brackets = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    in_brackets.map_or(text, |(value, _)| value).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_guard_puts_back_what_it_changed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let switch = Switch::at(file.path());
+        switch.set("1\n").unwrap();
+        let guard = switch.set_for_now("0").unwrap();
+        assert_eq!((guard.before(), switch.value().unwrap().as_str()), ("1", "0"));
+        drop(guard);
+        assert_eq!(switch.value().unwrap(), "1");
+        let guard = switch.set_for_now("0").unwrap();
+        switch.set("2").unwrap();
+        drop(guard);
+        assert_eq!(switch.value().unwrap(), "2");
+    }
+
+    #[test]
+    fn what_cannot_be_switched_names_the_file() {
+        let error = Switch::at("/nowhere").set_for_now("1").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nowhere: "), "{error}");
+    }
+
+    #[test]
+    fn the_choice_is_in_brackets() {
+        assert_eq!(["always [madvise] never\n", "1\n", "[x", ""].map(chosen), ["madvise", "1", "[x", ""]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_a_value(text in ".*") {
+            prop_assert!(text.contains(chosen(&text)));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `nearside bind`: where the threads of a running process may run, and pages that follow them.
+
+use crate::interrupt::interrupted;
+use crate::migrate::cannot_look;
+use crate::output;
+use crate::places::{Cpus, Nodes, Places};
+use crate::threads;
+use clap::Args;
+use linux::{
+    Amount, Departure, Follower, MigrateError, Migration, NumaMapping, Pid, Process, ProcessError, Route, Situation,
+    Tid, Whose, without_memory,
+};
+use machine::{CpuSet, NodeId};
+use report::{BindEvent, BindReport, Threads};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Something that was asked for was not done.
+const PARTIAL: u8 = 3;
+/// How long Ctrl-C may have to wait.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Say on which CPUs the threads of a running process may run, and let its memory follow them
+///
+/// Every thread that the process has gets the CPUs; threads that it starts later inherit them, unless it gives them
+/// others itself. With --follow it keeps watching: threads that have other CPUs get these too, and when no thread of the
+/// process runs on a node any more, its private first-touch pages there follow the thread that left last. Pages of a
+/// node on which other threads still run may be theirs, and are left alone, as are pages that other processes map.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+NODES and CPUS are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes
+also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
+
+Rights: to be the process's user, or CAP_SYS_NICE. For --follow also to be its user, or CAP_SYS_PTRACE.
+
+Examples:
+  nearside bind 4711 --cpunodebind 1                  all its threads to the CPUs of node 1
+  nearside bind 4711 --physcpubind 0-3 --intersect    each thread to those of its own CPUs that are among 0-3
+  nearside bind 4711 --physcpubind 5 --thread 4713    one thread
+  nearside bind 4711 --cpunodebind 1 --follow         and watch it; memory follows at 100 MB/s
+  nearside bind 4711 --cpunodebind 0,1 --follow --budget 500 --json
+
+Exit codes:
+  0  all threads have the CPUs, or the process has ended meanwhile
+  1  the system refused; the message says why and what to do
+  2  the command line is wrong, or names a node, a CPU or a thread that is not there
+  3  some threads kept other CPUs: the report says which, and why")]
+pub struct Arguments {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: u32,
+
+    /// The nodes on whose CPUs to run
+    #[arg(
+        long,
+        short = 'N',
+        value_name = "NODES",
+        conflicts_with = "physcpubind",
+        required_unless_present = "physcpubind"
+    )]
+    cpunodebind: Option<Nodes>,
+
+    /// The CPUs to run on
+    #[arg(long, short = 'C', value_name = "CPUS")]
+    physcpubind: Option<Cpus>,
+
+    /// Only this thread of it. May be repeated
+    #[arg(long, value_name = "TID", conflicts_with = "follow")]
+    thread: Vec<u32>,
+
+    /// Give each thread those of its own CPUs that are among these, and never others
+    #[arg(long)]
+    intersect: bool,
+
+    /// Keep watching: bind later threads, and let pages follow, until the process ends or Ctrl-C
+    #[arg(long)]
+    follow: bool,
+
+    /// Let at most so many megabytes (10^6 bytes) a second follow
+    #[arg(long, value_name = "MB/S", default_value_t = 100, requires = "follow", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    budget: u64,
+
+    /// Look at the threads every so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", requires = "follow", value_parser = parse_seconds)]
+    interval: Duration,
+
+    /// Print the report as JSON; with --follow, one line for each event
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("seconds, from 0.01 to 3600".to_owned()),
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let pid = Pid(arguments.pid);
+    let hidden = |error: ProcessError| cannot_look(pid, &error);
+    let process = Process::open(pid).map_err(hidden)?;
+    let status = process.status().map_err(hidden)?;
+    if let Some(cause) = without_memory(pid, &status) {
+        return Err(cause.to_string().into());
+    }
+    let mut places = Places::new(Situation::of(Some(pid)), false);
+    let cpus = match (&arguments.cpunodebind, &arguments.physcpubind) {
+        (Some(nodes), _) => places.cpus_of(nodes)?,
+        (None, Some(cpus)) => places.cpus(cpus)?,
+        (None, None) => CpuSet::new(), // the command line has one of them
+    };
+    let interrupted = interrupted()?;
+    // Where threads are before they are bound: their pages follow from there.
+    let mut follower = Follower::default();
+    let node_of = |cpu| places.situation.nodes.nodes_of(&[cpu].into_iter().collect()).first();
+    follower.look(&nodes_of_threads(&process, node_of).map_err(hidden)?);
+    let threads = if arguments.thread.is_empty() {
+        threads::bind_all(&process, &cpus, arguments.intersect)?
+    } else {
+        threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
+    };
+    let partial = !threads.refused.is_empty();
+    let given_up = threads.refused.iter().map(|refused| Tid(refused.tid)).collect();
+    let report = BindReport { pid: pid.0, name: status.name, threads };
+    show(arguments, &report)?;
+    if arguments.follow {
+        let watch = Watch { process: &process, arguments, interrupted: &interrupted };
+        watch.run(&mut follower, &cpus, given_up, node_of)?;
+    }
+    Ok(if partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// Prints a report or an event. Whether anybody still reads.
+fn show<T: Serialize + Display>(arguments: &Arguments, told: &T) -> Result<bool, Box<dyn Error>> {
+    let text = match (arguments.json, arguments.follow) {
+        (true, false) => serde_json::to_string_pretty(told)? + "\n",
+        (true, true) => serde_json::to_string(told)? + "\n",
+        (false, _) => told.to_string(),
+    };
+    Ok(output::write_more(&text)?)
+}
+
+/// On which node each thread ran last.
+fn nodes_of_threads(
+    process: &Process,
+    node_of: impl Fn(machine::CpuId) -> Option<NodeId>,
+) -> Result<BTreeMap<Tid, NodeId>, ProcessError> {
+    let threads = linux::threads(process, None)?;
+    Ok(threads.iter().filter_map(|thread| Some((thread.tid, node_of(thread.cpu?)?))).collect())
+}
+
+/// A process that is followed.
+struct Watch<'a> {
+    process: &'a Process,
+    arguments: &'a Arguments,
+    interrupted: &'a AtomicBool,
+}
+
+impl Watch<'_> {
+    /// Looks at the process again and again, until it ends, somebody interrupts, or nobody reads any more. Threads that
+    /// were refused once are not tried again.
+    fn run(
+        &self,
+        follower: &mut Follower,
+        cpus: &CpuSet,
+        mut given_up: BTreeSet<Tid>,
+        node_of: impl Fn(machine::CpuId) -> Option<NodeId>,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut next = Instant::now();
+        loop {
+            next += self.arguments.interval;
+            while !self.interrupted.load(Relaxed) && Instant::now() < next {
+                sleep(PATIENCE.min(next.saturating_duration_since(Instant::now())));
+            }
+            if self.interrupted.load(Relaxed) {
+                show(self.arguments, &BindEvent::Interrupted)?;
+                return Ok(());
+            }
+            let nodes = match nodes_of_threads(self.process, &node_of) {
+                Ok(nodes) if self.process.mappings().is_ok_and(|mappings| !mappings.is_empty()) => nodes,
+                Err(error) if !matches!(error, ProcessError::Gone(_)) => {
+                    return Err(cannot_look(self.process.pid(), &error));
+                }
+                _ => {
+                    show(self.arguments, &BindEvent::Ended)?;
+                    return Ok(());
+                }
+            };
+            let mut bound = Threads { cpus: cpus.clone(), ..Threads::default() };
+            given_up.retain(|thread| nodes.contains_key(thread));
+            for &thread in nodes.keys().filter(|thread| !given_up.contains(thread)) {
+                if linux::affinity(thread).is_ok_and(|own| !own.is_subset(cpus)) {
+                    threads::bind(thread, self.process, self.arguments.intersect, &mut bound);
+                }
+            }
+            given_up.extend(bound.refused.iter().map(|refused| Tid(refused.tid)));
+            if bound.bound > 0 || !bound.refused.is_empty() {
+                show(self.arguments, &BindEvent::NewThreads(bound))?;
+            }
+            for departure in follower.look(&nodes) {
+                let event = self.let_follow(departure)?;
+                if !show(self.arguments, &event)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Moves the private first-touch pages of the node that was left.
+    fn let_follow(&self, departure: Departure) -> Result<BindEvent, Box<dyn Error>> {
+        let set = |node: NodeId| [node].into_iter().collect();
+        let Some(route) = Route::new(Some(set(departure.from)), &set(departure.to)) else {
+            return Ok(BindEvent::Ended); // both sets have a node
+        };
+        let migration = Migration {
+            ranges: first_touch_ranges(self.process),
+            route,
+            whose: Whose::Private,
+            budget_bytes_per_s: Some(self.arguments.budget * 1_000_000),
+        };
+        let tally = match migration.run(self.process, self.interrupted, |_| ()) {
+            Err(MigrateError::Process(ProcessError::Gone(_))) => return Ok(BindEvent::Ended),
+            tally => tally.map_err(|error| crate::migrate::refused(self.process.pid(), error, &migration))?,
+        };
+        let sum = |sum: Amount, part: &Amount| Amount { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes };
+        let stayed = tally.stayed.values().map(|stayed| &stayed.amount).fold(Amount::default(), sum);
+        let Departure { thread, from, to } = departure;
+        let (moved, stayed) = (tally.moved().into(), stayed.into());
+        Ok(BindEvent::PagesFollowed { tid: thread.0, from, to, moved, stayed })
+    }
+}
+
+/// Mappings that the process alone writes to and that have no memory policy of their own. None, once it has ended.
+fn first_touch_ranges(process: &Process) -> Vec<std::ops::Range<u64>> {
+    let Ok(mappings) = process.mappings() else { return Vec::new() };
+    let policies =
+        process.text("numa_maps").ok().and_then(|text| linux::parse_numa_maps(&text).ok()).unwrap_or_default();
+    let first_touch = |mapping: &NumaMapping| mapping.policy == "default" || mapping.policy == "local";
+    let first_touch: Vec<u64> =
+        policies.iter().filter(|mapping| first_touch(mapping)).map(|mapping| mapping.start).collect();
+    let private = mappings.into_iter().filter(|mapping| !mapping.shared && mapping.write);
+    private.map(|mapping| mapping.range).filter(|range| first_touch.contains(&range.start)).collect()
+}
