@@ -124,6 +124,13 @@ impl<T> fmt::Display for Selection<T> {
     }
 }
 
+impl<T> Selection<T> {
+    /// Whether it means what the option before meant.
+    pub fn is_same(&self) -> bool {
+        matches!(self.what, What::Same)
+    }
+}
+
 impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
     /// The set that is meant where `allowed` is what `all`, `!` and `+` refer to, and `before` is what the option before
     /// meant. Ids that are listed are taken as they are, whether they are allowed or not; `device` finds a device's.

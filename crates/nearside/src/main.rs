@@ -12,7 +12,10 @@ mod migrate;
 mod output;
 mod pages;
 mod places;
+mod policy;
 mod ranges;
+mod run;
+mod shared;
 mod show;
 mod system;
 mod threads;
@@ -46,6 +49,7 @@ enum Command {
     Show(show::Arguments),
     Pages(pages::Arguments),
     Memory(memory::Arguments),
+    Run(Box<run::Arguments>),
     Migrate(migrate::Arguments),
     Bind(bind::Arguments),
     Lab(lab::Arguments),
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Show(arguments) => show::run(&arguments),
         Command::Pages(arguments) => pages::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Bind(arguments) => bind::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),

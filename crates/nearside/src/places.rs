@@ -18,6 +18,8 @@ pub struct Places {
     pub situation: Situation,
     allowed_nodes: NodeSet,
     allowed_cpus: CpuSet,
+    /// Whether the whole machine is meant, and the kernel is to say what the cpuset allows.
+    all: bool,
     /// The nodes of the option before, which `same` means.
     before: Option<NodeSet>,
 }
@@ -34,14 +36,18 @@ impl Places {
             let inside = situation.cpusets.first().map_or(&status.cpus, |cpuset| &cpuset.cpus);
             (online.intersection(&status.nodes), inside.intersection(&cpus))
         };
-        Self { situation, allowed_nodes, allowed_cpus, before: None }
+        Self { situation, allowed_nodes, allowed_cpus, all, before: None }
     }
 
     /// Nodes to have memory of.
     pub fn memory(&mut self, nodes: &Nodes) -> Result<NodeSet, Box<dyn Error>> {
         let with_memory = self.allowed_nodes.intersection(&self.situation.nodes.with_memory);
         let set = self.resolve(nodes, &with_memory)?;
-        nodes_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(nodes, &diagnosis)))
+        match nodes_in_the_way(&set, &self.situation) {
+            Some(Diagnosis { cause: Cause::NodeOutsideCpuset { .. }, .. }) if self.all => Ok(set),
+            Some(diagnosis) => Err(refused(nodes, &diagnosis)),
+            None => Ok(set),
+        }
     }
 
     /// The CPUs of nodes to run on. Nodes that have CPUs and no memory are as good as others.
