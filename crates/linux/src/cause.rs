@@ -103,6 +103,9 @@ pub enum Cause {
     /// A process of the same user that has rights of its own or forbids to be looked at.
     #[error("process {0} has more rights than you, or does not let itself be looked at (it is not dumpable)")]
     Guarded(Pid),
+    /// A process that even `CAP_SYS_PTRACE` does not open.
+    #[error("process {0} is in another user namespace, or a security module (SELinux, AppArmor) guards it")]
+    Confined(Pid),
     /// A capability is missing for what was asked.
     #[error("{what} needs {capability}, which you have not")]
     Needs {

@@ -90,10 +90,12 @@ fn foreign(situation: &Situation, capability: Capability) -> Option<Diagnosis> {
 fn hidden_process(situation: &Situation) -> Option<Diagnosis> {
     let Subject::Other(pid, _) = &situation.subject else { return None };
     let guarded = || {
-        let remedy = Some(with_capability(Capability::SysPtrace));
-        (!Capability::SysPtrace.is_of(&situation.caller)).then_some(Diagnosis { cause: Cause::Guarded(*pid), remedy })
+        if Capability::SysPtrace.is_of(&situation.caller) {
+            return Cause::Confined(*pid).into();
+        }
+        Diagnosis { cause: Cause::Guarded(*pid), remedy: Some(with_capability(Capability::SysPtrace)) }
     };
-    foreign(situation, Capability::SysPtrace).or_else(guarded)
+    Some(foreign(situation, Capability::SysPtrace).unwrap_or_else(guarded))
 }
 
 /// Which of these nodes cannot be had, if any: not there, without memory, or outside the cpuset.

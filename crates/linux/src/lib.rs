@@ -8,6 +8,7 @@ mod cgroup;
 mod child;
 mod device_node;
 mod diagnosis;
+mod feature;
 mod follow;
 mod huge_page_use;
 mod huge_pages;
@@ -47,6 +48,7 @@ pub use device_node::device_nodes;
 pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
 };
+pub use feature::Feature;
 pub use follow::{Departure, Follower};
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};

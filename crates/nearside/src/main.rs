@@ -1,6 +1,7 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
 mod bind;
+mod doctor;
 mod interrupt;
 mod lab;
 mod look;
@@ -52,6 +53,7 @@ enum Command {
     Run(Box<run::Arguments>),
     Migrate(migrate::Arguments),
     Bind(bind::Arguments),
+    Doctor(doctor::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Bind(arguments) => bind::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

@@ -1,6 +1,7 @@
 //! What nearside found, as tables for terminals; the same values, serialised, are its JSON.
 
 mod bind;
+mod doctor;
 mod lab;
 mod measure;
 mod memory;
@@ -18,6 +19,7 @@ mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
 pub use bind::{BindEvent, BindReport};
+pub use doctor::{DoctorReport, Finding};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

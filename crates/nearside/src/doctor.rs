@@ -1,0 +1,59 @@
+//! `nearside doctor`: what on this host stands in nearside's way.
+
+use crate::output;
+use clap::Args;
+use lab::setup::Assets;
+use linux::Feature;
+use report::{DoctorReport, Finding};
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Something does not work.
+const PARTIAL: u8 = 3;
+
+/// Tell what works on this host, what does not, why, and what clears it
+///
+/// Tries every feature of the kernel that nearside uses, as the user that runs it, on memory and a thread of its own:
+/// nothing else is changed. Needs no rights; more works with more of them, so try it with sudo as well.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside doctor
+  sudo nearside doctor
+  nearside doctor --json | jq -r '.features[] | select(.works | not) | .name'
+
+Exit codes:
+  0  everything works
+  1  nothing could be tried
+  2  the command line is wrong
+  3  something does not work: it says what and why")]
+pub struct Arguments {
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let tried = Feature::examine_all().map_err(|error| format!("cannot try anything: {error}"))?;
+    let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
+    features.push(lab());
+    let uname = rustix::system::uname();
+    let kernel = uname.release().to_string_lossy().into_owned();
+    let report = DoctorReport { kernel, uid: rustix::process::geteuid().as_raw(), features };
+    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    let works = report.features.iter().all(|finding| finding.works);
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+/// Whether virtual machines can be booted.
+fn lab() -> Finding {
+    let missing = Assets::find().err();
+    Finding {
+        name: "lab".to_owned(),
+        used_for: "virtual machines: lab run".to_owned(),
+        works: missing.is_none(),
+        what_to_do: missing.is_some().then(|| "nearside lab setup".to_owned()),
+        why: missing.map(|why| why.to_string()),
+    }
+}
