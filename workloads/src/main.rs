@@ -10,6 +10,7 @@ mod hold;
 mod memory;
 mod move_pages;
 mod options;
+mod place;
 mod random_access;
 mod readers;
 mod rivals;
@@ -19,7 +20,9 @@ mod team;
 
 use clap::{Parser, Subcommand};
 use error::Error;
-use options::{ChecksumOptions, HoldOptions, MoveOptions, Options, RandomOptions, RivalsOptions, StreamOptions};
+use options::{
+    ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions, StreamOptions,
+};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
@@ -64,6 +67,11 @@ enum Verb {
     Checksum(ChecksumOptions),
     /// Hold memory of a known kind until killed; prints where it is
     Hold(HoldOptions),
+    /// Hold memory in pages of known sizes on known nodes, by threads of known policies, until killed; prints where
+    ///
+    /// Each part has a thread of its own, `place-0` and so on, which in the end is bound to the CPUs and the memory of the
+    /// part's last node.
+    Place(PlaceOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
 }
@@ -118,6 +126,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
             measure("checksum", common, None, |team, size, repeat| checksum::run(team, size, repeat, *writes as usize))
         }
         Verb::Hold(options) => hold::run(options),
+        Verb::Place(options) => place::run(options),
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
     }

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use machine::size;
 use machine::{CpuId, CpuSet};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// The smallest unit of placement, bytes: the page of `x86_64`. Where pages are larger it is merely a lower bound.
 pub const PAGE: u64 = 4096;
@@ -89,6 +90,56 @@ pub struct HoldOptions {
     /// Have its first pages, up to 1 MiB, in use by the kernel: they wait in a pipe
     #[arg(long, requires = "file")]
     pub pinned: bool,
+}
+
+/// Options of `place`.
+#[derive(Args, Debug)]
+pub struct PlaceOptions {
+    /// NODES:PAGES:SIZE, where pieces of 2 MiB go to the nodes in turn, such as 0,1:huge:8M. PAGES is base (4 KiB), huge
+    /// (transparent), hugetlb (of the pool of 2 MiB) or mixed (every second piece huge)
+    #[arg(required = true, value_name = "PART")]
+    pub parts: Vec<Part>,
+}
+
+/// A part of `place`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where pieces go, in turn; not empty.
+    pub nodes: Vec<u32>,
+    /// In which pages.
+    pub kind: PagesKind,
+    /// How much, a multiple of 2 MiB.
+    pub bytes: u64,
+}
+
+/// Kinds of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PagesKind {
+    /// 4 KiB.
+    Base,
+    /// Transparent huge pages.
+    Huge,
+    /// Every second piece a transparent huge page, the others 4 KiB.
+    Mixed,
+    /// Hugetlb pages of 2 MiB.
+    Hugetlb,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let &[nodes, kind, bytes] = &text.split(':').collect::<Vec<_>>()[..] else {
+            return Err("write NODES:PAGES:SIZE, such as 0,1:huge:8M".to_owned());
+        };
+        let nodes: Result<Vec<u32>, _> = nodes.split(',').map(str::parse).collect();
+        let nodes = nodes.map_err(|_| format!("`{text}` has no nodes such as 0 or 0,1"))?;
+        let kind = PagesKind::from_str(kind, false)?;
+        match parse_size(bytes)? {
+            bytes if bytes > 0 && bytes.is_multiple_of(2 << 20) => Ok(Self { nodes, kind, bytes }),
+            _ => Err(format!("`{text}` is not of a multiple of 2M")),
+        }
+    }
 }
 
 /// Options of `move-pages`.

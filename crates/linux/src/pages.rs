@@ -40,6 +40,19 @@ impl Pages {
         Ok(Self { mapped, mapped_bytes, start, bytes })
     }
 
+    /// Likewise, of pages of a hugetlb pool of 2 MiB. ENOMEM: the pools of all nodes together have too few. Touching
+    /// them by a policy whose nodes have none ends the process (SIGBUS).
+    pub fn reserve_hugetlb(bytes: usize) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_much)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, flags) }?;
+        let start = NonNull::new(mapped).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
+        Ok(Self { mapped: start, mapped_bytes: bytes, start, bytes })
+    }
+
     /// Has the kernel take its pages by this policy.
     pub fn bind(&mut self, policy: &MemoryPolicy) -> io::Result<()> {
         bind_range(self.start.as_ptr() as usize, self.bytes, policy, Misplaced::default())

@@ -1,15 +1,14 @@
 //! Where the memory of a process is: what several verbs begin with.
 
-use crate::system::{System, UnseenError, explained};
+use crate::system::{System, UnseenError};
 use linux::{
-    Process, ProcessError, Residence, Residences, huge_page_bytes, huge_pages_by_node, parse_numa_maps, parse_smaps,
-    residences,
+    Process, Residence, Residences, huge_page_bytes, huge_pages_by_node, parse_numa_maps, parse_smaps, residences,
 };
 use std::error::Error;
 
 /// The mappings of a process with the pages of each, transparent huge pages told as far as the kernel tells them.
 pub fn mappings(system: &System, process: &Process) -> Result<Residences, Box<dyn Error>> {
-    let text = |file| process.text(file).map_err(|error| explained(process, error));
+    let text = |file| process.text(file).map_err(|error| system.unseen(process.pid(), &error));
     let numa = parse_numa_maps(&text("numa_maps")?)?;
     let uses = parse_smaps(&text("smaps")?)?;
     let huge_page_bytes = huge_page_bytes(&system.sys());
@@ -30,10 +29,5 @@ fn tell_huge_pages(process: &Process, mapping: &mut Residence, huge_page_bytes: 
 
 /// Whether a look failed as the process has ended.
 pub fn is_gone(error: &(dyn Error + 'static)) -> bool {
-    let process = error.downcast_ref::<ProcessError>();
-    let unseen = error.downcast_ref::<UnseenError>().and_then(|error| match error {
-        UnseenError::Process(error) => Some(error),
-        _ => None,
-    });
-    matches!(process.or(unseen), Some(ProcessError::Gone(_)))
+    error.downcast_ref::<UnseenError>().is_some_and(|error| error.is_gone)
 }

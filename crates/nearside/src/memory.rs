@@ -138,7 +138,7 @@ fn look(arguments: &Arguments, processes: &mut Vec<Process>) -> Result<MemoryRep
 
 fn of_process(system: &System, process: &Process) -> Result<(ProcessMemory, Vec<String>), Box<dyn Error>> {
     let found = mappings(system, process)?;
-    let name = process.status()?.name;
+    let name = process.status().map_err(|error| system.unseen(process.pid(), &error))?.name;
     let of_it = |note| format!("process {}: {note}", process.pid());
     let memory = ProcessMemory::of(process.pid().0, name, &found.mappings);
     Ok((memory, found.changes().map(of_it).into_iter().collect()))

@@ -2,7 +2,7 @@
 
 use crate::output;
 use crate::ranges;
-use crate::system::{System, explained};
+use crate::system::System;
 use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
 use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, parse_smaps};
@@ -97,19 +97,21 @@ impl Part<'_> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let system = System::live();
     let process = system.process(Pid(arguments.pid))?;
-    let smaps = process.text("smaps").map_err(|error| explained(&process, error))?;
+    let unseen = |error| system.unseen(process.pid(), &error);
+    let smaps = process.text("smaps").map_err(unseen)?;
     let uses = parse_smaps(&smaps)?;
     let mut notes = Vec::new();
     let parts = parts(&uses, arguments.range.as_deref(), &mut notes)?;
     let flags = arguments.kernel_flags.then(|| FrameFlags::open(&system.proc())).transpose();
     let flags =
         flags.map_err(|why| format!("cannot read /proc/kpageflags, which is for root alone (CAP_SYS_ADMIN): {why}"))?;
-    let mut walk = PageWalk::of(&process, flags).map_err(|error| explained(&process, error))?;
+    let mut walk = PageWalk::of(&process, flags).map_err(unseen)?;
     if arguments.each {
         return each(arguments, &mut walk, &parts);
     }
     let most_cells = if arguments.range.is_some() { MANY_CELLS } else { FEW_CELLS };
-    let report = look(&process, &mut walk, &parts, most_cells, notes)?;
+    let name = process.status().map_err(unseen)?.name;
+    let report = look(&process, name, &mut walk, &parts, most_cells, notes)?;
     let text = match if arguments.json { Format::Json } else { arguments.format } {
         Format::Text => {
             let colours =
@@ -153,6 +155,7 @@ fn parts<'a>(
 
 fn look(
     process: &Process,
+    name: String,
     walk: &mut PageWalk,
     parts: &[Part],
     most_cells: u64,
@@ -172,7 +175,7 @@ fn look(
             "transparent huge pages are shown as base pages: the kernel tells them apart since Linux 6.7".to_owned(),
         );
     }
-    Ok(PagesReport { pid: process.pid().0, name: process.status()?.name, mappings, notes })
+    Ok(PagesReport { pid: process.pid().0, name, mappings, notes })
 }
 
 /// Prints each page at once: there may be many millions.

@@ -1,15 +1,17 @@
 //! `nearside show`: where the memory of a process is and what decides that; or what the machine has.
 
 use crate::look::{is_gone, mappings};
-use crate::system::{System, explained};
+use crate::system::System;
 use crate::watch::Watch;
 use clap::Args;
 use linux::{
-    CgroupError, Cgroups, EffectiveCpuset, NodePages, Pid, PolicyMark, Process, nodes, nodes_of_cpus, online_nodes,
-    threads, total_pages,
+    CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, Pid, PolicyMark, Process, Switch, nodes,
+    nodes_of_cpus, online_nodes, threads, total_pages,
 };
 use machine::{NodeId, NodeSet};
-use report::{CpusetReport, MappingReport, NodeBytes, NodesReport, PagesOnNode, ProcessReport, ThreadReport};
+use report::{
+    CpusetReport, MappingReport, NodeBytes, NodeReport, NodesReport, PagesOnNode, ProcessReport, ThreadReport,
+};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
@@ -68,11 +70,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             })?;
         }
         None => watch.print(|| {
-            let found = NodesReport::of(&nodes(&system.sys())?);
+            let found = machine(system)?;
             Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found) }))
         })?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn machine(system: &System) -> Result<NodesReport, NodeError> {
+    let switch = |path: &str| Switch::at(system.root().join(path)).value().ok();
+    Ok(NodesReport {
+        nodes: nodes(&system.sys())?.iter().map(NodeReport::of).collect(),
+        numa_balancing: switch("proc/sys/kernel/numa_balancing"),
+        transparent_huge_pages: switch("sys/kernel/mm/transparent_hugepage/enabled"),
+    })
 }
 
 fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn Error>> {
@@ -87,8 +98,9 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
              and they may not change meanwhile"
         ));
     }
-    let threads = threads(process, PolicyMark::among(&found.mappings)).map_err(|error| explained(process, error))?;
-    let status = process.status()?;
+    let unseen = |error| system.unseen(process.pid(), &error);
+    let threads = threads(process, PolicyMark::among(&found.mappings)).map_err(unseen)?;
+    let status = process.status().map_err(unseen)?;
     let (cgroup, cpuset) = cgroup(system, process, &mut notes);
     let pages = total_pages(&found.mappings);
     Ok(ProcessReport {

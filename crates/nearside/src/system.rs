@@ -1,7 +1,7 @@
 //! The system that a command looks at: this one, or one that was saved.
 
 use clap::Args;
-use linux::{Pid, Process, ProcessError};
+use linux::{Pid, Process, ProcessError, Situation, diagnose_process, without_memory};
 use std::path::{Path, PathBuf};
 
 /// Which system to look at.
@@ -12,43 +12,16 @@ pub struct System {
     root: PathBuf,
 }
 
-/// What keeps a process from being looked at.
+/// Why a process cannot be looked at.
 #[derive(Debug, thiserror::Error)]
-pub enum UnseenError {
-    /// It cannot be read.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// Its memory is for its user and for root.
-    #[error(
-        "process {pid} ({name}) is user {uid}'s, and its memory is for that user and for root to see (the kernel refused {file}: ptrace access \
-         check): run this as user {uid} or as root, or give nearside the capability CAP_SYS_PTRACE"
-    )]
-    Forbidden {
-        /// The process.
-        pid: Pid,
-        /// Its program.
-        name: String,
-        /// Its user.
-        uid: u32,
-        /// What was tried.
-        file: &'static str,
-    },
-    /// It has ended, and its parent has not asked how.
-    #[error("process {pid} ({name}) is a zombie: it has ended, and has no memory until its parent asks how it ended")]
-    Zombie {
-        /// The process.
-        pid: Pid,
-        /// Its program.
-        name: String,
-    },
-    /// It is the kernel's own.
-    #[error("process {pid} ({name}) is a kernel thread: it has no memory of its own")]
-    KernelThread {
-        /// The process.
-        pid: Pid,
-        /// Its name.
-        name: String,
-    },
+#[error("cannot look at process {pid}: {why}")]
+pub struct UnseenError {
+    /// The process.
+    pid: Pid,
+    /// Why, and what to do about it.
+    why: String,
+    /// Whether it is no more, and nothing else is wrong.
+    pub is_gone: bool,
 }
 
 impl System {
@@ -79,27 +52,22 @@ impl System {
 
     /// Takes hold of one of its processes that has memory.
     pub fn process(&self, pid: Pid) -> Result<Process, UnseenError> {
-        let process = Process::open_in(&self.proc(), pid)?;
-        let status = process.status()?;
-        match (status.has_memory, status.state) {
-            (true, _) => Ok(process),
-            (false, Some('Z' | 'X')) => Err(UnseenError::Zombie { pid, name: status.name }),
-            (false, _) => Err(UnseenError::KernelThread { pid, name: status.name }),
-        }
+        let unseen = |error| self.unseen(pid, &error);
+        let process = Process::open_in(&self.proc(), pid).map_err(unseen)?;
+        let status = process.status().map_err(unseen)?;
+        let why = without_memory(pid, &status).map(|cause| cause.to_string());
+        why.map_or(Ok(process), |why| Err(UnseenError { pid, why, is_gone: false }))
     }
-}
 
-/// A refused read, as what it comes from.
-pub fn explained(process: &Process, error: ProcessError) -> UnseenError {
-    let ProcessError::Read { pid, file, source } = &error else { return error.into() };
-    match (source.raw_os_error(), process.status()) {
-        (Some(rustix_code), Ok(status)) if is_refusal(rustix_code) => {
-            UnseenError::Forbidden { pid: *pid, name: status.name, uid: status.uids[0], file }
-        }
-        _ => error.into(),
+    /// Why a process could not be read.
+    pub fn unseen(&self, pid: Pid, error: &ProcessError) -> UnseenError {
+        let is_gone = matches!(error, ProcessError::Gone(_));
+        let why = match error {
+            ProcessError::Read { .. } if self.is_live() => {
+                diagnose_process(error, &Situation::of(Some(pid))).to_string()
+            }
+            _ => error.to_string(),
+        };
+        UnseenError { pid, why, is_gone }
     }
-}
-
-fn is_refusal(errno: i32) -> bool {
-    [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM].iter().any(|refusal| refusal.raw_os_error() == errno)
 }

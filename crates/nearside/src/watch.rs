@@ -1,15 +1,13 @@
 //! Printing something once, or again and again.
 
+use crate::interrupt::interrupted;
 use crate::output;
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -44,10 +42,7 @@ impl Watch {
         let Some(period) = self.watch else {
             return Ok(look()?.map_or(Ok(()), |text| output::write(&text, None))?);
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            flag::register(signal, stop.clone()).map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;
-        }
+        let stop = interrupted()?;
         let clear = io::stdout().is_terminal();
         let mut next = Instant::now();
         while !stop.load(Relaxed) {

@@ -14,6 +14,10 @@ const MOST_COLUMNS: usize = 32;
 pub struct NodesReport {
     /// Its nodes that are online, by number.
     pub nodes: Vec<NodeReport>,
+    /// Whether the kernel's NUMA balancing moves pages: 0, 1, or 2 for tiers of memory; nothing where it has none.
+    pub numa_balancing: Option<String>,
+    /// When memory gets transparent huge pages: `always`, `madvise` or `never`; nothing where there are none.
+    pub transparent_huge_pages: Option<String>,
 }
 
 /// A node.
@@ -54,15 +58,9 @@ impl HugetlbReport {
     }
 }
 
-impl NodesReport {
-    /// Of these nodes.
-    pub fn of(nodes: &[NodeFiles]) -> Self {
-        Self { nodes: nodes.iter().map(NodeReport::of).collect() }
-    }
-}
-
 impl NodeReport {
-    fn of(node: &NodeFiles) -> Self {
+    /// A node, from its files.
+    pub fn of(node: &NodeFiles) -> Self {
         let bytes = |name: &str| node.memory.get(name).copied().unwrap_or(0);
         Self {
             node: node.node,
@@ -83,7 +81,10 @@ impl fmt::Display for NodesReport {
         let memory = self.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
         let plural = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
         let nodes = plural(self.nodes.len(), "node");
-        writeln!(f, "{nodes}, {}, {}\n", plural(cpus, "CPU"), size::rounded(memory))?;
+        let switch = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
+        let (balancing, huge) = (switch(&self.numa_balancing), switch(&self.transparent_huge_pages));
+        writeln!(f, "{nodes}, {}, {}", plural(cpus, "CPU"), size::rounded(memory))?;
+        writeln!(f, "NUMA balancing: {balancing}; transparent huge pages: {huge}\n")?;
         let mut table = Table::new(["node", "CPUs", "memory", "free", "anonymous", "files", "hugetlb pages, free"]);
         for node in &self.nodes {
             let NodeReport { node, cpus, memory_bytes, free_bytes, anonymous_bytes, file_bytes, hugetlb, .. } = node;
@@ -129,8 +130,8 @@ mod tests {
             ],
             distances: vec![10, 16, 255],
         };
-        insta::assert_snapshot!(NodesReport {
-            nodes: vec![node(0, "0-3", 0), node(1, "4-7", 4 << 30), node(4, "", 1 << 30)]
-        });
+        let nodes = vec![node(0, "0-3", 0), node(1, "4-7", 4 << 30), node(4, "", 1 << 30)];
+        let transparent_huge_pages = Some("madvise".to_owned());
+        insta::assert_snapshot!(NodesReport { nodes, numa_balancing: None, transparent_huge_pages });
     }
 }

@@ -1,0 +1,305 @@
+//! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl, numa_maps,
+//! `move_pages` (which `pages` asks) and each other.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use support::{Lab, Ran, is_root};
+
+const BASE: u64 = 4 << 10;
+const HUGE: u64 = 2 << 20;
+
+fn json_of(ran: &Ran, section: &str) -> Value {
+    let text = ran.section(section);
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in [{section}]:\n{text}\n{}", ran.error))
+}
+
+/// Pages by node, kind and size.
+type Amounts = BTreeMap<(u64, String, u64), u64>;
+
+fn amounts(pages: &Value) -> Amounts {
+    let key = |on: &Value| {
+        let number = |key: &str| on[key].as_u64().unwrap();
+        ((number("node"), on["kind"].as_str().unwrap().to_owned(), number("page_bytes")), number("pages"))
+    };
+    pages.as_array().unwrap().iter().map(key).collect()
+}
+
+fn wanted(of: &[(u64, &str, u64, u64)]) -> Amounts {
+    of.iter().map(|(node, kind, bytes, pages)| ((*node, (*kind).to_owned(), *bytes), *pages)).collect()
+}
+
+/// Bytes on each node by numa_maps, read as its manual says.
+fn by_numa_maps(text: &str) -> BTreeMap<u64, u64> {
+    let mut bytes = BTreeMap::new();
+    for line in text.lines() {
+        let value = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok());
+        let Some(kilobytes) = value("kernelpagesize_kB=") else { continue };
+        for node in 0..8 {
+            *bytes.entry(node).or_default() += value(&format!("N{node}=")).unwrap_or(0) * kilobytes * 1024;
+        }
+    }
+    bytes
+}
+
+fn start_of(range: &str) -> u64 {
+    u64::from_str_radix(range.split('-').next().unwrap(), 16).unwrap()
+}
+
+/// The mapping that an address is in.
+fn mapping_of(show: &Value, address: u64) -> &Value {
+    let hex = |value: &Value| u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+    let holds = |mapping: &&Value| (hex(&mapping["start"])..hex(&mapping["end"])).contains(&address);
+    show["mappings"].as_array().unwrap().iter().find(holds).unwrap()
+}
+
+/// Pages of four kinds on two nodes, by threads with policies of their own. One boot for all of it.
+const PLACE: &str = "
+    for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
+    numactl --interleave=0,1 ../nearside-workloads place 0:base:4M 1:huge:8M 0,1,1,0:mixed:16M 1:hugetlb:6M > placed &
+    pid=$!
+    until [ -s placed ]; do sleep 0.05; done
+    echo '[placed]'; cat placed
+    echo '[show]'; ../nearside show --json $pid
+    echo '[numa_maps]'; cat /proc/$pid/numa_maps
+    echo '[memory]'; ../nearside memory --json $pid
+    for part in 1 2 3 4; do
+        range=$(sed -n ${part}p placed)
+        echo \"[pages-$part]\"; ../nearside pages $pid $range --json
+    done
+    first=$(sed -n 1p placed | cut -d - -f 1)
+    echo '[page]'; ../nearside pages $pid $first --each --kernel-flags --json
+    echo '[entry]'; dd if=/proc/$pid/pagemap bs=8 count=1 skip=$((0x$first / 4096)) status=none | od -A n -t u8
+    echo '[metrics]'; ../nearside memory $pid --format openmetrics
+    echo '[text]'; ../nearside show $pid
+    echo '[strip]'; ../nearside pages $pid $(sed -n 3p placed)
+    echo '[svg]'; ../nearside pages $pid --format svg
+    echo '[hardware]'; numactl --hardware
+    echo '[machine]'; ../nearside show --json
+
+    mkdir /sys/fs/cgroup/half; echo '+cpuset +memory' > /sys/fs/cgroup/cgroup.subtree_control
+    echo 1 > /sys/fs/cgroup/half/cpuset.mems; echo 2-3 > /sys/fs/cgroup/half/cpuset.cpus
+    sh -c 'echo $$ > /sys/fs/cgroup/half/cgroup.procs; exec ../nearside-workloads place 1:base:4M' > inside &
+    inside=$!
+    until [ -s inside ]; do sleep 0.05; done
+    echo '[inside]'; ../nearside show --json $inside
+    echo '[cgroup]'; ../nearside memory --json --cgroup /half
+    kill $inside
+
+    nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+    $nobody ../nearside-workloads place 1:base:2M > own &
+    own=$!
+    until [ -s own ]; do sleep 0.05; done
+    echo '[own]'; $nobody ../nearside pages $own $(cat own) --each 2>&1 | tail -2
+    echo '[own-show]'; $nobody ../nearside show --json $own
+    for verb in 'show' 'pages' 'memory'; do
+        echo \"[other-$verb]\"; $nobody ../nearside $verb $pid 2>&1; echo \"status $?\"
+    done
+    echo '[kernel-flags]'; $nobody ../nearside pages $own --each --kernel-flags 2>&1; echo \"status $?\"
+    kill $own
+
+    echo '[unmapped]'; ../nearside pages $pid 1000-2000 2>&1; echo \"status $?\"
+    end=$(sed -n 4p placed | cut -d - -f 2)
+    echo '[half]'; ../nearside pages $pid $first-ffffffff0000 --json
+    echo '[kernel]'; ../nearside pages 2 2>&1; echo \"status $?\"
+    ../nearside show --json --watch=0.1 $pid > watched & watch=$!
+    sleep 0.5; kill $pid; wait $watch; echo '[watched]'; echo \"status $?\"
+    echo '[end]'
+";
+
+#[test]
+fn known_memory_is_told_on_two_nodes() {
+    let lab = Lab::new();
+    if !is_root() {
+        return; // hugetlb pools and control groups are for root
+    }
+    let ran = lab.script("small-2x2", &["--quiet", "--thp", "madvise"], PLACE).succeeded();
+    let placed: Vec<&str> = ran.section("placed").lines().collect();
+    let show = json_of(&ran, "show");
+
+    // Each part, page by page and by the mapping that it is in.
+    let base_and_huge = [
+        (0, "base", BASE, 1024),
+        (0, "transparent_huge", HUGE, 2),
+        (1, "base", BASE, 1024),
+        (1, "transparent_huge", HUGE, 2),
+    ];
+    let parts = [
+        wanted(&[(0, "base", BASE, 1024)]),
+        wanted(&[(1, "transparent_huge", HUGE, 4)]),
+        wanted(&base_and_huge),
+        wanted(&[(1, "hugetlb", HUGE, 3)]),
+    ];
+    for (number, wanted) in parts.iter().enumerate() {
+        let pages = json_of(&ran, &format!("pages-{}", number + 1));
+        assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+        let mapping = mapping_of(&show, start_of(placed[number]));
+        assert!(mapping["huge_pages_told"].as_bool().unwrap(), "{mapping}");
+        let told = amounts(&mapping["pages"]);
+        for (key, pages) in wanted {
+            // What lies beside the part may have grown together with it.
+            let more = if key.1 == "base" { 16 } else { 0 };
+            assert!((*pages..=pages + more).contains(told.get(key).unwrap_or(&0)), "part {number}: {told:?}");
+        }
+    }
+    let strip = json_of(&ran, "pages-3")["mappings"][0]["strip"].clone();
+    let strip: Vec<u64> = strip.as_array().unwrap().iter().map(|node| node.as_u64().unwrap()).collect();
+    let pieces: Vec<u64> = strip.chunks(strip.len() / 8).map(|piece| piece[0]).collect();
+    assert_eq!(pieces, [0, 1, 1, 0, 0, 1, 1, 0]);
+
+    // Sums: of show, of numa_maps and of memory.
+    let by_node = |nodes: &Value, bytes: &dyn Fn(&Value) -> u64| -> BTreeMap<u64, u64> {
+        nodes.as_array().unwrap().iter().map(|node| (node["node"].as_u64().unwrap(), bytes(node))).collect()
+    };
+    let told = by_node(&show["nodes"], &|node| node["bytes"].as_u64().unwrap());
+    let mut sums = by_numa_maps(ran.section("numa_maps"));
+    sums.retain(|node, _| *node < 2);
+    assert_eq!(told, sums);
+    let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    let memory = json_of(&ran, "memory");
+    assert_eq!(by_node(&memory["processes"][0]["nodes"], &uses), told);
+    assert_eq!(memory["processes"][0]["nodes"][1]["bytes"]["hugetlb"], 6 << 20);
+    assert!(ran.section("metrics").ends_with("# EOF\n"));
+    assert!(ran.section("metrics").contains("use=\"hugetlb\"} 6291456\n"), "{}", ran.section("metrics"));
+
+    // Threads, each with its policy and CPUs.
+    let thread =
+        |name: &str| show["threads"].as_array().unwrap().iter().find(|thread| thread["name"] == name).unwrap().clone();
+    for (name, policy, cpus) in
+        [("place-0", "bind:0", "0-1"), ("place-1", "bind:1", "2-3"), ("place-2", "bind:0", "0-1")]
+    {
+        let thread = thread(name);
+        assert_eq!((&thread["policy"], &thread["cpus"]), (&json!(policy), &json!(cpus)), "{thread}");
+        assert_eq!(thread["node"], u64::from(policy.ends_with('1')), "{thread}");
+    }
+    assert_eq!(show["threads"][0]["policy"], "interleave:0-1");
+    assert_eq!(show["cpuset"]["memory_nodes"], "0-1");
+
+    // One page, as the kernel's own file has it.
+    let page = json_of(&ran, "page");
+    let entry: u64 = ran.section("entry").trim().parse().unwrap();
+    assert_eq!((&page["node"], &page["frame"]), (&json!(0), &json!(format!("{:#x}", entry & ((1 << 55) - 1)))));
+    let flags = page["flags"].as_array().unwrap();
+    assert!(flags.contains(&json!("anonymous")) && flags.contains(&json!("mmap")), "{page}");
+    for (section, says) in [
+        ("text", "in pages of 2 MiB hugetlb"),
+        ("strip", "node 1: 2 pages of 2 MiB THP"),
+        ("svg", "<title>node 1</title>"),
+    ] {
+        assert!(ran.section(section).contains(says), "no {says:?} in {}", ran.section(section));
+    }
+    the_machine_is_what_numactl_says(&ran);
+    control_groups_are_told(&ran);
+    an_ordinary_user_sees_its_own(&ran);
+
+    for (section, status, says) in
+        [("unmapped", 2, "nothing is mapped there"), ("kernel", 1, "kernel thread"), ("watched", 0, "")]
+    {
+        let said = ran.section(section);
+        assert!(said.contains(says) && said.ends_with(&format!("status {status}\n")), "{section}: {said}");
+    }
+    assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
+}
+
+fn the_machine_is_what_numactl_says(ran: &Ran) {
+    let machine = json_of(ran, "machine");
+    let hardware = ran.section("hardware");
+    for node in 0..2 {
+        let line =
+            |what: &str| hardware.lines().find_map(|line| line.strip_prefix(&format!("node {node} {what}: "))).unwrap();
+        let told = &machine["nodes"][node];
+        let cpus: Vec<&str> = line("cpus").split_whitespace().collect();
+        assert_eq!(told["cpus"], format!("{}-{}", cpus[0], cpus[1]));
+        let megabytes: u64 = line("size").trim_end_matches(" MB").parse().unwrap();
+        assert_eq!(told["memory_bytes"].as_u64().unwrap() >> 20, megabytes);
+        let row = hardware.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}: "))).unwrap();
+        let distances: Vec<u64> = row.split_whitespace().map(|distance| distance.parse().unwrap()).collect();
+        assert_eq!(told["distances"], json!(distances));
+        let pool = told["hugetlb"].as_array().unwrap().iter().find(|pool| pool["page_bytes"] == HUGE).unwrap();
+        assert_eq!((&pool["pages"], &pool["free_pages"]), (&json!(8), &json!(if node == 1 { 5 } else { 8 })));
+    }
+    assert_eq!(machine["transparent_huge_pages"], "madvise");
+}
+
+fn control_groups_are_told(ran: &Ran) {
+    let inside = json_of(ran, "inside");
+    assert_eq!(inside["cgroup"], "/half");
+    assert_eq!(inside["cpuset"], json!({ "cgroup": "/half", "cpus": "2-3", "memory_nodes": "1" }));
+    let memory = json_of(ran, "cgroup")["cgroups"][0]["nodes"].clone();
+    let anonymous = |node: &str| memory[node]["anon"].as_u64().unwrap();
+    assert!(anonymous("1") >= 4 << 20 && anonymous("0") < 1 << 20, "{memory}");
+}
+
+fn an_ordinary_user_sees_its_own(ran: &Ran) {
+    // The pages without frames, and why.
+    let own = ran.section("own");
+    assert!(own.contains("  -           anonymous") && own.contains("CAP_SYS_ADMIN"), "{own}");
+    let show = json_of(ran, "own-show");
+    assert!(show["nodes"][1]["bytes"].as_u64().unwrap() >= 2 << 20, "{}", show["nodes"]);
+    for verb in ["show", "pages", "memory"] {
+        let said = ran.section(&format!("other-{verb}"));
+        assert!(
+            said.contains("CAP_SYS_PTRACE") && said.contains("runs as user 0") && said.ends_with("status 1\n"),
+            "{said}"
+        );
+    }
+    let said = ran.section("kernel-flags");
+    assert!(said.contains("/proc/kpageflags, which is for root alone") && said.ends_with("status 1\n"), "{said}");
+}
+
+/// Four nodes, of which one has no CPUs and another no memory.
+fn odd_machine(lab: &Lab) -> String {
+    let preset = lab.nearside().args(["topology", "--from", "small-4x2", "--format", "toml"]).output().unwrap();
+    let mut text = String::from_utf8(preset.stdout).unwrap();
+    for (from, to) in
+        [("cpus = \"4-5\"\n", ""), ("cpus = \"6-7\"\nmemory_bytes = 1073741824", "cpus = \"4-5\"\nmemory_bytes = 0")]
+    {
+        assert!(text.contains(from), "no {from:?} in:\n{text}");
+        text = text.replace(from, to);
+    }
+    text = text.replace("cpus = \"4-7\"", "cpus = \"4-5\"");
+    let file = lab.path("odd.toml");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn nodes_without_cpus_or_memory_are_told_as_such() {
+    let lab = Lab::new();
+    let machine = odd_machine(&lab);
+    let script = "
+        ../nearside-workloads place 0,1,2:base:12M 2:base:4M > placed & pid=$!
+        until [ -s placed ]; do sleep 0.05; done
+        echo '[show]'; ../nearside show --json $pid
+        echo '[numa_maps]'; cat /proc/$pid/numa_maps
+        echo '[pages]'; ../nearside pages $pid $(sed -n 1p placed) --json
+        echo '[lines]'; ../nearside pages $pid $(sed -n 2p placed) --each | awk 'NR > 1 { print $4 }' | sort | uniq -c
+        echo '[machine]'; ../nearside show --json
+        echo '[memory]'; ../nearside memory --json
+        echo '[text]'; ../nearside show; ../nearside memory
+        kill $pid
+        echo '[end]'
+    ";
+    let ran = lab.script(&machine, &["--quiet", "--thp", "never"], script).succeeded();
+    let pages = json_of(&ran, "pages");
+    let third = 1024;
+    let wanted = wanted(&[(0, "base", BASE, third), (1, "base", BASE, third), (2, "base", BASE, third)]);
+    assert_eq!(amounts(&pages["mappings"][0]["pages"]), wanted);
+    assert_eq!(ran.section("lines").split_whitespace().collect::<Vec<_>>(), ["1024", "2"]);
+    let show = json_of(&ran, "show");
+    let told: Vec<u64> = show["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).collect();
+    let sums = by_numa_maps(ran.section("numa_maps"));
+    assert_eq!(told, [sums[&0], sums[&1], sums[&2], 0]);
+    // A thread whose memory is on a node without CPUs runs anywhere.
+    let threads = show["threads"].as_array().unwrap();
+    let thread = threads.iter().find(|thread| thread["name"] == "place-1").unwrap();
+    assert_eq!((&thread["cpus"], &thread["policy"]), (&json!("0-5"), &json!("bind:2")));
+    let nodes = json_of(&ran, "machine")["nodes"].clone();
+    assert_eq!(
+        (&nodes[2]["cpus"], &nodes[3]["cpus"], &nodes[3]["memory_bytes"]),
+        (&json!(""), &json!("4-5"), &json!(0))
+    );
+    assert_eq!(json_of(&ran, "memory")["nodes"].as_array().unwrap().len(), 4);
+    assert!(ran.section("text").contains("\n2        -"), "{}", ran.section("text"));
+}
