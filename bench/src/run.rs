@@ -118,6 +118,11 @@ impl Machine {
     }
 }
 
+/// nearside, which is beside this program.
+pub fn nearside() -> Result<PathBuf, Error> {
+    Ok(programs()?.0)
+}
+
 /// nearside, which is beside this program, and a search path on which it and its workloads come first.
 fn programs() -> Result<(PathBuf, OsString), Error> {
     let program = env::current_exe().map_err(Error::system("find this program"))?;

@@ -137,6 +137,9 @@ pub enum Cause {
     /// A filter forbids the call.
     #[error("a filter of system calls (seccomp), as containers have, forbids it: the call needs no rights otherwise")]
     Filtered,
+    /// A strict policy finds pages on other nodes.
+    #[error("pages lie elsewhere already")]
+    Misplaced,
     /// There is not enough memory for the call itself.
     #[error("the kernel has no memory left for it")]
     OutOfMemory,

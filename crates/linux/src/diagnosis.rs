@@ -39,6 +39,7 @@ pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diag
         (Attempt::Policy(policy), libc::EINVAL) => {
             nodes_in_the_way(&policy.nodes, situation).unwrap_or_else(|| refused_policy(policy, &other()))
         }
+        (Attempt::Policy(_), libc::EIO) => Cause::Misplaced.into(),
         (Attempt::Policy(_), libc::EPERM | libc::ENOSYS) => Cause::Filtered.into(),
         (Attempt::Move { to, .. }, libc::EACCES | libc::ENODEV | libc::EINVAL) => {
             nodes_in_the_way(to, situation).unwrap_or_else(|| other().into())

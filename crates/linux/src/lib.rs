@@ -55,7 +55,7 @@ pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use loopback::bring_loopback_up;
 pub use memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
-    memory_policy_at, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
+    memory_policy_at, migrate_pages, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
 };
 pub use migrate::{MigrateError, Migration};
 pub use node_files::{

@@ -1,6 +1,7 @@
 //! NUMA memory policies: on which nodes memory may lie, and where it lies.
 
 use crate::mask::{BITS, mask, set};
+use crate::process::Pid;
 use machine::{NodeId, NodeSet};
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -231,6 +232,20 @@ pub fn next_interleave_node() -> io::Result<NodeId> {
     get_node(null(), 0)
 }
 
+/// Moves all pages of a process, in one call of the kernel's: those of the first node to come from to the first to go to,
+/// and so on; how many could not be moved. Which those are, and why, it does not say: see
+/// [`Migration`](crate::Migration). Since Linux 2.6.16. Needs to be the process's user, or `CAP_SYS_NICE` (EPERM); for
+/// pages that others map too always the latter. EINVAL: a node has no memory, or is outside the process's cpuset.
+pub fn migrate_pages(pid: Pid, from: &NodeSet, to: &NodeSet) -> io::Result<u64> {
+    let (mut from, mut to) = (mask(from), mask(to));
+    let words = from.len().max(to.len());
+    from.resize(words, 0);
+    to.resize(words, 0);
+    // SAFETY: the kernel reads as many bits of both masks as both have; no content of memory changes.
+    let result = unsafe { libc::syscall(libc::SYS_migrate_pages, pid.0, told_bits(&from), from.as_ptr(), to.as_ptr()) };
+    u64::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
 /// The nodes that the calling thread's cpuset lets it have memory of: with memory, all of them.
 pub fn allowed_memory_nodes() -> io::Result<NodeSet> {
     let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
@@ -277,6 +292,14 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(memory_policy().unwrap(), before);
+    }
+
+    #[test]
+    fn a_process_is_moved_in_one_call() {
+        let Some(nodes) = nodes() else { return };
+        assert_eq!(migrate_pages(Pid(std::process::id()), &nodes, &nodes).unwrap(), 0);
+        let nowhere = [NodeId(1000)].into_iter().collect();
+        assert!(migrate_pages(Pid(std::process::id()), &nodes, &nowhere).is_err());
     }
 
     #[test]

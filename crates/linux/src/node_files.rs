@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The folder of the nodes in /sys.
-const NODES: &str = "devices/system/node";
+pub(crate) const NODES: &str = "devices/system/node";
 
 /// Why a node's files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +113,8 @@ fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> 
 }
 
 /// What a file holds; nothing where there is none.
-fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, NodeError> {
+/// What a file says; nothing where there is none.
+pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, NodeError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

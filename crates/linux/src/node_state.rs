@@ -1,11 +1,8 @@
 //! Which nodes there are, and which of them have memory and CPUs.
 
-use crate::node_files::NodeError;
-use crate::process::MalformedLine;
+use crate::node_files::{NODES, NodeError, online_nodes, parsed};
 use machine::{CpuSet, IdSet, NodeId, NodeSet};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// The nodes of a system, by what they have.
@@ -22,13 +19,13 @@ pub struct NodeState {
 impl NodeState {
     /// As /sys below this folder has them. Needs no rights. A kernel without NUMA has no nodes to show.
     pub fn read(sys: &Path) -> Result<Self, NodeError> {
-        let folder = sys.join("devices/system/node");
-        let online: NodeSet = set(&folder.join("online"))?.ok_or_else(|| NodeError::NoNodes(folder.clone()))?;
-        let with_memory = set(&folder.join("has_memory"))?.unwrap_or_else(|| online.clone());
+        let folder = sys.join(NODES);
+        let online = online_nodes(sys)?;
+        let with_memory = parsed(&folder.join("has_memory"), str::parse)?.unwrap_or_else(|| online.clone());
         let mut cpus = BTreeMap::new();
         for node in online.iter() {
             // A node may go offline in the meantime.
-            cpus.extend(set(&folder.join(format!("node{node}/cpulist")))?.map(|set| (node, set)));
+            cpus.extend(parsed(&folder.join(format!("node{node}/cpulist")), str::parse)?.map(|set| (node, set)));
         }
         Ok(Self { online, with_memory, cpus })
     }
@@ -44,20 +41,10 @@ impl NodeState {
     }
 }
 
-fn set<T>(path: &Path) -> Result<Option<IdSet<T>>, NodeError> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
-            let malformed = |_| NodeError::Malformed { path: path.to_owned(), source: MalformedLine(text.clone()) };
-            text.parse().map(Some).map_err(malformed)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(NodeError::Read { path: path.to_owned(), source }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn nodes_without_memory_and_without_cpus_are_told() {

@@ -7,8 +7,8 @@ use crate::places::{Cpus, Nodes, Places};
 use crate::threads;
 use clap::Args;
 use linux::{
-    Amount, Departure, Follower, MigrateError, Migration, NumaMapping, Pid, Process, ProcessError, Route, Situation,
-    Tid, Whose, without_memory,
+    Amount, Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Pid, Process, ProcessError, Route,
+    Situation, Tid, Whose, without_memory,
 };
 use machine::{CpuSet, NodeId};
 use report::{BindEvent, BindReport, Threads};
@@ -119,8 +119,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = interrupted()?;
     // Where threads are before they are bound: their pages follow from there.
     let mut follower = Follower::default();
-    let node_of = |cpu| places.situation.nodes.nodes_of(&[cpu].into_iter().collect()).first();
-    follower.look(&nodes_of_threads(&process, node_of).map_err(hidden)?);
+    let state = &places.situation.nodes;
+    follower.look(&nodes_of_threads(&process, state).map_err(hidden)?);
     let threads = if arguments.thread.is_empty() {
         threads::bind_all(&process, &cpus, arguments.intersect)?
     } else {
@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     show(arguments, &report)?;
     if arguments.follow {
         let watch = Watch { process: &process, arguments, interrupted: &interrupted };
-        watch.run(&mut follower, &cpus, given_up, node_of)?;
+        watch.run(&mut follower, &cpus, given_up, state)?;
     }
     Ok(if partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
@@ -147,13 +147,15 @@ fn show<T: Serialize + Display>(arguments: &Arguments, told: &T) -> Result<bool,
     Ok(output::write_more(&text)?)
 }
 
-/// On which node each thread ran last.
-fn nodes_of_threads(
-    process: &Process,
-    node_of: impl Fn(machine::CpuId) -> Option<NodeId>,
-) -> Result<BTreeMap<Tid, NodeId>, ProcessError> {
+/// On which node each thread ran last. One that sleeps since it was bound elsewhere will wake there, and counts as
+/// being there.
+fn nodes_of_threads(process: &Process, state: &NodeState) -> Result<BTreeMap<Tid, NodeId>, ProcessError> {
     let threads = linux::threads(process, None)?;
-    Ok(threads.iter().filter_map(|thread| Some((thread.tid, node_of(thread.cpu?)?))).collect())
+    let node = |thread: &linux::Thread| {
+        let last = thread.cpu.filter(|cpu| thread.status.cpus.contains(*cpu)).map(|cpu| [cpu].into_iter().collect());
+        state.nodes_of(last.as_ref().unwrap_or(&thread.status.cpus)).first()
+    };
+    Ok(threads.iter().filter_map(|thread| Some((thread.tid, node(thread)?))).collect())
 }
 
 /// A process that is followed.
@@ -171,7 +173,7 @@ impl Watch<'_> {
         follower: &mut Follower,
         cpus: &CpuSet,
         mut given_up: BTreeSet<Tid>,
-        node_of: impl Fn(machine::CpuId) -> Option<NodeId>,
+        state: &NodeState,
     ) -> Result<(), Box<dyn Error>> {
         let mut next = Instant::now();
         loop {
@@ -183,7 +185,7 @@ impl Watch<'_> {
                 show(self.arguments, &BindEvent::Interrupted)?;
                 return Ok(());
             }
-            let nodes = match nodes_of_threads(self.process, &node_of) {
+            let nodes = match nodes_of_threads(self.process, state) {
                 Ok(nodes) if self.process.mappings().is_ok_and(|mappings| !mappings.is_empty()) => nodes,
                 Err(error) if !matches!(error, ProcessError::Gone(_)) => {
                     return Err(cannot_look(self.process.pid(), &error));

@@ -39,7 +39,7 @@ pub struct Shared {
     #[arg(long, short = 'M', value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     shmmode: u32,
 
-    /// Fail when a page lies elsewhere already
+    /// Fail when a page lies elsewhere already; makes all its pages present
     #[arg(long, short = 't')]
     strict: bool,
 
@@ -83,8 +83,16 @@ impl Shared {
         }
         let (range, name) = self.range(huge)?;
         if let Some(policy) = policy {
-            let misplaced = Misplaced { strict: self.strict, moved: None };
-            policy::set(policy, &name, |policy| range.set_policy(policy, misplaced))?;
+            let set = |strict| {
+                let misplaced = Misplaced { strict, moved: None };
+                policy::set(policy, &name, |policy| range.set_policy(policy, misplaced))
+            };
+            set(false)?;
+            if self.strict {
+                // The kernel looks only at pages that this process maps.
+                range.touch();
+                set(true)?;
+            }
         }
         if self.touch {
             range.touch();

@@ -1,5 +1,6 @@
 //! Every figure that SPECIFICATION.md promises of this host and of the virtual machines, measured.
 
+mod act_speed;
 mod cold_build;
 mod lab_speed;
 mod model_speed;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
     let mut rows = model_speed::measure()?;
     rows.extend(lab_speed::measure(arguments.runs.into())?);
+    rows.extend(act_speed::measure()?);
     if arguments.cold_build {
         rows.push(cold_build::measure()?);
     }

@@ -1,0 +1,221 @@
+//! `nearside migrate` and `nearside bind` on virtual machines: pages move where they are sent, keep every write, and say
+//! why when they stay.
+
+mod support;
+
+use serde_json::Value;
+use support::{Lab, is_root};
+
+/// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
+const HOLD: &str = r#"
+    work=../nearside-workloads; near=../nearside
+    hold() { numactl $on $work hold "$@" > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done
+        range=$(sed 's/holding //' /tmp/held); rm /tmp/held; }
+    let_go() { kill $pid; wait $pid 2>/dev/null; }
+    move() { $near migrate $pid --quiet --json "$@"; }
+    try() { "$@" 2>&1; echo "status $?"; }
+    nodes() { grep "^${range%-*}" /proc/$pid/numa_maps | grep -oE 'N[0-9]+=[0-9]+' | tr '\n' ' '; echo; }
+    on='--membind 0'
+"#;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
+}
+
+/// The reports in a section, one after another.
+fn reports(text: &str) -> Vec<Value> {
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .map(|value| value.unwrap_or_else(|why| panic!("{why} in:\n{text}")))
+        .collect()
+}
+
+fn stayed<'a>(report: &'a Value, reason: &str) -> &'a Value {
+    let found = report["stayed"].as_array().unwrap().iter().find(|stayed| stayed["reason"] == reason);
+    found.unwrap_or_else(|| panic!("nothing stayed for {reason}: {report:#}"))
+}
+
+/// Claims 9 and 10 of the specification, ranges, single pages, mappings, budget, huge pages.
+#[test]
+fn pages_go_where_they_are_sent() {
+    let lab = Lab::new();
+    let script = HOLD.to_owned()
+        + r"
+        echo '[all]'; hold --size 32M; move --to 1; echo '[all-nodes]'; nodes
+        echo '[range]'; start=${range%-*}; half=$(printf '%x' $((0x$start + 0x400000)))
+        move --from 1 --to 2 --range $start-$half; echo '[range-nodes]'; nodes
+        echo '[page]'; move --to 3 --range 0x$start; echo '[page-nodes]'; nodes
+        echo '[from]'; move --from 2 --to 0 --range $range; echo '[from-nodes]'; nodes
+        echo '[dealt]'; move --to 1,2 --range $range; echo '[dealt-nodes]'; nodes
+        echo '[half]'; try move --to 3 --range $start-$(printf '%x' $((0x${range#*-} + 0x100000000000)))
+        echo '[budget]'; move --to 0 --range $range --budget 100
+        echo '[stack]'; move --to 2 --mapping '[stack]' --threads
+        echo '[wrong]'
+        for wrong in '--to 9' '--to !all' '--to 1 --budget 0' '--to 1 --range 1000' '--to 1 --range 7-3' '--to 1 --mapping no' '--to 1 --from 8' '--to x'; do
+            try $near migrate $pid $wrong | tail -1; done
+        let_go
+        echo '[huge]'
+        echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
+        hold --size 16M --huge; move --to 3 --range $range; let_go
+        echo '[hugetlb]'
+        for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
+        mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge
+        hold --size 8M --file /tmp/huge/file; move --to 1 --range $range; let_go
+        echo '[end]'
+    ";
+    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never"], &script).succeeded();
+    let section = |name: &str| json(ran.section(name));
+    let bytes = |report: &Value, what: &str| report[what]["bytes"].as_u64().unwrap();
+    let all = section("all");
+    assert!(bytes(&all, "moved") >= 32 << 20 && all["moved_to"][0]["node"] == 1, "{all:#}");
+    assert_eq!(ran.section("all-nodes"), "N1=8192 \n");
+    let range = section("range");
+    assert_eq!((bytes(&range, "moved"), &range["stayed"]), (4 << 20, &Value::from(Vec::<Value>::new())));
+    assert_eq!(ran.section("range-nodes"), "N1=7168 N2=1024 \n");
+    assert_eq!(section("page")["moved"]["pages"], 1);
+    assert_eq!(ran.section("page-nodes"), "N1=7168 N2=1023 N3=1 \n");
+    let from = section("from");
+    assert_eq!((&from["moved"]["pages"], &from["on_other_nodes"]["pages"]), (&1023.into(), &7169.into()));
+    assert_eq!(ran.section("from-nodes"), "N0=1023 N1=7168 N3=1 \n");
+    let dealt = section("dealt");
+    assert_eq!((&dealt["already_there"]["pages"], &dealt["moved"]["pages"]), (&7168.into(), &1024.into()));
+    assert_eq!(ran.section("dealt-nodes"), "N1=7680 N2=512 \n");
+    let half = ran.section("half");
+    let (report, status) = half.split_once("status ").unwrap();
+    assert!(status == "3\n" && bytes(&json(report), "moved") >= 32 << 20, "{half}");
+    assert!(json(report)["unmapped_bytes"].as_u64().unwrap() > 1 << 40, "{half}");
+    let budget = section("budget");
+    assert!(bytes(&budget, "moved") == 32 << 20 && budget["seconds"].as_f64().unwrap() >= 0.3, "{budget:#}");
+    let stack = section("stack");
+    assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
+    assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
+    if !is_root() {
+        return; // huge pages are root's to give
+    }
+    let huge = section("huge");
+    assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
+    let hugetlb = section("hugetlb");
+    assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
+}
+
+/// Millions of random writes while their pages move to and fro; processes that exit, execute and fork meanwhile; pages
+/// that cannot move; processes that are not one's own.
+#[test]
+fn no_write_is_lost_and_what_stays_has_its_reason() {
+    let lab = Lab::new();
+    let script = HOLD.to_owned()
+        + r#"
+        echo '[writes]'
+        $work checksum --size 16M --threads 4 --writes 2000000 > /tmp/sum & pid=$!
+        while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
+        wait $pid; echo "status $?"; cat /tmp/sum
+        echo '[exit]'; hold --size 64M; (sleep 0.3; kill $pid) & move --to 1 --budget 50; wait $pid 2>/dev/null
+        echo '[exec]'; cp $work /tmp/work
+        sh -c 'head -c 30000000 /dev/zero > /dev/shm/zeroes; read x < /dev/shm/zeroes; sleep 0.5; exec sleep 30' & pid=$!
+        sleep 0.2; try move --to 2 --budget 1; kill $pid
+        echo '[fork]'; sh -c 'while :; do /bin/true; done' & pid=$!
+        for node in 1 2 3; do try move --to $node | tail -1; done; kill $pid
+        echo '[shared]'; hold --size 4M --file /dev/shm/both; first=$pid; hold --size 4M --file /dev/shm/both
+        try move --to 1 --range $range; try move --to 1 --range $range --shared; let_go; kill $first
+        echo '[pinned]'; hold --size 4M --file /dev/shm/pinned --pinned; try move --to 1 --range $range; let_go; rm /dev/shm/*
+        echo '[full]'; on='--membind 3'; hold --size 400M; full=$pid; on='--membind 0'; hold --size 200M; try move --to 3 --range $range; let_go; kill $full
+        echo '[others]'
+        echo '  gone'; try $near migrate 99999 --to 1
+        echo '  kernel'; try $near migrate 2 --to 1
+        echo '  zombie'; sh -c 'sleep 0 & exec sleep 5' & sleep 1; zombie=$(ps -eo pid,stat | awk '$2 ~ /Z/ { print $1; exit }'); try $near migrate $zombie --to 1 | sed "s/$zombie/N/"
+        sleep 60 & pid=$!; sleep 0.2
+        echo '  stranger'; try setpriv --reuid 65534 --clear-groups $near migrate $pid --to 1 | sed "s/$pid/N/g"
+        echo '  own'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 > /dev/null; echo status \$?; kill \$!"
+        echo '  shared'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 --shared 2>&1; echo status \$?; kill \$!" | sed -E 's/process [0-9]+/process N/g'
+        echo '  cpuset'; echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control; mkdir /sys/fs/cgroup/few; echo 0-1 > /sys/fs/cgroup/few/cpuset.mems
+        echo $pid > /sys/fs/cgroup/few/cgroup.procs; try $near migrate $pid --to 2; try $near bind $pid --cpunodebind 2 | head -1 | sed "s/$pid/N/"
+        echo '[end]'
+    "#;
+    let options = ["--quiet", "--thp", "never", "--memory-per-node", "512M"];
+    let ran = lab.script("small-4x2", &options, &script).succeeded();
+    let writes = ran.section("writes");
+    assert!(writes.contains("status 0\n") && writes.ends_with("40000000 writes, none lost\n"), "{writes}{}", ran.error);
+    assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
+    let exit = json(ran.section("exit"));
+    assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
+    assert!(ran.section("exec").ends_with("status 0\n"), "{}", ran.section("exec"));
+    assert_eq!(ran.section("fork"), "status 0\n".repeat(3));
+    let shared = ran.section("shared").replace("status 0", "");
+    let shared = reports(&shared);
+    assert_eq!(stayed(&shared[0], "shared")["pages"], 1024);
+    if !is_root() {
+        return; // the rest changes users, or needs CAP_SYS_NICE
+    }
+    assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]);
+    let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);
+    assert_eq!(
+        (&stayed(&pinned, "held")["pages"], &pinned["moved"]["pages"]),
+        (&256.into(), &768.into()),
+        "{pinned:#}"
+    );
+    let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
+    let stays = full["stayed"].as_array().unwrap();
+    assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
+    assert!(stays[0]["pages"].as_u64().unwrap() > 10_000, "{full:#}");
+    let others = ran.section("others");
+    let all_told = [
+        "gone\nnearside: cannot look at process 99999: there is no process 99999: it has ended, or the number is wrong\nstatus 1\n",
+        "kernel\nnearside: process 2 is a kernel thread: it has no memory of its own\nstatus 1\n",
+        "zombie\nnearside: process N has ended (it is a zombie that waits for its parent): it has no memory any more\nstatus 1\n",
+        "stranger\nnearside: cannot look at process N: process N runs as user 0, and user 65534 may not touch it without CAP_SYS_PTRACE; run it",
+        "own\nstatus 0\n",
+        "shared\nnearside: cannot move pages of process N (move_pages: Operation not permitted (os error 1)): moving pages that other \
+         processes map too needs CAP_SYS_NICE, which you have not; run it with sudo",
+        "cpuset\nnearside: cannot use 2: node 2 is outside the cpuset of control group /few, which allows memory of 0-1 only; to widen \
+         it: echo 0-2 | sudo tee /sys/fs/cgroup/few/cpuset.mems\nstatus 1\nprocess N (sleep): 1 thread runs on CPUs 4-5\n",
+    ];
+    for told in all_told {
+        assert!(others.contains(told), "no {told:?} in:\n{others}");
+    }
+}
+
+/// Claims 3 and 26 of the specification: existing threads get the new mask, or its intersection with their own; pages
+/// follow a thread that has moved (2.7).
+#[test]
+fn threads_go_where_they_are_bound_and_their_pages_follow() {
+    let lab = Lab::new();
+    let script = HOLD.to_owned()
+        + r#"
+        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
+        $work checksum --size 4M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
+        until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | tail -1)
+        echo '[intersect]'
+        taskset -pc 4-7 $pid > /dev/null; taskset -pc 0-7 $thread > /dev/null
+        $near bind $pid --physcpubind 2-5 --intersect --json; echo '[intersect-masks]'; masks
+        echo '[nothing-left]'; try $near bind $pid --physcpubind 0-1 --intersect | tail -1; masks
+        echo '[overwrite]'; $near bind $pid --cpunodebind 1 > /dev/null; masks
+        echo '[one]'; $near bind $pid --physcpubind 7 --thread $thread > /dev/null; masks
+        echo '[wrong]'; for wrong in '--cpunodebind 9' '--physcpubind 99' '--physcpubind 1 --thread 1' '' '--physcpubind !all'; do
+            $near bind $pid $wrong 2> /dev/null; echo $?; done
+        kill $pid; wait $pid 2>/dev/null
+        echo '[follow]'
+        numactl --cpunodebind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
+        sleep 0.5; $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
+        until grep -q pages_followed /tmp/events; do sleep 0.2; done
+        grep -oE 'N[0-9]+=[0-9]+' /proc/$pid/numa_maps | sort | awk -F= '{ sum[$1] += $2 } END { print "N2=" sum["N2"] }'
+        kill $pid; wait $follower; echo "status $?"; cat /tmp/events
+        echo '[end]'
+    "#;
+    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never", "--numa-balancing", "off"], &script).succeeded();
+    let intersect = json(ran.section("intersect"));
+    assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
+    assert_eq!(ran.section("intersect-masks"), "4-5 2-5 \n");
+    assert_eq!(ran.section("nothing-left"), "status 3\n4-5 2-5 \n");
+    assert_eq!(ran.section("overwrite"), "2-3 2-3 \n");
+    assert_eq!(ran.section("one"), "2-3 7 \n");
+    assert_eq!(ran.section("wrong"), "2\n2\n2\n2\n2\n");
+    let follow = ran.section("follow");
+    let (before, events) = follow.split_once("status 0\n").unwrap_or_else(|| panic!("{follow}"));
+    let on_new_node: u64 = before.trim().strip_prefix("N2=").unwrap().parse().unwrap();
+    assert!(on_new_node >= 4096, "{follow}");
+    let events: Vec<Value> = events.lines().map(json).collect();
+    let followed = events.iter().find(|event| event["event"] == "pages_followed").unwrap();
+    assert_eq!((&followed["from"], &followed["to"]), (&0.into(), &2.into()));
+    assert!(followed["moved"]["bytes"].as_u64().unwrap() >= 16 << 20, "{follow}");
+    assert_eq!(events.last().unwrap()["event"], "ended");
+}
