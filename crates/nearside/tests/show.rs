@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::Ran;
@@ -100,25 +101,36 @@ fn what_has_no_memory_is_refused_with_the_reason() {
     }
 }
 
+fn resident_bytes(pid: u32) -> u64 {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let rss = smaps.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")).unwrap();
+    rss.parse::<u64>().unwrap() * 1024
+}
+
 #[test]
 fn a_process_of_this_host_is_told_until_it_ends() {
     let mut child = sleeper();
     let pid = child.id().to_string();
-    let told = json_of(&show(&["--json", &pid]).succeeded());
+    let (told, resident) = loop {
+        // It may still be loading its libraries.
+        let before = resident_bytes(child.id());
+        let told = json_of(&show(&["--json", &pid]).succeeded());
+        if resident_bytes(child.id()) == before {
+            break (told, before);
+        }
+    };
     assert_eq!((told["pid"].as_u64(), told["name"].as_str()), (Some(child.id().into()), Some("sleep")));
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let rss = smaps.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")).unwrap();
     let bytes: u64 = told["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).sum();
     // The zero page and the vdso are counted as resident, and lie on no node that numa_maps tells.
-    let rss = rss.parse::<u64>().unwrap() * 1024;
-    assert!(bytes <= rss && bytes + (64 << 10) >= rss, "{bytes} of {rss}");
+    assert!(bytes <= resident && bytes + (64 << 10) >= resident, "{bytes} of {resident}");
 
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
-    let watch = command.args(["show", "--json", "--watch=0.05", &pid]).stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    let mut watch = command.args(["show", "--json", "--watch=0.05", &pid]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let is_json = |line: String| serde_json::from_str::<Value>(&line).is_ok();
+    assert!(lines.by_ref().take(2).all(is_json));
     child.kill().unwrap();
     child.wait().unwrap();
-    let ran = Ran::from(watch.wait_with_output().unwrap()).succeeded();
-    assert!(ran.text().lines().count() >= 2, "{}", ran.text());
-    assert!(ran.text().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+    assert!(lines.all(is_json));
+    assert!(watch.wait().unwrap().success());
 }
