@@ -3,11 +3,13 @@
 mod act_speed;
 mod cold_build;
 mod lab_speed;
+mod look_speed;
 mod model_speed;
+mod saved_process;
 mod target;
 
 use bench::Error;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use report::Table;
 use std::process::ExitCode;
 use target::Row;
@@ -24,6 +26,21 @@ struct Arguments {
     /// Build the workspace from nothing as well, which takes minutes
     #[arg(long)]
     cold_build: bool,
+    /// Measure only these [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,...")]
+    only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The model alone
+    Model,
+    /// Commands that look at programs
+    Look,
+    /// The lab
+    Lab,
+    /// Commands that act on programs
+    Act,
 }
 
 fn main() -> ExitCode {
@@ -43,9 +60,16 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
-    let mut rows = model_speed::measure()?;
-    rows.extend(lab_speed::measure(arguments.runs.into())?);
-    rows.extend(act_speed::measure()?);
+    let parts = if arguments.only.is_empty() { Part::value_variants() } else { &arguments.only };
+    let mut rows = Vec::new();
+    for part in parts {
+        rows.extend(match part {
+            Part::Model => model_speed::measure()?,
+            Part::Look => look_speed::measure()?,
+            Part::Lab => lab_speed::measure(arguments.runs.into())?,
+            Part::Act => act_speed::measure()?,
+        });
+    }
     if arguments.cold_build {
         rows.push(cold_build::measure()?);
     }
