@@ -1,0 +1,98 @@
+//! `nearside memory` on this host; in the lab: `lab_look.rs`.
+
+mod support;
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use support::Ran;
+
+fn memory(arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+    command.arg("memory").args(arguments);
+    command
+}
+
+fn ran(arguments: &[&str]) -> Ran {
+    Ran::from(memory(arguments).output().unwrap())
+}
+
+#[test]
+fn nodes_and_processes_are_told() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = child.id().to_string();
+    let told: Value = serde_json::from_str(ran(&["--json", &pid]).succeeded().text()).unwrap();
+    let meminfo = std::fs::read_to_string("/sys/devices/system/node/node0/meminfo").unwrap();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("Node 0 MemTotal:")?.trim().strip_suffix(" kB"));
+    let bytes = total.unwrap().parse::<u64>().unwrap() * 1024;
+    assert_eq!(told["nodes"][0]["memory_bytes"]["MemTotal"], bytes);
+    assert!(told["nodes"][0]["allocated_pages"]["numa_hit"].as_u64().unwrap() > 0 && told["elapsed_s"].is_null());
+    assert_eq!((&told["processes"][0]["pid"], &told["processes"][0]["name"]), (&child.id().into(), &"sleep".into()));
+    let text = ran(&["--all", &pid]).succeeded();
+    for says in [format!("Memory of process {pid} (sleep)"), "AnonHugePages".into(), "pages taken, since boot".into()] {
+        assert!(text.text().contains(&says), "no {says:?} in {}", text.text());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ran(&[&pid]).failed(1, &["there is no process"]);
+}
+
+#[test]
+fn looks_have_rates_and_processes_may_end_meanwhile() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = child.id().to_string();
+    let mut watch = memory(&["--json", "--watch=0.05", &pid]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut looks = BufReader::new(watch.stdout.take().unwrap())
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let (first, second) = (looks.next().unwrap(), looks.next().unwrap());
+    assert!(first["nodes"][0]["allocated_pages_per_s"].is_null());
+    assert!(second["nodes"][0]["allocated_pages_per_s"]["numa_hit"].as_f64().unwrap() >= 0.0);
+    assert!(second["elapsed_s"].as_f64().unwrap() >= 0.04 && second["time_s"].as_f64() > first["time_s"].as_f64());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ended = looks.by_ref().find(|look| look["processes"].is_null()).unwrap();
+    assert_eq!(ended["notes"][0], format!("process {pid} has ended"));
+    // A reader that has seen enough ends the watch, and so does Ctrl-C.
+    let watch_pid = rustix::process::Pid::from_child(&watch);
+    rustix::process::kill_process(watch_pid, rustix::process::Signal::INT).unwrap();
+    assert!(watch.wait().unwrap().success());
+}
+
+/// Each family's samples are together, under its type, and the text ends as `OpenMetrics` wants it.
+#[test]
+fn metrics_are_well_formed() {
+    let metrics = ran(&["--format", "openmetrics", &std::process::id().to_string()]).succeeded();
+    let (body, end) = metrics.text().trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(end, "# EOF");
+    let mut family = ("", "");
+    let mut families = Vec::new();
+    for line in body.lines() {
+        if let Some(heading) = line.strip_prefix("# TYPE ") {
+            family = heading.split_once(' ').unwrap();
+            assert!(!families.contains(&family.0), "{line}");
+            families.push(family.0);
+        } else if !line.starts_with("# ") {
+            let (name, rest) = line.split_once('{').unwrap();
+            let suffix = if family.1 == "counter" { "_total" } else { "" };
+            assert_eq!(name, format!("{}{suffix}", family.0));
+            assert!(rest.rsplit_once("} ").unwrap().1.parse::<u64>().is_ok(), "{line}");
+        }
+    }
+    assert!(families.contains(&"nearside_process_memory_bytes") && families.contains(&"nearside_node_memory_bytes"));
+}
+
+#[test]
+fn what_was_asked_wrongly_is_told() {
+    ran(&["--format", "openmetrics", "--watch"]).failed(2, &["openmetrics is one look"]);
+    ran(&["--format", "xml"]).failed(2, &["openmetrics"]);
+    ran(&["--root", "/nowhere"]).failed(1, &["without NUMA"]);
+    let group = ran(&["--cgroup", "/no/such/group"]);
+    // A host may have no control groups of version 2.
+    assert!(
+        group.status == 2 && group.error.contains("there is no control group /no/such/group")
+            || group.error.contains("no control groups of version 2"),
+        "{}",
+        group.error
+    );
+}
