@@ -104,6 +104,44 @@ mod tests {
         assert_eq!((last_cpu("7 (a) S 1"), last_cpu("")), (None, None));
     }
 
+    /// A saved process of two threads, whose second has a policy of its own.
+    #[test]
+    fn a_mark_tells_the_policy_of_each_thread_unless_too_many_pages_are_before_it() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let numa_maps = |policy: &str| {
+            format!(
+                "1000 bind:3 anon=9 dirty=9 N3=9 kernelpagesize_kB=4\n2000 {policy} file=/bin/a mapped=1 N0=1 \
+                 kernelpagesize_kB=4\n3000 {policy} stack\n"
+            )
+        };
+        for (tid, policy) in [(7, "default"), (8, "weighted interleave:0-1")] {
+            put(&format!("7/task/{tid}/status"), "Name:\ta\n");
+            put(&format!("7/task/{tid}/numa_maps"), &numa_maps(policy));
+        }
+        let smaps = "1000-2000 rw-p 0 0:0 0\n2000-3000 r-xp 0 0:0 5 /bin/a\n3000-4000 rw-p 0 0:0 0 [stack]\n";
+        let uses = crate::parse_smaps(smaps).unwrap();
+        let numa = crate::parse_numa_maps(&numa_maps("default")).unwrap();
+        let mut mappings = crate::residences(uses, numa, 2 << 20).mappings;
+        let process = Process::open_in(root.path(), Pid(7)).unwrap();
+        let policies = |mark| -> Vec<Option<String>> {
+            threads(&process, mark).unwrap().into_iter().map(|thread| thread.policy).collect()
+        };
+        let mark = PolicyMark::among(&mappings);
+        assert_eq!(mark, Some(PolicyMark { start: 0x2000, pages_before: 9 }));
+        assert_eq!(policies(mark), [Some("default".into()), Some("weighted interleave:0-1".into())]);
+        assert_eq!(policies(None), [None, None]);
+        mappings[0].pages[0].pages = MOST_PAGES_WALKED / 2 + 1;
+        assert_eq!(policies(PolicyMark::among(&mappings)), [None, None]);
+        // The mapping went away meanwhile.
+        assert_eq!(policies(Some(PolicyMark { start: 0x2800, pages_before: 0 })), [None, None]);
+        assert_eq!(PolicyMark::among(&mappings[..1]), None);
+    }
+
     #[test]
     fn threads_of_this_process_are_told() {
         let process = Process::open(Pid(std::process::id())).unwrap();
