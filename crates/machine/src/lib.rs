@@ -28,7 +28,7 @@ pub use description::{
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId};
-pub use render::{HeatMap, Strip, heat_maps_to_svg, strips_to_svg};
+pub use render::{HeatMap, Place, Strip, heat_maps_to_svg, strips_to_svg};
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};

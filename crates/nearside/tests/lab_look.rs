@@ -184,7 +184,7 @@ fn known_memory_is_told_on_two_nodes() {
     assert!(flags.contains(&json!("anonymous")) && flags.contains(&json!("mmap")), "{page}");
     for (section, says) in [
         ("text", "in pages of 2 MiB hugetlb"),
-        ("strip", "node 1: 2 pages of 2 MiB THP"),
+        ("strip", "pages of 2 MiB THP by node 0:2 1:2"),
         ("svg", "<title>node 1</title>"),
     ] {
         assert!(ran.section(section).contains(says), "no {says:?} in {}", ran.section(section));

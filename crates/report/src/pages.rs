@@ -2,7 +2,7 @@
 
 use crate::residence::{Address, Kind, PagesOnNode};
 use linux::{BASE_PAGE, Mapping, Page, PageRefusal};
-use machine::NodeId;
+use machine::{NodeId, Place};
 use serde::{Serialize, Serializer};
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ pub struct MappingPages {
     pub pages: Vec<PagesOnNode>,
     /// Bytes of address space that one cell of the strip stands for.
     pub cell_bytes: u64,
-    /// The node that most of each cell's memory lies on; nothing where there is none.
-    pub strip: Vec<Option<NodeId>>,
+    /// Where each cell's memory lies; nothing where there is none.
+    pub strip: Vec<Option<Place>>,
     /// Neighbouring pages that are alike.
     pub runs: Vec<Run>,
     /// Whether the mapping is of hugetlb pages.
@@ -161,11 +161,12 @@ impl MappingPages {
     /// When all pages have been added.
     pub fn finish(&mut self) {
         self.pages.sort_unstable_by_key(|on| (on.node, on.kind, on.page_bytes));
-        // Of nodes with as much, the lower number.
-        let most = |cell: &Vec<(NodeId, u64)>| {
-            cell.iter().max_by_key(|(node, bytes)| (*bytes, std::cmp::Reverse(*node))).map(|(node, _)| *node)
+        let place = |cell: &Vec<(NodeId, u64)>| {
+            let total: u64 = cell.iter().map(|(_, bytes)| bytes).sum();
+            let most = cell.iter().find(|(_, bytes)| bytes * 2 > total);
+            (total > 0).then(|| most.map_or(Place::Mixed, |(node, _)| Place::Node(*node)))
         };
-        self.strip = self.cells.iter().map(most).collect();
+        self.strip = self.cells.iter().map(place).collect();
         self.cells = Vec::new();
     }
 }
@@ -189,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_the_node_of_most_of_its_memory() {
+    fn a_cell_has_the_node_of_more_than_half_of_its_memory_if_there_is_one() {
         let mapping = "10000000-10008000 rw-p 0 0:0 0".parse().unwrap();
         let mut part = MappingPages::new(&mapping, &(0x1000_0000..0x1000_8000), false, 2);
         for (number, node) in [(0, 3), (1, 2), (2, 3), (5, 7), (6, 5)] {
             part.add(&page(0x1000_0000 + number * 4096, 4096, node, ANONYMOUS));
         }
         part.finish();
-        assert_eq!(part.strip, [Some(NodeId(3)), Some(NodeId(5))]);
+        assert_eq!(part.strip, [Some(Place::Node(NodeId(3))), Some(Place::Mixed)]);
         // A huge page that begins before the part.
         let mut part = MappingPages::new(&mapping, &(0x1000_1000..0x1000_3000), false, 64);
         part.add(&page(0x1000_0000, 2 << 20, 1, ANONYMOUS));
         part.finish();
-        assert_eq!(part.strip, [Some(NodeId(1)); 2]);
+        assert_eq!(part.strip, [Some(Place::Node(NodeId(1))); 2]);
     }
 }

@@ -1,8 +1,8 @@
 //! The pages of a process as strips: in a terminal, and as a picture.
 
 use crate::pages::{MappingPages, PagesReport, Run};
-use crate::residence::{Address, PagesOnNode, size_name};
-use machine::{NodeId, NodeSet, Strip, size};
+use crate::residence::{Address, Size, size_name, sizes};
+use machine::{NodeSet, Place, Strip, size};
 use std::fmt::{self, Write};
 
 /// Cells in a row of a strip.
@@ -39,15 +39,17 @@ impl fmt::Display for PagesText<'_> {
 }
 
 impl PagesText<'_> {
-    fn cells(&self, cells: &[Option<NodeId>]) -> String {
+    fn cells(&self, cells: &[Option<Place>]) -> String {
         let mut text = String::new();
         for same in cells.chunk_by(|one, next| one == next) {
-            let node = same.first().copied().flatten();
-            let letters: String = same.iter().map(|_| letter(node)).collect();
-            match node.filter(|_| self.colours) {
-                // Letters in black on one of the colours that every terminal has.
-                Some(node) => drop(write!(text, "\x1b[30;{}m{letters}\x1b[0m", 102 + node.0 % 5)),
-                None => text += &letters,
+            let place = same.first().copied().flatten();
+            let letters: String = same.iter().map(|_| letter(place)).collect();
+            match place {
+                // Letters in black on one of the colours that every terminal has. A String takes any text.
+                Some(Place::Node(node)) if self.colours => {
+                    let _ = write!(text, "\x1b[30;{}m{letters}\x1b[0m", 102 + node.0 % 5);
+                }
+                _ => text += &letters,
             }
         }
         text
@@ -66,8 +68,12 @@ fn write_runs(f: &mut fmt::Formatter<'_>, runs: &[Run]) -> fmt::Result {
 }
 
 /// A node as one letter: 0 to 9, a to z, A to Z, and `#` for all others.
-fn letter(node: Option<NodeId>) -> char {
-    let Some(node) = node else { return '.' };
+fn letter(place: Option<Place>) -> char {
+    let node = match place {
+        None => return '.',
+        Some(Place::Mixed) => return '*',
+        Some(Place::Node(node)) => node,
+    };
     let letters = ('0'..='9').chain('a'..='z').chain('A'..='Z');
     letters.into_iter().nth(node.0 as usize).unwrap_or('#')
 }
@@ -106,17 +112,18 @@ impl MappingPages {
         format!("{start:x}-{end:x} {} {}", self.rights, self.name).trim_end().to_owned()
     }
 
-    /// `node 0: 12 pages of 4 KiB; node 1: …`.
+    /// `pages of 4 KiB by node 0:12 1:3; pages of 2 MiB THP by node 1:1`.
     fn amounts(&self) -> String {
-        let amount = |on: &PagesOnNode| {
-            let plural = if on.pages == 1 { "page" } else { "pages" };
-            format!("node {}: {} {plural} of {}", on.node, on.pages, size_name((on.kind, on.page_bytes)))
+        let of = |of: Size| {
+            let pages = self.pages.iter().filter(|on| (on.kind, on.page_bytes) == of);
+            let pages: Vec<String> = pages.map(|on| format!("{}:{}", on.node, on.pages)).collect();
+            format!("pages of {} by node {}", size_name(of), pages.join(" "))
         };
-        self.pages.iter().map(amount).collect::<Vec<_>>().join("; ")
+        sizes(&self.pages).into_iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
     /// Rows of cells, with the address of each.
-    fn rows(&self) -> impl Iterator<Item = (String, &[Option<NodeId>])> {
+    fn rows(&self) -> impl Iterator<Item = (String, &[Option<Place>])> {
         let Address(start) = self.start;
         let row_bytes = self.cell_bytes.saturating_mul(ROW_CELLS as u64);
         let address = move |row: usize| format!("{:x}", start.saturating_add(row_bytes.saturating_mul(row as u64)));
@@ -128,6 +135,7 @@ impl MappingPages {
 mod tests {
     use super::*;
     use linux::{Page, PageEntry, PageRefusal};
+    use machine::NodeId;
 
     const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
     const FILE: PageEntry = PageEntry(1 << 63 | 1 << 61);
@@ -153,13 +161,14 @@ mod tests {
         let report = report();
         insta::assert_snapshot!(PagesText { report: &report, runs: true, colours: false });
         let coloured = PagesText { report: &report, runs: false, colours: true }.to_string();
-        assert!(coloured.contains("\x1b[30;102m000\x1b[0m") && !coloured.contains("flags"), "{coloured}");
+        assert!(coloured.contains("\x1b[30;102m00\x1b[0m*") && !coloured.contains("flags"), "{coloured}");
         insta::assert_snapshot!(serde_json::to_string(&report.mappings[0].runs).unwrap());
         assert!(pages_svg(&report).contains("a cell is 64 KiB"));
     }
 
     #[test]
     fn nodes_have_letters() {
-        assert_eq!([0, 10, 36, 61, 62].map(|node| letter(Some(NodeId(node)))), ['0', 'a', 'A', 'Z', '#']);
+        assert_eq!([0, 10, 36, 61, 62].map(|node| letter(Some(Place::Node(NodeId(node))))), ['0', 'a', 'A', 'Z', '#']);
+        assert_eq!((letter(None), letter(Some(Place::Mixed))), ('.', '*'));
     }
 }

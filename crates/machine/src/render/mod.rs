@@ -27,7 +27,7 @@ mod units;
 
 use crate::Machine;
 pub use heat::HeatMap;
-pub use strip::Strip;
+pub use strip::{Place, Strip};
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
 pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {

@@ -2,7 +2,9 @@
 
 use super::scene::{MARGIN, Rect, Scene, Shape, Style, text_area};
 use crate::NodeId;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 const CELL: f64 = 10.0;
 const CELL_HEIGHT: f64 = 16.0;
@@ -14,13 +16,40 @@ const ROW: f64 = 20.0;
 const ENTRY: f64 = 96.0;
 const ENTRIES: usize = 8;
 
+/// Where the memory of a cell lies. In JSON the node's number, or `mixed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// More than half of it on this node.
+    Node(NodeId),
+    /// On several nodes, on none of them more than half.
+    Mixed,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "node {node}"),
+            Self::Mixed => f.write_str("mixed"),
+        }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Node(node) => node.serialize(serializer),
+            Self::Mixed => serializer.serialize_str("mixed"),
+        }
+    }
+}
+
 /// A range of addresses, as rows of cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strip {
     /// What the range is.
     pub title: String,
-    /// The address at which each row begins, as text, and the node of each of its cells; nothing where no memory is.
-    pub rows: Vec<(String, Vec<Option<NodeId>>)>,
+    /// The address at which each row begins, as text, and the place of each of its cells; nothing where no memory is.
+    pub rows: Vec<(String, Vec<Option<Place>>)>,
 }
 
 /// All strips below each other, with a legend of the nodes.
@@ -28,13 +57,13 @@ pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
     let mut shapes =
         vec![Shape::text(0.0, 18.0, 20.0, Style::Heading, title), Shape::text(0.0, 38.0, 12.0, Style::Note, summary)];
     let cells = || strips.iter().flat_map(|strip| &strip.rows).flat_map(|(_, cells)| cells);
-    let mut colours: BTreeMap<NodeId, usize> = cells().flatten().map(|node| (*node, 0)).collect();
+    let mut colours: BTreeMap<Place, usize> = cells().flatten().map(|place| (*place, 0)).collect();
     colours.values_mut().enumerate().for_each(|(place, colour)| *colour = place);
-    for (place, (node, &colour)) in colours.iter().enumerate() {
-        let (x, y) = ((place % ENTRIES) as f64 * ENTRY, 54.0 + (place / ENTRIES) as f64 * ROW);
+    for (entry, (place, &colour)) in colours.iter().enumerate() {
+        let (x, y) = ((entry % ENTRIES) as f64 * ENTRY, 54.0 + (entry / ENTRIES) as f64 * ROW);
         let area = Rect { x, y, width: CELL_HEIGHT, height: CELL_HEIGHT };
-        shapes.push(Shape::Cell { area, colour, hint: format!("node {node}") });
-        shapes.push(Shape::text(x + 22.0, y + 12.0, 11.0, Style::Label, &format!("node {node}")));
+        shapes.push(Shape::Cell { area, colour, hint: place.to_string() });
+        shapes.push(Shape::text(x + 22.0, y + 12.0, 11.0, Style::Label, &place.to_string()));
     }
     let mut y = 62.0 + colours.len().div_ceil(ENTRIES) as f64 * ROW;
     for strip in strips {
@@ -60,17 +89,17 @@ pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
     Scene { title, summary, width: width + 2.0 * MARGIN, height: y + 2.0 * MARGIN, shapes }
 }
 
-/// Neighbours of one node are one rectangle.
-fn row(cells: &[Option<NodeId>], y: f64, colours: &BTreeMap<NodeId, usize>) -> Vec<Shape> {
+/// Neighbours of one place are one rectangle.
+fn row(cells: &[Option<Place>], y: f64, colours: &BTreeMap<Place, usize>) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    let mut place = 0;
+    let mut before = 0;
     for same in cells.chunk_by(|one, next| one == next) {
-        let node = same.first().copied().flatten();
-        if let Some((node, &colour)) = node.and_then(|node| colours.get_key_value(&node)) {
-            let area = Rect { x: LEFT + place as f64 * CELL, y, width: same.len() as f64 * CELL, height: CELL_HEIGHT };
-            shapes.push(Shape::Cell { area, colour, hint: format!("node {node}") });
+        let place = same.first().copied().flatten();
+        if let Some((place, &colour)) = place.and_then(|place| colours.get_key_value(&place)) {
+            let area = Rect { x: LEFT + before as f64 * CELL, y, width: same.len() as f64 * CELL, height: CELL_HEIGHT };
+            shapes.push(Shape::Cell { area, colour, hint: place.to_string() });
         }
-        place += same.len();
+        before += same.len();
     }
     shapes
 }
@@ -82,10 +111,13 @@ mod tests {
 
     #[test]
     fn neighbours_share_a_rectangle_and_each_node_has_a_colour() {
-        let cells = [0, 0, 7, 7, 0].map(|node| Some(NodeId(node)));
+        let cells = [0, 0, 7, 7, 0].map(|node| Some(Place::Node(NodeId(node))));
         let strips = [Strip {
             title: "7f00-7f05 <heap>".into(),
-            rows: vec![("7f00".into(), cells.to_vec()), ("7f05".into(), vec![None, Some(NodeId(7))])],
+            rows: vec![
+                ("7f00".into(), cells.to_vec()),
+                ("7f05".into(), vec![None, Some(Place::Node(NodeId(7))), Some(Place::Mixed)]),
+            ],
         }];
         let scene = of_strips("process 7", "", &strips);
         let cells = |colour| {
@@ -93,7 +125,7 @@ mod tests {
             scene.shapes.iter().filter(is).count()
         };
         // One each is the legend's.
-        assert_eq!((cells(0), cells(1), cells(2)), (3, 3, 0));
+        assert_eq!((cells(0), cells(1), cells(2), cells(3)), (3, 3, 2, 0));
         let inside = Rect { x: 0.0, y: 0.0, width: scene.width, height: scene.height };
         for shape in &scene.shapes {
             let area = match shape {
@@ -107,6 +139,11 @@ mod tests {
             );
         }
         let svg = strips_to_svg("process 7", "", &strips);
-        assert!(svg.contains("&lt;heap&gt;") && svg.matches("<title>node 7</title>").count() == 3, "{svg}");
+        assert!(
+            svg.contains("&lt;heap&gt;")
+                && svg.contains("<title>mixed</title>")
+                && svg.matches("<title>node 7</title>").count() == 3,
+            "{svg}"
+        );
     }
 }
