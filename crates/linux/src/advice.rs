@@ -24,8 +24,8 @@ pub enum Advice {
     /// Make all pages present as if they were written, by the range's policy. Since Linux 5.14; EFAULT where the range
     /// may not be written.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
-    /// Make huge pages of what is there, now, whatever the switch says. Since Linux 6.1; EAGAIN when memory is short for
-    /// the moment, EBUSY when pages are in use elsewhere, ENOMEM when no huge page is free.
+    /// Make huge pages of what is there, now, whatever the switch says. Since Linux 6.1; EAGAIN when memory is short
+    /// for the moment, EBUSY when pages are in use elsewhere, ENOMEM when no huge page is free.
     Collapse = MADV_COLLAPSE,
 }
 
@@ -51,8 +51,8 @@ impl AdvisedProcess {
         Ok(Self(rustix::process::pidfd_open(number, PidfdFlags::empty())?))
     }
 
-    /// Advises on ranges of it, up to 1,024 at a call, and returns how many bytes the kernel got to. Since Linux 5.10 for
-    /// [`Advice::Cold`] and [`Advice::PageOut`], 6.1 for [`Advice::Collapse`]; other advice is EINVAL. Needs to be the
+    /// Advises on ranges of it, up to 1,024 at a call, and returns how many bytes the kernel got to. Since Linux 5.10
+    /// for [`Advice::Cold`] and [`Advice::PageOut`], 6.1 for [`Advice::Collapse`]; other advice is EINVAL. Needs to be the
     /// process's user or `CAP_SYS_PTRACE`, and `CAP_SYS_NICE` unless it is the caller itself (EPERM).
     pub fn advise(&self, ranges: &[Range<usize>], advice: Advice) -> io::Result<usize> {
         let part = |range: &Range<usize>| libc::iovec {
@@ -61,8 +61,8 @@ impl AdvisedProcess {
         };
         let parts: Vec<libc::iovec> = ranges.iter().map(part).collect();
         let (descriptor, flags) = (self.0.as_raw_fd(), 0);
-        // SAFETY: the kernel reads as many iovecs as there are. Their addresses are the other process's, and none of the
-        // advice changes what its memory holds.
+        // SAFETY: the kernel reads as many iovecs as there are. Their addresses are the other process's, and none of
+        // the advice changes what its memory holds.
         let result = unsafe {
             let advice = advice as c_int;
             libc::syscall(libc::SYS_process_madvise, descriptor, parts.as_ptr(), parts.len(), advice, flags)

@@ -219,3 +219,35 @@ fn threads_go_where_they_are_bound_and_their_pages_follow() {
     assert!(followed["moved"]["bytes"].as_u64().unwrap() >= 16 << 20, "{follow}");
     assert_eq!(events.last().unwrap()["event"], "ended");
 }
+
+/// Two nodes; the same as an ordinary user, for whom doctor says ahead of time what will not work.
+#[test]
+fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
+    let lab = Lab::new();
+    let script = HOLD.to_owned()
+        + r#"
+        echo '[placed]'; near="../nearside"; $near run --membind 1 -- $work hold --size 8M > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done
+        range=$(sed 's/holding //' /tmp/held); nodes; try $near migrate $pid --to 0 --range $range | tail -1; nodes
+        try $near bind $pid --cpunodebind 1 | sed "s/$pid/N/"; kill $pid
+        echo '[doctor]'; $near doctor --json; status=$?; echo '[status]'; echo $status
+        echo '[end]'
+    "#;
+    let script = script.replace('\'', "'\\''");
+    let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
+    let ran =
+        lab.script("small-2x2", &["--quiet", "--thp", "never"], &format!("{as_nobody}sh -c '{script}'")).succeeded();
+    let placed = ran.section("placed");
+    assert_eq!(
+        placed,
+        "N1=2048 \nstatus 0\nN0=2048 \nprocess N (nearside-worklo): 1 thread runs on CPUs 2-3\nstatus 0\n"
+    );
+    let doctor = json(ran.section("doctor"));
+    let feature = |name: &str| {
+        let features = doctor["features"].as_array().unwrap();
+        features.iter().find(|feature| feature["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    assert_eq!((&feature("move_pages")["works"], ran.section("status")), (&true.into(), "3\n"));
+    let shared = feature("move_shared_pages");
+    assert_eq!(shared["why"], "moving pages that other processes map too needs CAP_SYS_NICE, which you have not");
+    assert!(shared["what_to_do"].as_str().unwrap().contains("setcap cap_sys_nice+ep"), "{shared}");
+}
