@@ -195,7 +195,8 @@ impl Process {
     }
 
     pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {
-        let mut bytes = Vec::new();
+        // Most files are shorter: one read, and one that finds the end.
+        let mut bytes = Vec::with_capacity(4096);
         self.open_below(file)?.read_to_end(&mut bytes)?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }

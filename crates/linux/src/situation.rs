@@ -34,10 +34,12 @@ impl Situation {
     pub fn of(pid: Option<Pid>) -> Self {
         let process = Process::open(pid.unwrap_or(Pid(std::process::id())));
         let own = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
-        let subject = match (pid, process.as_ref().map(Process::status)) {
+        let subject = match (pid, &process) {
             (None, _) => Subject::Caller,
-            (Some(pid), Ok(Ok(status))) => Subject::Other(pid, status),
-            (Some(pid), _) => Subject::Gone(pid),
+            (Some(pid), Ok(process)) => {
+                process.status().map_or(Subject::Gone(pid), |status| Subject::Other(pid, status))
+            }
+            (Some(pid), Err(_)) => Subject::Gone(pid),
         };
         let cpusets = process.as_ref().map(cpusets).unwrap_or_default();
         Self { nodes: NodeState::read(Path::new("/sys")).unwrap_or_default(), caller: own, subject, cpusets }
