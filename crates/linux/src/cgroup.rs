@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub enum CgroupError {
     /// The hierarchy of version 2 is not mounted.
     #[error(
-        "no control groups of version 2: /proc/self/mountinfo has no file system `cgroup2`; this kernel or container has none, or version 1 only"
+        "no control groups of version 2: /proc/self/mountinfo has no file system `cgroup2`; this kernel or container \
+         has none, or version 1 only"
     )]
     NotMounted,
     /// The process cannot be looked at.

@@ -115,6 +115,7 @@ fn split_policy(text: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::btree_map;
     use proptest::prelude::*;
 
     /// As Linux 6.12 wrote it, but for names.
@@ -165,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn any_counts_are_read(start: u64, nodes in proptest::collection::btree_map(0..1024u32, 1..1_000_000u64, 1..9)) {
+        fn any_counts_are_read(start: u64, nodes in btree_map(0..1024u32, 1..1_000_000u64, 1..9)) {
             let words: Vec<String> = nodes.iter().map(|(node, pages)| format!("N{node}={pages}")).collect();
             let line = format!("{start:x} default anon=1 {} kernelpagesize_kB=4", words.join(" "));
             let mapping: NumaMapping = line.parse()?;

@@ -67,8 +67,8 @@ impl FrameFlags {
         Ok(Self { file: File::open(proc.join("kpageflags"))?, bytes: Vec::new() })
     }
 
-    /// Tells the flags of frames, which are in ascending order: `tell(place, flags)` with the place of each in `frames`.
-    /// Nothing of frames behind the end of memory.
+    /// Tells the flags of frames, which are in ascending order: `tell(place, flags)` with the place of each in
+    /// `frames`. Nothing of frames behind the end of memory.
     pub fn read(&mut self, frames: &[u64], mut tell: impl FnMut(usize, PageFlags)) -> io::Result<()> {
         let mut done = 0;
         while let Some(&first) = frames.get(done) {

@@ -169,6 +169,7 @@ pub fn total_pages(mappings: &[Residence]) -> Vec<NodePages> {
 mod tests {
     use super::*;
     use crate::{parse_numa_maps, parse_smaps};
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     const HUGE: u64 = 2 << 20;
@@ -238,7 +239,7 @@ d0000000 default anon=1024 dirty=1024 N0=1024 kernelpagesize_kB=4
 
     proptest! {
         #[test]
-        fn telling_huge_pages_never_changes_a_sum(base in proptest::collection::vec(0..4000u64, 1..5), huge_kb in 0..9000u64) {
+        fn telling_huge_pages_never_changes_a_sum(base in vec(0..4000u64, 1..5), huge_kb in 0..9000u64) {
             let words: Vec<_> = base.iter().enumerate().map(|(node, pages)| format!("N{node}={pages}")).collect();
             let residence = one(base.iter().sum::<u64>() * 4, huge_kb, &words.join(" "));
             for (node, pages) in base.iter().enumerate() {

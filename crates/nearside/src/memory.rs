@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Show how the memory of each node is used, and that of processes and control groups by node
 ///
-/// As numastat does, and with pages of every size counted as what they are. With --watch counters are told a second, and the
-/// use of each node look by look. Needs no rights but for processes of other users.
+/// As numastat does, and with pages of every size counted as what they are. With --watch counters are told a second,
+/// and the use of each node look by look. Needs no rights but for processes of other users.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,8 +27,9 @@ Examples:
   nearside memory --watch=5 --json >> memory.jsonl
   nearside memory --format openmetrics > /var/lib/node_exporter/textfile/nearside.prom
 
-Words for allocations are the kernel's: numa_hit (taken where it was wanted), numa_miss (taken here, as the wanted node was full),
-numa_foreign (wanted here, taken elsewhere), interleave_hit, local_node and other_node (by a CPU of this node, of another).
+Words for allocations are the kernel's: numa_hit (taken where it was wanted), numa_miss (taken here, as the wanted node
+was full), numa_foreign (wanted here, taken elsewhere), interleave_hit, local_node and other_node (by a CPU of this node,
+of another).
 
 Exit codes:
   0  all went well
@@ -155,8 +156,8 @@ fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Erro
     }
     let no_memory = || {
         format!(
-            "control group {name} does not count its memory: the controller is not enabled (write +memory to cgroup.subtree_control of the \
-             group above), or Linux is older than 5.9"
+            "control group {name} does not count its memory: the controller is not enabled (write +memory to \
+             cgroup.subtree_control of the group above), or Linux is older than 5.9"
         )
     };
     Ok(CgroupReport::of(name.clone(), cgroups.memory(&name)?.ok_or_else(no_memory)?))

@@ -22,9 +22,9 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Show where each page of a process is: as strips, run by run or page by page
 ///
-/// A strip has a letter for each piece of address space: the number of the node that more than half of its memory lies on
-/// (a to Z from 10 on), * where it is dealt to several, and a dot where nothing is in memory. Nothing is touched, and what is
-/// swapped out is left out.
+/// A strip has a letter for each piece of address space: the number of the node that more than half of its memory lies
+/// on (a to Z from 10 on), * where it is dealt to several, and a dot where nothing is in memory. Nothing is touched,
+/// and what is swapped out is left out.
 ///
 /// Needs to be the process's user or root. Frames, and what the kernel does with them, are for root alone.
 #[derive(Debug, Args)]

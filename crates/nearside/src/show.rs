@@ -18,9 +18,9 @@ use std::process::ExitCode;
 
 /// Show where a process's memory is, and the policies and affinities of its threads; or what the machine has
 ///
-/// Of each mapping that has pages it tells how many of which size lie on which node, which policy holds, and what others
-/// map as well. Needs to be the process's user or root. The process runs on meanwhile: what changes
-/// between two reads of /proc is told in a note.
+/// Of each mapping that has pages it tells how many of which size lie on which node, which policy holds, and what
+/// others map as well. Needs to be the process's user or root. The process runs on meanwhile: what changes between
+/// two reads of /proc is told in a note.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -30,8 +30,8 @@ Examples:
   nearside show --json 4711 | jq .nodes    bytes on each node
   nearside show --root /mnt/saved 4711     of a saved /proc and /sys
 
-Policies are in the kernel's words: default (first touch), bind:0-1, interleave:all and so on (man 7 numa). A mapping without
-one of its own has the first thread's.
+Policies are in the kernel's words: default (first touch), bind:0-1, interleave:0-3 and so on (man 7 numa). A mapping
+without one of its own has the first thread's.
 
 Exit codes:
   0  all went well
@@ -94,8 +94,8 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
     let untold = found.mappings.iter().filter(|mapping| !mapping.huge_pages_told).count();
     if untold > 0 {
         notes.push(format!(
-            "in {untold} mappings transparent huge pages are counted as base pages: the kernel tells on which nodes they lie since Linux 6.7, \
-             and they may not change meanwhile"
+            "in {untold} mappings transparent huge pages are counted as base pages: the kernel tells on which nodes \
+             they lie since Linux 6.7, and they may not change meanwhile"
         ));
     }
     let unseen = |error| system.unseen(process.pid(), &error);

@@ -20,7 +20,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Watch {
     /// Look again every so many seconds until Ctrl-C [default: 2]; in JSON, one line each time
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = parse_seconds)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = parse_seconds
+    )]
     watch: Option<Duration>,
 }
 

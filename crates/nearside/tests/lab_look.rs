@@ -1,5 +1,5 @@
-//! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl, `numa_maps`,
-//! `move_pages` (which `pages` asks) and each other.
+//! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl,
+//! `numa_maps`, `move_pages` (which `pages` asks) and each other.
 
 mod support;
 

@@ -44,7 +44,8 @@ fn saved() -> TempDir {
             &format!("Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 524288 kB\n"),
         );
     }
-    let status = "Name:\tserver\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\nVmSize:\t1 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n";
+    let status = "Name:\tserver\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\nVmSize:\t1 kB\n\
+                  Cpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n";
     put("proc/7/status", status);
     put("proc/7/cgroup", "0::/system.slice/server\n");
     put("proc/7/smaps", include_str!("fixtures/mixed-page-sizes/smaps"));

@@ -99,7 +99,8 @@ pub(crate) fn bytes_of(pages: &[PagesOnNode], size: Size) -> u64 {
     pages.iter().filter(|pages| pages.size() == size).fold(0, |sum, pages| pages.bytes.saturating_add(sum))
 }
 
-/// The value of the pages of one size on each node: a cell a node, or, of many nodes, one cell with those that have any.
+/// The value of the pages of one size on each node: a cell a node, or, of many nodes, one cell with those that have
+/// any.
 pub(crate) fn cells(
     pages: &[PagesOnNode],
     size: Size,

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 /// How often each is measured.
 const RUNS: usize = 11;
-/// Pages of this process that are shown: a file of `FILE_BYTES`, mapped `TIMES` times, has so many without as much memory.
+/// Pages of this process that are shown: a file of `FILE_BYTES`, mapped `TIMES` times, has so many without as much
+/// memory.
 const PAGES: usize = 1 << 20;
 const FILE_BYTES: usize = 64 << 20;
 const TIMES: usize = PAGES * 4096 / FILE_BYTES;
