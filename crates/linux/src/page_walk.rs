@@ -7,7 +7,7 @@ use crate::present::{BASE_PAGE, Extent, PresentPages};
 use crate::process::{Pid, Process, ProcessError};
 use machine::NodeId;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Pages that are asked for at once.
 const MOST_PAGES: usize = 32 << 10;
@@ -77,14 +77,14 @@ impl PageWalk {
         self.present.tells_huge_pages()
     }
 
-    /// Visits the pages of a range of one mapping, by address. A huge page that is only partly in the range is visited
+    /// Visits the pages of a range of one mapping, by address, until a visit breaks off. A huge page that is only partly in the range is visited
     /// as a whole. `hugetlb` is the size of the mapping's pages where those are of a hugetlb pool.
     pub fn visit(
         &mut self,
         range: &Range<u64>,
         hugetlb: Option<u64>,
-        mut visit: impl FnMut(&Page),
-    ) -> Result<(), WalkError> {
+        mut visit: impl FnMut(&Page) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, WalkError> {
         let (mut extents, mut from) = (Vec::new(), range.start);
         // The address behind the last page.
         let mut seen = 0;
@@ -97,13 +97,15 @@ impl PageWalk {
                 while address < range.end {
                     let end = range.end.min(address.saturating_add(page_bytes.saturating_mul(MOST_PAGES as u64)));
                     self.look_at(address, end, page_bytes)?;
-                    self.pages.iter().for_each(&mut visit);
+                    if self.pages.iter().try_for_each(&mut visit).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
                     seen = self.pages.last().map_or(end, |page| page.address.saturating_add(page_bytes));
                     address = seen;
                 }
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn failed(&self, call: &'static str, source: io::Error) -> WalkError {
@@ -179,18 +181,28 @@ mod tests {
         let process = Process::open(Pid(std::process::id())).unwrap();
         let mut walk = PageWalk::of(&process, None).unwrap();
         let mut seen = Vec::new();
-        match walk.visit(&range, None, |page| seen.push(*page)) {
+        let all = |page: &Page| {
+            seen.push(*page);
+            ControlFlow::Continue(())
+        };
+        match walk.visit(&range, None, all) {
             // Containers may forbid the call.
             Err(WalkError::Call { call: "move_pages", source, .. }) if source.raw_os_error() != Some(libc::EINVAL) => {
                 return;
             }
-            visited => visited.unwrap(),
+            visited => assert!(visited.unwrap().is_continue()),
         }
         assert!(seen.iter().map(|page| (page.address - range.start) / 4096).eq(touched));
         let good = |page: &Page| page.page_bytes == 4096 && page.node.is_ok() && page.entry.is_exclusive();
         assert!(seen.iter().all(good), "{:?}", seen.first());
         let mut part = 0;
-        walk.visit(&(range.start + 8192..range.start + 5 * 4096), None, |_| part += 1).unwrap();
-        assert_eq!(part, 2);
+        let mut count = |_: &Page| {
+            part += 1;
+            if part < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let few = range.start + 8192..range.start + 5 * 4096;
+        assert!(walk.visit(&few, None, &mut count).unwrap().is_continue());
+        assert!(walk.visit(&range, None, count).unwrap().is_break());
+        assert_eq!(part, 3);
     }
 }

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, parse_smaps};
 use report::{MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
 use std::error::Error;
-use std::fmt::Write;
-use std::io::{self, IsTerminal};
-use std::ops::Range;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -165,7 +165,11 @@ fn look(
     let mut mappings = Vec::new();
     for part in parts {
         let mut pages = MappingPages::new(&part.of.mapping, &part.range, part.hugetlb().is_some(), most_cells);
-        walk.visit(&part.range, part.hugetlb(), |page| pages.add(page))?;
+        // Nothing breaks off here.
+        let _ = walk.visit(&part.range, part.hugetlb(), |page| {
+            pages.add(page);
+            ControlFlow::Continue(())
+        })?;
         pages.finish();
         if !pages.runs.is_empty() {
             mappings.push(pages);
@@ -182,25 +186,34 @@ fn look(
 /// Prints each page at once: there may be many millions.
 fn each(arguments: &Arguments, walk: &mut PageWalk, parts: &[Part]) -> Result<ExitCode, Box<dyn Error>> {
     let mut text = if arguments.json { String::new() } else { format!("{PAGE_HEADING}\n") };
-    let mut written: Result<bool, output::OutputError> = Ok(true);
+    let mut failed = None;
     let mut frames_hidden = false;
     for part in parts {
-        walk.visit(&part.range, part.hugetlb(), |page| {
+        let flow = walk.visit(&part.range, part.hugetlb(), |page| {
             frames_hidden |= page.entry.is_present() && page.entry.frame().is_none();
             add_line(&mut text, page, arguments.json);
-            if text.len() >= PIECE_BYTES && matches!(written, Ok(true)) {
-                written = output::write_more(&text);
-                text.clear();
+            if text.len() < PIECE_BYTES {
+                return ControlFlow::Continue(());
             }
+            let written = output::write_more(&text);
+            text.clear();
+            match written {
+                Ok(true) => return ControlFlow::Continue(()),
+                // The reader has seen enough.
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
+            }
+            ControlFlow::Break(())
         })?;
-        if !written? {
-            return Ok(ExitCode::SUCCESS);
+        if flow.is_break() {
+            return failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()));
         }
-        written = Ok(true);
     }
     output::write(&text, None)?;
     if frames_hidden {
-        eprintln!("nearside: frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)");
+        let note = "nearside: frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)";
+        // There is nobody left to tell when standard error is closed.
+        let _ = writeln!(io::stderr(), "{note}");
     }
     Ok(ExitCode::SUCCESS)
 }
