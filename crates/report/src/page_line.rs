@@ -47,7 +47,9 @@ impl fmt::Display for PageLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0;
         write!(f, "{:<16x}  ", page.address)?;
-        write!(f, "{:<7}", if page.page_bytes == BASE_PAGE { "4 KiB".into() } else { size::format(page.page_bytes) })?;
+        // There may be millions of small pages: their size is not worked out anew for each.
+        let size = (page.page_bytes != BASE_PAGE).then(|| size::format(page.page_bytes));
+        write!(f, "{:<7}", size.as_deref().unwrap_or("4 KiB"))?;
         match page.node {
             Ok(node) => write!(f, "{:>6}  ", node.0)?,
             Err(_) => f.write_str("     -  ")?,
