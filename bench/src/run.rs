@@ -27,6 +27,8 @@ pub struct Machine {
     pub memory_per_node: Option<u64>,
     /// CPUs of each node, if not all.
     pub cpus_per_node: Option<u32>,
+    /// Transparent huge pages (`--thp`), if not the kernel's own default.
+    pub thp: Option<&'static str>,
     /// Host time after which it is given up, s.
     pub timeout_s: u64,
 }
@@ -61,7 +63,8 @@ pub struct Report {
 /// Runs a command on all of a preset or a machine file. Fails unless its exit status is 0.
 pub fn run(machine: &str, command: &[&str]) -> Result<Run, Error> {
     let machine = machine.to_owned();
-    Machine { machine, memory_per_node: None, cpus_per_node: None, timeout_s: TIMEOUT_S }.run(command, |_| ())
+    Machine { machine, memory_per_node: None, cpus_per_node: None, thp: None, timeout_s: TIMEOUT_S }
+        .run(command, |_| ())
 }
 
 /// A command on all of a machine, as one can type it.
@@ -85,6 +88,9 @@ impl Machine {
         }
         if let Some(cpus) = self.cpus_per_node {
             program.args(["--cpus-per-node", &cpus.to_string()]);
+        }
+        if let Some(thp) = self.thp {
+            program.args(["--thp", thp]);
         }
         program.arg("--json").arg(json.path()).arg("--").args(command);
         program.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(for_program);

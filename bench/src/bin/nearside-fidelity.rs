@@ -2,7 +2,7 @@
 
 use bench::Machine;
 use clap::Parser;
-use explore::{Experiment, Observed, Page, Section, Session, Suite, evaluate, plan};
+use explore::{Experiment, Observed, Page, Section, Session, Suite, Thp, evaluate, plan};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -108,6 +108,7 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             machine: session.boot.preset.clone(),
             memory_per_node: session.boot.memory_per_node,
             cpus_per_node: session.boot.cpus_per_node,
+            thp: session.boot.thp.map(Thp::name),
             timeout_s: BOOT_S + RUN_S * runs,
         };
         let (mut begun, mut last) = (0, None);

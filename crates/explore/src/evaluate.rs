@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     fn reading(command: &str) -> Reading {
-        let boot = Boot { preset: "small".into(), memory_per_node: None, cpus_per_node: None };
+        let boot = Boot { preset: "small".into(), memory_per_node: None, cpus_per_node: None, thp: None };
         Reading { boot, command: command.into(), figure: Figure::Printed("/x".into()) }
     }
 

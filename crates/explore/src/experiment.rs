@@ -3,6 +3,7 @@
 use crate::Within;
 use crate::extract::Curve;
 use machine::size;
+use serde::Deserialize;
 use std::fmt;
 
 /// A file of experiments.
@@ -63,6 +64,31 @@ pub struct Boot {
     pub memory_per_node: Option<u64>,
     /// CPUs of each node, if not all.
     pub cpus_per_node: Option<u32>,
+    /// Transparent huge pages; the kernel's own default where it is left out.
+    pub thp: Option<Thp>,
+}
+
+/// When the guest's kernel uses transparent huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Thp {
+    /// Wherever it can.
+    Always,
+    /// Where a program asks for them.
+    Madvise,
+    /// Nowhere.
+    Never,
+}
+
+impl Thp {
+    /// The argument of `nearside lab run --thp`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Madvise => "madvise",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// A number of a run.
@@ -158,6 +184,9 @@ impl fmt::Display for Boot {
         }
         if let Some(cpus) = self.cpus_per_node {
             write!(f, ", {cpus} CPUs a node")?;
+        }
+        if let Some(thp) = self.thp {
+            write!(f, ", huge pages {}", thp.name())?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Tables are written short: a `{word}` in a text stands for an entry of `[fragments]` or for a value of a row of `each`,
 //! and an experiment with rows is one experiment for each of them.
 
-use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Value};
+use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Thp, Value};
 use crate::extract::Curve;
 use crate::tolerance::Within;
 use machine::{Mistake, Violation, presets, read_checked, size};
@@ -53,6 +53,7 @@ struct Table {
     #[serde(default, deserialize_with = "size_text")]
     memory_per_node: Option<u64>,
     cpus_per_node: Option<u32>,
+    thp: Option<Thp>,
     quantity: String,
     #[serde(default)]
     unit: String,
@@ -279,7 +280,8 @@ impl Table {
     fn boot(&self, field: &'static str, preset: &str, words: &mut Words<'_>) -> Result<Boot, Broken> {
         let preset = words.fill(field, preset)?;
         presets::find(&preset).map_err(|error| (field, error.to_string()))?;
-        Ok(Boot { preset, memory_per_node: self.memory_per_node, cpus_per_node: self.cpus_per_node })
+        let (memory_per_node, cpus_per_node, thp) = (self.memory_per_node, self.cpus_per_node, self.thp);
+        Ok(Boot { preset, memory_per_node, cpus_per_node, thp })
     }
 }
 

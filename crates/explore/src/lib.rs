@@ -14,7 +14,7 @@ mod plan;
 mod tolerance;
 
 pub use evaluate::{EvaluateError, Observed, Outcome, evaluate};
-pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Value};
+pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Thp, Value};
 pub use extract::{Curve, numbers};
 pub use file::ExperimentError;
 pub use page::{Page, Section, number};

@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn reading(preset: &str, command: &str, reported: bool) -> Reading {
-        let boot = Boot { preset: preset.into(), memory_per_node: None, cpus_per_node: None };
+        let boot = Boot { preset: preset.into(), memory_per_node: None, cpus_per_node: None, thp: None };
         let figure = if reported { Figure::Reported } else { Figure::Printed };
         Reading { boot, command: command.into(), figure: figure("/x".into()) }
     }

@@ -12,6 +12,7 @@ mod clock;
 mod host;
 mod interrupts;
 mod pace;
+mod page_table;
 mod qemu;
 mod task;
 mod vcpu;
@@ -20,9 +21,10 @@ use clock::CLOCK;
 use interrupts::Receivers;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
-use model::{Access, AccessKind, Configuration, Level, Measured, Model};
+use model::{Access, AccessKind, Configuration, Level, Measured, Model, Request};
 use pace::{Pace, REPORT_PS};
-use qemu::{Block, PluginId, Reached, Scoreboard, reached, stored_value};
+use page_table::PageTable;
+use qemu::{Block, PluginId, Reached, Scoreboard, loaded_value, reached, stored_value};
 use qemu_plugin_sys as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -47,6 +49,8 @@ const INSTRUCTIONS_PER_LOOK: u64 = 1000;
 /// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the
 /// host down for nothing.
 const PAUSE_PS: u64 = 20_000;
+/// How long what was read of page tables counts, ps of a CPU's time: huge pages seldom come and go.
+const PAGE_TABLE_PS: u64 = 10_000_000_000;
 /// Host time between looks at the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
 /// Looks without any progress of simulated time after which waiting CPUs are let go, if the slowest sleeps.
@@ -65,6 +69,7 @@ struct Lab {
     pace: Pace,
     vcpus: Vec<Vcpu>,
     per_cpu: Vec<PerCpuBase>,
+    page_tables: Vec<PageTable>,
     pending: Scoreboard,
     receivers: Receivers,
     measuring: AtomicBool,
@@ -84,7 +89,8 @@ impl Lab {
         let failed = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let text = std::fs::read(config).map_err(|why| failed(config, &why))?;
         let configuration: Configuration = serde_json::from_slice(&text).map_err(|why| failed(config, &why))?;
-        let model = Model::new(&configuration.machine, &configuration.memory).map_err(|why| failed(config, &why))?;
+        let model = Model::new(&configuration.machine, &configuration.memory, &configuration.mechanisms)
+            .map_err(|why| failed(config, &why))?;
         if model.cpus() != vcpus {
             return Err(format!("the model has {} CPUs and the virtual machine {vcpus}", model.cpus()));
         }
@@ -99,6 +105,7 @@ impl Lab {
             shared: shared_words,
             pace: Pace::new(vcpus, &CLOCK),
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
+            page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             pending: Scoreboard::new(),
             receivers: Receivers::new(&configuration),
@@ -198,6 +205,9 @@ impl Lab {
         let Some(vcpu) = self.vcpus.get(cpu) else { return };
         let line = address / 64;
         if vcpu.hits_recent(line, store) {
+            if !store && vcpu.wants(line) {
+                self.tell_value(cpu, info);
+            }
             return;
         }
         let physical = match reached(info, address) {
@@ -207,14 +217,27 @@ impl Lab {
         };
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
-        let access = self.model.access(cpu, time_ps, physical, kind);
+        let request = Request { kind, physical, virtual_address: address, instruction };
+        let access = self.model.access(cpu, time_ps, request, || self.page_tables.get(cpu)?.entry(address));
         vcpu.set_recent(line, store);
         vcpu.add_time_ps(access.stall_ps);
+        if access.wants_value {
+            vcpu.set_wanted(line);
+        }
+        if !store && vcpu.wants(line) {
+            self.tell_value(cpu, info);
+        }
         if access.level > Level::L1 && vcpu.is_sampled() {
             self.sample(cpu, time_ps, (address, physical), instruction, store, &access);
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
             self.report(cpu, vcpu);
+        }
+    }
+
+    fn tell_value(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t) {
+        if let Some(value) = loaded_value(info) {
+            self.model.loaded(cpu, value);
         }
     }
 
@@ -260,11 +283,34 @@ impl Lab {
         pmu.push(&sample);
     }
 
-    fn report(&self, cpu: usize, vcpu: &Vcpu) {
+    /// A CPU's time with all that it has waited for, ps.
+    fn settle(&self, cpu: usize, vcpu: &Vcpu) -> u64 {
         let time_ps = vcpu.settle(self.ps_per_instruction);
+        let waited_ps = self.model.catch_up(cpu, time_ps);
+        vcpu.add_time_ps(waited_ps);
+        time_ps + waited_ps
+    }
+
+    /// Sees whether a CPU works in another address space than at its last report, or in one whose tables may have
+    /// changed.
+    fn follow_address_space(&self, cpu: usize, time_ps: u64) {
+        let (Some(pmu), Some(base), Some(table)) = (self.pmu(), self.per_cpu.get(cpu), self.page_tables.get(cpu))
+        else {
+            return;
+        };
+        if base.page_table(pmu.task_offsets()).is_some_and(|root| table.set_root(root)) {
+            self.model.forget_pages(cpu);
+        } else if time_ps % PAGE_TABLE_PS < REPORT_PS {
+            table.forget();
+        }
+    }
+
+    fn report(&self, cpu: usize, vcpu: &Vcpu) {
+        let time_ps = self.settle(cpu, vcpu);
         if time_ps < vcpu.report_at_ps.load(Relaxed) {
             return;
         }
+        self.follow_address_space(cpu, time_ps);
         vcpu.forget_recent();
         vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
         self.switch_if_asked();
@@ -332,7 +378,7 @@ unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
 unsafe extern "C" fn on_idle(_: PluginId, cpu: c_uint) {
     let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
     lab.switch_if_asked();
-    lab.pace.idle(cpu as usize, vcpu.settle(lab.ps_per_instruction), &lab.model);
+    lab.pace.idle(cpu as usize, lab.settle(cpu as usize, vcpu), &lab.model);
 }
 
 unsafe extern "C" fn on_resume(_: PluginId, cpu: c_uint) {

@@ -178,7 +178,7 @@ impl Pace {
 mod tests {
     use super::*;
     use machine::presets;
-    use model::MemoryRange;
+    use model::{Mechanisms, MemoryRange};
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     use std::thread;
 
@@ -186,7 +186,7 @@ mod tests {
 
     fn model() -> Model {
         let memory = [0, 1].map(|node| MemoryRange { start: node << 30, end: (node + 1) << 30, node: node as usize });
-        Model::new(&presets::find("small-2x2").unwrap(), &memory).unwrap()
+        Model::new(&presets::find("small-2x2").unwrap(), &memory, &Mechanisms::full()).unwrap()
     }
 
     /// A pace of CPUs that all run, and its clock.

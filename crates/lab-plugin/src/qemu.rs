@@ -151,6 +151,20 @@ pub(crate) fn stored_value(info: sys::qemu_plugin_meminfo_t) -> Option<u32> {
     }
 }
 
+/// What was loaded; none for more than 64 bits. Only within a load's callback.
+pub(crate) fn loaded_value(info: sys::qemu_plugin_meminfo_t) -> Option<u64> {
+    use sys::qemu_plugin_mem_value_type as Type;
+    // SAFETY: called within a load's callback with what QEMU gave it; the tag says which field holds the value.
+    unsafe {
+        let value = sys::qemu_plugin_mem_get_value(info);
+        match value.type_ {
+            Type::QEMU_PLUGIN_MEM_VALUE_U32 => Some(value.data.u32_.into()),
+            Type::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.data.u64_),
+            _ => None,
+        }
+    }
+}
+
 /// A register of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register(*mut sys::qemu_plugin_register);

@@ -41,16 +41,29 @@ impl PerCpuBase {
         }
     }
 
+    /// The page table in use, as the kernel addresses it. Only within a callback of that CPU.
+    pub(crate) fn page_table(&self, offsets: TaskOffsets) -> Option<u64> {
+        let task = self.task(offsets)?;
+        let space = number(task, offsets.address_space)?;
+        number(space, offsets.page_table)
+    }
+
+    /// The address of the running thread's `task_struct`.
+    fn task(&self, offsets: TaskOffsets) -> Option<u64> {
+        let base = self.base.load(Relaxed);
+        if offsets.current_task == 0 || base == 0 { None } else { number(base, offsets.current_task) }
+    }
+
     /// The thread that runs. Only within a callback of that CPU.
     pub(crate) fn running(&self, offsets: TaskOffsets, with_name: bool) -> Option<Task> {
-        let base = self.base.load(Relaxed);
-        if offsets.current_task == 0 || base == 0 {
-            return None;
-        }
-        let at = |address: u64, offset| address.wrapping_add(offset);
-        let task = u64::from_le_bytes(read_memory(at(base, offsets.current_task))?);
-        let number = |offset| read_memory(at(task, offset)).map(u32::from_le_bytes);
-        let name = if with_name { read_memory(at(task, offsets.name))? } else { [0; 16] };
-        Some(Task { pid: number(offsets.pid)?, tid: number(offsets.tid)?, name })
+        let task = self.task(offsets)?;
+        let id = |offset| read_memory(task.wrapping_add(offset)).map(u32::from_le_bytes);
+        let name = if with_name { read_memory(task.wrapping_add(offsets.name))? } else { [0; 16] };
+        Some(Task { pid: id(offsets.pid)?, tid: id(offsets.tid)?, name })
     }
+}
+
+/// A number of 64 bits in the kernel's memory. Only within a CPU's callback.
+fn number(address: u64, offset: u64) -> Option<u64> {
+    read_memory(address.wrapping_add(offset)).map(u64::from_le_bytes)
 }

@@ -20,6 +20,8 @@ pub(crate) struct Vcpu {
     /// The virtual line last used in each class: to use it again is a hit in L1 that changes nothing there. This is
     /// exact but for the first access after a change of address space, so it is forgotten at every report.
     recent: [AtomicU64; CLASSES],
+    /// The line whose values the model wants to know.
+    wanted: AtomicU64,
     recent_loads: AtomicU64,
     recent_stores: AtomicU64,
     /// One miss in so many is sampled; 0 for none.
@@ -51,6 +53,7 @@ impl Vcpu {
             pending: AtomicPtr::default(),
             instructions: AtomicU64::new(0),
             recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
+            wanted: AtomicU64::new(NOTHING),
             recent_loads: AtomicU64::new(0),
             recent_stores: AtomicU64::new(0),
             sample_period: AtomicU64::new(0),
@@ -120,6 +123,16 @@ impl Vcpu {
 
     pub(crate) fn set_recent(&self, line: u64, store: bool) {
         self.recent[line as usize % CLASSES].store(if store { written(line) } else { line }, Relaxed);
+    }
+
+    /// Whether the model wants to know what is loaded from a line.
+    #[inline]
+    pub(crate) fn wants(&self, line: u64) -> bool {
+        self.wanted.load(Relaxed) == line
+    }
+
+    pub(crate) fn set_wanted(&self, line: u64) {
+        self.wanted.store(line, Relaxed);
     }
 
     pub(crate) fn forget_recent(&self) {

@@ -41,7 +41,8 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
     // step of a string instruction as an access of its own.
-    add("-cpu", "max,-erms,-fsrm".into());
+    // Page tables have four levels, as on the machines of the presets: the plugin reads them.
+    add("-cpu", "max,-erms,-fsrm,-la57".into());
     add("-m", format!("{}M", memory >> 20));
     let t = shape.topology;
     let cpus = shape.machine.cpus().len();

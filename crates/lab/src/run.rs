@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::streams::{self, Closed, forward_input};
 use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
-use model::{Configuration, Measured};
+use model::{Configuration, Measured, Mechanisms};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGWINCH};
@@ -52,6 +52,8 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 pub struct Run {
     /// The virtual machine.
     pub shape: Shape,
+    /// The parts of the model that are switched on.
+    pub mechanisms: Mechanisms,
     /// What the guest is to do.
     pub task: Task,
     /// Host time that all of it may take.
@@ -154,6 +156,7 @@ impl Running {
         let configuration = Configuration {
             machine: run.shape.machine.clone(),
             memory: run.shape.memory.clone(),
+            mechanisms: run.mechanisms.clone(),
             apic_ids: run.shape.topology.apic_ids(),
         };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;

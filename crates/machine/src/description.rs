@@ -42,6 +42,9 @@ pub struct Machine {
     /// Caches, one entry for all caches of the same shape.
     #[serde(default, rename = "cache", skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<Cache>,
+    /// Translation buffers of a core, for data.
+    #[serde(default, rename = "tlb", skip_serializing_if = "Vec::is_empty")]
+    pub tlbs: Vec<Tlb>,
     /// Links between nodes.
     #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
@@ -75,22 +78,46 @@ pub struct Core {
     pub stream_lines: u32,
     /// Store misses under way at once before the core waits.
     pub store_lines: u32,
+    /// Load misses under way at once, of those that wait for no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_lines: Option<u32>,
+    /// Instructions from the oldest that is not finished to the youngest that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reorder_instructions: Option<u32>,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
-/// Coherence by broadcast. Without this table a directory knows who has a line, and misses ask nobody else.
+/// How a line is found that another cache may have. Without this table none ever has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coherence {
-    /// What the question of a miss to all other nodes loads each link with, and so does each node's answer, bytes.
-    pub probe_bytes: f64,
-    /// What a node takes to answer, the way there and back not included, ns.
-    pub answer_ns: f64,
+    /// What a node takes to give a line that its caches alone have, the ways of question and line not included, ns.
+    pub line_ns: f64,
+    /// What a line takes that another core of the same last cache has for itself, ns; without it as long as one of that
+    /// cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sibling_ns: Option<f64>,
+    /// What a memory's directory adds before it asks another node for a line, ns. Machines without one have `probes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory_ns: Option<f64>,
+    /// Where no directory knows who has a line: every miss asks all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+}
+
+/// Questions of a miss to all other nodes, and their answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probes {
+    /// What a node takes to answer that it does not have the line, the ways not included, ns.
+    pub answer_ns: f64,
+    /// Questions or answers that each direction of a link carries, beside its data, 1/s.
+    pub per_second: f64,
 }
 
 /// Latency of a load that misses every cache: idle, in exactly one of two forms, and how it grows with load.
@@ -103,8 +130,9 @@ pub struct Latency {
     /// By pair, rows are the accessing node and columns the memory's, in the order of [`Machine::nodes`], ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_ns: Vec<Vec<f64>>,
-    /// By what part of the node's own idle latency accesses to it take longer as soon as there is a load: reached at a
-    /// utilisation of a tenth. `a - 1` of the curve `a + b u / (1 - u)`.
+    /// By what part of its idle latency an access takes longer as soon as there is a load: reached at a utilisation of a
+    /// tenth. `a - 1` of the curve `a + b u / (1 - u)`. A node's controller has it of the node's own idle latency, a
+    /// link of what it adds to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rise: Option<f64>,
     /// How steeply latency grows with utilisation: `b` of that curve.
@@ -185,6 +213,37 @@ pub struct Cache {
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+}
+
+/// A translation buffer: which pages a core knows the frames of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tlb {
+    /// 1 or 2.
+    pub level: u8,
+    /// The sizes of pages that share it.
+    pub pages: Vec<PageSize>,
+    /// How many pages.
+    pub entries: u32,
+    /// Associativity; as many as `entries` where a page may be in any place.
+    pub ways: u32,
+    /// What finding a page here adds to an access, ns; nothing at level 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<f64>,
+    /// Where the numbers come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// A size of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[serde(rename = "4 KiB")]
+    Small,
+    /// 2 MiB.
+    #[serde(rename = "2 MiB")]
+    Huge,
 }
 
 /// What a cache holds.

@@ -22,8 +22,8 @@ mod sysfs;
 mod validate;
 
 pub use description::{
-    Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, Route, Sharing,
-    Source,
+    Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
+    Probes, Route, Sharing, Source, Tlb,
 };
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;

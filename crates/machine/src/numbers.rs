@@ -104,7 +104,10 @@ const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
 /// Parts of the idle latency: curves of real machines have up to 0.14 and 0.19.
 const LOADED: Bounds = Bounds::new(0.0, 10.0, "");
 const WRITE_COST: Bounds = Bounds::new(0.1, 10.0, "lines read");
-const PROBE: Bounds = Bounds::new(1.0, 64.0, "bytes");
+const PROBES: Bounds = Bounds::new(1e4, 1e12, "a second");
+const INSTRUCTIONS: Bounds = Bounds::new(1.0, 65_536.0, "instructions");
+const TLB_LEVEL: Bounds = Bounds::new(1.0, 2.0, "");
+const TLB_ENTRIES: Bounds = Bounds::new(1.0, 65_536.0, "pages");
 const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
 const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
 const CACHE_WAYS: Bounds = Bounds::new(0.0, 65_536.0, "ways");
@@ -116,21 +119,37 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
     let maybe = |field, value: Option<f64>, bounds| value.and_then(|value| one(field, value, bounds));
     let mut tables = Vec::new();
     if let Some(core) = &machine.core {
-        const FIELDS: &[&str] =
-            &["clock_hz", "instructions_per_cycle", "stream_bandwidth_bytes_per_s", "stream_lines", "store_lines"];
+        const FIELDS: &[&str] = &[
+            "clock_hz",
+            "instructions_per_cycle",
+            "stream_bandwidth_bytes_per_s",
+            "stream_lines",
+            "store_lines",
+            "load_lines",
+            "reorder_instructions",
+        ];
         let numbers = vec![
             one("clock_hz", core.clock_hz, CLOCK),
             one("instructions_per_cycle", core.instructions_per_cycle, INSTRUCTIONS_PER_CYCLE),
             one("stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s, BANDWIDTH),
             one("stream_lines", f64::from(core.stream_lines), LINES),
             one("store_lines", f64::from(core.store_lines), LINES),
+            maybe("load_lines", core.load_lines.map(f64::from), LINES),
+            maybe("reorder_instructions", core.reorder_instructions.map(f64::from), INSTRUCTIONS),
         ];
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
     }
     if let Some(coherence) = &machine.coherence {
-        let numbers =
-            vec![one("probe_bytes", coherence.probe_bytes, PROBE), one("answer_ns", coherence.answer_ns, LATENCY)];
-        tables.push(table("coherence".to_owned(), coherence.source.as_ref(), &["probe_bytes", "answer_ns"], numbers));
+        const FIELDS: &[&str] = &["line_ns", "sibling_ns", "directory_ns", "probes.answer_ns", "probes.per_second"];
+        let probes = coherence.probes.as_ref();
+        let numbers = vec![
+            one("line_ns", coherence.line_ns, LATENCY),
+            maybe("sibling_ns", coherence.sibling_ns, LATENCY),
+            maybe("directory_ns", coherence.directory_ns, LATENCY),
+            maybe("probes.answer_ns", probes.map(|probes| probes.answer_ns), LATENCY),
+            maybe("probes.per_second", probes.map(|probes| probes.per_second), PROBES),
+        ];
+        tables.push(table("coherence".to_owned(), coherence.source.as_ref(), FIELDS, numbers));
     }
     if let Some(latency) = &machine.latency {
         const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns", "loaded_rise", "loaded_slope"];
@@ -168,6 +187,16 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             maybe("latency_ns", cache.latency_ns, LATENCY),
         ];
         tables.push(table(format!("cache[{index}]"), cache.source.as_ref(), FIELDS, numbers));
+    }
+    for (index, tlb) in machine.tlbs.iter().enumerate() {
+        const FIELDS: &[&str] = &["level", "entries", "ways", "latency_ns"];
+        let numbers = vec![
+            one("level", f64::from(tlb.level), TLB_LEVEL),
+            one("entries", f64::from(tlb.entries), TLB_ENTRIES),
+            one("ways", f64::from(tlb.ways), TLB_ENTRIES),
+            maybe("latency_ns", tlb.latency_ns, LATENCY),
+        ];
+        tables.push(table(format!("tlb[{index}]"), tlb.source.as_ref(), FIELDS, numbers));
     }
     for (index, link) in machine.links.iter().enumerate() {
         const FIELDS: &[&str] = &["bandwidth_bytes_per_s", "latency_ns"];

@@ -81,6 +81,7 @@ impl Machine {
             smt_cores: Vec::new(),
             core: None,
             coherence: None,
+            tlbs: Vec::new(),
             latency: None,
             distances,
             packages: Vec::new(),

@@ -5,7 +5,7 @@ use crate::description::{CacheKind, Distances, Latency, Machine, Sharing, Source
 use crate::numbers::tables;
 use crate::routes::Routes;
 use crate::set::{CpuSet, MAX_ID};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The most nodes a machine may have. Linux stops at 1,024; tables of node pairs stay affordable up to here.
@@ -57,6 +57,8 @@ impl Machine {
         found.extend(self.memory_violations());
         found.extend(self.cpu_violations());
         found.extend(self.cache_violations());
+        found.extend(self.tlb_violations());
+        found.extend(self.coherence_violation());
         found.extend(self.number_violations());
         found.extend(self.source_violations());
         found.extend(self.distances.iter().flat_map(|distances| self.distance_violations(distances)));
@@ -196,6 +198,34 @@ impl Machine {
             }
         }
         found
+    }
+
+    fn tlb_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (index, tlb) in self.tlbs.iter().enumerate() {
+            if tlb.ways > 0 && !tlb.entries.is_multiple_of(tlb.ways) {
+                let rule = format!("are sets x ways, but {} is no multiple of {}", tlb.entries, tlb.ways);
+                found.push(Violation::new(format!("tlb[{index}].entries"), rule));
+            }
+            let field = format!("tlb[{index}].pages");
+            if tlb.pages.is_empty() {
+                found.push(Violation::new(&field, "at least one size of pages is in it"));
+            }
+            for &page in &tlb.pages {
+                if !seen.insert((tlb.level, page)) {
+                    let rule = format!("pages of a size are in one buffer of level {} only", tlb.level);
+                    found.push(Violation::new(&field, rule));
+                }
+            }
+        }
+        found
+    }
+
+    fn coherence_violation(&self) -> Option<Violation> {
+        let coherence = self.coherence.as_ref()?;
+        let both = coherence.directory_ns.is_some() && coherence.probes.is_some();
+        both.then(|| Violation::new("coherence.probes", "a machine has a directory (directory_ns) or probes, not both"))
     }
 
     fn number_violations(&self) -> Vec<Violation> {

@@ -130,6 +130,8 @@ fn core(machine: &Machine, results: &Results) -> Option<Core> {
         stream_bandwidth_bytes_per_s: read,
         stream_lines: lines(read),
         store_lines: lines(write),
+        load_lines: None,
+        reorder_instructions: None,
         source: Some(Source::ByField(by_field.map(|(field, key)| (field.to_owned(), key.to_owned())).into())),
     })
 }

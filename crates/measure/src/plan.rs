@@ -275,7 +275,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
         stream,
         loads: if quick { 1 << 16 } else { 1 << 18 },
         stream_bytes: if quick { most / 2 } else { most },
-        load_points: if quick { 6 } else { 12 },
+        load_points: if quick { 8 } else { 12 },
         sizes_per_doubling: if quick { 1 } else { 2 },
         missing,
         notes,

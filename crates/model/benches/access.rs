@@ -5,7 +5,7 @@
 mod support;
 
 use divan::{Bencher, counter::ItemsCount};
-use model::{AccessKind, LINE_BYTES};
+use model::{AccessKind, LINE_BYTES, Request};
 use support::Random;
 
 /// Accesses between two looks at the clock, as in the lab.
@@ -25,7 +25,7 @@ fn measure(bencher: Bencher, addresses: &[u64], kind: AccessKind) {
     let mut pass = |addresses: &[u64]| {
         for batch in addresses.chunks(BATCH) {
             for &address in batch {
-                time_ps += 400 + model.access(0, time_ps, address, kind).stall_ps;
+                time_ps += 400 + model.access(0, time_ps, Request::to(address, kind), || None).stall_ps;
             }
             model.advance(time_ps);
         }
@@ -80,7 +80,7 @@ fn window_closing(bencher: Bencher) {
     bencher.bench_local(|| {
         for cpu in 0..model.cpus() {
             for _ in 0..100 {
-                model.access(cpu, time_ps, random.next(8 << 30), AccessKind::Load);
+                model.access(cpu, time_ps, Request::to(random.next(8 << 30), AccessKind::Load), || None);
             }
         }
         time_ps += model::WINDOW_PS;

@@ -14,6 +14,26 @@ pub enum AccessKind {
     Instruction,
 }
 
+/// An access, as the instruction that makes it knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it does.
+    pub kind: AccessKind,
+    /// The address in memory. An access that spans two lines counts for the first.
+    pub physical: u64,
+    /// The address in the program.
+    pub virtual_address: u64,
+    /// Where the instruction is, or any number that tells it from others.
+    pub instruction: u64,
+}
+
+impl Request {
+    /// An access of a program whose addresses are those of memory.
+    pub fn to(physical: u64, kind: AccessKind) -> Self {
+        Self { kind, physical, virtual_address: physical, instruction: 0 }
+    }
+}
+
 /// Where the line was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -27,6 +47,8 @@ pub enum Level {
     L3 = 3,
     /// In memory.
     Dram = 4,
+    /// In the caches of another core, or of another node.
+    Peer = 5,
 }
 
 /// What came of an access.
@@ -41,4 +63,6 @@ pub struct Access {
     pub node: u16,
     /// Where the line was.
     pub level: Level,
+    /// Later addresses may depend on what is loaded from this line: [`crate::Model::loaded`] wants to know it.
+    pub wants_value: bool,
 }

@@ -111,12 +111,34 @@ impl Cache {
 
     /// Marks a line as written; whether it is there.
     pub(crate) fn dirty(&self, line: u64) -> bool {
+        self.change(line, |held| held | DIRTY)
+    }
+
+    /// Whether a line is there.
+    pub(crate) fn holds(&self, line: u64) -> bool {
+        self.change(line, |held| held)
+    }
+
+    /// Drops a line; whether it was there.
+    pub(crate) fn remove(&self, line: u64) -> bool {
+        self.change(line, |_| EMPTY)
+    }
+
+    /// Drops every line.
+    pub(crate) fn clear(&self) {
+        for tag in &self.tags {
+            tag.store(EMPTY, Relaxed);
+        }
+    }
+
+    /// Changes what the way of a line holds; whether it is there.
+    fn change(&self, line: u64, change: impl FnOnce(u32) -> u32) -> bool {
         let (tag, set) = self.division.of(line);
         let tags = &self.tags[set * self.ways..][..self.ways];
         let hints = &self.sets[set * self.set_words + 1..][..self.set_words - 1];
         let found = find(tags, hints, (tag as u32).wrapping_add(1));
         if let Some((way, held)) = found {
-            tags[way].store(held | DIRTY, Relaxed);
+            tags[way].store(change(held), Relaxed);
         }
         found.is_some()
     }

@@ -1,13 +1,15 @@
 //! What a core waits for an access of a given latency, with several of them under way.
 
+use crate::reorder::Reorder;
 use crate::{AccessKind, LINE_BYTES, Level};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A core's accesses under way. Only its CPU's thread may use it.
 ///
-/// A load of the unknown is waited for in full. Lines of a stream, which prefetchers ask for ahead of their use, and
-/// stores, which wait in a buffer, overlap with each other and with the core's instructions: each keeps the core's
-/// memory path busy for its share of the latency, and the core waits only when it runs ahead of that path.
+/// Loads of the unknown are waited for in full, or overlap with those that follow ([`Reorder`]). Lines of a stream, which
+/// prefetchers ask for ahead of their use, and stores, which wait in a buffer, overlap with each other and with the
+/// core's instructions: each keeps the core's memory path busy for its share of the latency, and the core waits only
+/// when it runs ahead of that path.
 pub(crate) struct Core {
     stream: Share,
     store: Share,
@@ -15,6 +17,21 @@ pub(crate) struct Core {
     stream_line_ps: u64,
     /// Until when the shares so far keep the path busy, ps.
     busy_until_ps: AtomicU64,
+    pub reorder: Reorder,
+}
+
+/// An access that L1 did not serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    pub kind: AccessKind,
+    pub in_stream: bool,
+    pub level: Level,
+    /// How long the line takes, ps.
+    pub latency_ps: u32,
+    /// How long it took before that to find the page's frame, ps.
+    pub translation_ps: u32,
+    /// When the value is there that the address comes from, ps; 0 for any time past.
+    pub after_ps: u64,
 }
 
 /// One n-th, as a factor in 2^-32.
@@ -32,40 +49,53 @@ impl Share {
 }
 
 impl Core {
-    pub(crate) fn new(description: &machine::Core) -> Self {
+    pub(crate) fn new(description: &machine::Core, ps_per_instruction: f64) -> Self {
         Self {
             stream: Share::one_of(description.stream_lines),
             store: Share::one_of(description.store_lines),
             stream_line_ps: (LINE_BYTES as f64 * 1e12 / description.stream_bandwidth_bytes_per_s).round() as u64,
             busy_until_ps: AtomicU64::new(0),
+            reorder: Reorder::new(description, ps_per_instruction),
         }
     }
 
     /// What the core waits for an access that it makes at `time_ps` and that misses L1, ps. `stretched` is told how long
     /// the access keeps the path busy, and says how long that is beside the core's other CPUs.
     #[inline]
-    pub(crate) fn stall_ps(
-        &self,
-        time_ps: u64,
-        kind: AccessKind,
-        in_stream: bool,
-        level: Level,
-        latency_ps: u32,
-        stretched: impl FnOnce(u64) -> u64,
-    ) -> u64 {
-        let share_ps = match (in_stream, kind) {
-            (true, _) if level == Level::Dram => self.stream.of(latency_ps).max(self.stream_line_ps),
-            (true, _) => self.stream.of(latency_ps),
-            (false, AccessKind::Store) => self.store.of(latency_ps),
-            (false, AccessKind::Load | AccessKind::Instruction) => return u64::from(latency_ps),
+    pub(crate) fn stall_ps(&self, time_ps: u64, miss: &Miss, stretched: impl FnOnce(u64) -> u64) -> u64 {
+        let whole_ps = miss.latency_ps.saturating_add(miss.translation_ps);
+        let share_ps = match (miss.in_stream, miss.kind) {
+            (true, _) if miss.level == Level::Dram => self.stream.of(whole_ps).max(self.stream_line_ps),
+            (true, _) => self.stream.of(whole_ps),
+            (false, AccessKind::Store) => self.store.of(miss.latency_ps),
+            (false, AccessKind::Load | AccessKind::Instruction) => {
+                return self.load_ps(time_ps, whole_ps, miss.after_ps);
+            }
         };
+        // A store enters the buffer when its frame is known.
+        let before_ps = if miss.in_stream {
+            self.reorder.catch_up(time_ps)
+        } else {
+            self.translation_ps(time_ps, miss.translation_ps)
+        };
+        let time_ps = time_ps + before_ps;
         let share_ps = stretched(share_ps);
         // An access was asked for at most one latency ago. Nor is the path ever busy beyond now, as the core waited for
         // it, unless time went back because a measurement began.
-        let earliest = time_ps.saturating_sub(u64::from(latency_ps).max(share_ps));
+        let earliest = time_ps.saturating_sub(u64::from(miss.latency_ps).max(share_ps));
         let busy_until_ps = self.busy_until_ps.load(Relaxed).clamp(earliest, time_ps) + share_ps;
         self.busy_until_ps.store(busy_until_ps, Relaxed);
-        busy_until_ps.saturating_sub(time_ps)
+        before_ps + busy_until_ps.saturating_sub(time_ps)
+    }
+
+    /// What the core waits for a frame alone, ps.
+    pub(crate) fn translation_ps(&self, time_ps: u64, translation_ps: u32) -> u64 {
+        if translation_ps == 0 { self.reorder.catch_up(time_ps) } else { self.load_ps(time_ps, translation_ps, 0) }
+    }
+
+    fn load_ps(&self, time_ps: u64, latency_ps: u32, after_ps: u64) -> u64 {
+        let latency_ps = u64::from(latency_ps);
+        if self.reorder.overlaps() { self.reorder.load(time_ps, latency_ps, after_ps) } else { latency_ps }
     }
 }
 
@@ -75,14 +105,23 @@ mod tests {
     use AccessKind::{Load, Store};
 
     fn core() -> Core {
-        Core::new(&machine::Core {
-            clock_hz: 1e9,
-            instructions_per_cycle: 1.0,
-            stream_bandwidth_bytes_per_s: 6.4e9,
-            stream_lines: 16,
-            store_lines: 8,
-            source: None,
-        })
+        Core::new(
+            &machine::Core {
+                clock_hz: 1e9,
+                instructions_per_cycle: 1.0,
+                stream_bandwidth_bytes_per_s: 6.4e9,
+                stream_lines: 16,
+                store_lines: 8,
+                load_lines: None,
+                reorder_instructions: None,
+                source: None,
+            },
+            1000.0,
+        )
+    }
+
+    fn miss(kind: AccessKind, in_stream: bool, level: Level, latency_ps: u32) -> Miss {
+        Miss { kind, in_stream, level, latency_ps, translation_ps: 0, after_ps: 0 }
     }
 
     /// Time of 1,000 accesses with as much work before each, ps an access.
@@ -91,7 +130,7 @@ mod tests {
         let mut time = begin;
         for _ in 0..1000 {
             time += work_ps;
-            time += core.stall_ps(time, kind, in_stream, level, latency_ps, |ps| ps);
+            time += core.stall_ps(time, &miss(kind, in_stream, level, latency_ps), |ps| ps);
         }
         (time - begin) / 1000
     }
@@ -121,7 +160,8 @@ mod tests {
     #[test]
     fn time_may_begin_anew() {
         let core = core();
-        core.stall_ps(1_000_000_000_000, Load, true, Level::Dram, 100_000, |ps| ps);
-        assert!(core.stall_ps(0, Load, true, Level::Dram, 100_000, |ps| ps) <= 10_000);
+        let miss = miss(Load, true, Level::Dram, 100_000);
+        core.stall_ps(1_000_000_000_000, &miss, |ps| ps);
+        assert!(core.stall_ps(0, &miss, |ps| ps) <= 10_000);
     }
 }

@@ -24,6 +24,10 @@ pub struct Counters {
     pub stream_misses: u64,
     /// Accesses that memory served.
     pub dram_accesses: u64,
+    /// Accesses that caches of other cores or nodes served.
+    pub peer_hits: u64,
+    /// Accesses to pages that no TLB knew.
+    pub page_walks: u64,
     /// Lines that were written and left the last cache for memory.
     pub write_backs: u64,
     /// Mean latency of accesses that memory served, queues included, ns; none without accesses.

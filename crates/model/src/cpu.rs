@@ -5,6 +5,7 @@ use crate::AccessKind;
 use crate::core::Core;
 use crate::siblings::PathUse;
 use crate::streams::Streams;
+use crate::tlb::Tlb;
 use crate::windows::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,7 +25,10 @@ pub(crate) struct Cpu {
     pub node: u16,
     /// The indexes of its caches.
     pub caches: CpuCaches,
+    /// The number of its core: CPUs of one core have the same private caches.
+    pub core_index: usize,
     pub core: Core,
+    pub tlb: Option<Tlb>,
     pub path_use: PathUse,
     pub counts: Counts,
     pub streams: Streams,
@@ -57,6 +61,10 @@ pub(crate) struct Counts {
     pub dram_latency_ps: AtomicU64,
     /// Lines that left the last cache for memory.
     pub write_backs: AtomicU64,
+    /// Misses that other caches served.
+    pub peer_hits: AtomicU64,
+    /// Pages that no TLB knew.
+    pub page_walks: AtomicU64,
 }
 
 impl Counts {

@@ -4,23 +4,28 @@
 
 mod access;
 mod cache;
+mod coherence;
 mod core;
 mod counters;
 mod cpu;
 mod error;
+mod mechanism;
 mod memory_map;
 mod model;
 mod plugin;
 pub mod pmu;
 mod queues;
+mod reorder;
 mod resources;
 mod siblings;
 mod streams;
+mod tlb;
 mod windows;
 
-pub use access::{Access, AccessKind, Level};
+pub use access::{Access, AccessKind, Level, Request};
 pub use counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 pub use error::ModelError;
+pub use mechanism::{Mechanism, Mechanisms};
 pub use memory_map::MemoryRange;
 pub use model::Model;
 pub use plugin::{Configuration, Measured};

@@ -1,17 +1,20 @@
 //! The whole memory system of a machine.
 
 use crate::cache::{Cache, Found};
-use crate::core::Core;
+use crate::coherence::{self, Coherence, Peer};
+use crate::core::{Core, Miss};
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
-use crate::resources::{LinkEnds, Resources, columns, link_ends, picoseconds};
+use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picoseconds};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
+use crate::tlb::{Tlb, Translated};
 use crate::windows::{Waited, Windows, lines_so_far};
-use crate::{Access, AccessKind, LINE_BYTES, Level, MemoryRange, ModelError};
+use crate::{Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, Request};
 use machine::{CacheKind, CpuId, Machine, NodeId};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +27,8 @@ pub struct Model {
     caches: Box<[Cache]>,
     map: MemoryMap,
     windows: Windows,
+    coherence: Option<Coherence>,
+    writes_back: bool,
     nodes: Box<[NodeId]>,
     links: Box<[LinkEnds]>,
     /// Nodes with memory: index and bandwidth, bytes/s.
@@ -33,12 +38,15 @@ pub struct Model {
     began: Mutex<Totals>,
 }
 
+/// How many numbers are in [`Counts`].
+const COUNTS: usize = 11;
+
 /// Sums over all CPUs since the model was made.
 #[derive(Default)]
 struct Totals {
     time_ps: u64,
     /// In the order of the fields of [`Counts`].
-    counts: [u64; 9],
+    counts: [u64; COUNTS],
     /// By pair of nodes.
     lines: Vec<u64>,
 }
@@ -46,8 +54,9 @@ struct Totals {
 impl Model {
     /// A model with empty caches at time 0, for a machine with this physical memory, which may be less than the
     /// description's. Fails when the description lacks the core, latencies, caches or bandwidths; the error names the
-    /// field.
-    pub fn new(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
+    /// field. Parts whose numbers the description lacks are as if they were switched off.
+    pub fn new(machine: &Machine, memory: &[MemoryRange], mechanisms: &Mechanisms) -> Result<Self, ModelError> {
+        let machine = &mechanisms.applied_to(machine);
         let nodes: Box<[NodeId]> = machine.nodes.iter().map(|node| node.id).collect();
         if nodes.len() > usize::from(u16::MAX) {
             return Err(ModelError::OutOfRange {
@@ -66,13 +75,24 @@ impl Model {
             homes.extend(node.cpus.iter().map(|cpu| (cpu, index as u16)));
         }
         homes.sort_unstable();
+        let ps_per_instruction = 1e12 / (core.clock_hz * core.instructions_per_cycle);
+        let mut cores: Vec<coherence::Core> = Vec::new();
+        let mut by_cache = HashMap::new();
+        let mut core_of = |node, caches: CpuCaches| {
+            *by_cache.entry(caches.data).or_insert_with(|| {
+                cores.push(coherence::Core { node, caches });
+                cores.len() - 1
+            })
+        };
         let cpus: Box<[Cpu]> = homes
             .iter()
             .zip(cpu_caches)
             .map(|(&(_, node), caches)| Cpu {
                 node,
                 caches,
-                core: Core::new(core),
+                core_index: core_of(node, caches),
+                core: Core::new(core, ps_per_instruction),
+                tlb: Tlb::of(machine),
                 path_use: PathUse::default(),
                 counts: Counts::default(),
                 streams: Streams::default(),
@@ -82,15 +102,18 @@ impl Model {
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
         let began = Totals { lines: vec![0; nodes.len() * columns(nodes.len())], ..Totals::default() };
+        let siblings = Siblings::of(machine, mechanisms.has(Mechanism::Siblings));
         Ok(Self {
             cpus,
             caches,
+            coherence: Coherence::of(machine, cores, map.end)?,
+            writes_back: mechanisms.has(Mechanism::WriteBacks),
             map,
-            windows: Windows::new(resources, Siblings::of(machine), nodes.len()),
+            windows: Windows::new(resources, siblings, nodes.len()),
             links: link_ends(machine).into(),
             controllers: (0..nodes.len()).filter(has_memory).filter_map(bandwidth).collect(),
             nodes,
-            ps_per_instruction: 1e12 / (core.clock_hz * core.instructions_per_cycle),
+            ps_per_instruction,
             began: Mutex::new(began),
         })
     }
@@ -111,29 +134,83 @@ impl Model {
         self.map.node_of(address)
     }
 
-    /// A CPU's access to a physical address at a time of its own, ps. An access that spans two lines counts for the
-    /// first.
+    /// A CPU's access at a time of its own, ps. `page_entry` is asked where its page is not known: for the physical
+    /// address of the entry of the page table that tells the frame, which the walk reads. Where there is none, a walk
+    /// takes no time.
     ///
     /// # Panics
     /// When there is no such CPU.
     #[inline]
-    pub fn access(&self, cpu: usize, time_ps: u64, address: u64, kind: AccessKind) -> Access {
+    pub fn access(
+        &self,
+        cpu: usize,
+        time_ps: u64,
+        request: Request,
+        page_entry: impl FnOnce() -> Option<u64>,
+    ) -> Access {
         let cpu = &self.cpus[cpu];
-        let line = address / LINE_BYTES;
+        let Request { kind, physical, virtual_address, .. } = request;
+        let line = physical / LINE_BYTES;
         add(cpu.counts.of(kind), 1);
+        let translation_ps = match cpu.tlb.as_ref().map(|tlb| (tlb, tlb.translate(virtual_address, physical))) {
+            None => 0,
+            Some((_, Translated::Known(ps))) => ps,
+            Some((tlb, Translated::Unknown)) => self.walk(cpu, tlb, time_ps, page_entry()),
+        };
         let first = if kind == AccessKind::Instruction { cpu.caches.instruction } else { cpu.caches.data };
-        let Some(cache) = self.caches.get(first as usize) else { return self.miss(cpu, time_ps, line, kind) };
+        let Some(cache) = self.caches.get(first as usize) else {
+            return self.miss(cpu, time_ps, &request, translation_ps);
+        };
+        let mut stall_ps = 0;
         match cache.access(line, kind == AccessKind::Store) {
             Found::Missed(written) => {
                 if let Some(written) = written.filter(|_| first == cpu.caches.last) {
                     self.write_back(cpu, self.windows.slot(time_ps), written);
                 }
-                return self.miss(cpu, time_ps, line, kind);
+                return self.miss(cpu, time_ps, &request, translation_ps);
             }
-            Found::Dirtied if first != cpu.caches.last => self.dirty(cpu, self.windows.slot(time_ps), line),
-            Found::Dirtied | Found::Hit => {}
+            Found::Dirtied => {
+                let slot = self.windows.slot(time_ps);
+                if first != cpu.caches.last {
+                    self.dirty(cpu, slot, line);
+                }
+                stall_ps = self.take(cpu, time_ps, slot, line);
+            }
+            Found::Hit => {}
         }
-        Access { stall_ps: 0, latency_ps: cache.latency_ps, node: cpu.node, level: Level::L1 }
+        if translation_ps > 0 {
+            stall_ps += cpu.core.translation_ps(time_ps + stall_ps, translation_ps);
+        }
+        let latency_ps = cache.latency_ps.saturating_add(translation_ps);
+        Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false }
+    }
+
+    /// A value was loaded from the line that an access asked for that wanted to know it.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    #[inline]
+    pub fn loaded(&self, cpu: usize, value: u64) {
+        self.cpus[cpu].core.reorder.loaded(value);
+    }
+
+    /// What a CPU has waited by a time of its own for loads that it cannot run further ahead of, ps. To be added to its
+    /// time whenever others are to know it.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    pub fn catch_up(&self, cpu: usize, time_ps: u64) -> u64 {
+        self.cpus[cpu].core.reorder.catch_up(time_ps)
+    }
+
+    /// A CPU works in another address space from now on, or its own has changed: it knows no page.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    pub fn forget_pages(&self, cpu: usize) {
+        if let Some(tlb) = &self.cpus[cpu].tlb {
+            tlb.forget();
+        }
     }
 
     /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which
@@ -147,38 +224,111 @@ impl Model {
         add(&counts.stores, stores);
     }
 
-    fn miss(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Access {
+    /// Reads the entry of a page table. A CPU has one walker, so walks come one after another. Returns how long it takes,
+    /// ps.
+    #[cold]
+    fn walk(&self, cpu: &Cpu, tlb: &Tlb, time_ps: u64, entry: Option<u64>) -> u32 {
+        add(&cpu.counts.page_walks, 1);
+        let Some(entry) = entry else { return 0 };
+        let slot = self.windows.slot(time_ps);
+        let (_, _, latency_ps) = self.fetch(cpu, slot, entry / LINE_BYTES, AccessKind::Load);
+        // A walker is never busy beyond the latency of a few lines, unless time went back.
+        let latest = time_ps + 16 * u64::from(latency_ps);
+        let begin = tlb.walker_until_ps.load(Relaxed).clamp(time_ps, latest);
+        let end = begin + u64::from(latency_ps);
+        tlb.walker_until_ps.store(end, Relaxed);
+        u32::try_from(end - time_ps).unwrap_or(u32::MAX)
+    }
+
+    fn miss(&self, cpu: &Cpu, time_ps: u64, request: &Request, translation_ps: u32) -> Access {
+        let &Request { kind, physical, virtual_address, instruction } = request;
+        let line = physical / LINE_BYTES;
         add(&cpu.counts.l1_misses, 1);
         let in_stream = cpu.streams.miss(line);
         add(&cpu.counts.stream_misses, u64::from(in_stream));
         let slot = self.windows.slot(time_ps);
-        let stretched = |busy_ps| cpu.path_use.stretched(slot, busy_ps);
-        let further =
-            [(cpu.caches.level2, Level::L2, &cpu.counts.l2_hits), (cpu.caches.level3, Level::L3, &cpu.counts.l3_hits)];
-        for (index, level, hits) in further {
+        let wants_value = !in_stream && kind == AccessKind::Load && cpu.core.reorder.overlaps();
+        let after_ps = if wants_value { cpu.core.reorder.producer(instruction, virtual_address) } else { 0 };
+        let (level, node, latency_ps) = self.fetch(cpu, slot, line, kind);
+        match level {
+            Level::L2 => add(&cpu.counts.l2_hits, 1),
+            Level::L3 => add(&cpu.counts.l3_hits, 1),
+            Level::Peer => add(&cpu.counts.peer_hits, 1),
+            Level::L1 | Level::Dram => {}
+        }
+        let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps };
+        let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
+        let latency_ps = latency_ps.saturating_add(translation_ps);
+        Access { stall_ps, latency_ps, node, level, wants_value }
+    }
+
+    /// Brings a line that L1 does not have: from where, and how long it takes, ps.
+    fn fetch(&self, cpu: &Cpu, slot: usize, line: u64, kind: AccessKind) -> (Level, u16, u32) {
+        let store = kind == AccessKind::Store;
+        let mut found = None;
+        for (index, level) in [(cpu.caches.level2, Level::L2), (cpu.caches.level3, Level::L3)] {
             let Some(cache) = self.caches.get(index as usize) else { continue };
-            let (is_last, store) = (index == cpu.caches.last, kind == AccessKind::Store);
+            let is_last = index == cpu.caches.last;
             if let Found::Missed(written) = cache.access(line, store && is_last) {
                 if let Some(written) = written {
                     self.write_back(cpu, slot, written);
                 }
             } else {
-                add(hits, 1);
                 if store && !is_last {
                     self.dirty(cpu, slot, line);
                 }
-                let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, level, cache.latency_ps, stretched);
-                return Access { stall_ps, latency_ps: cache.latency_ps, node: cpu.node, level };
+                found = Some((level, cpu.node, cache.latency_ps));
+                break;
             }
         }
-        let node = self.map.node_of(line * LINE_BYTES);
-        let pair = usize::from(cpu.node) * columns(self.nodes.len()) + node;
-        let idle_ps = self.windows.resources().idle_ps[pair];
-        let latency_ps = idle_ps.saturating_add(self.windows.delay_ps(slot, pair));
-        cpu.lines.add(slot, node);
-        add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-        let stall_ps = cpu.core.stall_ps(time_ps, kind, in_stream, Level::Dram, latency_ps, stretched);
-        Access { stall_ps, latency_ps, node: node as u16, level: Level::Dram }
+        // A line that only its own core's caches can have is nobody else's, unless it is written.
+        if store || !matches!(found, Some((Level::L2, ..))) {
+            let home = self.map.node_of(line * LINE_BYTES);
+            if let Some(peer) = self.ask_others(cpu, line, home, kind) {
+                let latency_ps = self.transfer(cpu, slot, peer);
+                let own_ps = found.map_or(0, |(_, _, latency_ps)| latency_ps);
+                return (Level::Peer, peer.node, latency_ps.max(own_ps));
+            }
+        }
+        found.unwrap_or_else(|| {
+            let node = self.map.node_of(line * LINE_BYTES);
+            let pair = usize::from(cpu.node) * columns(self.nodes.len()) + node;
+            let idle_ps = self.windows.resources().idle_ps[pair];
+            let latency_ps = idle_ps.saturating_add(self.queued_ps(cpu, slot, Lines::Read, node));
+            add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
+            (Level::Dram, node as u16, latency_ps)
+        })
+    }
+
+    fn ask_others(&self, cpu: &Cpu, line: u64, home: usize, kind: AccessKind) -> Option<Peer> {
+        self.coherence.as_ref()?.access(&self.caches, cpu.core_index, line, home, kind)
+    }
+
+    /// A line that the CPU's own caches have is written for the first time: others give it up. Returns what the core
+    /// waits, ps.
+    fn take(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) -> u64 {
+        let home = self.map.node_of(line * LINE_BYTES);
+        let Some(peer) = self.ask_others(cpu, line, home, AccessKind::Store) else { return 0 };
+        let (kind, level, latency_ps) = (AccessKind::Store, Level::Peer, self.transfer(cpu, slot, peer));
+        let miss = Miss { kind, in_stream: false, level, latency_ps, translation_ps: 0, after_ps: 0 };
+        cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps))
+    }
+
+    /// A line comes from another cache. Returns how long it takes, ps.
+    fn transfer(&self, cpu: &Cpu, slot: usize, peer: Peer) -> u32 {
+        if !peer.other_cache {
+            return peer.latency_ps;
+        }
+        let queued_ps = self.queued_ps(cpu, slot, Lines::Transferred, usize::from(peer.node));
+        peer.latency_ps.saturating_add(queued_ps)
+    }
+
+    /// Counts a line, and returns what it waits in queues, ps.
+    fn queued_ps(&self, cpu: &Cpu, slot: usize, lines: Lines, node: usize) -> u32 {
+        let nodes = self.nodes.len();
+        let column = lines.column(nodes, node);
+        cpu.lines.add(slot, column);
+        self.windows.delay_ps(slot, usize::from(cpu.node) * columns(nodes) + column)
     }
 
     /// A line was written in an upper cache: the last one will write it back when it leaves, or it leaves now.
@@ -191,8 +341,11 @@ impl Model {
 
     /// A line goes to memory. Nobody waits for it.
     fn write_back(&self, cpu: &Cpu, slot: usize, line: u64) {
-        add(&cpu.counts.write_backs, 1);
-        cpu.lines.add(slot, self.nodes.len() + self.map.node_of(line * LINE_BYTES));
+        if self.writes_back {
+            add(&cpu.counts.write_backs, 1);
+            let nodes = self.nodes.len();
+            cpu.lines.add(slot, Lines::Written.column(nodes, self.map.node_of(line * LINE_BYTES)));
+        }
     }
 
     /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from
@@ -219,8 +372,19 @@ impl Model {
         let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
         let difference = |index: usize| now.counts[index].wrapping_sub(began.counts[index]);
-        let [loads, stores, instruction_fetches, l1_misses, l2_hits, l3_hits, stream_misses, latency_ps, write_backs] =
-            std::array::from_fn(difference);
+        let [
+            loads,
+            stores,
+            instruction_fetches,
+            l1_misses,
+            l2_hits,
+            l3_hits,
+            stream_misses,
+            latency_ps,
+            write_backs,
+            peer_hits,
+            page_walks,
+        ] = std::array::from_fn(difference);
         let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
         drop(began);
 
@@ -247,6 +411,8 @@ impl Model {
             l3_hits,
             stream_misses,
             dram_accesses,
+            peer_hits,
+            page_walks,
             write_backs,
             dram_latency_mean_ns: share(latency_ps as f64 / 1000.0),
             local_access_ratio: share(local as f64),
@@ -286,7 +452,7 @@ impl Model {
     }
 
     fn totals(&self, time_ps: u64) -> Totals {
-        let mut counts = [0_u64; 9];
+        let mut counts = [0_u64; COUNTS];
         for cpu in &self.cpus {
             let Counts {
                 loads,
@@ -298,9 +464,22 @@ impl Model {
                 stream_misses,
                 dram_latency_ps,
                 write_backs,
+                peer_hits,
+                page_walks,
             } = &cpu.counts;
-            let of_cpu: [&AtomicU64; 9] =
-                [loads, stores, instructions, l1_misses, l2_hits, l3_hits, stream_misses, dram_latency_ps, write_backs];
+            let of_cpu: [&AtomicU64; COUNTS] = [
+                loads,
+                stores,
+                instructions,
+                l1_misses,
+                l2_hits,
+                l3_hits,
+                stream_misses,
+                dram_latency_ps,
+                write_backs,
+                peer_hits,
+                page_walks,
+            ];
             for (sum, count) in counts.iter_mut().zip(of_cpu) {
                 *sum = sum.wrapping_add(count.load(Relaxed));
             }

@@ -1,6 +1,6 @@
 //! What the lab's plugin, which runs the model inside QEMU, is told and tells.
 
-use crate::{Counters, MemoryRange};
+use crate::{Counters, Mechanisms, MemoryRange};
 use machine::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,8 @@ pub struct Configuration {
     pub machine: Machine,
     /// Where each node's memory is.
     pub memory: Vec<MemoryRange>,
+    /// The parts of the model that are switched on.
+    pub mechanisms: Mechanisms,
     /// By what number interrupts address each CPU.
     pub apic_ids: Vec<u32>,
 }

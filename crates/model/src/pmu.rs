@@ -16,7 +16,7 @@ pub const BYTES: usize = 16 << 20;
 pub const SLOTS: u64 = 1 << 17;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Words of the control block.
 mod word {
@@ -31,6 +31,8 @@ mod word {
     pub const NAME: usize = 8;
     pub const WITH_NAMES: usize = 9;
     pub const TIME_PS: usize = 10;
+    pub const ADDRESS_SPACE: usize = 11;
+    pub const PAGE_TABLE: usize = 12;
     pub const HEAD: usize = 16;
     pub const TAIL: usize = 24;
     pub const DROPPED: usize = 25;
@@ -63,6 +65,10 @@ pub struct TaskOffsets {
     pub pid: u64,
     /// Of `comm` (the thread's name) in `task_struct`.
     pub name: u64,
+    /// Of `active_mm` (the address space that is in use) in `task_struct`.
+    pub address_space: u64,
+    /// Of `pgd` (its page table) in `mm_struct`.
+    pub page_table: u64,
 }
 
 /// One observed access that missed the first-level cache.
@@ -84,11 +90,11 @@ pub struct Sample {
     pub pid: u32,
     /// The thread; 0 where it could not be found out.
     pub tid: u32,
-    /// The node whose memory it is.
+    /// The node that served it.
     pub node: u32,
     /// Whether it was a store.
     pub store: bool,
-    /// What served it: 1 to 3 for a cache of that level, 4 for memory.
+    /// What served it: 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     pub level: u8,
     /// The thread's name, where names are on.
     pub name: [u8; 16],
@@ -188,6 +194,8 @@ impl<'a> Pmu<'a> {
             tid: self.get(word::TID),
             pid: self.get(word::PID),
             name: self.get(word::NAME),
+            address_space: self.get(word::ADDRESS_SPACE),
+            page_table: self.get(word::PAGE_TABLE),
         }
     }
 
@@ -196,6 +204,8 @@ impl<'a> Pmu<'a> {
         self.set(word::TID, offsets.tid);
         self.set(word::PID, offsets.pid);
         self.set(word::NAME, offsets.name);
+        self.set(word::ADDRESS_SPACE, offsets.address_space);
+        self.set(word::PAGE_TABLE, offsets.page_table);
         self.set(word::CURRENT_TASK, offsets.current_task);
     }
 

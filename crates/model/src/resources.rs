@@ -2,30 +2,49 @@
 //!
 //! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node
 //! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
-//! on wires that no other direction uses: the requests themselves are small and are left out, but for those that ask
-//! every node.
+//! on wires that no other direction uses: the requests themselves are small and are left out. Questions to every node
+//! and their answers have a channel of their own in each direction, as in HyperTransport and QuickPath.
 
 use crate::queues::{Server, Step};
 use crate::{LINE_BYTES, MemoryRange, ModelError};
-use machine::{Coherence, Latency, LinkDirection, Machine, NodeId, Routes};
+use machine::{Latency, Link, LinkDirection, Machine, NodeId, Routes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
 pub(crate) struct Resources {
     pub servers: Vec<Server>,
-    /// By pair (`from * columns + to` for lines read, `from * columns + nodes + to` for lines written back): latency of
-    /// an access to memory while nothing is busy, ps.
+    /// By pair and kind of line (see [`Lines`]): latency while nothing is busy, ps.
     pub idle_ps: Box<[u32]>,
-    /// Paths begin and end here in `steps`, by pair of nodes.
+    /// Paths begin and end here in `steps`, by pair and kind of line.
     bounds: Box<[usize]>,
     steps: Box<[Step]>,
     /// The number of the first controller.
     pub controllers: usize,
 }
 
-/// The columns of a table by pair of nodes: for each node one of lines read from it and one of lines written back to it.
+/// What lines a CPU and another node exchange: a table by pair of nodes has a column for each node and kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// Read from the node's memory.
+    Read,
+    /// Written back to it.
+    Written,
+    /// Read from the node's caches.
+    Transferred,
+}
+
+impl Lines {
+    const ALL: [Self; 3] = [Self::Read, Self::Written, Self::Transferred];
+
+    /// The column of a node.
+    pub(crate) fn column(self, nodes: usize, node: usize) -> usize {
+        self as usize * nodes + node
+    }
+}
+
+/// The columns of a table by pair of nodes.
 pub(crate) fn columns(nodes: usize) -> usize {
-    2 * nodes
+    Lines::ALL.len() * nodes
 }
 
 /// One direction of a link.
@@ -58,7 +77,8 @@ impl Resources {
         for (index, link) in machine.links.iter().enumerate() {
             let service =
                 service(machine, link.bandwidth_bytes_per_s, || format!("link[{index}].bandwidth_bytes_per_s"))?;
-            servers.extend([Server { service_ps: service, ..Server::default() }; 2]);
+            let curve = curve(machine, 1000.0 * link_ns(machine, &routes, link));
+            servers.extend([Server { service_ps: service, ..curve }; 2]);
         }
         let controllers = servers.len();
         for (node, has_memory) in machine.nodes.iter().zip(&has_memory) {
@@ -73,10 +93,15 @@ impl Resources {
             let idle_ns =
                 idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
             let unloaded_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
-            let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
-            let rise_ps = unloaded_ps * part(|latency| latency.loaded_rise);
-            let slope_ps = unloaded_ps * part(|latency| latency.loaded_slope);
-            servers.push(Server { service_ps, rise_ps, slope_ps });
+            servers.push(Server { service_ps, ..curve(machine, unloaded_ps) });
+        }
+        // Questions and answers have channels of their own beside a link's data.
+        let channels = servers.len();
+        if let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) {
+            let rule = "a machine asks more than 0 times a second";
+            let service_ps = positive(machine, probes.per_second, || "coherence.probes.per_second".to_owned(), rule)?;
+            servers
+                .extend(vec![Server { service_ps: 1e12 / service_ps, ..Server::default() }; 2 * machine.links.len()]);
         }
 
         let mut idle_ps = vec![0; nodes * columns(nodes)];
@@ -84,23 +109,40 @@ impl Resources {
         let mut steps = Vec::new();
         for from in &machine.nodes {
             let probes = Probes::of(machine, &routes, from.id);
-            for column in 0..columns(nodes) {
-                let (to_index, written) = (column % nodes, column >= nodes);
-                let to = &machine.nodes[to_index];
-                if !from.cpus.is_empty() && has_memory[to_index] {
+            for (lines, (to_index, to)) in
+                Lines::ALL.into_iter().flat_map(|lines| machine.nodes.iter().enumerate().map(move |to| (lines, to)))
+            {
+                let caches = lines == Lines::Transferred;
+                let has_lines = if caches { !to.cpus.is_empty() } else { has_memory[to_index] };
+                if !from.cpus.is_empty() && has_lines {
                     let field = || format!("latency from node {} to node {}", from.id, to.id);
-                    let own_ns = routes.latency_ns(machine, from.id, to.id).ok_or_else(|| missing(field()))?;
+                    let own_ns = match &machine.coherence {
+                        Some(coherence) if caches => {
+                            Some(added_ns(machine, &routes, from.id, to.id) + coherence.line_ns)
+                        }
+                        _ if caches => Some(1.0),
+                        _ => routes.latency_ns(machine, from.id, to.id),
+                    };
+                    let own_ns = own_ns.ok_or_else(|| missing(field()))?;
                     idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes.latency_ns), field)?;
-                    let hops = routes.hops(from.id, to.id).unwrap_or_default();
                     // Data that are written go the way that questions go.
-                    let mut parts = if written { BTreeMap::new() } else { probes.parts.clone() };
-                    for hop in hops {
-                        *parts.entry(hop.directed_link() ^ usize::from(written)).or_default() += 1.0;
+                    let written = lines == Lines::Written;
+                    for hop in routes.hops(from.id, to.id).unwrap_or_default() {
+                        let resource = hop.directed_link() ^ usize::from(written);
+                        steps.push(Step { resource: resource as u32, part: 1.0, cost: 1.0 });
                     }
-                    let step = |(resource, part)| Step { resource: resource as u32, part, cost: part };
-                    steps.extend(parts.into_iter().map(step));
-                    let cost = if written { to.write_cost.unwrap_or(1.0) } else { 1.0 };
-                    steps.push(Step { resource: (controllers + to_index) as u32, part: 1.0, cost });
+                    if !caches {
+                        let cost = if written { to.write_cost.unwrap_or(1.0) } else { 1.0 };
+                        steps.push(Step { resource: (controllers + to_index) as u32, part: 1.0, cost });
+                    }
+                    if !written {
+                        let step = |(&link, &cost): (&usize, &f64)| Step {
+                            resource: (channels + link) as u32,
+                            part: 0.0,
+                            cost,
+                        };
+                        steps.extend(probes.messages.iter().map(step));
+                    }
                 }
                 bounds.push(steps.len());
             }
@@ -115,37 +157,58 @@ impl Resources {
 }
 
 /// What a miss of a node's CPUs costs where no directory knows who has the line: every other node is asked, over the
-/// same links as its memory, and the miss takes until the last has answered. The way to a node and back is
-/// what its memory's latency has beyond a local one. Nodes hand the question on, so it goes over each link once; each answers by itself.
+/// same links as its memory, and the miss takes until the last has answered. Nodes hand the question on, so it goes over
+/// each link once; each answers by itself.
 struct Probes {
     latency_ns: f64,
-    /// Resource to the part of a line that goes over it.
-    parts: BTreeMap<usize, f64>,
+    /// Direction of a link to the messages that go over it.
+    messages: BTreeMap<usize, f64>,
 }
 
 impl Probes {
     fn of(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
-        let (mut latency_ns, mut parts) = (f64::NEG_INFINITY, BTreeMap::new());
-        if let Some(Coherence { probe_bytes, answer_ns, .. }) = machine.coherence {
-            let part = probe_bytes / LINE_BYTES as f64;
-            let mut asked = BTreeSet::new();
-            for to in machine.nodes.iter().filter(|to| to.id != from && !to.cpus.is_empty()) {
-                let latency = |from| routes.latency_ns(machine, from, to.id);
-                if let (Some(there), Some(local)) = (latency(from), latency(to.id)) {
-                    latency_ns = latency_ns.max(there - local + answer_ns);
-                }
-                for hop in routes.hops(from, to.id).unwrap_or_default() {
-                    // The answer comes as data do, the question the other way.
-                    *parts.entry(hop.directed_link()).or_default() += part;
-                    asked.insert(hop.directed_link() ^ 1);
-                }
-            }
-            for link in asked {
-                *parts.entry(link).or_default() += part;
+        let mut found = Self { latency_ns: f64::NEG_INFINITY, messages: BTreeMap::new() };
+        let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) else {
+            return found;
+        };
+        let mut asked = BTreeSet::new();
+        for to in machine.nodes.iter().filter(|to| to.id != from && !to.cpus.is_empty()) {
+            let way_ns = added_ns(machine, routes, from, to.id);
+            found.latency_ns = found.latency_ns.max(way_ns + probes.answer_ns);
+            for hop in routes.hops(from, to.id).unwrap_or_default() {
+                // The answer comes as data do, the question the other way.
+                *found.messages.entry(hop.directed_link()).or_default() += 1.0;
+                asked.insert(hop.directed_link() ^ 1);
             }
         }
-        Self { latency_ns, parts }
+        for link in asked {
+            *found.messages.entry(link).or_default() += 1.0;
+        }
+        found
     }
+}
+
+/// What the way to a node's memory and back takes beyond what its own CPUs need, ns.
+pub(crate) fn added_ns(machine: &Machine, routes: &Routes, from: NodeId, to: NodeId) -> f64 {
+    let latency = |from| routes.latency_ns(machine, from, to);
+    match (latency(from), latency(to)) {
+        (Some(there), Some(local)) => (there - local).max(0.0),
+        _ => 0.0,
+    }
+}
+
+/// What a link adds to an access, mean of both ways, ns.
+fn link_ns(machine: &Machine, routes: &Routes, link: &Link) -> f64 {
+    let [one, other] = link.nodes;
+    let both = added_ns(machine, routes, one, other) + added_ns(machine, routes, other, one);
+    link.latency_ns.unwrap_or(both / 2.0)
+}
+
+/// How latency grows with load where this much of it belongs to the resource, ps.
+fn curve(machine: &Machine, idle_ps: f64) -> Server {
+    let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
+    let rise_ps = idle_ps * part(|latency| latency.loaded_rise);
+    Server { service_ps: 0.0, rise_ps, slope_ps: idle_ps * part(|latency| latency.loaded_slope) }
 }
 
 /// The directions of all links.
@@ -164,11 +227,19 @@ pub(crate) fn link_ends(machine: &Machine) -> Vec<LinkEnds> {
 
 /// The time that a resource needs for a line, ps.
 fn service(machine: &Machine, bandwidth: f64, field: impl FnOnce() -> String) -> Result<f64, ModelError> {
-    if bandwidth.is_finite() && bandwidth > 0.0 {
-        return Ok(LINE_BYTES as f64 * 1e12 / bandwidth);
+    Ok(LINE_BYTES as f64 * 1e12 / positive(machine, bandwidth, field, "a bandwidth is above 0")?)
+}
+
+fn positive(
+    machine: &Machine,
+    value: f64,
+    field: impl FnOnce() -> String,
+    rule: &'static str,
+) -> Result<f64, ModelError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(value);
     }
-    let (machine, field, value) = (machine.name.clone(), field(), bandwidth.to_string());
-    Err(ModelError::OutOfRange { machine, field, value, rule: "a bandwidth is above 0" })
+    Err(ModelError::OutOfRange { machine: machine.name.clone(), field: field(), value: value.to_string(), rule })
 }
 
 /// A latency of the description, as the model counts time.

@@ -42,11 +42,12 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    pub(crate) fn of(machine: &Machine) -> Self {
+    /// `together`: they share their path at all.
+    pub(crate) fn of(machine: &Machine, together: bool) -> Self {
         let ids: Vec<_> = machine.cpus().iter().collect();
         let index =
             |cpus: &CpuSet| -> Box<[usize]> { cpus.iter().filter_map(|cpu| ids.binary_search(&cpu).ok()).collect() };
-        let cores: Box<[_]> = machine.smt_cores.iter().map(index).filter(|core| core.len() > 1).collect();
+        let cores: Box<[_]> = machine.smt_cores.iter().map(index).filter(|core| together && core.len() > 1).collect();
         Self { seen_ps: vec![0; SLOTS * cores.len()].into(), cores }
     }
 

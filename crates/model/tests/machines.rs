@@ -5,7 +5,7 @@
 mod support;
 
 use machine::{CpuId, CpuSet, Link, LinkDirection, Machine, NodeId, Sharing};
-use model::{AccessKind, Level, MemoryRange, Model, ModelError};
+use model::{AccessKind, Level, Mechanisms, MemoryRange, Model, ModelError, Request};
 use support::{NODE_BYTES, Order, Pattern, Rates, Runner, assert_within, machine, model, rates, run};
 
 const MS: u64 = 1_000_000_000;
@@ -152,21 +152,22 @@ fn caches_serve_what_fits_them() {
         let mut last = None;
         for _ in 0..3 {
             for address in (0..bytes).step_by(64) {
-                last = Some(model.access(0, 0, address, AccessKind::Load));
+                last = Some(model.access(0, 0, Request::to(address, AccessKind::Load), || None));
             }
         }
         let last = last.unwrap_or_else(|| unreachable!("bytes is not 0"));
         assert_eq!((last.level, last.latency_ps, last.node), (level, latency_ps, 0));
         assert_eq!(last.stall_ps == 0, level == Level::L1);
     }
-    // Another core of the node finds the L3, one of another node does not.
-    model.access(0, 0, 1 << 29, AccessKind::Load);
-    assert_eq!(model.access(1, 0, 1 << 29, AccessKind::Load).level, Level::L3);
-    assert_eq!(model.access(6, 0, 1 << 29, AccessKind::Load).level, Level::Dram);
+    // Another core of the node has it from the first one's cache, the next one finds it in L3, one of another node does not.
+    model.access(0, 0, Request::to(1 << 29, AccessKind::Load), || None);
+    assert_eq!(model.access(1, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::Peer);
+    assert_eq!(model.access(2, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::L3);
+    assert_eq!(model.access(6, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::Dram);
     // Instructions have an L1 of their own.
-    model.access(0, 0, 1 << 28, AccessKind::Instruction);
-    assert_eq!(model.access(0, 0, 1 << 28, AccessKind::Instruction).level, Level::L1);
-    assert_eq!(model.access(0, 0, 1 << 28, AccessKind::Load).level, Level::L2);
+    model.access(0, 0, Request::to(1 << 28, AccessKind::Instruction), || None);
+    assert_eq!(model.access(0, 0, Request::to(1 << 28, AccessKind::Instruction), || None).level, Level::L1);
+    assert_eq!(model.access(0, 0, Request::to(1 << 28, AccessKind::Load), || None).level, Level::L2);
 }
 
 #[test]
@@ -191,12 +192,13 @@ fn counters_add_up() {
     assert_eq!(counters.local_access_ratio, Some(lines(4..8) as f64 / lines(0..8) as f64));
     assert_eq!(counters.imbalance, model::imbalance(&[0, lines(4..8), 0, lines(0..4)]));
     assert_eq!(counters.stores, 500);
-    let levels = counters.l1_hits + counters.l2_hits + counters.l3_hits + counters.dram_accesses;
+    let levels = counters.l1_hits + counters.l2_hits + counters.l3_hits + counters.dram_accesses + counters.peer_hits;
     assert_eq!(counters.loads + counters.stores, levels);
     assert!(counters.stream_misses > lines(0..4) * 99 / 100);
     let latency: u64 = runners.iter().map(|runner| runner.latency_ps).sum();
     let mean = latency as f64 / 1000.0 / lines(0..8) as f64;
-    assert_within("latency", counters.dram_latency_mean_ns.unwrap_or(0.0), mean, 1e-9);
+    // Accesses have the second level of TLBs in it, too.
+    assert_within("latency", counters.dram_latency_mean_ns.unwrap_or(0.0), mean, 1e-3);
 
     let used: Vec<_> = counters.links.iter().filter(|link| link.load.bytes > 0).collect();
     let ends: Vec<_> = used.iter().map(|link| (link.from.0, link.to.0)).collect();
@@ -224,7 +226,9 @@ fn cpus_run_in_parallel() {
                 let mut random = support::Random(cpu as u64);
                 let mut time_ps = 0;
                 for _ in 0..each {
-                    time_ps += model.access(cpu, time_ps, random.next(16 << 20), AccessKind::Load).stall_ps;
+                    time_ps += model
+                        .access(cpu, time_ps, Request::to(random.next(16 << 20), AccessKind::Load), || None)
+                        .stall_ps;
                     model.advance(time_ps.saturating_sub(20_000_000));
                 }
             });
@@ -232,8 +236,9 @@ fn cpus_run_in_parallel() {
     });
     let counters = model.counters(MS);
     assert_eq!(counters.loads, 6 * each);
-    assert_eq!(counters.l1_hits + counters.l2_hits + counters.l3_hits + counters.dram_accesses, 6 * each);
-    assert!(counters.l3_hits > each, "{counters:?}");
+    let missed = counters.l2_hits + counters.l3_hits + counters.dram_accesses + counters.peer_hits;
+    assert_eq!(counters.l1_hits + missed, 6 * each);
+    assert!(counters.l3_hits + counters.peer_hits > each, "{counters:?}");
 }
 
 /// Machine B with the given change, and memory on all nodes.
@@ -243,7 +248,7 @@ fn changed(change: impl FnOnce(&mut Machine)) -> Result<Model, ModelError> {
     let memory: Vec<_> = (0..machine.nodes.len())
         .map(|node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node })
         .collect();
-    Model::new(&machine, &memory)
+    Model::new(&machine, &memory, &Mechanisms::full())
 }
 
 #[test]
@@ -292,14 +297,14 @@ fn odd_shapes_are_modelled() -> Result<(), ModelError> {
     machine.caches[3].shared_by = Sharing::Cpus([0, 6, 12].into_iter().flat_map(halves).collect());
     let memory =
         [(0, 0), (1, 2), (2, 3)].map(|(part, node)| MemoryRange { start: part << 30, end: (part + 1) << 30, node });
-    let model = Model::new(&machine, &memory)?;
+    let model = Model::new(&machine, &memory, &Mechanisms::full())?;
     assert_eq!(model.cpus(), 18);
     // CPU 12 is of node 6: its way to node 1 is over node 900.
-    assert_eq!(model.access(12, 0, 1 << 20, AccessKind::Load).latency_ps, 300_000);
-    assert_eq!(model.access(0, 0, 5 << 29, AccessKind::Load).latency_ps, 400_000);
+    assert_eq!(model.access(12, 0, Request::to(1 << 20, AccessKind::Load), || None).latency_ps, 300_000);
+    assert_eq!(model.access(0, 0, Request::to(5 << 29, AccessKind::Load), || None).latency_ps, 400_000);
     // The other half of node 1's CPUs has an L3 of its own.
-    assert_eq!(model.access(3, 0, 5 << 29, AccessKind::Load).level, Level::Dram);
-    assert_eq!(model.access(2, 0, 5 << 29, AccessKind::Load).level, Level::L3);
+    assert_eq!(model.access(3, 0, Request::to(5 << 29, AccessKind::Load), || None).level, Level::Dram);
+    assert_eq!(model.access(2, 0, Request::to(5 << 29, AccessKind::Load), || None).level, Level::L3);
     let counters = model.counters(MS);
     assert_eq!(counters.links.len(), 4);
     assert_eq!(counters.controllers.iter().map(|c| c.node.0).collect::<Vec<_>>(), [1, 6, 900]);
@@ -326,12 +331,15 @@ fn c7_with_a_directory_nobody_pays_for_the_local_memory_of_others() {
     assert_within("beside 42", first_of(preset, std::iter::once(0).chain(6..48)), first_of(preset, [0]), 0.001);
 }
 
-/// `spec/performance-isolation.md` 7.2, directory off: who loads a node beyond what probes allow slows others down.
+/// `spec/performance-isolation.md` 7.2, C8: with the directory off, six readers of their own memory cost a reader 68 %
+/// whose node hands their probes on, and 7 % one whose node does not.
 #[test]
-fn c8_without_a_directory_somebody_pays() {
+fn c8_without_a_directory_those_pay_who_pass_probes_on() {
     let preset = "magny-cours-4p-no-directory";
-    let with_load = first_of(preset, std::iter::once(24).chain(6..12));
-    assert!(with_load < 0.93 * first_of(preset, [24]), "{with_load:e}");
+    let alone = first_of(preset, [24]);
+    let lost = |load| 1.0 - first_of(preset, std::iter::once(24).chain(load)) / alone;
+    let (forwards, does_not) = (lost(42..48), lost(6..12));
+    assert!((forwards - 0.68).abs() < 0.08 && (does_not - 0.07).abs() < 0.08, "{forwards} and {does_not}");
 }
 
 /// The two CPUs of a core have one path to memory (`spec/numa-manager.md` 8.3: the second adds nearly nothing).

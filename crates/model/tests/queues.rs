@@ -1,11 +1,11 @@
 //! Controllers and links under load: what a full one delivers, how it gets there, and that it does not depend on the
-//! host.
+//! host. Without the parts that have nothing to do with it.
 
 #[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
 mod support;
 
 use machine::{CpuId, Link};
-use model::{AccessKind, Model, WINDOW_PS};
+use model::{AccessKind, Mechanisms, Model, Request, WINDOW_PS};
 use proptest::prelude::*;
 use support::{Order, Pattern, Random, Runner, machine, model, rates, run};
 
@@ -24,7 +24,7 @@ fn one_node(cores: u32) -> Model {
     machine.nodes[0].cpus = (0..cores).map(CpuId).collect();
     machine.packages[0].cpus = (0..cores).map(CpuId).collect();
     let memory = model::MemoryRange { start: 0, end: support::NODE_BYTES, node: 0 };
-    Model::new(&machine, &[memory]).unwrap_or_else(|error| panic!("{error}"))
+    Model::new(&machine, &[memory], &Mechanisms::fast()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The bandwidth of each window after a step from nothing to all cores, over the controller's.
@@ -94,10 +94,10 @@ fn a_long_pause_is_closed_at_once_and_leaves_no_delay() {
     // A hundred days, 8 * 10^11 windows: this ends only if they are not gone through one by one.
     let later = 100 * 24 * 3600 * 1000 * MS;
     model.advance(later);
-    let access = model.access(0, later, 12_345_600, AccessKind::Load);
+    let access = model.access(0, later, Request::to(12_345_600, AccessKind::Load), || None);
     assert_eq!(access.latency_ps, 102_941);
     model.begin(0);
-    assert_eq!(model.access(0, 0, 32_345_600, AccessKind::Load).latency_ps, 102_941);
+    assert_eq!(model.access(0, 0, Request::to(32_345_600, AccessKind::Load), || None).latency_ps, 102_941);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn resources_in_series_do_not_swing() {
     let memory: Vec<_> = (0..4)
         .map(|node| model::MemoryRange { start: node << 30, end: (node + 1) << 30, node: node as usize })
         .collect();
-    let model = Model::new(&machine, &memory).unwrap_or_else(|error| panic!("{error}"));
+    let model = Model::new(&machine, &memory, &Mechanisms::fast()).unwrap_or_else(|error| panic!("{error}"));
     // CPUs of node 3 read node 0, two hops away.
     let mut runners: Vec<_> = (12..16).map(|cpu| Runner::scan(cpu, 0)).collect();
     let mut order = Order::FarAhead;

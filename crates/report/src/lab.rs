@@ -2,7 +2,7 @@
 
 use crate::{Table, bytes, count, percent};
 use machine::size;
-use model::Measured;
+use model::{Measured, Mechanism};
 use serde::Serialize;
 use std::fmt;
 
@@ -18,6 +18,8 @@ pub struct LabReport {
     pub machine: String,
     /// The version of the model.
     pub model_version: String,
+    /// The parts of the model that were switched off.
+    pub model_without: Vec<Mechanism>,
     /// What the periods of kernel services were divided by.
     pub time_scale: u32,
     /// CPUs of the virtual machine.
@@ -66,7 +68,9 @@ impl fmt::Display for LabReport {
         fact("accesses", format!("{}{}", count(accesses), self.levels(accesses)));
         let latency = counters.dram_latency_mean_ns.map_or(String::new(), |ns| format!(", {ns:.1} ns on average"));
         fact("DRAM accesses", format!("{}{latency}", count(counters.dram_accesses)));
+        fact("from other caches", count(counters.peer_hits));
         fact("lines written back", count(counters.write_backs));
+        fact("page walks", count(counters.page_walks));
         fact("local access ratio", counters.local_access_ratio.map_or("-".into(), percent));
         fact("imbalance", counters.imbalance.map_or("-".into(), |imbalance| format!("{imbalance:.2}")));
         if let Some(samples) = &self.samples {
@@ -85,9 +89,11 @@ impl LabReport {
     fn heading(&self) -> String {
         let nodes = self.memory_bytes.len();
         let memory = self.memory_bytes.iter().copied().max().unwrap_or(0);
+        let names: Vec<_> = self.model_without.iter().map(|part| part.name()).collect();
+        let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
         let scale = if self.time_scale > 1 { format!(", time scale {}", self.time_scale) } else { String::new() };
         format!(
-            "{} ({nodes} nodes with {} each, {} CPUs), Linux {}, model {}{scale}",
+            "{} ({nodes} nodes with {} each, {} CPUs), Linux {}, model {}{without}{scale}",
             self.machine,
             size::format(memory),
             self.cpus,

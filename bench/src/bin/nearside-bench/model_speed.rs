@@ -2,7 +2,7 @@
 
 use crate::target::{Row, Target, median};
 use bench::Error;
-use model::{AccessKind, LINE_BYTES, MemoryRange, Model};
+use model::{AccessKind, LINE_BYTES, Mechanisms, MemoryRange, Model, Request};
 use std::time::Instant;
 
 const MACHINE: &str = "opteron-6164x2";
@@ -41,7 +41,7 @@ fn accesses_per_s(bytes: u64) -> Result<f64, Error> {
     let machine = machine::presets::find(MACHINE)?;
     let range = |node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node };
     let memory: Vec<_> = (0..machine.nodes.len()).map(range).collect();
-    let model = Model::new(&machine, &memory)?;
+    let model = Model::new(&machine, &memory, &Mechanisms::full())?;
     let mut random = 1_u64;
     let mut address = || {
         // Knuth's MMIX generator; its high bits are the random ones.
@@ -54,7 +54,7 @@ fn accesses_per_s(bytes: u64) -> Result<f64, Error> {
         let started = Instant::now();
         for batch in addresses.chunks(BATCH) {
             for &address in batch {
-                time_ps += WORK_PS + model.access(0, time_ps, address, AccessKind::Load).stall_ps;
+                time_ps += WORK_PS + model.access(0, time_ps, Request::to(address, AccessKind::Load), || None).stall_ps;
             }
             model.advance(time_ps);
         }

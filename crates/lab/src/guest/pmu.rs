@@ -79,7 +79,14 @@ fn task_offsets() -> Option<TaskOffsets> {
     let (name, address) = symbol(&["pcpu_hot", "current_task"])?;
     let current_task = if name == "pcpu_hot" { address + types.offset_of(name, "current_task")? } else { address };
     let member = |name| types.offset_of("task_struct", name);
-    Some(TaskOffsets { current_task, tid: member("pid")?, pid: member("tgid")?, name: member("comm")? })
+    Some(TaskOffsets {
+        current_task,
+        tid: member("pid")?,
+        pid: member("tgid")?,
+        name: member("comm")?,
+        address_space: member("active_mm")?,
+        page_table: types.offset_of("mm_struct", "pgd")?,
+    })
 }
 
 /// The first of these symbols that the kernel lists, and its address. Per-CPU symbols come first, and the kernel writes

@@ -28,6 +28,7 @@ fn machine(nodes: Vec<Node>) -> Machine {
         smt_cores: Vec::new(),
         core: None,
         coherence: None,
+        tlbs: Vec::new(),
         latency: None,
         distances: None,
         packages: Vec::new(),
@@ -94,6 +95,7 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         assert_eq!(instances(&back), instances(&expected), "{name}");
         back.caches.clear();
         expected.caches.clear();
+        expected.tlbs.clear();
         assert_eq!(back, expected, "{name}");
     }
 }

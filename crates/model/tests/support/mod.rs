@@ -2,7 +2,7 @@
 //! virtual CPUs.
 
 use machine::Machine;
-use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, MemoryRange, Model};
+use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, Mechanisms, MemoryRange, Model, Request};
 
 /// Memory that [`model`] gives each node, bytes.
 pub const NODE_BYTES: u64 = 1 << 30;
@@ -13,7 +13,7 @@ pub fn model(preset: &str) -> Model {
     let memory: Vec<_> = (0..machine.nodes.len())
         .map(|node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node })
         .collect();
-    Model::new(&machine, &memory).unwrap_or_else(|error| panic!("{error}"))
+    Model::new(&machine, &memory, &Mechanisms::full()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A preset.
@@ -40,6 +40,8 @@ impl Random {
 pub enum Pattern {
     /// Dependent loads of random lines of one node.
     Chase { node: usize, random: Random },
+    /// Loads of random lines of one node that depend on nothing.
+    Gather { node: usize, random: Random },
     /// Loads, or stores, of line after line of one node.
     Scan { node: usize, line: u64, kind: AccessKind },
     /// Stores to random lines of one node.
@@ -52,12 +54,24 @@ impl Pattern {
         let lines = NODE_BYTES / LINE_BYTES;
         let address = |node: usize, line: u64| node as u64 * NODE_BYTES + line * LINE_BYTES;
         match self {
-            Self::Chase { node, random } => (address(*node, random.next(lines)), AccessKind::Load),
+            Self::Chase { node, random } | Self::Gather { node, random } => {
+                (address(*node, random.next(lines)), AccessKind::Load)
+            }
             Self::Scatter { node, random } => (address(*node, random.next(lines)), AccessKind::Store),
             Self::Scan { node, line, kind } => {
                 *line = (*line + 1) % lines;
                 (address(*node, *line), *kind)
             }
+        }
+    }
+}
+
+impl Pattern {
+    /// What was loaded: the next address, where that depends on it.
+    fn value(&self) -> u64 {
+        match self {
+            Self::Chase { .. } => self.clone().next().0,
+            Self::Gather { .. } | Self::Scan { .. } | Self::Scatter { .. } => 0,
         }
     }
 }
@@ -94,8 +108,11 @@ impl Runner {
     fn step(&mut self, model: &Model) {
         let (address, kind) = self.pattern.next();
         self.time_ps += self.work_ps;
-        let access = model.access(self.cpu, self.time_ps, address, kind);
+        let access = model.access(self.cpu, self.time_ps, Request::to(address, kind), || None);
         self.time_ps += access.stall_ps;
+        if access.wants_value {
+            model.loaded(self.cpu, self.pattern.value());
+        }
         if access.level == Level::Dram {
             self.lines += 1;
             self.latency_ps += u64::from(access.latency_ps);

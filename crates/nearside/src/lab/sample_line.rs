@@ -15,7 +15,7 @@ pub struct SampleLine {
     address: u64,
     physical_address: u64,
     node: u32,
-    /// 1 to 3 for a cache of that level, 4 for memory.
+    /// 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     level: u8,
     latency_ns: f64,
     store: bool,

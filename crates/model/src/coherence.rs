@@ -1,0 +1,187 @@
+//! Who has which line: a line that only another cache has, perhaps written, comes from there, and who writes a line
+//! takes it from all others.
+//!
+//! Kept by line of memory, as a perfect directory. It may say that a core has a line that has long left its caches, so
+//! what it says is looked up there; it never says less than there is, but for races of host threads, which leave a copy
+//! behind at worst.
+
+use crate::cache::Cache;
+use crate::cpu::{CpuCaches, NO_CACHE};
+use crate::resources::added_ns;
+use crate::{AccessKind, LINE_BYTES, ModelError};
+use machine::{Machine, Routes};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use zerocopy::FromZeros;
+
+/// Cores are told apart by these many bits; those with equal ones are looked at together.
+const HOLDER_BITS: u32 = 16;
+/// Set where several cores have had the line since it was written.
+const SHARED: u32 = 1 << 30;
+/// Set where the owner has written the line.
+const WRITTEN: u32 = 1 << 31;
+/// Above the holders' bits: the number of the core that last had the line for itself, plus one.
+const OWNER_BITS: u32 = 14;
+
+/// One core: what of it can hold lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Core {
+    pub node: u16,
+    pub caches: CpuCaches,
+}
+
+/// A line from another cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// How long it takes while nothing is busy, ps.
+    pub latency_ps: u32,
+    /// The node that it comes from.
+    pub node: u16,
+    /// Whether it is another last cache than the asking core's.
+    pub other_cache: bool,
+}
+
+/// Who has which line.
+pub(crate) struct Coherence {
+    /// By line of physical memory.
+    lines: Box<[AtomicU32]>,
+    cores: Box<[Core]>,
+    line_ps: u32,
+    sibling_ps: Option<u32>,
+    directory_ps: u32,
+    /// By pair of nodes: what a way there takes, ps.
+    way_ps: Box<[u32]>,
+    nodes: usize,
+}
+
+impl Coherence {
+    /// None for a machine whose description does not tell. `cores` are numbered as in [`crate::cpu::Cpu::core_index`].
+    pub(crate) fn of(machine: &Machine, cores: Vec<Core>, memory_end: u64) -> Result<Option<Self>, ModelError> {
+        let Some(coherence) = &machine.coherence else { return Ok(None) };
+        if cores.len() >= 1 << OWNER_BITS {
+            return Err(ModelError::OutOfRange {
+                machine: machine.name.clone(),
+                field: "the number of cores".to_owned(),
+                value: cores.len().to_string(),
+                rule: "the model keeps caches coherent of fewer than 16,384 cores",
+            });
+        }
+        let lines = <[AtomicU32]>::new_box_zeroed_with_elems((memory_end / LINE_BYTES) as usize).map_err(|_| {
+            ModelError::OutOfRange {
+                machine: machine.name.clone(),
+                field: "memory".to_owned(),
+                value: machine::size::format(memory_end),
+                rule: "the host has no room for who has which line of it: 4 bytes each",
+            }
+        })?;
+        let routes = Routes::of(machine)?;
+        let nodes = machine.nodes.len();
+        let picoseconds = |ns: f64| (ns * 1000.0).round() as u32;
+        let mut way_ps = Vec::with_capacity(nodes * nodes);
+        for from in &machine.nodes {
+            way_ps.extend(machine.nodes.iter().map(|to| picoseconds(added_ns(machine, &routes, from.id, to.id) / 2.0)));
+        }
+        Ok(Some(Self {
+            lines,
+            cores: cores.into(),
+            line_ps: picoseconds(coherence.line_ns),
+            sibling_ps: coherence.sibling_ns.map(picoseconds),
+            directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0)),
+            way_ps: way_ps.into(),
+            nodes,
+        }))
+    }
+
+    /// A core reads or writes a line that its own private caches do not have, or writes one that they have. Returns the
+    /// cache that the line comes from, or, for a write, the one that takes longest to give it up, where there is one.
+    pub(crate) fn access(&self, caches: &[Cache], me: usize, line: u64, home: usize, kind: AccessKind) -> Option<Peer> {
+        let entry = self.lines.get(line as usize)?;
+        let state = entry.load(Relaxed);
+        let mine = bit(me);
+        let own = owned_by(me) | mine;
+        if kind == AccessKind::Store {
+            if state != own | WRITTEN {
+                entry.store(own | WRITTEN, Relaxed);
+            }
+            let alone = state & !WRITTEN == own || state == 0;
+            return if alone { None } else { self.take(caches, me, line, home, state) };
+        }
+        if state == 0 {
+            entry.store(own, Relaxed);
+            return None;
+        }
+        let owner = owner(state);
+        if owner == Some(me) {
+            return None;
+        }
+        if state & SHARED != 0 {
+            if state & mine == 0 {
+                entry.store(state | mine, Relaxed);
+            }
+            return None;
+        }
+        let peer = owner.and_then(|owner| self.give(caches, me, owner, line, home, state & WRITTEN != 0));
+        // Where the owner's copy is gone, the line is as new.
+        entry.store(if peer.is_some() { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
+        peer
+    }
+
+    /// The owner's copy, if it still has one that the asking core cannot find by itself.
+    fn give(&self, caches: &[Cache], me: usize, owner: usize, line: u64, home: usize, written: bool) -> Option<Peer> {
+        let (own, other) = (self.cores.get(me)?, self.cores.get(owner)?);
+        let same = own.caches.last == other.caches.last;
+        let has = |cache: u32| caches.get(cache as usize).is_some_and(|cache| cache.holds(line));
+        let private = has(other.caches.data) || other.caches.level2 != other.caches.last && has(other.caches.level2);
+        // What was only read, memory has as well.
+        let found = if same { private } else { written && (private || has(other.caches.last)) };
+        found.then(|| self.peer(own, other, home)).flatten()
+    }
+
+    /// Takes all copies of others away. Returns the one that took longest.
+    fn take(&self, caches: &[Cache], me: usize, line: u64, home: usize, state: u32) -> Option<Peer> {
+        let own = self.cores.get(me)?;
+        let mut slowest: Option<Peer> = None;
+        let holders = state & ((1 << HOLDER_BITS) - 1);
+        for (index, core) in self.cores.iter().enumerate() {
+            if index == me || holders & bit(index) == 0 {
+                continue;
+            }
+            let CpuCaches { data, level2, last, .. } = core.caches;
+            let mut had = false;
+            for cache in [data, level2, last] {
+                // A cache that is this core's as well keeps its copy.
+                let shared = [own.caches.data, own.caches.level2, own.caches.last].contains(&cache);
+                if let Some(cache) = caches.get(cache as usize).filter(|_| !shared && cache != NO_CACHE) {
+                    had |= cache.remove(line);
+                }
+            }
+            let peer = had.then(|| self.peer(own, core, home)).flatten();
+            slowest = slowest.into_iter().chain(peer).max_by_key(|peer| peer.latency_ps);
+        }
+        slowest
+    }
+
+    /// A line from another core's cache. None where that takes no longer than one's own last cache.
+    fn peer(&self, own: &Core, other: &Core, home: usize) -> Option<Peer> {
+        let (from, to) = (usize::from(own.node), usize::from(other.node));
+        if own.caches.last == other.caches.last {
+            return self.sibling_ps.map(|latency_ps| Peer { latency_ps, node: other.node, other_cache: false });
+        }
+        let way = |from: usize, to: usize| self.way_ps[from * self.nodes + to];
+        // The question goes to the line's home, from there to who has the line, and the line comes from there.
+        let directory_ps = if home == to { 0 } else { self.directory_ps };
+        let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
+        Some(Peer { latency_ps, node: other.node, other_cache: true })
+    }
+}
+
+fn bit(core: usize) -> u32 {
+    1 << (core as u32 % HOLDER_BITS)
+}
+
+fn owned_by(core: usize) -> u32 {
+    (core as u32 + 1) << HOLDER_BITS
+}
+
+fn owner(state: u32) -> Option<usize> {
+    (state >> HOLDER_BITS & ((1 << OWNER_BITS) - 1)).checked_sub(1).map(|core| core as usize)
+}

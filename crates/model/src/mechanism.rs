@@ -1,0 +1,160 @@
+//! The parts of the model that can be switched off, to see what each does and to run faster without it.
+
+use machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// A part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// TLBs and page walks. Without it every page is known.
+    Translation,
+    /// Loads that miss and wait for no other overlap. Without it each waits for the one before.
+    Overlap,
+    /// Lines that other caches have, and questions to them. Without it memory has every line.
+    Coherence,
+    /// Lines that were written go back to memory. Without it they vanish.
+    WriteBacks,
+    /// Latency grows with load. Without it a queue begins where bandwidth ends.
+    LoadCurves,
+    /// CPUs of one core share its path to memory. Without it each has one of its own.
+    Siblings,
+    /// Prefetchers. Without it each line of a scan waits for the one before.
+    Streams,
+    /// Stores that miss wait in a buffer. Without it each waits for the one before.
+    StoreBuffer,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Translation,
+        Self::Overlap,
+        Self::Coherence,
+        Self::WriteBacks,
+        Self::LoadCurves,
+        Self::Siblings,
+        Self::Streams,
+        Self::StoreBuffer,
+    ];
+
+    /// Its name, as in files and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Translation => "translation",
+            Self::Overlap => "overlap",
+            Self::Coherence => "coherence",
+            Self::WriteBacks => "write-backs",
+            Self::LoadCurves => "load-curves",
+            Self::Siblings => "siblings",
+            Self::Streams => "streams",
+            Self::StoreBuffer => "store-buffer",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("the model has no part `{name}`; it has {names}")
+        })
+    }
+}
+
+/// The parts of the model that are switched on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mechanisms(BTreeSet<Mechanism>);
+
+impl Mechanisms {
+    /// Everything: as near to the machine as the model comes.
+    pub fn full() -> Self {
+        Self(Mechanism::ALL.into())
+    }
+
+    /// Without what takes the host longest: bandwidths, queues and latencies of memory stay, and a program that uses
+    /// few pages at a time, waits for each line and writes no line that others use sees no difference.
+    pub fn fast() -> Self {
+        let mut mechanisms = Self::full();
+        for slow in [Mechanism::Translation, Mechanism::Overlap, Mechanism::Coherence] {
+            mechanisms.remove(slow);
+        }
+        mechanisms
+    }
+
+    /// Switches a part off.
+    pub fn remove(&mut self, mechanism: Mechanism) {
+        self.0.remove(&mechanism);
+    }
+
+    /// The parts that are switched off.
+    pub fn missing(&self) -> Vec<Mechanism> {
+        Mechanism::ALL.into_iter().filter(|&mechanism| !self.has(mechanism)).collect()
+    }
+
+    /// Whether a part is switched on.
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        self.0.contains(&mechanism)
+    }
+
+    /// The machine without the numbers that only parts need that are switched off: a part whose numbers are missing
+    /// does nothing.
+    pub(crate) fn applied_to(&self, machine: &Machine) -> Machine {
+        let mut machine = machine.clone();
+        let lacks = |mechanism| !self.has(mechanism);
+        if lacks(Mechanism::Translation) {
+            machine.tlbs.clear();
+        }
+        if lacks(Mechanism::Coherence) {
+            machine.coherence = None;
+        }
+        if let Some(core) = &mut machine.core {
+            if lacks(Mechanism::Overlap) {
+                core.load_lines = None;
+            }
+            if lacks(Mechanism::Streams) {
+                core.stream_lines = 1;
+            }
+            if lacks(Mechanism::StoreBuffer) {
+                core.store_lines = 1;
+            }
+        }
+        if let Some(latency) = machine.latency.as_mut().filter(|_| lacks(Mechanism::LoadCurves)) {
+            (latency.loaded_rise, latency.loaded_slope) = (None, None);
+        }
+        machine
+    }
+}
+
+impl Default for Mechanisms {
+    fn default() -> Self {
+        Self::full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_files() -> Result<(), serde_json::Error> {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(Ok(mechanism), mechanism.name().parse());
+            assert_eq!(serde_json::to_string(&mechanism)?, format!("\"{mechanism}\""));
+        }
+        assert!("tlb".parse::<Mechanism>().is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The translation buffers of one CPU: which pages it knows the frames of.
+
+use crate::LINE_BYTES;
+use crate::cache::{Cache, Found};
+use machine::{Machine, PageSize};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Pages used lately, by their low bits: to use one of them again needs no look into the buffers.
+const RECENT: usize = 16;
+/// Sets of buffers have at most this many pages; those that take a page in any place get sets of so many, which hold
+/// nearly the same pages.
+const MAX_WAYS: u32 = 8;
+/// No page has this number.
+const NOTHING: u64 = u64::MAX;
+
+/// What the buffers know of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Translated {
+    /// The frame, after this long, ps.
+    Known(u32),
+    /// Nothing: the page table has to be read.
+    Unknown,
+}
+
+/// The buffers of one CPU. Only its own thread may use them.
+pub(crate) struct Tlb {
+    recent: [AtomicU64; RECENT],
+    buffers: Box<[Cache]>,
+    /// For each size of pages, the buffers of the first and the second level.
+    small: [Option<usize>; 2],
+    huge: [Option<usize>; 2],
+    /// Until when the one page walker is busy, ps.
+    pub(crate) walker_until_ps: AtomicU64,
+}
+
+impl Tlb {
+    /// None for a machine that has no buffers: then every page is known.
+    pub(crate) fn of(machine: &Machine) -> Option<Self> {
+        let buffer = |tlb: &machine::Tlb| {
+            let latency_ps = (tlb.latency_ns.unwrap_or(0.0) * 1000.0).round() as u32;
+            Cache::new(u64::from(tlb.entries) * LINE_BYTES, tlb.ways.min(MAX_WAYS), latency_ps)
+        };
+        let find = |size, level| machine.tlbs.iter().position(|tlb| tlb.level == level && tlb.pages.contains(&size));
+        let levels = |size| [1, 2].map(|level| find(size, level));
+        (!machine.tlbs.is_empty()).then(|| Self {
+            recent: [const { AtomicU64::new(NOTHING) }; RECENT],
+            buffers: machine.tlbs.iter().map(buffer).collect(),
+            small: levels(PageSize::Small),
+            huge: levels(PageSize::Huge),
+            walker_until_ps: AtomicU64::new(0),
+        })
+    }
+
+    /// Looks the page of an address up; it is known from then on.
+    #[inline]
+    pub(crate) fn translate(&self, virtual_address: u64, physical: u64) -> Translated {
+        let page = Page::of(virtual_address, physical);
+        let recent = &self.recent[page.number as usize % RECENT];
+        if recent.load(Relaxed) == page.number {
+            return Translated::Known(0);
+        }
+        recent.store(page.number, Relaxed);
+        self.look_up(page)
+    }
+
+    fn look_up(&self, page: Page) -> Translated {
+        let levels = if page.huge { self.huge } else { self.small };
+        let mut known = Translated::Unknown;
+        // All levels take the page in, as caches do with lines.
+        for buffer in levels.into_iter().flatten().filter_map(|buffer| self.buffers.get(buffer)) {
+            let found = buffer.access(page.number, false);
+            if known == Translated::Unknown && !matches!(found, Found::Missed(_)) {
+                known = Translated::Known(buffer.latency_ps);
+                break;
+            }
+        }
+        known
+    }
+
+    /// Another address space: nothing is known.
+    pub(crate) fn forget(&self) {
+        for page in &self.recent {
+            page.store(NOTHING, Relaxed);
+        }
+        self.buffers.iter().for_each(Cache::clear);
+    }
+}
+
+/// A page, by a number that buffers have room for.
+#[derive(Clone, Copy)]
+struct Page {
+    number: u64,
+    huge: bool,
+}
+
+impl Page {
+    /// A huge page has the same place within 2 MiB in both kinds of addresses. So has one of 512 small pages by chance,
+    /// which is taken for a huge one.
+    #[inline]
+    fn of(virtual_address: u64, physical: u64) -> Self {
+        const HUGE_BITS: u32 = 21;
+        const SMALL_BITS: u32 = 12;
+        /// Neighbours differ in these; what is above is mixed in.
+        const NUMBER_BITS: u32 = 28;
+        let huge = (virtual_address ^ physical) & ((1 << HUGE_BITS) - (1 << SMALL_BITS)) == 0;
+        let page = virtual_address >> if huge { HUGE_BITS } else { SMALL_BITS };
+        let above = (page >> NUMBER_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - NUMBER_BITS);
+        let number = (page ^ above) & ((1 << NUMBER_BITS) - 1);
+        Self { number: number | u64::from(huge) << NUMBER_BITS, huge }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+    use proptest::prelude::*;
+
+    const SMALL: u64 = 1 << 12;
+    const HUGE: u64 = 1 << 21;
+
+    /// Not at the same place within 2 MiB as the virtual address.
+    fn frame(virtual_address: u64) -> u64 {
+        virtual_address + SMALL
+    }
+
+    fn tlb(tlbs: &[(u8, &[PageSize], u32, u32, f64)]) -> Tlb {
+        let mut machine = presets::find("small-2x2").unwrap();
+        machine.tlbs = tlbs
+            .iter()
+            .map(|&(level, pages, entries, ways, ns)| machine::Tlb {
+                level,
+                pages: pages.to_vec(),
+                entries,
+                ways,
+                latency_ns: Some(ns),
+                source: None,
+            })
+            .collect();
+        Tlb::of(&machine).unwrap()
+    }
+
+    fn unknown(tlb: &Tlb, pages: impl Iterator<Item = u64>) -> usize {
+        pages.filter(|&page| tlb.translate(page, frame(page)) == Translated::Unknown).count()
+    }
+
+    #[test]
+    fn as_many_neighbours_are_known_as_there_are_entries() {
+        for start in [0x7f12_3456_7000, 0x5555_5555_4000, 0xffff_8881_0000_0000] {
+            let tlb = tlb(&[(1, &[PageSize::Small], 48, 48, 0.01), (2, &[PageSize::Small], 512, 4, 3.0)]);
+            let pages = |count: u64| (0..count).map(move |page| start + page * SMALL);
+            assert_eq!(unknown(&tlb, pages(512)), 512);
+            assert_eq!(unknown(&tlb, pages(512)), 0);
+            assert!(unknown(&tlb, pages(2048)) >= 1536);
+            tlb.forget();
+            assert_eq!(unknown(&tlb, pages(48)), 48);
+        }
+    }
+
+    #[test]
+    fn the_second_level_takes_longer() {
+        let tlb = tlb(&[(1, &[PageSize::Small], 16, 4, 0.0), (2, &[PageSize::Small], 512, 4, 3.0)]);
+        let pages = || (0..256).map(|page| page * SMALL);
+        assert_eq!(unknown(&tlb, pages()), 256);
+        let known: Vec<_> = pages().map(|page| tlb.translate(page, frame(page))).collect();
+        assert!(known.iter().filter(|&&known| known == Translated::Known(3000)).count() >= 240, "{known:?}");
+        assert_eq!(tlb.translate(255 * SMALL + 8, frame(255 * SMALL + 8)), Translated::Known(0));
+    }
+
+    #[test]
+    fn huge_pages_have_buffers_of_their_own_or_share_them() {
+        let tlb = tlb(&[(1, &[PageSize::Small], 4, 4, 0.0), (1, &[PageSize::Huge], 4, 4, 0.0)]);
+        assert_eq!(tlb.translate(HUGE + 77, 5 * HUGE + 77), Translated::Unknown);
+        assert_eq!(tlb.translate(2 * HUGE - 1, 6 * HUGE - 1), Translated::Known(0), "the same page's end");
+        unknown(&tlb, (0..64).map(|page| 1 << 30 | page * SMALL));
+        assert_eq!(tlb.translate(HUGE, 5 * HUGE), Translated::Known(0), "small pages push out small pages");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_used_last_is_known(pages in prop::collection::vec((any::<u64>(), any::<u64>()), 1..200)) {
+            let tlb = tlb(&[(1, &[PageSize::Small, PageSize::Huge], 16, 16, 0.0)]);
+            for (virtual_address, physical) in pages {
+                tlb.translate(virtual_address, physical);
+                prop_assert_eq!(tlb.translate(virtual_address, physical), Translated::Known(0));
+            }
+        }
+    }
+}
