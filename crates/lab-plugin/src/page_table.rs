@@ -4,7 +4,7 @@
 use crate::qemu::read_memory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where Linux maps all physical memory, with four levels and `nokaslr` (Documentation/arch/x86/x86_64/mm.rst).
+/// Where Linux maps all physical memory, with four levels and `nokaslr` (its own `Documentation/arch/x86/x86_64/mm.rst`).
 const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
 /// An entry's part that is a physical address.
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -110,7 +110,7 @@ mod tests {
     fn tables_are_followed_to_the_entry() {
         assert_eq!(found(0x3456), Some(0x4000 | TABLE));
         assert_eq!(found(0x0020_1234), Some(0x2008));
-        assert_eq!(found(1 << 30 | 77), Some(0x1008));
+        assert_eq!(found((1 << 30) + 77), Some(0x1008));
         assert_eq!(found(0x0040_0000), None, "not present");
         assert_eq!(found(1 << 45), None);
         assert_eq!(find(0, 0, |_, _| Some(3)), None, "no root is known");

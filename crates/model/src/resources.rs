@@ -3,7 +3,7 @@
 //! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node
 //! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
 //! on wires that no other direction uses: the requests themselves are small and are left out. Questions to every node
-//! and their answers have a channel of their own in each direction, as in HyperTransport and QuickPath.
+//! and their answers have a channel of their own in each direction, as in `HyperTransport` and `QuickPath`.
 
 use crate::queues::{Server, Step};
 use crate::{LINE_BYTES, MemoryRange, ModelError};

@@ -172,7 +172,7 @@ mod tests {
         let tlb = tlb(&[(1, &[PageSize::Small], 4, 4, 0.0), (1, &[PageSize::Huge], 4, 4, 0.0)]);
         assert_eq!(tlb.translate(HUGE + 77, 5 * HUGE + 77), Translated::Unknown);
         assert_eq!(tlb.translate(2 * HUGE - 1, 6 * HUGE - 1), Translated::Known(0), "the same page's end");
-        unknown(&tlb, (0..64).map(|page| 1 << 30 | page * SMALL));
+        unknown(&tlb, (0..64).map(|page| (1 << 30) + page * SMALL));
         assert_eq!(tlb.translate(HUGE, 5 * HUGE), Translated::Known(0), "small pages push out small pages");
     }
 

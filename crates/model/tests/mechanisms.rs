@@ -5,19 +5,17 @@ mod support;
 
 use machine::PageSize;
 use model::{AccessKind, Level, Mechanism, Mechanisms, MemoryRange, Model, Request};
-use support::{NODE_BYTES, Pattern, Random, Rates, Runner, assert_within, machine, model, rates};
+use support::{NODE_BYTES, Pattern, Random, Rates, Runner, assert_within, machine, model, model_with, rates};
 
 const MS: u64 = 1_000_000_000;
 
 /// A preset with [`NODE_BYTES`] on each node and a part switched off, if any.
 fn without(preset: &str, part: Option<Mechanism>) -> Model {
     let mut mechanisms = Mechanisms::full();
-    part.into_iter().for_each(|part| mechanisms.remove(part));
-    let machine = machine(preset);
-    let memory: Vec<_> = (0..machine.nodes.len())
-        .map(|node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node })
-        .collect();
-    Model::new(&machine, &memory, &mechanisms).unwrap_or_else(|error| panic!("{error}"))
+    if let Some(part) = part {
+        mechanisms.remove(part);
+    }
+    model_with(preset, &mechanisms)
 }
 
 fn measure(preset: &str, part: Option<Mechanism>, runners: &[Runner]) -> Rates {
@@ -116,7 +114,9 @@ fn walks(pages: u64, stride: u64, table: u64, part: Option<Mechanism>) -> f64 {
     let memory: Vec<_> =
         (0..4).map(|node| MemoryRange { start: node << 30, end: (node + 1) << 30, node: node as usize }).collect();
     let mut mechanisms = Mechanisms::full();
-    part.into_iter().for_each(|part| mechanisms.remove(part));
+    if let Some(part) = part {
+        mechanisms.remove(part);
+    }
     let model = Model::new(&machine, &memory, &mechanisms).unwrap_or_else(|error| panic!("{error}"));
     let mut time_ps = 0;
     for round in 0..2 {

@@ -7,7 +7,7 @@ mod support;
 use machine::{CpuId, Link};
 use model::{AccessKind, Mechanisms, Model, Request, WINDOW_PS};
 use proptest::prelude::*;
-use support::{Order, Pattern, Random, Runner, machine, model, rates, run};
+use support::{Order, Pattern, Random, Runner, machine, model_with, rates, run};
 
 const MS: u64 = 1_000_000_000;
 
@@ -134,7 +134,7 @@ proptest! {
     #[test]
     fn the_order_in_which_the_host_runs_cpus_changes_nothing(seed in any::<u64>(), kinds in prop::array::uniform4(0..3)) {
         let results = [Order::Slowest, Order::FarAhead, Order::Any(Random(seed))].map(|mut order| {
-            let model = model("opteron-6164x2");
+            let model = model_with("opteron-6164x2", &Mechanisms::fast());
             let mut runners: Vec<_> = kinds.iter().enumerate().map(|(node, kind)| {
                 let (cpu, random) = (node * 6, Random(seed ^ node as u64));
                 Runner::new(cpu, match kind {

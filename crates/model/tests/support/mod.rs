@@ -9,11 +9,16 @@ pub const NODE_BYTES: u64 = 1 << 30;
 
 /// A preset with [`NODE_BYTES`] on each node, one node after another.
 pub fn model(preset: &str) -> Model {
+    model_with(preset, &Mechanisms::full())
+}
+
+/// The same with only these parts.
+pub fn model_with(preset: &str, mechanisms: &Mechanisms) -> Model {
     let machine = machine(preset);
     let memory: Vec<_> = (0..machine.nodes.len())
         .map(|node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node })
         .collect();
-    Model::new(&machine, &memory, &Mechanisms::full()).unwrap_or_else(|error| panic!("{error}"))
+    Model::new(&machine, &memory, mechanisms).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A preset.
