@@ -1,9 +1,10 @@
 //! A machine file with measured numbers: what Linux shows, and every number that was measured in its place.
 
+use crate::curve::Curve;
 use crate::error::MeasureError;
-use crate::results::{Matrix, Results, WorkingSet};
+use crate::results::{LoadPoint, Matrix, Results, WorkingSet};
 use crate::statistics::Number;
-use machine::{Cache, CacheKind, Core, Latency, Link, LinkDirection, Machine, Node, Source};
+use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,6 +30,8 @@ pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, Measu
             Some(Latency { matrix_ns, source: Some(Source::All(MEASURED.to_owned())), ..Latency::default() });
     }
     fill_controllers(&mut machine, results);
+    fill_curve(&mut machine, results);
+    machine.coherence = coherence(&machine, results).or(machine.coherence);
     fill_caches(&mut machine, results);
     machine.core = core(&machine, results).or(machine.core);
     fill_links(&mut machine, results);
@@ -96,6 +99,48 @@ fn fill_controllers(machine: &mut Machine, results: &Results) {
     }
 }
 
+/// How latency grows with load: of all controllers together, as a machine file has one curve.
+fn fill_curve(machine: &mut Machine, results: &Results) {
+    let (Some(curves), Some(latency)) = (&results.loaded_latency, &machine.latency) else { return };
+    let bandwidth = |node| machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
+    let mut points = Vec::new();
+    for curve in curves {
+        let idle = curve.points.first().and_then(|point| point.latency_ns.value);
+        let (Some(idle_ns), Some(bandwidth)) = (idle, bandwidth(curve.node)) else { continue };
+        let told =
+            |point: &LoadPoint| Some((point.load_bytes_per_s.value? / bandwidth, point.latency_ns.value? / idle_ns));
+        points.extend(curve.points.iter().filter_map(told));
+    }
+    let Some(Curve { rise, slope }) = Curve::near(&points) else { return };
+    let mut source = with_source(latency.source.clone(), "loaded_rise");
+    source = with_source(Some(source), "loaded_slope");
+    let (loaded_rise, loaded_slope) = (Some(rise), Some(slope));
+    let latency = latency.clone();
+    machine.latency = Some(Latency { loaded_rise, loaded_slope, source: Some(source), ..latency });
+}
+
+/// What other caches' lines take beside the way: what is left of the latency when the way to that node's memory and back
+/// is taken off.
+fn coherence(machine: &Machine, results: &Results) -> Option<Coherence> {
+    let (transfers, latency) = (results.cache_to_cache_ns.as_ref()?, results.latency_ns.as_ref()?);
+    let modified = &transfers.modified;
+    let nodes = 0..machine.nodes.len();
+    let pairs = || nodes.clone().flat_map(|from| nodes.clone().map(move |to| (from, to)));
+    let between = pairs().filter(|(from, to)| from != to).filter_map(|(from, to)| {
+        let way_ns = value(latency, from, to)? - value(latency, to, to)?;
+        Some(value(modified, from, to)? - way_ns)
+    });
+    let siblings: Vec<f64> = nodes.clone().filter_map(|node| value(modified, node, node)).collect();
+    let line_ns = median(between.filter(|ns| *ns > 0.0).collect())?;
+    let source = Some(Source::All(MEASURED.to_owned()));
+    Some(Coherence { line_ns, sibling_ns: median(siblings), directory_ns: None, probes: None, source })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
 /// Of each data cache that Linux shows, the median latency of the working sets that it holds and the one before does
 /// not. Close to either size, both serve a part.
 fn fill_caches(machine: &mut Machine, results: &Results) {
@@ -105,11 +150,9 @@ fn fill_caches(machine: &mut Machine, results: &Results) {
     for cache in machine.caches.iter_mut().filter(|cache| data(cache)) {
         let before = sizes.iter().filter(|(level, _)| *level < cache.level).map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let held = |set: &&WorkingSet| set.size_bytes * 2 > before * 3 && set.size_bytes * 5 <= cache.size_bytes * 4;
-        let mut latencies: Vec<f64> =
-            measured.working_sets.iter().filter(held).filter_map(|set| set.latency_ns.value).collect();
-        latencies.sort_by(f64::total_cmp);
-        if let Some(median) = latencies.get(latencies.len().saturating_sub(1) / 2) {
-            cache.latency_ns = Some(*median);
+        let latencies = measured.working_sets.iter().filter(held).filter_map(|set| set.latency_ns.value);
+        if let Some(median) = median(latencies.collect()) {
+            cache.latency_ns = Some(median);
             cache.source = Some(with_source(cache.source.take(), "latency_ns"));
         }
     }
@@ -186,7 +229,7 @@ mod tests {
     use super::*;
     use crate::host::Host;
     use crate::plan::{Access, Cores, Options, Part, Step, plan};
-    use crate::results::{Caches, Outcome};
+    use crate::results::{Caches, LoadedCurve, Outcome};
     use machine::{Routes, presets};
     use proptest::prelude::*;
 
@@ -198,7 +241,14 @@ mod tests {
     fn measured(preset: &str, skip: Option<Step>) -> (Machine, Machine, Results) {
         let truth = presets::find(preset).unwrap();
         let routes = Routes::of(&truth).unwrap();
-        let mut shown = Machine { core: None, latency: None, links: Vec::new(), routes: Vec::new(), ..truth.clone() };
+        let mut shown = Machine {
+            core: None,
+            latency: None,
+            coherence: None,
+            links: Vec::new(),
+            routes: Vec::new(),
+            ..truth.clone()
+        };
         shown.nodes.iter_mut().for_each(|node| node.bandwidth_bytes_per_s = None);
         shown.caches.iter_mut().for_each(|cache| cache.latency_ns = None);
         let host = Host::of(shown.clone(), &truth.cpus(), None, |_| 1 << 30);
@@ -221,7 +271,20 @@ mod tests {
                         .into(),
                     levels: Vec::new(),
                 }),
-                Step::Loaded { .. } => continue,
+                Step::Loaded { from, to } => {
+                    let bandwidth = truth.node(to).unwrap().bandwidth_bytes_per_s.unwrap();
+                    let point = |u: f64| LoadPoint {
+                        load_bytes_per_s: number(u * bandwidth),
+                        latency_ns: number(100.0 * (1.0 + if u > 0.0 { 0.04 + 0.145 * u / (1.0 - u) } else { 0.0 })),
+                    };
+                    let points = [0.0, 0.2, 0.4, 0.6, 0.8].map(point).into();
+                    Outcome::Curve(LoadedCurve { node: to, from, loading_cores: 3, points })
+                }
+                Step::Transfer { reader, owner, .. } if reader == owner => Outcome::Number(number(53.0)),
+                Step::Transfer { reader, owner, .. } => {
+                    let latency = |from| routes.latency_ns(&truth, from, owner).unwrap();
+                    Outcome::Number(number(latency(reader) - latency(owner) + 64.0))
+                }
                 _ => Outcome::Number(number(4e9)),
             };
             results.take(step, outcome);
@@ -248,6 +311,11 @@ mod tests {
             let node = truth.nodes[0].id;
             let under_way = (4e9 * true_routes.latency_ns(&truth, node, node).unwrap() * 1e-9 / 64.0).ceil() as u32;
             assert_eq!((core.clock_hz, core.stream_bandwidth_bytes_per_s, core.stream_lines), (1.7e9, 4e9, under_way));
+            let latency = machine.latency.as_ref().unwrap();
+            let curve = [latency.loaded_rise, latency.loaded_slope].map(Option::unwrap);
+            assert!((curve[0] - 0.04).abs() < 1e-6 && (curve[1] - 0.145).abs() < 1e-6, "{curve:?}");
+            let coherence = machine.coherence.as_ref().unwrap();
+            assert!((coherence.line_ns - 64.0).abs() < 1e-6 && coherence.sibling_ns == Some(53.0), "{coherence:?}");
             assert_eq!(machine.missing_sources(), []);
             assert!(machine.sources["measured"].contains("nearside measure"), "{:?}", machine.sources);
         }

@@ -8,6 +8,7 @@
 mod arena;
 mod calibrated;
 pub mod chase;
+mod curve;
 mod cycles;
 mod date;
 mod error;
