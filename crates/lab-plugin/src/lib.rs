@@ -219,7 +219,11 @@ impl Lab {
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
         let request = Request { kind, physical, virtual_address: address, instruction };
         let access = self.model.access(cpu, time_ps, request, || self.page_tables.get(cpu)?.entry(address));
-        vcpu.set_recent(line, store);
+        if access.keep {
+            vcpu.set_recent(line, store);
+        } else {
+            vcpu.forget_line(line);
+        }
         vcpu.add_time_ps(access.stall_ps);
         if access.wants_value {
             vcpu.set_wanted(line);

@@ -135,6 +135,11 @@ impl Vcpu {
         self.wanted.store(line, Relaxed);
     }
 
+    /// Its next use may be no hit.
+    pub(crate) fn forget_line(&self, line: u64) {
+        self.recent[line as usize % CLASSES].store(NOTHING, Relaxed);
+    }
+
     pub(crate) fn forget_recent(&self) {
         for line in &self.recent {
             line.store(NOTHING, Relaxed);

@@ -65,4 +65,6 @@ pub struct Access {
     pub level: Level,
     /// Later addresses may depend on what is loaded from this line: [`crate::Model::loaded`] wants to know it.
     pub wants_value: bool,
+    /// The CPU's L1 has the line now. Not where others will want it back before it is used again.
+    pub keep: bool,
 }

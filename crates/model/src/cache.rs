@@ -119,6 +119,11 @@ impl Cache {
         self.change(line, |held| held)
     }
 
+    /// Marks a line as not written; whether it is there.
+    pub(crate) fn clean(&self, line: u64) -> bool {
+        self.change(line, |held| held & !DIRTY)
+    }
+
     /// Drops a line; whether it was there.
     pub(crate) fn remove(&self, line: u64) -> bool {
         self.change(line, |_| EMPTY)

@@ -10,11 +10,14 @@ use crate::cpu::{CpuCaches, NO_CACHE};
 use crate::resources::added_ns;
 use crate::{AccessKind, LINE_BYTES, ModelError};
 use machine::{Machine, Routes};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
 /// Cores are told apart by these many bits; those with equal ones are looked at together.
-const HOLDER_BITS: u32 = 16;
+const HOLDER_BITS: u32 = 15;
+/// Set where cores write the line in turns: [`Turns`] knows more.
+const IN_TURNS: u32 = 1 << HOLDER_BITS;
+const OWNER_SHIFT: u32 = HOLDER_BITS + 1;
 /// Set where several cores have had the line since it was written.
 const SHARED: u32 = 1 << 30;
 /// Set where the owner has written the line.
@@ -29,6 +32,19 @@ pub(crate) struct Core {
     pub caches: CpuCaches,
 }
 
+/// An access that may concern others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// The number of the asking core.
+    pub me: usize,
+    pub line: u64,
+    /// The node of its memory.
+    pub home: usize,
+    pub kind: AccessKind,
+    /// The window of the CPU's time.
+    pub window: u64,
+}
+
 /// A line from another cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
@@ -38,6 +54,45 @@ pub(crate) struct Peer {
     pub node: u16,
     /// Whether it is another last cache than the asking core's.
     pub other_cache: bool,
+    /// Others will want it back before the core uses it again.
+    pub in_turns: bool,
+}
+
+/// Lines that cores write in turns. The lab lets a CPU run on for a while before others do, so that it would keep such a
+/// line for all of that time, where a real one gives it up at each turn: here nobody keeps it while this lasts.
+struct Turns {
+    /// By line: which, and in which window it last changed hands, with the number of the core that had it.
+    slots: Box<[[AtomicU64; 2]]>,
+}
+
+/// Lines that can be written in turns at a time.
+const SLOTS: usize = 1024;
+/// A line that changes hands twice within this many windows is written in turns: CPUs are less apart.
+const TURN_WINDOWS: u64 = 4;
+const CORE_BITS: u32 = 16;
+
+impl Turns {
+    fn slot(&self, line: u64) -> Option<&[AtomicU64; 2]> {
+        self.slots.get((line ^ line >> 10) as usize % SLOTS)
+    }
+
+    /// The line changes hands: takes it from a core. Whether it did so shortly before.
+    fn change(&self, line: u64, window: u64, from: usize) -> bool {
+        let before = self.last(line, window).is_some();
+        if let Some([place, last]) = self.slot(line) {
+            place.store(line, Relaxed);
+            last.store(window << CORE_BITS | from as u64, Relaxed);
+        }
+        before
+    }
+
+    /// From which core it was last taken, unless that is long ago.
+    fn last(&self, line: u64, window: u64) -> Option<usize> {
+        let [place, last] = self.slot(line)?;
+        let last = last.load(Relaxed);
+        let recent = place.load(Relaxed) == line && window <= (last >> CORE_BITS) + TURN_WINDOWS;
+        recent.then_some(last as usize & ((1 << CORE_BITS) - 1))
+    }
 }
 
 /// Who has which line.
@@ -45,6 +100,7 @@ pub(crate) struct Coherence {
     /// By line of physical memory.
     lines: Box<[AtomicU32]>,
     cores: Box<[Core]>,
+    turns: Turns,
     line_ps: u32,
     sibling_ps: Option<u32>,
     directory_ps: u32,
@@ -83,6 +139,7 @@ impl Coherence {
         Ok(Some(Self {
             lines,
             cores: cores.into(),
+            turns: Turns { slots: (0..SLOTS).map(|_| Default::default()).collect() },
             line_ps: picoseconds(coherence.line_ns),
             sibling_ps: coherence.sibling_ns.map(picoseconds),
             directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0)),
@@ -91,25 +148,43 @@ impl Coherence {
         }))
     }
 
-    /// A core reads or writes a line that its own private caches do not have, or writes one that they have. Returns the
-    /// cache that the line comes from, or, for a write, the one that takes longest to give it up, where there is one.
-    pub(crate) fn access(&self, caches: &[Cache], me: usize, line: u64, home: usize, kind: AccessKind) -> Option<Peer> {
+    /// A core reads or writes a line that its own private caches do not have, or writes one that they have, in a window of
+    /// time. Returns the cache that the line comes from, or, for a write, the one that takes longest to give it up, where
+    /// there is one.
+    pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Peer> {
+        let &Asked { me, line, kind, window, .. } = access;
         let entry = self.lines.get(line as usize)?;
         let state = entry.load(Relaxed);
-        let mine = bit(me);
+        let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
         let own = owned_by(me) | mine;
-        if kind == AccessKind::Store {
-            if state != own | WRITTEN {
-                entry.store(own | WRITTEN, Relaxed);
+        let taken = owner.filter(|&owner| owner != me && store && state & WRITTEN != 0);
+        if let Some(last) = self.turns.last(line, window).filter(|_| state & IN_TURNS != 0) {
+            // Whoever had it last has had it again meanwhile.
+            let other = owner.filter(|&owner| owner != me).or(Some(last).filter(|&last| last != me))?;
+            if store {
+                entry.store(own | WRITTEN | IN_TURNS, Relaxed);
             }
-            let alone = state & !WRITTEN == own || state == 0;
-            return if alone { None } else { self.take(caches, me, line, home, state) };
+            if let Some(from) = taken {
+                self.take(caches, access, state);
+                self.turns.change(line, window, from);
+            }
+            let (me, other) = (self.cores.get(me)?, self.cores.get(other)?);
+            return Some(Peer { in_turns: true, ..self.peer(me, other, access.home)? });
+        }
+        if store {
+            let in_turns = taken.is_some_and(|from| self.turns.change(line, window, from));
+            let next = own | WRITTEN | if in_turns { IN_TURNS } else { 0 };
+            if state != next {
+                entry.store(next, Relaxed);
+            }
+            let alone = state & !(WRITTEN | IN_TURNS) == own || state == 0;
+            let peer = if alone { None } else { self.take(caches, access, state) };
+            return peer.map(|peer| Peer { in_turns, ..peer });
         }
         if state == 0 {
             entry.store(own, Relaxed);
             return None;
         }
-        let owner = owner(state);
         if owner == Some(me) {
             return None;
         }
@@ -119,25 +194,35 @@ impl Coherence {
             }
             return None;
         }
-        let peer = owner.and_then(|owner| self.give(caches, me, owner, line, home, state & WRITTEN != 0));
+        let peer = owner.and_then(|owner| self.give(caches, access, owner, state & WRITTEN != 0));
         // Where the owner's copy is gone, the line is as new.
         entry.store(if peer.is_some() { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
         peer
     }
 
-    /// The owner's copy, if it still has one that the asking core cannot find by itself.
-    fn give(&self, caches: &[Cache], me: usize, owner: usize, line: u64, home: usize, written: bool) -> Option<Peer> {
-        let (own, other) = (self.cores.get(me)?, self.cores.get(owner)?);
+    /// The owner's copy, if it still has one that the asking core cannot find by itself. From now on both have one that
+    /// is not written.
+    fn give(&self, caches: &[Cache], access: &Asked, owner: usize, written: bool) -> Option<Peer> {
+        let (own, other) = (self.cores.get(access.me)?, self.cores.get(owner)?);
         let same = own.caches.last == other.caches.last;
-        let has = |cache: u32| caches.get(cache as usize).is_some_and(|cache| cache.holds(line));
-        let private = has(other.caches.data) || other.caches.level2 != other.caches.last && has(other.caches.level2);
+        let cache = |cache: u32| caches.get(cache as usize);
+        let CpuCaches { data, level2, last, .. } = other.caches;
+        let mut private = false;
+        for cache in [data, level2].into_iter().filter(|cache| *cache != last).filter_map(cache) {
+            private |= cache.clean(access.line);
+        }
         // What was only read, memory has as well.
-        let found = if same { private } else { written && (private || has(other.caches.last)) };
-        found.then(|| self.peer(own, other, home)).flatten()
+        let found = if same {
+            private
+        } else {
+            written && (private || cache(last).is_some_and(|cache| cache.holds(access.line)))
+        };
+        found.then(|| self.peer(own, other, access.home)).flatten()
     }
 
     /// Takes all copies of others away. Returns the one that took longest.
-    fn take(&self, caches: &[Cache], me: usize, line: u64, home: usize, state: u32) -> Option<Peer> {
+    fn take(&self, caches: &[Cache], access: &Asked, state: u32) -> Option<Peer> {
+        let &Asked { me, line, home, .. } = access;
         let own = self.cores.get(me)?;
         let mut slowest: Option<Peer> = None;
         let holders = state & ((1 << HOLDER_BITS) - 1);
@@ -164,13 +249,14 @@ impl Coherence {
     fn peer(&self, own: &Core, other: &Core, home: usize) -> Option<Peer> {
         let (from, to) = (usize::from(own.node), usize::from(other.node));
         if own.caches.last == other.caches.last {
-            return self.sibling_ps.map(|latency_ps| Peer { latency_ps, node: other.node, other_cache: false });
+            let (node, other_cache, in_turns) = (other.node, false, false);
+            return self.sibling_ps.map(|latency_ps| Peer { latency_ps, node, other_cache, in_turns });
         }
         let way = |from: usize, to: usize| self.way_ps[from * self.nodes + to];
         // The question goes to the line's home, from there to who has the line, and the line comes from there.
         let directory_ps = if home == to { 0 } else { self.directory_ps };
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
-        Some(Peer { latency_ps, node: other.node, other_cache: true })
+        Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false })
     }
 }
 
@@ -179,9 +265,9 @@ fn bit(core: usize) -> u32 {
 }
 
 fn owned_by(core: usize) -> u32 {
-    (core as u32 + 1) << HOLDER_BITS
+    (core as u32 + 1) << OWNER_SHIFT
 }
 
 fn owner(state: u32) -> Option<usize> {
-    (state >> HOLDER_BITS & ((1 << OWNER_BITS) - 1)).checked_sub(1).map(|core| core as usize)
+    (state >> OWNER_SHIFT & ((1 << OWNER_BITS) - 1)).checked_sub(1).map(|core| core as usize)
 }

@@ -1,7 +1,7 @@
 //! The whole memory system of a machine.
 
 use crate::cache::{Cache, Found};
-use crate::coherence::{self, Coherence, Peer};
+use crate::coherence::{self, Asked, Coherence, Peer};
 use crate::core::{Core, Miss};
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
@@ -11,7 +11,7 @@ use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picosecon
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::tlb::{Tlb, Translated};
-use crate::windows::{Waited, Windows, lines_so_far};
+use crate::windows::{WINDOW_PS, Waited, Windows, lines_so_far};
 use crate::{Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, Request};
 use machine::{CacheKind, CpuId, Machine, NodeId};
 use std::collections::HashMap;
@@ -36,6 +36,15 @@ pub struct Model {
     ps_per_instruction: f64,
     /// The counts when the measurement began.
     began: Mutex<Totals>,
+}
+
+/// A line that L1 did not have.
+struct Fetched {
+    level: Level,
+    node: u16,
+    /// How long it takes, ps.
+    latency_ps: u32,
+    keep: bool,
 }
 
 /// How many numbers are in [`Counts`].
@@ -161,7 +170,7 @@ impl Model {
         let Some(cache) = self.caches.get(first as usize) else {
             return self.miss(cpu, time_ps, &request, translation_ps);
         };
-        let mut stall_ps = 0;
+        let (mut stall_ps, mut keep) = (0, true);
         match cache.access(line, kind == AccessKind::Store) {
             Found::Missed(written) => {
                 if let Some(written) = written.filter(|_| first == cpu.caches.last) {
@@ -174,7 +183,7 @@ impl Model {
                 if first != cpu.caches.last {
                     self.dirty(cpu, slot, line);
                 }
-                stall_ps = self.take(cpu, time_ps, slot, line);
+                (stall_ps, keep) = self.take(cpu, time_ps, slot, line);
             }
             Found::Hit => {}
         }
@@ -182,7 +191,7 @@ impl Model {
             stall_ps += cpu.core.translation_ps(time_ps + stall_ps, translation_ps);
         }
         let latency_ps = cache.latency_ps.saturating_add(translation_ps);
-        Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false }
+        Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false, keep }
     }
 
     /// A value was loaded from the line that an access asked for that wanted to know it.
@@ -231,7 +240,7 @@ impl Model {
         add(&cpu.counts.page_walks, 1);
         let Some(entry) = entry else { return 0 };
         let slot = self.windows.slot(time_ps);
-        let (_, _, latency_ps) = self.fetch(cpu, slot, entry / LINE_BYTES, AccessKind::Load);
+        let latency_ps = self.fetch(cpu, time_ps, slot, entry / LINE_BYTES, AccessKind::Load).latency_ps;
         // A walker is never busy beyond the latency of a few lines, unless time went back.
         let latest = time_ps + 16 * u64::from(latency_ps);
         let begin = tlb.walker_until_ps.load(Relaxed).clamp(time_ps, latest);
@@ -249,7 +258,7 @@ impl Model {
         let slot = self.windows.slot(time_ps);
         let wants_value = !in_stream && kind == AccessKind::Load && cpu.core.reorder.overlaps();
         let after_ps = if wants_value { cpu.core.reorder.producer(instruction, virtual_address) } else { 0 };
-        let (level, node, latency_ps) = self.fetch(cpu, slot, line, kind);
+        let Fetched { level, node, latency_ps, keep } = self.fetch(cpu, time_ps, slot, line, kind);
         match level {
             Level::L2 => add(&cpu.counts.l2_hits, 1),
             Level::L3 => add(&cpu.counts.l3_hits, 1),
@@ -259,11 +268,11 @@ impl Model {
         let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps };
         let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
-        Access { stall_ps, latency_ps, node, level, wants_value }
+        Access { stall_ps, latency_ps, node, level, wants_value, keep }
     }
 
-    /// Brings a line that L1 does not have: from where, and how long it takes, ps.
-    fn fetch(&self, cpu: &Cpu, slot: usize, line: u64, kind: AccessKind) -> (Level, u16, u32) {
+    /// Brings a line that L1 does not have.
+    fn fetch(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64, kind: AccessKind) -> Fetched {
         let store = kind == AccessKind::Store;
         let mut found = None;
         for (index, level) in [(cpu.caches.level2, Level::L2), (cpu.caches.level3, Level::L3)] {
@@ -277,17 +286,16 @@ impl Model {
                 if store && !is_last {
                     self.dirty(cpu, slot, line);
                 }
-                found = Some((level, cpu.node, cache.latency_ps));
+                found = Some(Fetched { level, node: cpu.node, latency_ps: cache.latency_ps, keep: true });
                 break;
             }
         }
         // A line that only its own core's caches can have is nobody else's, unless it is written.
-        if store || !matches!(found, Some((Level::L2, ..))) {
-            let home = self.map.node_of(line * LINE_BYTES);
-            if let Some(peer) = self.ask_others(cpu, line, home, kind) {
-                let latency_ps = self.transfer(cpu, slot, peer);
-                let own_ps = found.map_or(0, |(_, _, latency_ps)| latency_ps);
-                return (Level::Peer, peer.node, latency_ps.max(own_ps));
+        if store || found.as_ref().is_none_or(|found| found.level != Level::L2) {
+            if let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
+                let own_ps = found.map_or(0, |found| found.latency_ps);
+                let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
+                return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep: !peer.in_turns };
             }
         }
         found.unwrap_or_else(|| {
@@ -296,22 +304,33 @@ impl Model {
             let idle_ps = self.windows.resources().idle_ps[pair];
             let latency_ps = idle_ps.saturating_add(self.queued_ps(cpu, slot, Lines::Read, node));
             add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-            (Level::Dram, node as u16, latency_ps)
+            Fetched { level: Level::Dram, node: node as u16, latency_ps, keep: true }
         })
     }
 
-    fn ask_others(&self, cpu: &Cpu, line: u64, home: usize, kind: AccessKind) -> Option<Peer> {
-        self.coherence.as_ref()?.access(&self.caches, cpu.core_index, line, home, kind)
+    /// Asks the caches of others. A line that they will want back at once is not kept.
+    fn ask_others(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Option<Peer> {
+        let coherence = self.coherence.as_ref()?;
+        let (home, window) = (self.map.node_of(line * LINE_BYTES), time_ps / WINDOW_PS);
+        let asked = Asked { me: cpu.core_index, line, home, kind, window };
+        let peer = coherence.access(&self.caches, &asked)?;
+        if peer.in_turns {
+            for cache in [cpu.caches.data, cpu.caches.level2].into_iter().filter(|cache| *cache != cpu.caches.last) {
+                self.caches.get(cache as usize).map(|cache| cache.remove(line));
+            }
+        }
+        Some(peer)
     }
 
     /// A line that the CPU's own caches have is written for the first time: others give it up. Returns what the core
-    /// waits, ps.
-    fn take(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) -> u64 {
-        let home = self.map.node_of(line * LINE_BYTES);
-        let Some(peer) = self.ask_others(cpu, line, home, AccessKind::Store) else { return 0 };
-        let (kind, level, latency_ps) = (AccessKind::Store, Level::Peer, self.transfer(cpu, slot, peer));
+    /// waits, ps, and whether it keeps the line.
+    fn take(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) -> (u64, bool) {
+        let kind = AccessKind::Store;
+        let Some(peer) = self.ask_others(cpu, time_ps, line, kind) else { return (0, true) };
+        let (level, latency_ps) = (Level::Peer, self.transfer(cpu, slot, peer));
         let miss = Miss { kind, in_stream: false, level, latency_ps, translation_ps: 0, after_ps: 0 };
-        cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps))
+        let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
+        (stall_ps, !peer.in_turns)
     }
 
     /// A line comes from another cache. Returns how long it takes, ps.

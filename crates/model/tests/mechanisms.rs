@@ -93,6 +93,41 @@ fn who_writes_a_line_takes_it_from_all_others() {
 }
 
 #[test]
+fn a_reader_and_a_writer_hand_a_line_to_and_fro() {
+    let model = model("opteron-6174x4");
+    access(&model, 0, 64, AccessKind::Store);
+    for turn in 0..10 {
+        assert_eq!(access(&model, 20, 64, AccessKind::Load).0, Level::Peer, "turn {turn}");
+        let write = model.access(0, 0, Request::to(64, AccessKind::Store), || None);
+        assert!(write.stall_ps > 0, "turn {turn}: the reader gives its copy up");
+    }
+}
+
+/// However long the lab lets a CPU run before another, lines that both write are handed over at each access.
+#[test]
+fn a_line_that_is_written_in_turns_is_nobodys() {
+    let model = model("opteron-6174x4");
+    let write = |cpu, window: u64, address| {
+        let time_ps = window * model::WINDOW_PS;
+        model.access(cpu, time_ps, Request::to(address, AccessKind::Store), || None)
+    };
+    let peers = |cpu, window, address| (0..100).filter(|_| write(cpu, window, address).level == Level::Peer).count();
+    for window in 0..4 {
+        peers(0, window, 64);
+        peers(20, window, 64);
+    }
+    assert_eq!((peers(0, 4, 64), peers(20, 4, 64)), (100, 100));
+    assert!((0..100).all(|_| !write(0, 5, 64).keep));
+    assert!(peers(0, 20, 64) <= 1, "nobody else has wanted it for a while");
+    // Lines beside it, each one core's own.
+    for window in 0..4 {
+        peers(0, window, 128);
+        peers(20, window, 192);
+    }
+    assert_eq!((peers(0, 4, 128), peers(20, 4, 192)), (0, 0));
+}
+
+#[test]
 fn lines_that_one_core_uses_cost_nothing_more() {
     let (with, without) = (model("opteron-6164x2"), without("opteron-6164x2", Some(Mechanism::Coherence)));
     let mut random = Random(3);
