@@ -157,7 +157,7 @@ impl Coherence {
         let state = entry.load(Relaxed);
         let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
         let own = owned_by(me) | mine;
-        let taken = owner.filter(|&owner| owner != me && store && state & WRITTEN != 0);
+        let taken = owner.filter(|&owner| owner != me && store);
         if let Some(last) = self.turns.last(line, window).filter(|_| state & IN_TURNS != 0) {
             // Whoever had it last has had it again meanwhile.
             let other = owner.filter(|&owner| owner != me).or(Some(last).filter(|&last| last != me))?;

@@ -107,8 +107,10 @@ fn a_reader_and_a_writer_hand_a_line_to_and_fro() {
 #[test]
 fn a_line_that_is_written_in_turns_is_nobodys() {
     let model = model("opteron-6174x4");
+    // As an increment does.
     let write = |cpu, window: u64, address| {
         let time_ps = window * model::WINDOW_PS;
+        model.access(cpu, time_ps, Request::to(address, AccessKind::Load), || None);
         model.access(cpu, time_ps, Request::to(address, AccessKind::Store), || None)
     };
     let peers = |cpu, window, address| (0..100).filter(|_| write(cpu, window, address).level == Level::Peer).count();
