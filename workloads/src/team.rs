@@ -6,7 +6,8 @@ use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::iter;
-use std::sync::{Barrier, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -124,10 +125,15 @@ impl Team {
         work: impl Fn(&mut P, usize) + Sync,
     ) -> Result<Vec<Round>, Error> {
         let threads = parts.len();
-        let barrier = Barrier::new(threads);
+        let arrived = AtomicUsize::new(0);
         let timed = |mut part: P| {
             let round = |round| {
-                barrier.wait();
+                // A barrier that sleeps wakes threads one after the other, and the first would work alone for a while.
+                arrived.fetch_add(1, SeqCst);
+                while arrived.load(SeqCst) < threads * (round + 1) {
+                    // Without a CPU for each thread, others get theirs.
+                    thread::yield_now();
+                }
                 let start = Instant::now();
                 work(&mut part, round);
                 let end = Instant::now();

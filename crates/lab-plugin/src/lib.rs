@@ -5,8 +5,8 @@
 //! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
 //! memory.
 //!
-//! Code is instrumented only while the virtual PMU's command asks for it: boot and shutdown run at full speed. To
-//! switch, the plugin has QEMU forget all translated code.
+//! Code is instrumented from when the virtual PMU's command first asks for it: boot runs at full speed. To switch, the
+//! plugin has QEMU forget all translated code.
 
 mod clock;
 mod host;
@@ -31,7 +31,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
@@ -73,8 +73,10 @@ struct Lab {
     pending: Scoreboard,
     receivers: Receivers,
     measuring: AtomicBool,
-    /// QEMU is to forget its translations, so that they are made anew with or without instrumentation.
+    /// QEMU is to forget its translations, so that they are made anew with instrumentation.
     switch: AtomicBool,
+    /// The CPU that had it do so.
+    switched_by: AtomicUsize,
 }
 
 static LAB: OnceLock<Lab> = OnceLock::new();
@@ -111,6 +113,7 @@ impl Lab {
             receivers: Receivers::new(&configuration),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
+            switched_by: AtomicUsize::new(0),
         })
     }
 
@@ -123,28 +126,33 @@ impl Lab {
         // SAFETY: the functions have the types that QEMU asks for, and this plugin is never unloaded.
         unsafe {
             sys::qemu_plugin_register_vcpu_init_cb(self.id, Some(on_cpu));
-            sys::qemu_plugin_register_vcpu_idle_cb(self.id, Some(on_idle));
-            sys::qemu_plugin_register_vcpu_resume_cb(self.id, Some(on_resume));
             if self.measuring.load(SeqCst) {
+                sys::qemu_plugin_register_vcpu_idle_cb(self.id, Some(on_idle));
+                sys::qemu_plugin_register_vcpu_resume_cb(self.id, Some(on_resume));
                 sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate));
+            } else {
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate_at_rest));
             }
         }
     }
 
-    /// In a CPU's own thread: switches instrumentation on or off when that has been asked for.
-    fn switch_if_asked(&self) {
+    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU 10.0 stops the CPUs that run
+    /// code and frees all callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted
+    /// ones, and it would crash. So there are none yet, and there is no way back.
+    fn switch_if_asked(&self, cpu: usize) {
         if self.switch.swap(false, SeqCst) {
+            self.switched_by.store(cpu, SeqCst);
             // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
             unsafe { sys::qemu_plugin_reset(self.id, Some(after_reset)) };
         }
     }
 
-    fn start(&self) {
+    fn start(&self, running: usize) {
         self.model.begin(0);
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             vcpu.start(self.pending.entry(index));
         }
-        self.pace.start();
+        self.pace.start(running);
     }
 
     fn publish(&self, pmu: Pmu<'_>) {
@@ -174,11 +182,14 @@ impl Lab {
             let wanted = pmu.command() == Command::Measure;
             if wanted != measuring {
                 measuring = wanted;
-                if !wanted {
+                if wanted {
+                    self.switch.store(true, SeqCst);
+                } else {
+                    // What is translated keeps its calls (see `switch_if_asked`); the guest only shuts down.
                     self.pace.stop();
                     self.publish(pmu);
+                    pmu.set_state(Command::Rest);
                 }
-                self.switch.store(true, SeqCst);
             } else if measuring {
                 let now_ps = self.pace.now_ps();
                 still = if now_ps == last_ps { still + 1 } else { 0 };
@@ -317,9 +328,9 @@ impl Lab {
         self.follow_address_space(cpu, time_ps);
         vcpu.forget_recent();
         vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
-        self.switch_if_asked();
-        self.pace.report(cpu, time_ps, &self.model);
-        vcpu.report_at_ps.store(time_ps + REPORT_PS, Relaxed);
+        let now_ps = self.pace.report(cpu, time_ps, &self.model);
+        vcpu.add_time_ps(now_ps - time_ps);
+        vcpu.report_at_ps.store(now_ps + REPORT_PS, Relaxed);
     }
 }
 
@@ -362,7 +373,7 @@ unsafe extern "C" fn after_reset(_: PluginId) {
     let Some((lab, pmu)) = LAB.get().and_then(|lab| Some((lab, lab.pmu()?))) else { return };
     let command = pmu.command();
     if command == Command::Measure {
-        lab.start();
+        lab.start(lab.switched_by.load(SeqCst));
     }
     lab.measuring.store(command == Command::Measure, SeqCst);
     lab.register();
@@ -381,13 +392,11 @@ unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
 
 unsafe extern "C" fn on_idle(_: PluginId, cpu: c_uint) {
     let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
-    lab.switch_if_asked();
     lab.pace.idle(cpu as usize, lab.settle(cpu as usize, vcpu), &lab.model);
 }
 
 unsafe extern "C" fn on_resume(_: PluginId, cpu: c_uint) {
     let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
-    lab.switch_if_asked();
     vcpu.set_time_ps(lab.pace.resume(cpu as usize, vcpu.take_wake_time_ps(), &lab.model));
 }
 
@@ -399,10 +408,25 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
     block.add(lab.pending, instructions.len() as u64);
     block.call_when_at_least(lab.pending, INSTRUCTIONS_PER_LOOK, on_look);
     for instruction in instructions {
-        if instruction.bytes()[..2] == [0xf3, 0x90] {
+        if instruction.is_pause() {
             instruction.call(on_pause);
         }
         instruction.call_on_access(on_load, on_store, instruction.address());
+    }
+}
+
+/// Who waits for the switch spins, and says `pause`.
+unsafe extern "C" fn on_translate_at_rest(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+    // SAFETY: QEMU is translating this block while this function runs.
+    let block = unsafe { Block::new(tb) };
+    for instruction in block.instructions().filter(qemu::Instruction::is_pause) {
+        instruction.call(on_pause_at_rest);
+    }
+}
+
+unsafe extern "C" fn on_pause_at_rest(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.switch_if_asked(cpu as usize);
     }
 }
 

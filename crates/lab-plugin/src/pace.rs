@@ -52,14 +52,14 @@ impl Pace {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Simulated time begins at 0 for every CPU.
-    pub(crate) fn start(&self) {
+    /// Simulated time begins at 0 for every CPU. This one runs; of others it will be seen.
+    pub(crate) fn start(&self, running: usize) {
         let mut times = self.lock();
         times.epoch_ns = self.clock.now_ns();
         times.now_ps = 0;
         times.measuring = true;
-        for cpu in &mut times.cpus {
-            cpu.reported_ps = 0;
+        for (index, cpu) in times.cpus.iter_mut().enumerate() {
+            *cpu = Cpu { reported_ps: 0, active: index == running, waiting: false };
         }
         self.set_clock(&times);
     }
@@ -76,12 +76,14 @@ impl Pace {
         times.now_ps
     }
 
-    /// A CPU says how far it is, and waits until the slowest is near.
-    pub(crate) fn report(&self, cpu: usize, time_ps: u64, model: &Model) {
+    /// A CPU says how far it is, and waits until the slowest is near. Returns its time, ps, which is later than it said
+    /// only where nobody knew that it runs.
+    pub(crate) fn report(&self, cpu: usize, time_ps: u64, model: &Model) -> u64 {
         let mut times = self.lock();
         if !times.measuring {
-            return;
+            return time_ps;
         }
+        let time_ps = if times.cpus[cpu].active { time_ps } else { self.activate(&mut times, cpu, time_ps, model) };
         times.cpus[cpu].reported_ps = time_ps;
         self.advance(&mut times, model);
         let released = times.released;
@@ -92,6 +94,7 @@ impl Pace {
             times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
         }
         times.cpus[cpu].waiting = false;
+        time_ps
     }
 
     /// Lets every waiting CPU take one more step. Called now and then while nothing moves: the slowest CPU may itself
@@ -131,13 +134,16 @@ impl Pace {
 
     /// A CPU goes on after a halt. Returns its time, ps, which is not before what it had.
     pub(crate) fn resume(&self, cpu: usize, time_ps: u64, model: &Model) -> u64 {
-        let mut times = self.lock();
-        self.catch_up(&mut times);
+        self.activate(&mut self.lock(), cpu, time_ps, model)
+    }
+
+    fn activate(&self, times: &mut Times, cpu: usize, time_ps: u64, model: &Model) -> u64 {
+        self.catch_up(times);
         model.advance(times.now_ps);
         let time_ps = time_ps.max(times.now_ps);
         times.cpus[cpu] = Cpu { reported_ps: time_ps, active: true, waiting: false };
         if times.measuring {
-            self.set_clock(&times);
+            self.set_clock(times);
         }
         time_ps
     }
@@ -193,10 +199,10 @@ mod tests {
     fn started(model: &Model) -> (Pace, &'static Clock) {
         let clock: &Clock = Box::leak(Box::new(Clock::new()));
         let pace = Pace::new(CPUS, clock);
+        pace.start(0);
         for cpu in 0..CPUS {
             pace.resume(cpu, 0, model);
         }
-        pace.start();
         (pace, clock)
     }
 

@@ -83,8 +83,13 @@ impl Block {
 }
 
 impl Instruction {
+    /// Whether it is `pause`.
+    pub(crate) fn is_pause(&self) -> bool {
+        self.bytes()[..2] == [0xf3, 0x90]
+    }
+
     /// Its first bytes; those beyond its end are zero.
-    pub(crate) fn bytes(&self) -> [u8; 4] {
+    fn bytes(&self) -> [u8; 4] {
         let mut bytes = [0; 4];
         // SAFETY: the instruction belongs to a block that is being translated; QEMU writes at most the given length.
         unsafe { sys::qemu_plugin_insn_data(self.0, bytes.as_mut_ptr().cast(), bytes.len()) };

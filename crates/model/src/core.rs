@@ -32,6 +32,8 @@ pub(crate) struct Miss {
     pub translation_ps: u32,
     /// When the value is there that the address comes from, ps; 0 for any time past.
     pub after_ps: u64,
+    /// It overlaps with nothing: the line is gone again when the core uses it next.
+    pub alone: bool,
 }
 
 /// One n-th, as a factor in 2^-32.
@@ -68,6 +70,9 @@ impl Core {
             (true, _) if miss.level == Level::Dram => self.stream.of(whole_ps).max(self.stream_line_ps),
             (true, _) => self.stream.of(whole_ps),
             (false, AccessKind::Store) => self.store.of(miss.latency_ps),
+            (false, AccessKind::Load | AccessKind::Instruction) if miss.alone => {
+                return self.reorder.catch_up(time_ps) + u64::from(whole_ps);
+            }
             (false, AccessKind::Load | AccessKind::Instruction) => {
                 return self.load_ps(time_ps, whole_ps, miss.after_ps);
             }
@@ -121,7 +126,7 @@ mod tests {
     }
 
     fn miss(kind: AccessKind, in_stream: bool, level: Level, latency_ps: u32) -> Miss {
-        Miss { kind, in_stream, level, latency_ps, translation_ps: 0, after_ps: 0 }
+        Miss { kind, in_stream, level, latency_ps, translation_ps: 0, after_ps: 0, alone: false }
     }
 
     /// Time of 1,000 accesses with as much work before each, ps an access.

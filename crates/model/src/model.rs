@@ -265,7 +265,7 @@ impl Model {
             Level::Peer => add(&cpu.counts.peer_hits, 1),
             Level::L1 | Level::Dram => {}
         }
-        let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps };
+        let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps, alone: !keep };
         let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
         Access { stall_ps, latency_ps, node, level, wants_value, keep }
@@ -328,7 +328,8 @@ impl Model {
         let kind = AccessKind::Store;
         let Some(peer) = self.ask_others(cpu, time_ps, line, kind) else { return (0, true) };
         let (level, latency_ps) = (Level::Peer, self.transfer(cpu, slot, peer));
-        let miss = Miss { kind, in_stream: false, level, latency_ps, translation_ps: 0, after_ps: 0 };
+        let miss =
+            Miss { kind, in_stream: false, level, latency_ps, translation_ps: 0, after_ps: 0, alone: peer.in_turns };
         let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         (stall_ps, !peer.in_turns)
     }

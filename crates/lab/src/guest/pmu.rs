@@ -53,6 +53,8 @@ impl GuestPmu {
             if pmu.state() == to {
                 return Ok(());
             }
+            // The plugin switches when it sees this CPU execute the instruction that this is.
+            std::hint::spin_loop();
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(io::Error::from(io::ErrorKind::TimedOut)).tried(format!("switch the model to {to:?}"))
