@@ -291,12 +291,11 @@ impl Model {
             }
         }
         // A line that only its own core's caches can have is nobody else's, unless it is written.
-        if store || found.as_ref().is_none_or(|found| found.level != Level::L2) {
-            if let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
-                let own_ps = found.map_or(0, |found| found.latency_ps);
-                let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
-                return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep: !peer.in_turns };
-            }
+        let may_be_elsewhere = store || found.as_ref().is_none_or(|found| found.level != Level::L2);
+        if may_be_elsewhere && let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
+            let own_ps = found.map_or(0, |found| found.latency_ps);
+            let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
+            return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep: !peer.in_turns };
         }
         found.unwrap_or_else(|| {
             let node = self.map.node_of(line * LINE_BYTES);
