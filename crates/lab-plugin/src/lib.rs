@@ -140,7 +140,7 @@ impl Lab {
     /// code and frees all callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted
     /// ones, and it would crash. So there are none yet, and there is no way back.
     fn switch_if_asked(&self, cpu: usize) {
-        if self.switch.swap(false, SeqCst) {
+        if self.switch.load(Relaxed) && self.switch.swap(false, SeqCst) {
             self.switched_by.store(cpu, SeqCst);
             // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
             unsafe { sys::qemu_plugin_reset(self.id, Some(after_reset)) };
