@@ -194,30 +194,15 @@ impl Coherence {
             }
             return None;
         }
-        let peer = owner.and_then(|owner| self.give(caches, access, owner, state & WRITTEN != 0));
+        let (own_core, other) = (self.cores.get(me)?, self.cores.get(owner?)?);
+        let same = own_core.caches.last == other.caches.last;
+        let (private, last) = leave_unwritten(caches, other, line);
         // Where the owner's copy is gone, the line is as new.
-        entry.store(if peer.is_some() { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
-        peer
-    }
-
-    /// The owner's copy, if it still has one that the asking core cannot find by itself. From now on both have one that
-    /// is not written.
-    fn give(&self, caches: &[Cache], access: &Asked, owner: usize, written: bool) -> Option<Peer> {
-        let (own, other) = (self.cores.get(access.me)?, self.cores.get(owner)?);
-        let same = own.caches.last == other.caches.last;
-        let cache = |cache: u32| caches.get(cache as usize);
-        let CpuCaches { data, level2, last, .. } = other.caches;
-        let mut private = false;
-        for cache in [data, level2].into_iter().filter(|cache| *cache != last).filter_map(cache) {
-            private |= cache.clean(access.line);
-        }
-        // What was only read, memory has as well.
-        let found = if same {
-            private
-        } else {
-            written && (private || cache(last).is_some_and(|cache| cache.holds(access.line)))
-        };
-        found.then(|| self.peer(own, other, access.home)).flatten()
+        let held = private || last && !same;
+        entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
+        // What was only read, memory has as well; what is in its last cache, its siblings find there.
+        let comes = held && (same || state & WRITTEN != 0);
+        comes.then(|| self.peer(own_core, other, access.home)).flatten()
     }
 
     /// Takes all copies of others away. Returns the one that took longest.
@@ -258,6 +243,17 @@ impl Coherence {
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
         Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false })
     }
+}
+
+/// A core's copies of a line are no longer its alone. Whether its private caches have one, and whether its last cache has.
+fn leave_unwritten(caches: &[Cache], core: &Core, line: u64) -> (bool, bool) {
+    let cache = |cache: u32| caches.get(cache as usize);
+    let CpuCaches { data, level2, last, .. } = core.caches;
+    let mut private = false;
+    for cache in [data, level2].into_iter().filter(|cache| *cache != last).filter_map(cache) {
+        private |= cache.clean(line);
+    }
+    (private, cache(last).is_some_and(|cache| cache.holds(line)))
 }
 
 fn bit(core: usize) -> u32 {

@@ -93,6 +93,18 @@ fn who_writes_a_line_takes_it_from_all_others() {
 }
 
 #[test]
+fn readers_of_other_nodes_lose_their_copies_too() {
+    let model = model("opteron-6174x4");
+    let readers = [7, 20, 47];
+    for cpu in readers {
+        assert_eq!(access(&model, cpu, 64, AccessKind::Load).0, Level::Dram, "CPU {cpu}");
+    }
+    access(&model, 20, 64, AccessKind::Store);
+    assert_eq!(access(&model, 7, 64, AccessKind::Load).0, Level::Peer);
+    assert_eq!(access(&model, 47, 64, AccessKind::Load).0, Level::Dram, "the writer's copy is memory's by now");
+}
+
+#[test]
 fn a_reader_and_a_writer_hand_a_line_to_and_fro() {
     let model = model("opteron-6174x4");
     access(&model, 0, 64, AccessKind::Store);
