@@ -6,8 +6,7 @@ use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::iter;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -125,15 +124,10 @@ impl Team {
         work: impl Fn(&mut P, usize) + Sync,
     ) -> Result<Vec<Round>, Error> {
         let threads = parts.len();
-        let arrived = AtomicUsize::new(0);
+        let barrier = Barrier::new(threads);
         let timed = |mut part: P| {
             let round = |round| {
-                // A barrier that sleeps wakes threads one after the other, and the first would work alone for a while.
-                arrived.fetch_add(1, SeqCst);
-                while arrived.load(SeqCst) < threads * (round + 1) {
-                    // Without a CPU for each thread, others get theirs.
-                    thread::yield_now();
-                }
+                barrier.wait();
                 let start = Instant::now();
                 work(&mut part, round);
                 let end = Instant::now();

@@ -109,7 +109,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
         $work checksum --size 16M --threads 4 --writes 2000000 > /tmp/sum & pid=$!
         while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
         wait $pid; echo "status $?"; cat /tmp/sum
-        echo '[exit]'; hold --size 64M; (sleep 0.3; kill $pid) & move --to 1 --budget 50; wait $pid 2>/dev/null
+        echo '[exit]'; hold --size 64M; (sleep 1.5; kill $pid) & move --to 1 --budget 20; wait $pid 2>/dev/null
         echo '[exec]'; cp $work /tmp/work
         sh -c 'head -c 30000000 /dev/zero > /dev/shm/zeroes; read x < /dev/shm/zeroes; sleep 0.5; exec sleep 30' & pid=$!
         sleep 0.2; try move --to 2 --budget 1; kill $pid
