@@ -153,8 +153,10 @@ impl Migration {
     }
 }
 
+/// A process that is ending has no memory any more before it is gone: then the kernel answers EINVAL (`find_mm_struct` in
+/// its mm/migrate.c), which nothing that is asked here is answered otherwise.
 fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ESRCH)
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }
 
 impl Load {
