@@ -115,8 +115,8 @@ pub struct Arguments {
 enum Fidelity {
     /// All of it
     Full,
-    /// Without translation, overlap and coherence: about a third faster, as near where programs wait for memory one line
-    /// after another, or read it in sequence
+    /// Without translation, overlap and coherence: faster, and as near where programs wait for memory one line after
+    /// another, or read it in sequence
     Fast,
 }
 
