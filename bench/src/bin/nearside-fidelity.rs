@@ -2,7 +2,7 @@
 
 use bench::Machine;
 use clap::Parser;
-use explore::{Experiment, Observed, Page, Section, Session, Suite, Thp, evaluate, plan};
+use explore::{Experiment, Observed, Outcome, Page, Section, Session, Suite, Thp, evaluate, plan};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ const RUN_S: u64 = 120;
 
 /// Measure inside virtual machines what was published of real ones
 ///
-/// Boots the machines that the experiments name, runs their commands, and prints how near they come, in Markdown. When anything
-/// cannot be run, what could is printed, and nothing is written.
+/// Boots the machines that the experiments name, runs their commands, and tells how near they come, in Markdown. What cannot be
+/// measured is marked as that, and is a failure; a file is written when anything could be.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
@@ -63,21 +63,24 @@ fn fidelity(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     for suite in &suites {
         let mut rows = Vec::new();
         for experiment in &suite.experiments {
-            match evaluate(experiment, &observed) {
-                Ok(outcome) => rows.push((experiment, outcome)),
-                Err(why) => failures.push(format!("{}, {}: {why}", experiment.name, experiment.quantity)),
+            let outcome = evaluate(experiment, &observed);
+            if let Err(why) = &outcome {
+                failures.push(format!("{}, {}: {why}", experiment.name, experiment.quantity));
             }
+            rows.push((experiment, outcome.ok()));
         }
         let (title, about, contradictions) = (&suite.title, &suite.about, &suite.contradictions);
         sections.push(Section { title, about, rows, contradictions });
     }
     let unexplained = |section: &Section<'_>| {
-        section.rows.iter().filter(|(experiment, outcome)| !outcome.within && experiment.reason.is_none()).count()
+        let missed = |outcome: &Option<Outcome>| outcome.is_some_and(|outcome| !outcome.within);
+        section.rows.iter().filter(|(experiment, outcome)| missed(outcome) && experiment.reason.is_none()).count()
     };
     let unexplained: usize = sections.iter().map(unexplained).sum();
+    let any = sections.iter().flat_map(|section| &section.rows).any(|(_, outcome)| outcome.is_some());
     let page = Page { model_version: model::VERSION, sections };
     match &arguments.output {
-        Some(file) if failures.is_empty() => write(file, &page.to_string())?,
+        Some(file) if any => write(file, &page.to_string())?,
         _ => print!("{page}"),
     }
     for failure in &failures {

@@ -15,7 +15,7 @@ pub struct Observed {
 }
 
 /// What came of an experiment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The number, in the experiment's unit.
     pub measured: f64,

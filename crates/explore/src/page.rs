@@ -21,15 +21,15 @@ pub struct Section<'a> {
     pub title: &'a str,
     /// What is below the heading.
     pub about: &'a str,
-    /// What was measured.
-    pub rows: Vec<(&'a Experiment, Outcome)>,
+    /// What was measured; nothing where that failed.
+    pub rows: Vec<(&'a Experiment, Option<Outcome>)>,
     /// Published numbers that contradict each other.
     pub contradictions: &'a [Contradiction],
 }
 
 impl Section<'_> {
     fn missed(&self) -> usize {
-        self.rows.iter().filter(|(_, outcome)| !outcome.within).count()
+        self.rows.iter().filter(|(_, outcome)| !outcome.is_some_and(|outcome| outcome.within)).count()
     }
 }
 
@@ -70,8 +70,12 @@ impl fmt::Display for Section<'_> {
                 Within::AtLeast => format!("at least {}", with_unit(experiment.published)),
                 _ => with_unit(experiment.published),
             };
-            let measured = with_unit(outcome.measured);
-            let (error, verdict) = (error(experiment, outcome), verdict(experiment, outcome));
+            let (measured, error, verdict) = match outcome {
+                Some(outcome) => {
+                    (with_unit(outcome.measured), error(experiment, outcome), verdict(experiment, outcome))
+                }
+                None => ("–".to_owned(), String::new(), "🔴 not measured".to_owned()),
+            };
             let source = cell(&experiment.source);
             writeln!(f, "| {preset} | {quantity} | {published} | {measured} | {error} | {verdict} | {source} |")?;
         }
@@ -172,6 +176,16 @@ published = 2
 within = "at most"
 source = "table"
 
+[[experiment]]
+name = "failed"
+preset = "small-2x2"
+quantity = "what could not be had"
+command = "x"
+figure = "/x"
+published = 5
+within = "3 %"
+source = "table"
+
 [[contradiction]]
 text = "100 and 200."
 source = "table"
@@ -180,10 +194,13 @@ source = "table"
     #[test]
     fn a_page_is_tables_of_what_was_measured() {
         let suite = Suite::from_toml(TEXT, Path::new("table.toml")).unwrap();
-        let measured = [101.0, 160.0, 2.0, 1.98];
+        let measured = [Some(101.0), Some(160.0), Some(2.0), Some(1.98), None];
         let rows = suite.experiments.iter().zip(measured).map(|(experiment, measured)| {
-            let within = experiment.within.allows(experiment.published, measured);
-            (experiment, Outcome { measured, within })
+            let outcome = |measured| {
+                let within = experiment.within.allows(experiment.published, measured);
+                Outcome { measured, within }
+            };
+            (experiment, measured.map(outcome))
         });
         let section = Section {
             title: &suite.title,
