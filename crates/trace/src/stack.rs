@@ -1,0 +1,71 @@
+//! Call chains, each kept once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A call chain's number in [`Stacks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackId(pub u32);
+
+/// Call chains: return addresses, innermost first. The empty chain is always there.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    chains: Vec<Arc<[u64]>>,
+    ids: HashMap<Arc<[u64]>, StackId>,
+}
+
+impl Stacks {
+    /// Of code that is not known.
+    pub const UNKNOWN: StackId = StackId(0);
+
+    /// Only the empty chain.
+    pub fn new() -> Self {
+        let empty: Arc<[u64]> = Arc::new([]);
+        Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into() }
+    }
+
+    /// The number of a chain, which is kept from now on. More than 2^32 - 1 chains are [`Stacks::UNKNOWN`].
+    pub fn id(&mut self, chain: &[u64]) -> StackId {
+        if let Some(&id) = self.ids.get(chain) {
+            return id;
+        }
+        let Ok(number) = u32::try_from(self.chains.len()) else { return Self::UNKNOWN };
+        let (chain, id) = (Arc::<[u64]>::from(chain), StackId(number));
+        self.chains.push(chain.clone());
+        self.ids.insert(chain, id);
+        id
+    }
+
+    /// The chain with a number; empty for one that is not kept.
+    pub fn chain(&self, id: StackId) -> &[u64] {
+        self.chains.get(id.0 as usize).map_or(&[], |chain| chain)
+    }
+
+    /// Every chain, in the order of their numbers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (StackId, &[u64])> {
+        self.chains.iter().enumerate().map(|(number, chain)| (StackId(number as u32), &**chain))
+    }
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_chain_is_kept_once() {
+        let mut stacks = Stacks::new();
+        let chains: [&[u64]; 4] = [&[1, 2, 3], &[1, 2], &[], &[1, 2, 3]];
+        let ids = chains.map(|chain| stacks.id(chain));
+        assert_eq!(ids.map(|id| stacks.chain(id).to_vec()), chains.map(<[u64]>::to_vec));
+        assert_eq!((ids[0], ids[2]), (ids[3], Stacks::UNKNOWN));
+        assert_eq!(stacks.iter().map(|(id, _)| id).collect::<HashSet<_>>(), ids.into());
+        assert!(stacks.chain(StackId(77)).is_empty());
+    }
+}
