@@ -3,6 +3,7 @@
 //! Every verb first fills its memory from one chosen CPU, then starts all threads at a barrier and times only what
 //! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
 
+mod calls;
 mod chase;
 mod checksum;
 mod error;
@@ -21,7 +22,8 @@ mod team;
 use clap::{Parser, Subcommand};
 use error::Error;
 use options::{
-    ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions, StreamOptions,
+    CallsOptions, ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions,
+    StreamOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -72,6 +74,8 @@ enum Verb {
     /// Each part has a thread of its own, `place-0` and so on, which in the end is bound to the CPUs and the memory of the
     /// part's last node.
     Place(PlaceOptions),
+    /// Try the kernel's calls on memory of its own, and one on another process; prints one line of JSON
+    Calls(CallsOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
 }
@@ -127,6 +131,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         }
         Verb::Hold(options) => hold::run(options),
         Verb::Place(options) => place::run(options),
+        Verb::Calls(options) => calls::run(options),
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
     }

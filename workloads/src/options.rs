@@ -142,6 +142,20 @@ impl FromStr for Part {
     }
 }
 
+/// Options of `calls`.
+#[derive(Args, Debug)]
+pub struct CallsOptions {
+    /// Two nodes with CPUs and memory
+    #[arg(long, value_delimiter = ',', default_value = "0,1")]
+    pub nodes: Vec<u32>,
+    /// Another process
+    #[arg(long, requires = "start")]
+    pub pid: Option<u32>,
+    /// 2 MiB of its small pages, in hexadecimal
+    #[arg(long, requires = "pid", value_parser = |text: &str| u64::from_str_radix(text, 16))]
+    pub start: Option<u64>,
+}
+
 /// Options of `move-pages`.
 #[derive(Args, Debug)]
 pub struct MoveOptions {

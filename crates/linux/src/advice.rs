@@ -25,7 +25,8 @@ pub enum Advice {
     /// may not be written.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
     /// Make huge pages of what is there, now, whatever the switch says. Since Linux 6.1; EAGAIN when memory is short
-    /// for the moment, EBUSY when pages are in use elsewhere, ENOMEM when no huge page is free.
+    /// for the moment, EBUSY when pages are in use elsewhere, ENOMEM when no huge page is free, EINVAL where there is no
+    /// room for a whole one or [`NoHugePages`](Self::NoHugePages) was advised.
     Collapse = MADV_COLLAPSE,
 }
 

@@ -13,7 +13,7 @@ impl Tid {
     pub const CALLER: Self = Self(0);
 }
 
-/// The CPUs that a thread may run on. Needs no rights; ESRCH says that the thread has ended.
+/// The CPUs that a thread may run on. Since Linux 2.6, as are the calls below. Needs no rights; ESRCH says that the thread has ended.
 pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
     let mut words = vec![0; 1024 / BITS];
     loop {
@@ -56,15 +56,20 @@ pub fn current_cpu() -> io::Result<(CpuId, NodeId)> {
 mod tests {
     use super::*;
 
-    /// Claims 1 and 15 of the specification: a new thread has the mask of the one that started it, and never runs on a
-    /// CPU that its mask forbids.
+    /// Claims 1, 2, 15 and 17 of the specification: a new thread has the mask of the one that started it, also one that
+    /// was set meanwhile, which threads that are there already do not get; none ever runs on a CPU that its mask
+    /// forbids; and the mask's size is the kernel's.
     #[test]
     fn a_thread_stays_where_it_is_put() {
         let allowed = affinity(Tid::CALLER).unwrap();
         let last: CpuSet = allowed.iter().last().into_iter().collect();
-        let wanted = last.clone();
+        let (wanted, allowed_before) = (last.clone(), allowed.clone());
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let there = std::thread::spawn(move || {
+            let older = std::thread::spawn(move || (receiver.recv().is_err(), affinity(Tid::CALLER)));
             set_affinity(Tid::CALLER, &wanted)?;
+            drop(sender);
+            assert_eq!(older.join().unwrap().1?, allowed_before);
             let child = std::thread::spawn(|| affinity(Tid::CALLER)).join().unwrap()?;
             Ok::<_, io::Error>((affinity(Tid::CALLER)?, child, current_cpu()?.0))
         });

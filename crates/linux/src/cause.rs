@@ -120,6 +120,12 @@ pub enum Cause {
     /// A zombie.
     #[error("process {0} has ended (it is a zombie that waits for its parent): it has no memory any more")]
     Zombie(Pid),
+    /// A process whose first thread has ended while others go on.
+    #[error(
+        "the first thread of process {0} has ended, and the kernel shows the process's memory by the others only: give \
+         one of the numbers in /proc/{0}/task"
+    )]
+    FirstThreadEnded(Pid),
     /// No such process.
     #[error("there is no process {0}: it has ended, or the number is wrong")]
     Gone(Pid),

@@ -5,7 +5,10 @@ use crate::process::{MalformedLine, Process, ProcessError};
 use machine::{CpuSet, NodeId, NodeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// How the kernel's names of kinds begin that count events.
+const EVENTS: [&str; 5] = ["workingset_", "pgdemote_", "pgpromote_", "pgscan_", "pgsteal_"];
 
 /// Why a control group cannot be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +62,7 @@ pub struct EffectiveCpuset {
 pub struct CgroupMemory {
     /// The kind, in the kernel's words: `anon`, `file`, `shmem`, `anon_thp` and more.
     pub kind: String,
-    /// Bytes on each node, in the kernel's order. A few kinds count events (`workingset_…`) and no bytes.
+    /// Bytes on each node, in the kernel's order; of a few kinds [events](Self::is_bytes).
     pub by_node: Vec<(NodeId, u64)>,
 }
 
@@ -88,8 +91,12 @@ impl Cgroups {
         parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)
     }
 
-    /// What a group leaves its processes; nothing where neither it nor a group above it has a cpuset. Needs no rights.
+    /// What a group leaves its processes; nothing where neither it nor a group above it has a cpuset, and of groups
+    /// outside of our cgroup namespace. Needs no rights.
     pub fn effective_cpuset(&self, cgroup: &str) -> Result<Option<EffectiveCpuset>, CgroupError> {
+        if is_outside(cgroup) {
+            return Ok(None);
+        }
         for ancestor in Path::new(cgroup).ancestors() {
             let folder = self.path(ancestor);
             let (cpus, nodes) = (folder.join("cpuset.cpus.effective"), folder.join("cpuset.mems.effective"));
@@ -100,8 +107,12 @@ impl Cgroups {
         Ok(None)
     }
 
-    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller. Needs no rights.
+    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller, and of groups outside of our
+    /// cgroup namespace. Needs no rights.
     pub fn memory(&self, cgroup: &str) -> Result<Option<Vec<CgroupMemory>>, CgroupError> {
+        if is_outside(cgroup) {
+            return Ok(None);
+        }
         let path = self.path(Path::new(cgroup)).join("memory.numa_stat");
         let Some(text) = read(&path)? else { return Ok(None) };
         parse_memory_numa_stat(&text).map(Some).map_err(|source| CgroupError::Malformed { path, source })
@@ -110,6 +121,18 @@ impl Cgroups {
     fn path(&self, cgroup: &Path) -> PathBuf {
         self.folder.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
     }
+}
+
+impl CgroupMemory {
+    /// Whether bytes are counted of this kind, and not events.
+    pub fn is_bytes(kind: &str) -> bool {
+        !EVENTS.iter().any(|start| kind.starts_with(start))
+    }
+}
+
+/// Whether a group's path leads out of the hierarchy.
+fn is_outside(cgroup: &str) -> bool {
+    Path::new(cgroup).components().any(|component| component == Component::ParentDir)
 }
 
 /// Nothing where there is no such file, or a controller that is not there.
@@ -219,6 +242,11 @@ mod tests {
         let memory = cgroups.memory(&cgroup).unwrap().unwrap();
         assert_eq!((memory[1].kind.as_str(), memory[1].by_node[1]), ("file", (NodeId(3), 1)));
         assert_eq!(cgroups.memory("/top").unwrap(), None);
+        assert!(memory.iter().all(|memory| CgroupMemory::is_bytes(&memory.kind)));
+        assert!(!["workingset_nodes", "pgpromote_success"].into_iter().any(CgroupMemory::is_bytes));
+        // The top of our namespace is not above what is outside of it.
+        assert_eq!(cgroups.effective_cpuset("/../top").unwrap(), None);
+        assert_eq!(cgroups.memory("/../top/leaf").unwrap(), None);
         assert_eq!(cgroups.effective_cpuset("/").unwrap(), None);
         put(&format!("{unified}/cpuset.cpus.effective"), "x\n");
         put(&format!("{unified}/cpuset.mems.effective"), "0\n");

@@ -59,6 +59,7 @@ pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diag
 /// Why a process has no memory to look at, if it has none.
 pub fn without_memory(pid: Pid, status: &Status) -> Option<Cause> {
     match status {
+        Status { state: Some('Z' | 'X'), threads: 2.., .. } => Some(Cause::FirstThreadEnded(pid)),
         Status { state: Some('Z' | 'X'), .. } => Some(Cause::Zombie(pid)),
         Status { has_memory: false, .. } => Some(Cause::KernelThread(pid)),
         _ => None,
@@ -299,6 +300,8 @@ mod tests {
     fn processes_without_memory_are_told_apart() {
         let zombie = Status { state: Some('Z'), ..Status::default() };
         assert_eq!(without_memory(Pid(7), &zombie), Some(Cause::Zombie(Pid(7))));
+        let led = Status { threads: 2, ..zombie };
+        assert_eq!(without_memory(Pid(7), &led), Some(Cause::FirstThreadEnded(Pid(7))));
         assert_eq!(without_memory(Pid(2), &Status::default()), Some(Cause::KernelThread(Pid(2))));
         assert_eq!(without_memory(Pid(1), &Status { has_memory: true, ..Status::default() }), None);
     }

@@ -1,5 +1,50 @@
 //! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. The only crate, beside the
-//! QEMU plugin, with `unsafe` code.
+//! QEMU plugin, with `unsafe` code. It stands on its own: `nearside-linux = "0.1"`, and `use linux::…`.
+//!
+//! | what | where |
+//! |---|---|
+//! | nodes: memory, counters, distances, CPUs | [`nodes`], [`NodeState`], [`system_events`] |
+//! | a process: mappings, threads, status | [`Process`], [`threads()`] |
+//! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
+//! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
+//! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
+//! | affinity | [`affinity()`], [`set_affinity`], [`current_cpu`] |
+//! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
+//! | shared memory | [`SharedRange`] |
+//! | control groups and cpusets | [`Cgroups`] |
+//! | the kernel's switches, put back when done | [`Switch`], [`SwitchGuard`] |
+//! | what works here, found out by trying | [`Feature`] |
+//! | why something was refused, and what to do | [`diagnose`], [`Situation`] |
+//!
+//! Sizes are bytes and addresses are byte addresses wherever a name does not say otherwise. Parsers are pure, take any
+//! text, and never panic; functions that read /proc or /sys take the folder, so that they read saved systems as well.
+//! Written for `x86_64`, whose pages are of 4 KiB and 2 MiB.
+//!
+//! ```no_run
+//! use linux::{HUGE_PAGE, MemoryPolicy, NodeId, PageWalk, Pages, Pid, Process, nodes, parse_numa_maps};
+//! use std::ops::ControlFlow;
+//! use std::path::Path;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! for node in nodes(Path::new("/sys"))? {
+//!     println!("node {}: CPUs {}, {} bytes free", node.node, node.cpus, node.memory["MemFree"]);
+//! }
+//! // 2 MiB on node 1, one page of it touched.
+//! let mut memory = Pages::reserve(HUGE_PAGE)?;
+//! memory.bind(&MemoryPolicy::bind(NodeId(1)))?;
+//! memory.touch(0);
+//! // Mapping by mapping, and page by page; the same for any other process.
+//! let process = Process::open(Pid(std::process::id()))?;
+//! for mapping in parse_numa_maps(&process.text("numa_maps")?)? {
+//!     println!("{:x}: policy {}, pages by node {:?}", mapping.start, mapping.policy, mapping.pages);
+//! }
+//! let _ = PageWalk::of(&process, None)?.visit(&memory.range(), None, |page| {
+//!     println!("{:x}: {} bytes on {:?}", page.address, page.page_bytes, page.node);
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod advice;
 mod affinity;
@@ -37,6 +82,9 @@ mod switch;
 mod tally;
 mod threads;
 
+// Ids and sets that the interfaces here speak of.
+pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
+
 pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
 pub use cause::{Capability, Cause, Diagnosis, with_capability};
@@ -63,14 +111,16 @@ pub use node_files::{
     parse_node_meminfo, system_events,
 };
 pub use node_state::NodeState;
-pub use numa_maps::{NumaMapping, parse_numa_maps};
+pub use numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
 pub use page_batch::{PageBatch, PageRefusal, PageStatus};
 pub use page_flags::{FrameFlags, PageFlags};
 pub use page_walk::{Page, PageWalk, WalkError};
 pub use pagemap::{PageEntry, Pagemap};
 pub use pages::{HUGE_PAGE, Pages};
 pub use present::{BASE_PAGE, Extent, PresentPages};
-pub use process::{MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status};
+pub use process::{
+    MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
+};
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use route::{Course, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};

@@ -155,7 +155,8 @@ pub(crate) fn told_bits(words: &[libc::c_ulong]) -> usize {
 
 /// Sets the policy of the calling thread, for pages that are not there yet; what it starts from now on inherits it, and
 /// so do programs that it executes. EINVAL: the kernel does not know the mode, or no node is left that the cpuset
-/// allows and that has memory. Needs no rights.
+/// allows and that has memory. Since Linux 2.6.7, as are all calls here where nothing else is said. Needs no rights; a
+/// kernel without `CONFIG_NUMA` answers ENOSYS, and filters of containers often EPERM.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     let words = mask(&policy.nodes);
     let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
@@ -165,7 +166,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
 
 /// Sets the policy of an address range of this process, from a page's start, for pages that are not there yet; those
 /// that are there are dealt with as said. A shared mapping of shared memory gives it to the memory, for all who map it.
-/// EFAULT: part of the range is not mapped. EIO: pages lie elsewhere and were to be [strict](Misplaced::strict).
+/// The length is in bytes. EFAULT: part of the range is not mapped. EIO: pages lie elsewhere and were to be
+/// [strict](Misplaced::strict). EINVAL: as with [`set_memory_policy`]. EPERM: [`Whose::All`] needs `CAP_SYS_NICE`.
 pub fn bind_range(start: usize, bytes: usize, policy: &MemoryPolicy, present: Misplaced) -> io::Result<()> {
     let words = mask(&policy.nodes);
     let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
@@ -176,7 +178,8 @@ pub fn bind_range(start: usize, bytes: usize, policy: &MemoryPolicy, present: Mi
 }
 
 /// Sets the node from which a range's [`Bind`](MemoryMode::Bind) or [`PreferredMany`](MemoryMode::PreferredMany) policy
-/// looks for the nearest of its nodes, instead of the CPU's own. Since Linux 5.17. ENOENT: no such policy there.
+/// looks for the nearest of its nodes, instead of the CPU's own. The length is in bytes. Since Linux 5.17 (ENOSYS before). ENOENT: no such policy there.
+/// EINVAL: no such node. Needs no rights.
 pub fn set_home_node(start: usize, bytes: usize, node: NodeId) -> io::Result<()> {
     let (node, flags) = (libc::c_ulong::from(node.0), 0);
     // SAFETY: the call changes no content of memory, and the kernel checks the range.
@@ -194,13 +197,13 @@ fn get_memory_policy(address: *const c_void, flags: c_int) -> io::Result<MemoryP
     MemoryPolicy::from_kernel(mode, set(&words))
 }
 
-/// The policy of the calling thread.
+/// The policy of the calling thread. Needs no rights.
 pub fn memory_policy() -> io::Result<MemoryPolicy> {
     get_memory_policy(null(), 0)
 }
 
-/// The policy of an address of this process: the range's own or, if it has none, the thread's. EFAULT: nothing is
-/// mapped there.
+/// The policy of an address of this process: the range's own or, if it has none, the thread's. Needs no rights. EFAULT:
+/// nothing is mapped there.
 pub fn memory_policy_at(address: usize) -> io::Result<MemoryPolicy> {
     get_memory_policy(address as *const c_void, MPOL_F_ADDR)
 }
@@ -215,8 +218,8 @@ fn get_node(address: *const c_void, flags: c_int) -> io::Result<NodeId> {
     Ok(NodeId(node.cast_unsigned()))
 }
 
-/// The node that the page of an address of this process lies on. A page that was not touched yet is touched. EFAULT:
-/// nothing is mapped there.
+/// The node that the page of an address of this process lies on. A page that was not touched yet is touched. Needs no
+/// rights. EFAULT: nothing is mapped there.
 pub fn node_at(address: usize) -> io::Result<NodeId> {
     get_node(address as *const c_void, MPOL_F_ADDR)
 }
@@ -227,7 +230,8 @@ pub fn node_of<T>(place: &T) -> io::Result<NodeId> {
 }
 
 /// The node of the next page that the calling thread's [`Interleave`](MemoryMode::Interleave) or
-/// [`WeightedInterleave`](MemoryMode::WeightedInterleave) policy will deal. EINVAL: it has another policy.
+/// [`WeightedInterleave`](MemoryMode::WeightedInterleave) policy will deal. Needs no rights. EINVAL: it has
+/// another policy.
 pub fn next_interleave_node() -> io::Result<NodeId> {
     get_node(null(), 0)
 }
@@ -246,7 +250,8 @@ pub fn migrate_pages(pid: Pid, from: &NodeSet, to: &NodeSet) -> io::Result<u64> 
     u64::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The nodes that the calling thread's cpuset lets it have memory of: with memory, all of them.
+/// The nodes that the calling thread's cpuset lets it have memory of: with memory, all of them. Since Linux 2.6.24.
+/// Needs no rights.
 pub fn allowed_memory_nodes() -> io::Result<NodeSet> {
     let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
     // SAFETY: the kernel writes no more than `MOST_NODES` bits, which `words` has; the mode is not asked for.

@@ -112,12 +112,13 @@ fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> 
     }))
 }
 
-/// What a file holds; nothing where there is none.
-/// What a file says; nothing where there is none.
+/// What a file says; nothing where there is none, or where its node went offline just now (ENODEV).
 pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, NodeError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
+            return Ok(None);
+        }
         Err(source) => return Err(NodeError::Read { path: path.to_owned(), source }),
     };
     let line = || MalformedLine(text.lines().next().unwrap_or_default().to_owned());
@@ -177,6 +178,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Claims 18 and 19 of the specification: a kernel without NUMA has no nodes, and a node is at distance 10 from
+    /// itself. Node 2's CPUs need not follow those of node 0 (claim 27).
     #[test]
     fn a_saved_system_tells_of_its_nodes() {
         let root = tempfile::tempdir().unwrap();

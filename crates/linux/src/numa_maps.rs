@@ -39,11 +39,11 @@ impl NumaMapping {
     pub fn resident_bytes(&self) -> u64 {
         self.pages.iter().fold(0, |sum, (_, pages)| pages.saturating_mul(self.page_bytes).saturating_add(sum))
     }
+}
 
-    /// Whether the end of the policy's node list may be missing: older kernels write 63 bytes of it.
-    pub fn policy_may_be_cut(&self) -> bool {
-        self.policy.len() >= LONGEST_POLICY
-    }
+/// Whether the end of a policy's list of nodes may be missing: the kernel writes 63 bytes of a policy at most.
+pub fn policy_may_be_cut(policy: &str) -> bool {
+    policy.len() >= LONGEST_POLICY
 }
 
 /// Reads the text of `/proc/PID/numa_maps`.
@@ -156,7 +156,8 @@ mod tests {
             assert!(line.parse::<NumaMapping>().is_err(), "{line}");
         }
         let long = format!("1 bind:{}", "0,2,4,6,8".repeat(8));
-        assert!(long.parse::<NumaMapping>().unwrap().policy_may_be_cut());
+        assert!(policy_may_be_cut(&long.parse::<NumaMapping>().unwrap().policy));
+        assert!(!policy_may_be_cut("bind:0-1023"));
     }
 
     proptest! {

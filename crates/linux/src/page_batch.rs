@@ -117,7 +117,7 @@ impl PageBatch {
         self.statuses().zip(targets).filter_map(|((address, status), target)| Some((address, target?, status)))
     }
 
-    /// Asks where each page lies. Touches none. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
+    /// Asks where each page lies. Touches none. Since Linux 2.6.18, as is moving them. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
     /// that the process is no more.
     pub fn locate(&mut self, pid: Pid) -> io::Result<()> {
         self.locate_part(pid, 0, self.len())

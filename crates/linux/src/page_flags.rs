@@ -74,7 +74,7 @@ impl FrameFlags {
         while let Some(&first) = frames.get(done) {
             let rest = frames.iter().skip(done);
             let near = |(frame, before): &(&u64, &u64)| {
-                frame.saturating_sub(**before) <= FRAMES_READ_ALONG && **frame - first < MOST_FRAMES
+                frame.saturating_sub(**before) <= FRAMES_READ_ALONG && frame.saturating_sub(first) < MOST_FRAMES
             };
             let count = 1 + rest.clone().skip(1).zip(rest.clone()).take_while(near).count();
             let last = frames.get(done + count - 1).copied().unwrap_or(first).max(first);

@@ -77,8 +77,10 @@ impl PageWalk {
         self.present.tells_huge_pages()
     }
 
-    /// Visits the pages of a range of one mapping, by address, until a visit breaks off. A huge page that is only partly in the range is visited
-    /// as a whole. `hugetlb` is the size of the mapping's pages where those are of a hugetlb pool.
+    /// Visits the pages of a range of one mapping, by address, until a visit breaks off. A huge page that is only partly
+    /// in the range is visited as a whole. `hugetlb` is the size of the mapping's pages, in bytes, where those are of a
+    /// hugetlb pool. [`ProcessError::Gone`] says that the process has ended or executes another program by now: its
+    /// memory of before is no more.
     pub fn visit(
         &mut self,
         range: &Range<u64>,
@@ -130,6 +132,10 @@ impl PageWalk {
             page.node = status.node();
         }
         self.read_entries(start, page_bytes).map_err(|source| self.failed("read pagemap", source))?;
+        // The page table is that of the memory that was opened, whoever has the process's number by now.
+        for page in self.pages.iter_mut().filter(|page| !page.entry.is_present() && !page.entry.is_swapped()) {
+            page.node = Err(PageRefusal::NotPresent);
+        }
         self.read_flags().map_err(|source| self.failed("read /proc/kpageflags", source))
     }
 

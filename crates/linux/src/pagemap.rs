@@ -61,7 +61,7 @@ impl Pagemap {
     }
 
     /// The entries of a range that begins and ends at base pages. Fewer when the address space ends before it, or the
-    /// process has ended.
+    /// process has ended. Takes 8 bytes of memory for each: ask for large ranges in parts.
     pub fn read(&mut self, range: &Range<u64>) -> io::Result<impl Iterator<Item = PageEntry> + '_> {
         let first = range.start / BASE_PAGE;
         let count = (range.end / BASE_PAGE).saturating_sub(first);

@@ -128,6 +128,23 @@ mod tests {
         }
     }
 
+    /// Claim 25 of the specification: memory begins at a page, is apart from other memory, and is given back.
+    #[test]
+    fn each_reservation_is_apart_and_goes_with_its_owner() {
+        let process = crate::Process::open(crate::Pid(std::process::id())).unwrap();
+        let is_mapped = |range: &Range<u64>| {
+            let holds = |mapping: &crate::Mapping| mapping.range.start <= range.start && range.end <= mapping.range.end;
+            process.mappings().unwrap().iter().any(holds)
+        };
+        // So much that no other test's memory can be in its place.
+        let (one, other) = (Pages::reserve(1 << 28).unwrap(), Pages::reserve(1 << 28).unwrap());
+        let (first, second) = (one.range(), other.range());
+        assert!(first.start % 4096 == 0 && (first.end <= second.start || second.end <= first.start));
+        assert!(is_mapped(&first) && is_mapped(&second));
+        drop(one);
+        assert!(!is_mapped(&first) && is_mapped(&second));
+    }
+
     #[test]
     fn what_cannot_be_is_refused() {
         assert!(Pages::reserve(usize::MAX).is_err());

@@ -103,7 +103,8 @@ pub struct Mapping {
     pub offset: u64,
     /// The file's inode; 0 for memory without a file.
     pub inode: u64,
-    /// The file's path, a name in brackets such as `[heap]`, or nothing. Bytes that are no text are replaced.
+    /// The file's path, a name in brackets such as `[heap]`, or nothing. Bytes that are no text and characters that
+    /// would change a terminal are replaced, here and in other names: they are chosen by whoever runs the process.
     pub name: String,
 }
 
@@ -124,6 +125,8 @@ pub struct Status {
     pub nodes: NodeSet,
     /// Whether it has memory of its own: kernel threads and zombies have none.
     pub has_memory: bool,
+    /// How many threads the process has. A zombie that has more than one has not ended: its first thread has.
+    pub threads: u32,
 }
 
 impl Process {
@@ -233,7 +236,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let &[read, write, execute, shared] = parts.next()?.as_bytes() else { return None };
     let offset = hex(parts.next()?)?;
     let (_device, inode) = (parts.next()?, parts.next()?.parse().ok()?);
-    let name = parts.next().unwrap_or_default().trim_start().to_owned();
+    let name = parts.next().unwrap_or_default().trim_start();
     let right = |byte, letter| byte == letter;
     (range.start <= range.end).then(|| Mapping {
         range,
@@ -243,8 +246,13 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
         shared: right(shared, b's'),
         offset,
         inode,
-        name,
+        name: printable(name),
     })
+}
+
+/// A text that others chose, without the characters that would change a terminal or break a picture.
+pub fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Reads the text of /proc/PID/status. What is missing stays empty: kernels differ in their lines.
@@ -253,7 +261,7 @@ pub fn parse_status(text: &str) -> Status {
     for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         match name {
-            "Name" => value.clone_into(&mut status.name),
+            "Name" => status.name = printable(value),
             "State" => status.state = value.chars().next(),
             "Uid" => {
                 for (uid, text) in status.uids.iter_mut().zip(value.split_whitespace()) {
@@ -264,6 +272,7 @@ pub fn parse_status(text: &str) -> Status {
             "Cpus_allowed_list" => status.cpus = value.parse().unwrap_or_default(),
             "Mems_allowed_list" => status.nodes = value.parse().unwrap_or_default(),
             "VmSize" => status.has_memory = true,
+            "Threads" => status.threads = value.parse().unwrap_or(0),
             _ => {}
         }
     }
@@ -304,6 +313,14 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((status.name.as_str(), status.state, status.uids), ("sh", Some('Z'), [1000, 1001, 0]));
         assert_eq!((status.cpus.to_string(), status.nodes.to_string()), ("0-3".to_owned(), "0,2".to_owned()));
         assert!(!status.has_memory && parse_status("VmSize:\t 1 kB").has_memory);
+        assert_eq!(parse_status("Threads:\t7\n").threads, 7);
+    }
+
+    #[test]
+    fn names_cannot_change_a_terminal() {
+        assert_eq!(parse_status("Name:\ta\x1b[2Jb\n").name, "a\u{fffd}[2Jb");
+        let mapping: Mapping = "1-2 rw-p 0 0:0 7 /a\u{9b}2J\x07".parse().unwrap();
+        assert_eq!(mapping.name, "/a\u{fffd}2J\u{fffd}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub fn residences(uses: Vec<MappingUse>, numa: Vec<NumaMapping>, huge_page_bytes
             all.changed += 1;
         }
         let of_nodes = numa.next_if(|other| other.start == used.mapping.range.start);
-        all.changed += usize::from(of_nodes.is_none() && used.resident_bytes + used.hugetlb_bytes > 0);
+        all.changed += usize::from(of_nodes.is_none() && used.resident_bytes.max(used.hugetlb_bytes) > 0);
         all.mappings.push(residence(used, of_nodes, huge_page_bytes));
     }
     all.changed += numa.count();
@@ -103,6 +103,8 @@ fn residence(used: MappingUse, of_nodes: Option<NumaMapping>, huge_page_bytes: u
         residence.most_mappings = most_mappings;
     }
     let total = residence.bytes();
+    // The vdso and the page of zeroes are shared, and lie nowhere.
+    residence.shared_bytes = residence.shared_bytes.min(total);
     let nodes: Vec<NodeId> = residence.pages.iter().map(|pages| pages.node).collect();
     if let (false, [node]) = (residence.huge_pages_told, &nodes[..]) {
         residence.tell_huge_pages(huge_page_bytes, &[(*node, used.transparent_huge_bytes / huge_page_bytes.max(1))]);

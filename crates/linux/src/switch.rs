@@ -1,8 +1,8 @@
 //! Switches of the kernel: files that hold one value, such as those of NUMA balancing and huge pages.
 
 use machine::NodeId;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A switch. Reading needs no rights, or the file's; setting needs root.
@@ -67,7 +67,10 @@ impl Switch {
 
     /// Sets it, for good.
     pub fn set(&self, value: &str) -> Result<(), SwitchError> {
-        fs::write(&self.path, value).map_err(|source| self.error("set", source))
+        // A switch that is not there is not made.
+        let file = OpenOptions::new().write(true).truncate(true).open(&self.path);
+        let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
+        written.map_err(|source| self.error("set", source))
     }
 
     /// Sets it until the guard goes, which puts back what was there before.
@@ -106,8 +109,9 @@ impl Drop for SwitchGuard {
     }
 }
 
-/// Splits transparent huge pages of a process's addresses into small ones, through debugfs. Since Linux 5.13. Needs
-/// root, and debugfs mounted.
+/// Splits transparent huge pages of a process's addresses into small ones, through debugfs. Those that somebody holds
+/// stay, which the kernel does not tell: see [`huge_pages_by_node`](crate::huge_pages_by_node). Since Linux 5.13. Needs
+/// root (EACCES), and debugfs mounted (ENOENT).
 pub fn split_huge_pages(pid: crate::Pid, range: &std::ops::Range<u64>) -> Result<(), SwitchError> {
     Switch::at("/sys/kernel/debug/split_huge_pages").set(&format!("{pid},{:#x},{:#x}", range.start, range.end))
 }
@@ -142,6 +146,9 @@ mod tests {
     fn what_cannot_be_switched_names_the_file() {
         let error = Switch::at("/nowhere").set_for_now("1").unwrap_err().to_string();
         assert!(error.starts_with("cannot read /nowhere: "), "{error}");
+        let missing = tempfile::tempdir().unwrap().path().join("switch");
+        assert_eq!(Switch::at(&missing).set("1").unwrap_err().source.kind(), io::ErrorKind::NotFound);
+        assert!(!missing.exists());
     }
 
     #[test]

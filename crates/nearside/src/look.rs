@@ -11,6 +11,10 @@ pub fn mappings(system: &System, process: &Process) -> Result<Residences, Box<dy
     let text = |file| process.text(file).map_err(|error| system.unseen(process.pid(), &error));
     let numa = parse_numa_maps(&text("numa_maps")?)?;
     let uses = parse_smaps(&text("smaps")?)?;
+    if uses.is_empty() {
+        // Every program has mappings: this one has just ended.
+        system.check_memory(process)?;
+    }
     let huge_page_bytes = huge_page_bytes(&system.sys());
     let mut found = residences(uses, numa, huge_page_bytes);
     // The kernel can be asked about live processes only.

@@ -11,7 +11,7 @@ use report::{CgroupReport, History, MemoryReport, MemoryText, NodeMemory, OpenMe
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Show how the memory of each node is used, and that of processes and control groups by node
 ///
@@ -87,19 +87,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut processes = opened(system, pids)?;
-    let mut before: Option<MemoryReport> = None;
+    let mut before: Option<(MemoryReport, Instant)> = None;
     let mut history = History::default();
     watch.print(|| {
+        let now = Instant::now();
         let mut report = look(arguments, &mut processes)?;
-        if let Some(before) = &before {
-            report.since(before);
+        if let Some((before, then)) = &before {
+            report.since(before, now - *then);
         }
         history.add(&report);
         let text = match format {
             Format::Json => watch.json(&report)?,
             _ => watch.text(&MemoryText { report: &report, history: &history, all: arguments.all }),
         };
-        before = Some(report);
+        before = Some((report, now));
         Ok(Some(text))
     })?;
     Ok(ExitCode::SUCCESS)

@@ -5,8 +5,8 @@ use crate::ranges;
 use crate::system::System;
 use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
-use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, parse_smaps};
-use report::{MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
+use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, ProcessError, WalkError, parse_smaps};
+use report::{Detail, MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -17,6 +17,8 @@ use std::process::ExitCode;
 /// Cells of a strip that shows all of a mapping, and of one that was asked for.
 const FEW_CELLS: u64 = 256;
 const MANY_CELLS: u64 = 1024;
+/// Rows of pages of one mapping that are told: interleaved memory has as many as it has pages.
+const MOST_RUNS: usize = 1 << 18;
 /// Lines are written in pieces of about so many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -83,6 +85,9 @@ enum Format {
     Svg,
 }
 
+/// What to know of pages that could not be looked at to the end.
+const ENDED: &str = "the process ended, or executed another program, while it was looked at: what follows is missing";
+
 /// A part of a mapping.
 struct Part<'a> {
     of: &'a MappingUse,
@@ -108,12 +113,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         flags.map_err(|why| format!("cannot read /proc/kpageflags, which is for root alone (CAP_SYS_ADMIN): {why}"))?;
     let mut walk = PageWalk::of(&process, flags).map_err(unseen)?;
     if arguments.each {
-        return each(arguments, &mut walk, &parts);
+        return each(arguments, &mut walk, &parts, &notes);
     }
     let most_cells = if arguments.range.is_some() { MANY_CELLS } else { FEW_CELLS };
     let name = process.status().map_err(unseen)?.name;
-    let report = look(&process, name, &mut walk, &parts, most_cells, notes)?;
-    let text = match if arguments.json { Format::Json } else { arguments.format } {
+    let format = if arguments.json { Format::Json } else { arguments.format };
+    let with_runs = format == Format::Json || format == Format::Text && arguments.range.is_some();
+    let detail = Detail { cells: most_cells, runs: if with_runs { MOST_RUNS } else { 0 } };
+    let report = look(&process, name, &mut walk, &parts, detail, notes)?;
+    let text = match format {
         Format::Text => {
             let colours =
                 arguments.output.is_none() && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -136,21 +144,24 @@ fn parts<'a>(
     let chosen = match range.map(|text| (ranges::parse(text), text)) {
         None => ranges::choose(&mappings, &[], &[]),
         Some((Ok(range), _)) => ranges::choose(&mappings, &[range], &[]),
-        Some((Err(_), name)) => ranges::choose(&mappings, &[], &[name.to_owned()]),
+        Some((Err(why), name)) => ranges::choose(&mappings, &[], &[name.to_owned()])
+            .map_err(|no_name| if name.starts_with(|c: char| c.is_ascii_digit()) { why } else { no_name }),
     };
     let chosen = chosen.map_err(Wrong::because)?;
     if chosen.unmapped_bytes > 0 {
         notes.push(format!("{} of the range are not mapped", machine::size::rounded(chosen.unmapped_bytes)));
     }
     let part = |range: Range<u64>| {
-        let of = uses.iter().find(|used| used.mapping.range.contains(&range.start))?;
-        (of.resident_bytes + of.hugetlb_bytes > 0).then_some(Part { of, range })
+        // Mappings are in ascending order of address.
+        let of = uses.get(uses.partition_point(|used| used.mapping.range.end <= range.start))?;
+        Some(Part { of, range })
     };
-    let parts: Vec<Part> = chosen.ranges.into_iter().filter_map(part).collect();
-    let swapped: u64 = parts.iter().map(|part| part.of.swapped_bytes).sum();
+    let mut parts: Vec<Part> = chosen.ranges.into_iter().filter_map(part).collect();
+    let swapped = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.of.swapped_bytes));
     if swapped > 0 {
         notes.push(format!("{} of these mappings are swapped out", machine::size::rounded(swapped)));
     }
+    parts.retain(|part| part.of.resident_bytes.max(part.of.hugetlb_bytes) > 0);
     Ok(parts)
 }
 
@@ -159,21 +170,37 @@ fn look(
     name: String,
     walk: &mut PageWalk,
     parts: &[Part],
-    most_cells: u64,
+    detail: Detail,
     mut notes: Vec<String>,
 ) -> Result<PagesReport, Box<dyn Error>> {
     let mut mappings = Vec::new();
     for part in parts {
-        let mut pages = MappingPages::new(&part.of.mapping, &part.range, part.hugetlb().is_some(), most_cells);
-        // Nothing breaks off here.
-        let _ = walk.visit(&part.range, part.hugetlb(), |page| {
+        let mut pages = MappingPages::new(&part.of.mapping, &part.range, part.hugetlb().is_some(), detail);
+        let visited = walk.visit(&part.range, part.hugetlb(), |page| {
             pages.add(page);
             ControlFlow::Continue(())
-        })?;
+        });
         pages.finish();
-        if !pages.runs.is_empty() {
+        if !pages.is_empty() {
             mappings.push(pages);
         }
+        match visited {
+            Err(error) if has_ended(&error) => {
+                notes.push(ENDED.to_owned());
+                break;
+            }
+            // Nothing breaks off here.
+            visited => drop(visited?),
+        }
+    }
+    if mappings.is_empty() {
+        notes.push("none of its pages is in memory".to_owned());
+    }
+    let left_out = mappings.iter().fold(0, |sum: u64, pages| sum.saturating_add(pages.runs_left_out));
+    if left_out > 0 {
+        notes.push(format!(
+            "{left_out} rows of pages are left out, behind the first {MOST_RUNS} of each mapping: --each tells all"
+        ));
     }
     if !walk.tells_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {
         notes.push(
@@ -184,7 +211,15 @@ fn look(
 }
 
 /// Prints each page at once: there may be many millions.
-fn each(arguments: &Arguments, walk: &mut PageWalk, parts: &[Part]) -> Result<ExitCode, Box<dyn Error>> {
+fn each(
+    arguments: &Arguments,
+    walk: &mut PageWalk,
+    parts: &[Part],
+    notes: &[String],
+) -> Result<ExitCode, Box<dyn Error>> {
+    for text in notes {
+        note(text);
+    }
     let mut text = if arguments.json { String::new() } else { format!("{PAGE_HEADING}\n") };
     let mut failed = None;
     let mut frames_hidden = false;
@@ -204,18 +239,34 @@ fn each(arguments: &Arguments, walk: &mut PageWalk, parts: &[Part]) -> Result<Ex
                 Err(error) => failed = Some(error),
             }
             ControlFlow::Break(())
-        })?;
+        });
+        let flow = match flow {
+            Err(error) if has_ended(&error) => {
+                note(ENDED);
+                break;
+            }
+            flow => flow?,
+        };
         if flow.is_break() {
             return failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()));
         }
     }
     output::write(&text, None)?;
     if frames_hidden {
-        let note = "nearside: frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)";
-        // There is nobody left to tell when standard error is closed.
-        let _ = writeln!(io::stderr(), "{note}");
+        note("frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a reader should know of the lines, apart from them.
+fn note(text: &str) {
+    // There is nobody left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "nearside: note: {text}");
+}
+
+/// Whether the memory went while it was looked at, which is no error: it is told as far as it was seen.
+fn has_ended(error: &WalkError) -> bool {
+    matches!(error, WalkError::Process(ProcessError::Gone(_)))
 }
 
 fn add_line(text: &mut String, page: &Page, json: bool) {

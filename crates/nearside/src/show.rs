@@ -6,7 +6,7 @@ use crate::watch::Watch;
 use clap::Args;
 use linux::{
     CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, Pid, PolicyMark, Process, Switch, nodes,
-    nodes_of_cpus, online_nodes, threads, total_pages,
+    nodes_of_cpus, online_nodes, printable, threads, total_pages,
 };
 use machine::{NodeId, NodeSet};
 use report::{
@@ -125,8 +125,12 @@ fn cgroup(system: &System, process: &Process, notes: &mut Vec<String>) -> (Optio
     });
     match found {
         Ok((name, cpuset)) => {
-            let report = |EffectiveCpuset { cgroup, cpus, nodes }| CpusetReport { cgroup, cpus, memory_nodes: nodes };
-            (Some(name), cpuset.map(report))
+            let report = |EffectiveCpuset { cgroup, cpus, nodes }| CpusetReport {
+                cgroup: printable(&cgroup),
+                cpus,
+                memory_nodes: nodes,
+            };
+            (Some(printable(&name)), cpuset.map(report))
         }
         Err(CgroupError::NotMounted) => (None, None),
         Err(error) => {

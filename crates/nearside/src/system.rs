@@ -1,7 +1,9 @@
 //! The system that a command looks at: this one, or one that was saved.
 
 use clap::Args;
-use linux::{Pid, Process, ProcessError, Situation, diagnose_process, without_memory};
+use linux::{
+    Capability, Cause, Pid, Process, ProcessError, Situation, diagnose_process, with_capability, without_memory,
+};
 use std::path::{Path, PathBuf};
 
 /// Which system to look at.
@@ -54,15 +56,30 @@ impl System {
     pub fn process(&self, pid: Pid) -> Result<Process, UnseenError> {
         let unseen = |error| self.unseen(pid, &error);
         let process = Process::open_in(&self.proc(), pid).map_err(unseen)?;
-        let status = process.status().map_err(unseen)?;
-        let why = without_memory(pid, &status).map(|cause| cause.to_string());
-        why.map_or(Ok(process), |why| Err(UnseenError { pid, why, is_gone: false }))
+        self.check_memory(&process)?;
+        Ok(process)
+    }
+
+    /// Refuses a process that has no memory: a kernel thread, or one that has ended and is still there.
+    pub fn check_memory(&self, process: &Process) -> Result<(), UnseenError> {
+        let pid = process.pid();
+        let status = process.status().map_err(|error| self.unseen(pid, &error))?;
+        without_memory(pid, &status).map_or(Ok(()), |cause| {
+            let is_gone = matches!(cause, Cause::Zombie(_));
+            Err(UnseenError { pid, why: cause.to_string(), is_gone })
+        })
     }
 
     /// Why a process could not be read.
     pub fn unseen(&self, pid: Pid, error: &ProcessError) -> UnseenError {
         let is_gone = matches!(error, ProcessError::Gone(_));
         let why = match error {
+            ProcessError::Gone(_) if self.is_live() && is_hidden(pid) => {
+                format!(
+                    "/proc hides processes of other users (it is mounted with hidepid): {}",
+                    with_capability(Capability::SysPtrace)
+                )
+            }
             ProcessError::Read { .. } if self.is_live() => {
                 diagnose_process(error, &Situation::of(Some(pid))).to_string()
             }
@@ -70,4 +87,11 @@ impl System {
         };
         UnseenError { pid, why, is_gone }
     }
+}
+
+/// Whether there is such a process, though /proc does not show it.
+fn is_hidden(pid: Pid) -> bool {
+    let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
+    let answer = number.map(rustix::process::test_kill_process);
+    answer == Some(Err(rustix::io::Errno::PERM))
 }

@@ -58,7 +58,8 @@ impl Watch {
             if !output::write_more(&text)? {
                 break;
             }
-            next += period;
+            // What took longer than the period, or a night of suspension, is not made up for.
+            next = (next + period).max(Instant::now());
             while !stop.load(Relaxed) && Instant::now() < next {
                 sleep(next.saturating_duration_since(Instant::now()).min(PATIENCE));
             }

@@ -248,17 +248,19 @@ fn an_ordinary_user_sees_its_own(ran: &Ran) {
     assert!(said.contains("/proc/kpageflags, which is for root alone") && said.ends_with("status 1\n"), "{said}");
 }
 
-/// Four nodes, of which the third has no memory and the fourth no CPUs.
-fn odd_machine(lab: &Lab) -> String {
-    let preset = lab.nearside().args(["topology", "--from", "small-4x2", "--format", "toml"]).output().unwrap();
+/// A preset of nodes of two CPUs, of which the last but one has no memory and the last no CPUs.
+fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
+    let preset = lab.nearside().args(["topology", "--from", preset, "--format", "toml"]).output().unwrap();
     let mut text = String::from_utf8(preset.stdout).unwrap();
+    let pair = |node: u32| format!("cpus = \"{}-{}\"", node * 2, node * 2 + 1);
+    let (without_memory, package) = (pair(nodes - 2), format!("cpus = \"{}-{}\"", nodes * 2 - 4, nodes * 2 - 1));
     for (from, to) in [
-        ("cpus = \"4-5\"\nmemory_bytes = 1073741824", "cpus = \"4-5\"\nmemory_bytes = 0"),
-        ("cpus = \"6-7\"\n", ""),
-        ("cpus = \"4-7\"", "cpus = \"4-5\""),
+        (format!("{without_memory}\nmemory_bytes = 1073741824"), format!("{without_memory}\nmemory_bytes = 0")),
+        (format!("{}\n", pair(nodes - 1)), String::new()),
+        (package, without_memory.clone()),
     ] {
-        assert!(text.contains(from), "no {from:?} in:\n{text}");
-        text = text.replace(from, to);
+        assert!(text.contains(&from), "no {from:?} in:\n{text}");
+        text = text.replace(&from, &to);
     }
     let file = lab.path("odd.toml");
     std::fs::write(&file, text).unwrap();
@@ -268,7 +270,7 @@ fn odd_machine(lab: &Lab) -> String {
 #[test]
 fn nodes_without_cpus_or_memory_are_told_as_such() {
     let lab = Lab::new();
-    let machine = odd_machine(&lab);
+    let machine = odd_machine(&lab, "small-4x2", 4);
     let script = "
         ../nearside-workloads place 0,1,3:base:12M 3:base:4M > placed & pid=$!
         until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
@@ -301,4 +303,124 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
     assert_eq!(told, (&json!("4-5"), &json!(0), &json!("")));
     assert_eq!(json_of(&ran, "memory")["nodes"].as_array().unwrap().len(), 4);
     assert!(ran.section("text").contains("\n3        -"), "{}", ran.section("text"));
+}
+
+/// Eight nodes, the seventh without memory and the eighth without CPUs; a process of an ordinary user with memory of
+/// three kinds on seven of them, which that user and root look at. Nothing of the machine is not told.
+const EIGHT: &str = "
+    for node in 1 5; do echo 4 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
+    nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+    try() { \"$@\" 2>&1; echo \"status $?\"; }
+    $nobody ../nearside-workloads place 0,1,2,3,4,5,7:base:28M 0,7:mixed:8M 5:hugetlb:4M > placed & pid=$!
+    until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
+    echo '[root]'; ../nearside show --json $pid
+    echo '[user]'; $nobody ../nearside show --json $pid
+    echo '[numa_maps]'; cat /proc/$pid/numa_maps
+    echo '[memory]'; $nobody ../nearside memory --json $pid
+    for part in 1 2 3; do
+        echo \"[pages-$part]\"; $nobody ../nearside pages $pid $(sed -n ${part}p placed) --json
+    done
+    echo '[hardware]'; numactl --hardware
+    echo '[machine]'; $nobody ../nearside show --json
+    echo '[text]'; ../nearside show $pid
+    first=$(sed -n 1p placed | cut -d - -f 1)
+    echo '[half]'; $nobody ../nearside pages $pid $first-ffffffff0000 --each 2>&1 > /dev/null
+    echo '[nothing]'; try $nobody ../nearside pages $pid '[vvar]'
+    echo '[backwards]'; try ../nearside pages $pid 5000-4000
+    echo '[name]'; try ../nearside pages $pid no-such.so
+    sh -c 'sleep 0 & echo $! > ended; exec sleep 60' & sleep 0.3
+    for verb in show pages memory; do echo \"[zombie-$verb]\"; try $nobody ../nearside $verb $(cat ended); done
+    for verb in show pages memory; do echo \"[thread-$verb]\"; try $nobody ../nearside $verb 2; done
+    sleep 60 & roots=$!
+    mount -o remount,hidepid=2 /proc
+    echo '[hidden]'; try $nobody ../nearside show $roots
+    echo '[gone]'; try $nobody ../nearside show 999999
+    kill $pid $roots
+    echo '[end]'
+";
+
+#[test]
+fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
+    let lab = Lab::new();
+    if !is_root() {
+        return; // hugetlb pools, and other users
+    }
+    let machine = odd_machine(&lab, "small-8x2", 8);
+    let ran = lab.script(&machine, &["--quiet", "--thp", "madvise"], EIGHT).succeeded();
+    let (root, owner) = (json_of(&ran, "root"), json_of(&ran, "user"));
+    for part in ["nodes", "pages", "threads", "notes", "cpuset"] {
+        assert_eq!(root[part], owner[part], "{part}");
+    }
+    // What is shared depends on who else runs.
+    for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
+        for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
+            assert_eq!(one[part], other[part], "{part}");
+        }
+    }
+    let nodes = [0, 1, 2, 3, 4, 5, 7];
+    // Pieces go to the two nodes in turn, and every second one is huge: those of the second node.
+    let mixed = [(0, "base", BASE, 1024), (7, "transparent_huge", HUGE, 2)];
+    let wanted =
+        [wanted(&nodes.map(|node| (node, "base", BASE, 1024))), wanted(&mixed), wanted(&[(5, "hugetlb", HUGE, 2)])];
+    for (number, wanted) in wanted.iter().enumerate() {
+        let pages = json_of(&ran, &format!("pages-{}", number + 1));
+        assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+    }
+    let sums = by_numa_maps(ran.section("numa_maps"));
+    let told: BTreeMap<u64, u64> = root["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (node["node"].as_u64().unwrap(), node["bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(told, sums);
+    assert_eq!((told.len(), told[&6]), (8, 0));
+    let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (node["node"].as_u64().unwrap(), uses(node)))
+        .collect();
+    assert!(memory.iter().all(|(node, bytes)| *bytes == told[node]) && !memory.contains_key(&6), "{memory:?}");
+    numactl_says_the_same_of_all(&ran);
+    assert!(ran.section("text").lines().any(|line| line.starts_with("all ") && line.split("  ").count() > 8));
+    for (section, says) in [
+        ("half", &["nearside: note: ", "of the range are not mapped", "frames are not shown"][..]),
+        ("nothing", &["none of its pages is in memory", "status 0"]),
+        ("backwards", &["ends before it begins", "status 2"]),
+        ("name", &["no mapping `no-such.so`", "status 2"]),
+        ("hidden", &["hidepid", "CAP_SYS_PTRACE", "status 1"]),
+        ("gone", &["there is no process 999999", "status 1"]),
+    ] {
+        let said = ran.section(section).to_lowercase();
+        assert!(says.iter().all(|says| said.contains(&says.to_lowercase())), "{section}: {said}");
+    }
+    for verb in ["show", "pages", "memory"] {
+        for (what, says) in [("zombie", "zombie"), ("thread", "kernel thread")] {
+            let said = ran.section(&format!("{what}-{verb}"));
+            assert!(said.contains(says) && said.ends_with("status 1\n"), "{said}");
+        }
+    }
+}
+
+/// Claims 19, 20 and 27 of the specification: nodes, CPUs, sizes and distances, also of nodes that lack some.
+fn numactl_says_the_same_of_all(ran: &Ran) {
+    let machine = json_of(ran, "machine");
+    let hardware = ran.section("hardware");
+    for (node, told) in machine["nodes"].as_array().unwrap().iter().enumerate() {
+        let line = |what: &str| {
+            let start = format!("node {node} {what}:");
+            hardware.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{hardware}")).trim()
+        };
+        let cpus: Vec<&str> = line("cpus").split_whitespace().collect();
+        let wanted = if cpus.is_empty() { String::new() } else { format!("{}-{}", cpus[0], cpus[1]) };
+        assert_eq!(told["cpus"], wanted);
+        let megabytes: u64 = line("size").trim_end_matches(" MB").parse().unwrap();
+        assert_eq!(told["memory_bytes"].as_u64().unwrap() >> 20, megabytes);
+        let row = hardware.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}: "))).unwrap();
+        let distances: Vec<u64> = row.split_whitespace().map(|distance| distance.parse().unwrap()).collect();
+        assert_eq!((&told["distances"], distances[node]), (&json!(distances), 10));
+    }
+    assert_eq!(machine["nodes"].as_array().unwrap().len(), 8);
 }

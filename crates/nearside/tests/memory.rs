@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use support::Ran;
@@ -49,6 +50,15 @@ fn looks_have_rates_and_processes_may_end_meanwhile() {
     assert!(first["nodes"][0]["allocated_pages_per_s"].is_null());
     assert!(second["nodes"][0]["allocated_pages_per_s"]["numa_hit"].as_f64().unwrap() >= 0.0);
     assert!(second["elapsed_s"].as_f64().unwrap() >= 0.04 && second["time_s"].as_f64() > first["time_s"].as_f64());
+    // Rates are what counters grew by in that time.
+    let mut rates = 0;
+    for (name, rate) in second["nodes"][0]["allocated_pages_per_s"].as_object().unwrap() {
+        let count = |look: &Value| look["nodes"][0]["allocated_pages"][name].as_f64().unwrap();
+        let grown = rate.as_f64().unwrap() * second["elapsed_s"].as_f64().unwrap();
+        assert!((grown - (count(&second) - count(&first))).abs() < 0.01, "{name}: {rate}");
+        rates += 1;
+    }
+    assert!(rates >= 6);
     child.kill().unwrap();
     child.wait().unwrap();
     let ended = looks.by_ref().find(|look| look["processes"].is_null()).unwrap();
@@ -59,27 +69,58 @@ fn looks_have_rates_and_processes_may_end_meanwhile() {
     assert!(watch.wait().unwrap().success());
 }
 
-/// Each family's samples are together, under its type, and the text ends as `OpenMetrics` wants it.
+/// Labels by the grammar of `OpenMetrics`: names, and texts in quotes in which `\\`, `\"` and `\n` are escapes.
+fn labels(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (name, value) = rest.split_once("=\"").unwrap();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        assert!(name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_name), "{text}");
+        let (mut characters, mut told) = (value.char_indices(), String::new());
+        rest = loop {
+            match characters.next().unwrap() {
+                (at, '"') => break &value[at + 1..],
+                (_, '\\') => told.push(match characters.next().unwrap().1 {
+                    'n' => '\n',
+                    escaped @ ('\\' | '"') => escaped,
+                    other => panic!("\\{other} in {text}"),
+                }),
+                (_, character) => told.push(character),
+            }
+        };
+        found.push((name.to_owned(), told));
+        rest = if rest.is_empty() { rest } else { rest.strip_prefix(',').unwrap() };
+    }
+    found
+}
+
+/// By the grammar of `OpenMetrics` 1.0: each family's samples are together, under its type, unit and help, none twice;
+/// and the text ends with its end.
 #[test]
 fn metrics_are_well_formed() {
     let metrics = ran(&["--format", "openmetrics", &std::process::id().to_string()]).succeeded();
-    let (body, end) = metrics.text().trim_end().rsplit_once('\n').unwrap();
-    assert_eq!(end, "# EOF");
+    let body = metrics.text().strip_suffix("# EOF\n").unwrap();
     let mut family = ("", "");
-    let mut families = Vec::new();
+    let (mut families, mut samples) = (BTreeSet::new(), BTreeSet::new());
     for line in body.lines() {
         if let Some(heading) = line.strip_prefix("# TYPE ") {
             family = heading.split_once(' ').unwrap();
-            assert!(!families.contains(&family.0), "{line}");
-            families.push(family.0);
-        } else if !line.starts_with("# ") {
+            assert!(families.insert(family.0) && ["gauge", "counter"].contains(&family.1), "{line}");
+        } else if let Some(unit) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = unit.split_once(' ').unwrap();
+            assert!(name == family.0 && name.ends_with(&format!("_{unit}")), "{line}");
+        } else if let Some(help) = line.strip_prefix("# HELP ") {
+            assert_eq!(help.split_once(' ').unwrap().0, family.0);
+        } else {
             let (name, rest) = line.split_once('{').unwrap();
             let suffix = if family.1 == "counter" { "_total" } else { "" };
             assert_eq!(name, format!("{}{suffix}", family.0));
-            assert!(rest.rsplit_once("} ").unwrap().1.parse::<u64>().is_ok(), "{line}");
+            let (inside, value) = rest.rsplit_once("} ").unwrap();
+            assert!(value.parse::<u64>().is_ok() && samples.insert((name, labels(inside))), "{line}");
         }
     }
-    assert!(families.contains(&"nearside_process_memory_bytes") && families.contains(&"nearside_node_memory_bytes"));
+    assert!(families.contains("nearside_process_memory_bytes") && families.contains("nearside_node_memory_bytes"));
 }
 
 #[test]

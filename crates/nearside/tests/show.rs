@@ -130,8 +130,11 @@ fn a_process_of_this_host_is_told_until_it_ends() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
     let is_json = |line: String| serde_json::from_str::<Value>(&line).is_ok();
     assert!(lines.by_ref().take(2).all(is_json));
+    // It is a zombie as long as nobody has asked what became of it.
     child.kill().unwrap();
-    child.wait().unwrap();
     assert!(lines.all(is_json));
     assert!(watch.wait().unwrap().success());
+    show(&[&pid]).failed(1, &["zombie"]);
+    child.wait().unwrap();
+    show(&[&pid]).failed(1, &["there is no process"]);
 }

@@ -28,7 +28,7 @@ pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use number::{bytes, count, percent};
 pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};
-pub use pages::{MappingPages, PagesReport, Run, Traits};
+pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use residence::{Address, Kind, PagesOnNode};

@@ -5,6 +5,7 @@ use linux::{CgroupMemory, Counters, Mapping, NodeFiles, PageKind, Residence};
 use machine::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What `nearside memory` found at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -195,12 +196,13 @@ impl CgroupReport {
 }
 
 impl MemoryReport {
-    /// Works out rates since an earlier report. Counters that went back, as those of a node that came back, have none.
-    pub fn since(&mut self, before: &Self) {
-        let elapsed_s = self.time_s - before.time_s;
-        if elapsed_s <= 0.0 {
+    /// Works out rates since an earlier report, by a clock that is never set. Counters that went back, as those of a
+    /// node that came back, have none.
+    pub fn since(&mut self, before: &Self, elapsed: Duration) {
+        if elapsed.is_zero() {
             return;
         }
+        let elapsed_s = elapsed.as_secs_f64();
         self.elapsed_s = Some(elapsed_s);
         let rates = |now: &Counters, before: &Counters| -> Rates {
             let rate = |(name, now): (&String, &u64)| {
@@ -242,21 +244,21 @@ mod tests {
     #[test]
     fn rates_are_of_the_time_between_two_looks() {
         let counters = |hit| Counters::from([("numa_hit".to_owned(), hit)]);
-        let look = |time_s, hit| MemoryReport {
-            time_s,
+        let look = |hit| MemoryReport {
             nodes: vec![NodeMemory { node: 1, allocated_pages: counters(hit), ..NodeMemory::default() }],
             events: counters(hit * 2),
             ..MemoryReport::default()
         };
-        let (before, mut now) = (look(10.0, 100), look(12.5, 150));
-        now.since(&before);
+        let (before, mut now) = (look(100), look(150));
+        let elapsed = Duration::from_millis(2500);
+        now.since(&before, elapsed);
         assert_eq!((now.elapsed_s, now.nodes[0].allocated_pages_per_s["numa_hit"]), (Some(2.5), 20.0));
         assert!((now.events_per_s["numa_hit"] - 40.0).abs() < 1e-9);
-        let mut back = look(13.0, 1);
-        back.since(&now);
+        let mut back = look(1);
+        back.since(&now, elapsed);
         assert!(back.nodes[0].allocated_pages_per_s.is_empty());
-        let mut same = look(12.5, 150);
-        same.since(&now);
+        let mut same = look(150);
+        same.since(&now, Duration::ZERO);
         assert_eq!(same.elapsed_s, None);
     }
 

@@ -23,10 +23,11 @@ impl History {
     /// Remembers a look.
     pub fn add(&mut self, report: &MemoryReport) {
         let used = |node: &crate::memory::NodeMemory| {
-            let total = node.bytes("MemTotal").max(1) as f64;
-            (node.node, 1.0 - node.bytes("MemFree") as f64 / total)
+            let total = node.bytes("MemTotal");
+            // A node without memory is not full.
+            (total > 0).then(|| (node.node, 1.0 - node.bytes("MemFree") as f64 / total as f64))
         };
-        self.looks.push_back(report.nodes.iter().map(used).collect());
+        self.looks.push_back(report.nodes.iter().filter_map(used).collect());
         if self.looks.len() > MOST_LOOKS {
             self.looks.pop_front();
         }

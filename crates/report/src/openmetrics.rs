@@ -1,6 +1,7 @@
 //! A memory report in the text form of `OpenMetrics` 1.0, which Prometheus and others read.
 
 use crate::memory::{MemoryReport, Use};
+use linux::CgroupMemory;
 use std::fmt::{self, Write};
 
 /// A report as `OpenMetrics`.
@@ -74,8 +75,7 @@ fn processes_and_cgroups(report: &MemoryReport, f: &mut fmt::Formatter<'_>) -> f
     let mut family = Family::begin("nearside_cgroup_memory_bytes", "gauge", help);
     for cgroup in &report.cgroups {
         for (node, kinds) in &cgroup.nodes {
-            // These count events and not bytes.
-            for (kind, bytes) in kinds.iter().filter(|(kind, _)| !kind.starts_with("workingset_")) {
+            for (kind, bytes) in kinds.iter().filter(|(kind, _)| CgroupMemory::is_bytes(kind)) {
                 family.sample(&[("cgroup", &cgroup.cgroup), ("node", &node.to_string()), ("kind", kind)], *bytes);
             }
         }
@@ -126,6 +126,7 @@ mod tests {
     use linux::Counters;
     use machine::NodeId;
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     fn counters(of: &[(&str, u64)]) -> Counters {
         of.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
@@ -171,7 +172,7 @@ mod tests {
         now.events.insert("numa_pages_migrated".into(), 142);
         now.processes.clear();
         now.cgroups.clear();
-        now.since(&before);
+        now.since(&before, Duration::from_secs(2));
         history.add(&now);
         insta::assert_snapshot!(MemoryText { report: &now, history: &history, all: false });
     }

@@ -36,14 +36,31 @@ pub struct MappingPages {
     pub cell_bytes: u64,
     /// Where each cell's memory lies; nothing where there is none.
     pub strip: Vec<Option<Place>>,
-    /// Neighbouring pages that are alike.
+    /// Neighbouring pages that are alike, as many as were wanted.
     pub runs: Vec<Run>,
+    /// How many more of them there are.
+    pub runs_left_out: u64,
+    /// The last of all runs, told or left out.
+    #[serde(skip)]
+    last: Option<Run>,
+    /// How many runs are wanted.
+    #[serde(skip)]
+    most_runs: usize,
     /// Whether the mapping is of hugetlb pages.
     #[serde(skip)]
     hugetlb: bool,
     /// Bytes on each node in each cell.
     #[serde(skip)]
     cells: Vec<Vec<(NodeId, u64)>>,
+}
+
+/// How much to tell of a mapping, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// Cells of its strip.
+    pub cells: u64,
+    /// Runs of its pages.
+    pub runs: usize,
 }
 
 /// Neighbouring pages of one size, on one node, with the same traits.
@@ -98,11 +115,11 @@ impl Serialize for Traits {
 }
 
 impl MappingPages {
-    /// No pages yet, of a part of this mapping. The strip has at most so many cells.
-    pub fn new(mapping: &Mapping, part: &Range<u64>, hugetlb: bool, most_cells: u64) -> Self {
+    /// No pages yet, of a part of this mapping.
+    pub fn new(mapping: &Mapping, part: &Range<u64>, hugetlb: bool, most: Detail) -> Self {
         let bytes = part.end.saturating_sub(part.start);
         let cell_bytes =
-            bytes.div_ceil(most_cells.max(1)).max(BASE_PAGE).checked_next_power_of_two().unwrap_or(1 << 63);
+            bytes.div_ceil(most.cells.max(1)).max(BASE_PAGE).checked_next_power_of_two().unwrap_or(1 << 63);
         Self {
             start: Address(part.start),
             end: Address(part.end),
@@ -112,6 +129,9 @@ impl MappingPages {
             cell_bytes,
             strip: Vec::new(),
             runs: Vec::new(),
+            runs_left_out: 0,
+            last: None,
+            most_runs: most.runs,
             hugetlb,
             cells: vec![Vec::new(); bytes.div_ceil(cell_bytes) as usize],
         }
@@ -120,11 +140,12 @@ impl MappingPages {
     /// Adds a page; they come by address.
     pub fn add(&mut self, page: &Page) {
         let (node, traits) = (page.node.ok(), Traits::of(page));
-        match self.runs.last_mut() {
+        match &mut self.last {
             Some(run) if run.goes_on_with(page, node, traits) => run.pages += 1,
             _ => {
-                let start = Address(page.address);
-                self.runs.push(Run { start, pages: 1, page_bytes: page.page_bytes, node, traits });
+                let run = Run { start: Address(page.address), pages: 1, page_bytes: page.page_bytes, node, traits };
+                let before = self.last.replace(run);
+                self.end_run(before);
             }
         }
         let Some(node) = node else { return };
@@ -158,8 +179,24 @@ impl MappingPages {
         }
     }
 
+    fn end_run(&mut self, run: Option<Run>) {
+        let Some(run) = run else { return };
+        if self.runs.len() < self.most_runs {
+            self.runs.push(run);
+        } else if self.most_runs > 0 {
+            self.runs_left_out += 1;
+        }
+    }
+
+    /// Whether no page was added.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.runs.is_empty()
+    }
+
     /// When all pages have been added.
     pub fn finish(&mut self) {
+        let last = self.last.take();
+        self.end_run(last);
         self.pages.sort_unstable_by_key(|on| (on.node, on.kind, on.page_bytes));
         let place = |cell: &Vec<(NodeId, u64)>| {
             let total: u64 = cell.iter().map(|(_, bytes)| bytes).sum();
@@ -192,16 +229,31 @@ mod tests {
     #[test]
     fn a_cell_has_the_node_of_more_than_half_of_its_memory_if_there_is_one() {
         let mapping = "10000000-10008000 rw-p 0 0:0 0".parse().unwrap();
-        let mut part = MappingPages::new(&mapping, &(0x1000_0000..0x1000_8000), false, 2);
+        let mut part = MappingPages::new(&mapping, &(0x1000_0000..0x1000_8000), false, Detail { cells: 2, runs: 9 });
         for (number, node) in [(0, 3), (1, 2), (2, 3), (5, 7), (6, 5)] {
             part.add(&page(0x1000_0000 + number * 4096, 4096, node, ANONYMOUS));
         }
         part.finish();
         assert_eq!(part.strip, [Some(Place::Node(NodeId(3))), Some(Place::Mixed)]);
         // A huge page that begins before the part.
-        let mut part = MappingPages::new(&mapping, &(0x1000_1000..0x1000_3000), false, 64);
+        let mut part = MappingPages::new(&mapping, &(0x1000_1000..0x1000_3000), false, Detail { cells: 64, runs: 1 });
         part.add(&page(0x1000_0000, 2 << 20, 1, ANONYMOUS));
         part.finish();
         assert_eq!(part.strip, [Some(Place::Node(NodeId(1))); 2]);
+    }
+
+    /// Interleaved memory has a run for each page.
+    #[test]
+    fn no_more_runs_are_kept_than_are_wanted() {
+        let mapping = "10000000-10008000 rw-p 0 0:0 0".parse().unwrap();
+        let told = |runs| {
+            let mut all = MappingPages::new(&mapping, &(0x1000_0000..0x1000_8000), false, Detail { cells: 1, runs });
+            assert!(all.is_empty());
+            (0..8).for_each(|number| all.add(&page(0x1000_0000 + number * 4096, 4096, number as u32 % 2, ANONYMOUS)));
+            all.finish();
+            assert!(!all.is_empty());
+            (all.runs.len(), all.runs_left_out, all.pages.iter().map(|on| on.pages).sum::<u64>())
+        };
+        assert_eq!([0, 3, 8, 9].map(told), [(0, 0, 8), (3, 5, 8), (8, 0, 8), (8, 0, 8)]);
     }
 }

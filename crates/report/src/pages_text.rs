@@ -134,6 +134,7 @@ impl MappingPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::Detail;
     use linux::{Page, PageEntry, PageRefusal};
     use machine::NodeId;
 
@@ -146,7 +147,7 @@ mod tests {
 
     fn report() -> PagesReport {
         let mapping = "10000000-10800000 rw-p 0 0:0 0 [heap]".parse().unwrap();
-        let mut heap = MappingPages::new(&mapping, &(0x1000_0000..0x1080_0000), false, 128);
+        let mut heap = MappingPages::new(&mapping, &(0x1000_0000..0x1080_0000), false, Detail { cells: 128, runs: 99 });
         (0..40).for_each(|number| heap.add(&page(0x1000_0000 + number * 4096, 4096, 0, ANONYMOUS)));
         (40..60).for_each(|number| heap.add(&page(0x1000_0000 + number * 4096, 4096, 12, FILE)));
         heap.add(&Page { node: Err(PageRefusal::ZeroOrUnmapped), ..page(0x1010_0000, 4096, 0, FILE) });

@@ -2,7 +2,7 @@
 
 use crate::Table;
 use crate::residence::{Address, PagesOnNode, bytes_of, cells, node_headings, rights, shortened, size_name, sizes};
-use linux::{Residence, Thread, Tid};
+use linux::{Residence, Thread, Tid, policy_may_be_cut};
 use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet, size};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,8 @@ pub struct ThreadReport {
     pub memory_nodes: NodeSet,
     /// Its memory policy, in the kernel's words; nothing where the kernel does not show it.
     pub policy: Option<String>,
+    /// Whether the end of the policy's list of nodes may be missing: the kernel writes 63 bytes of it.
+    pub policy_may_be_cut: bool,
 }
 
 /// Memory of a process on one node.
@@ -93,6 +95,8 @@ pub struct MappingReport {
     pub name: String,
     /// The policy that holds: its own, or the first thread's.
     pub policy: Option<String>,
+    /// Whether the end of the policy's list of nodes may be missing: the kernel writes 63 bytes of it.
+    pub policy_may_be_cut: bool,
     /// Its pages by node, kind and size.
     pub pages: Vec<PagesOnNode>,
     /// Whether `pages` tells transparent huge pages from base pages.
@@ -118,6 +122,7 @@ impl MappingReport {
             rights: rights(&residence.mapping),
             name: residence.mapping.name.clone(),
             policy: residence.policy.clone(),
+            policy_may_be_cut: residence.policy.as_deref().is_some_and(policy_may_be_cut),
             pages: residence.pages.iter().map(PagesOnNode::from).collect(),
             huge_pages_told: residence.huge_pages_told,
             resident_bytes: residence.bytes(),
@@ -142,6 +147,7 @@ impl ThreadReport {
             node: cpu.and_then(|cpu| node_of.get(&cpu)).copied(),
             memory_nodes: status.nodes.clone(),
             policy: policy.clone(),
+            policy_may_be_cut: policy.as_deref().is_some_and(policy_may_be_cut),
         }
     }
 }
@@ -157,6 +163,11 @@ impl fmt::Display for ProcessReport {
             writeln!(f, "cpuset of {cgroup}: CPUs {cpus}, memory of nodes {memory_nodes}")?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        if self.mappings.iter().any(|mapping| mapping.policy_may_be_cut)
+            || self.threads.iter().any(|thread| thread.policy_may_be_cut)
+        {
+            writeln!(f, "note: policies that end in … may go on: the kernel writes 63 characters of each")?;
+        }
         write!(f, "\n{}\n{}\n{}", self.thread_table(), self.node_table(), self.mapping_table())
     }
 }
@@ -185,7 +196,7 @@ impl ProcessReport {
                 beginning(&cpus.to_string(), LIST_WIDTH),
                 beginning(&on.to_string(), LIST_WIDTH),
                 beginning(&nodes.to_string(), LIST_WIDTH),
-                policy.unwrap_or("not shown").to_owned(),
+                policy.map_or_else(|| "not shown".to_owned(), whole),
                 beginning(&memory_nodes.to_string(), LIST_WIDTH),
             ]);
         }
@@ -218,7 +229,7 @@ impl ProcessReport {
         headings.extend(node_headings(&nodes));
         headings.extend(["total", "shared", "swapped"].map(str::to_owned));
         let mut table = Table::new(headings);
-        for mapping in self.mappings.iter().filter(|mapping| mapping.resident_bytes + mapping.swapped_bytes > 0) {
+        for mapping in self.mappings.iter().filter(|mapping| mapping.resident_bytes.max(mapping.swapped_bytes) > 0) {
             let mut first = true;
             for of in sizes(&mapping.pages) {
                 let mut cells = cells(&mapping.pages, of, &nodes, |pages| pages.pages.to_string());
@@ -244,7 +255,7 @@ impl MappingReport {
         let bytes = |bytes| if bytes == 0 { "-".to_owned() } else { size::rounded(bytes) };
         let name = shortened(&self.name, NAME_WIDTH);
         let mut line = vec![of_all(format!("{start:x}-{end:x} {} {name}", self.rights))];
-        line.push(of_all(self.policy.clone().unwrap_or_else(|| "changed".to_owned())));
+        line.push(of_all(self.policy.as_deref().map_or_else(|| "changed".to_owned(), whole)));
         line.push(size.unwrap_or_else(|| "-".to_owned()));
         line.extend(cells);
         line.push(of_all(bytes(self.shared_bytes)));
@@ -255,6 +266,11 @@ impl MappingReport {
 
 fn row(first: String, cells: Vec<String>, last: String) -> Vec<String> {
     std::iter::once(first).chain(cells).chain([last]).collect()
+}
+
+/// A policy, with a mark where its end may be missing.
+fn whole(policy: &str) -> String {
+    format!("{policy}{}", if policy_may_be_cut(policy) { "…" } else { "" })
 }
 
 /// The beginning of a text, in at most so many characters.
@@ -282,6 +298,7 @@ mod tests {
             node: Some(NodeId(cpu / 2)),
             memory_nodes: "0-1".parse().unwrap(),
             policy: (tid > 7).then(|| "bind:1".into()),
+            policy_may_be_cut: false,
         }
     }
 
@@ -296,6 +313,7 @@ mod tests {
             rights: "rw-p".into(),
             name: name.into(),
             policy: Some("default".into()),
+            policy_may_be_cut: false,
             resident_bytes: pages.iter().map(|pages| pages.bytes).sum(),
             pages,
             huge_pages_told: true,
@@ -350,8 +368,15 @@ mod tests {
             mappings: (0..9).map(|node| mapping(node << 24, "", vec![on(node as u32, Kind::Base, 4096, 7)])).collect(),
             notes: Vec::new(),
         };
+        let mut report = report;
         let text = report.to_string();
         assert!(text.lines().all(|line| line.chars().count() < 200), "{text}");
+        assert!(!text.contains('…'), "{text}");
+        let long = format!("bind:{}", "0,2,".repeat(15));
+        report.mappings[0].policy = Some(long[..63].into());
+        report.mappings[0].policy_may_be_cut = true;
+        let cut = report.to_string();
+        assert!(cut.contains("0,… ") && cut.contains("note: policies that end in …"), "{cut}");
         assert!(text.contains("3:8 KiB 1023:4 KiB"), "{text}");
     }
 }
