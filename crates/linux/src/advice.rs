@@ -54,7 +54,7 @@ impl AdvisedProcess {
 
     /// Advises on ranges of it, up to 1,024 at a call, and returns how many bytes the kernel got to. Since Linux 5.10
     /// for [`Advice::Cold`] and [`Advice::PageOut`], 6.1 for [`Advice::Collapse`]; other advice is EINVAL. Needs to be
-    /// the process's user or `CAP_SYS_PTRACE`, and `CAP_SYS_NICE` unless it is the caller itself (EPERM).
+    /// the process's user or `CAP_SYS_PTRACE` (EACCES), and `CAP_SYS_NICE` (EPERM) unless it is the caller itself.
     pub fn advise(&self, ranges: &[Range<usize>], advice: Advice) -> io::Result<usize> {
         let part = |range: &Range<usize>| libc::iovec {
             iov_base: range.start as *mut libc::c_void,

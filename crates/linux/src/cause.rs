@@ -114,6 +114,11 @@ pub enum Cause {
         /// What is missing.
         capability: Capability,
     },
+    /// A process that /proc does not show.
+    #[error(
+        "process {0} is of another user, and /proc hides those (it is mounted with hidepid) from who has not CAP_SYS_PTRACE"
+    )]
+    HiddenProcess(Pid),
     /// A kernel thread.
     #[error("process {0} is a kernel thread: it has no memory of its own")]
     KernelThread(Pid),

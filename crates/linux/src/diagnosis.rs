@@ -33,6 +33,7 @@ pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diag
     match (attempt, errno) {
         (_, libc::ESRCH) => match &situation.subject {
             Subject::Other(pid, _) | Subject::Gone(pid) => Cause::Gone(*pid).into(),
+            Subject::Hidden(pid) => hidden(*pid),
             Subject::Caller => other().into(),
         },
         (_, libc::ENOMEM) => Cause::OutOfMemory.into(),
@@ -69,12 +70,17 @@ pub fn without_memory(pid: Pid, status: &Status) -> Option<Cause> {
 /// Why a process cannot be looked at, as far as its error tells.
 pub fn diagnose_process(error: &ProcessError, situation: &Situation) -> Diagnosis {
     match error {
+        ProcessError::Gone(pid) if situation.subject == Subject::Hidden(*pid) => hidden(*pid),
         ProcessError::Gone(pid) => Cause::Gone(*pid).into(),
         ProcessError::Read { source, .. } => {
             diagnose(Attempt::Look, source.raw_os_error().unwrap_or_default(), situation)
         }
         ProcessError::Malformed { .. } => Cause::Other(error.to_string()).into(),
     }
+}
+
+fn hidden(pid: Pid) -> Diagnosis {
+    Diagnosis { cause: Cause::HiddenProcess(pid), remedy: Some(with_capability(Capability::SysPtrace)) }
 }
 
 fn needs(what: &'static str, capability: Capability) -> Diagnosis {
@@ -318,7 +324,11 @@ mod tests {
     fn this_system_can_be_described() {
         let own = Situation::of(None);
         assert!(own.subject == Subject::Caller && own.caller.has_memory);
-        assert_eq!(Situation::of(Some(Pid(u32::MAX >> 1))).subject, Subject::Gone(Pid(u32::MAX >> 1)));
+        let gone = Pid(u32::MAX >> 1);
+        assert_eq!(Situation::of(Some(gone)).subject, Subject::Gone(gone));
+        let hidden = Situation { subject: Subject::Hidden(Pid(7)), ..situation() };
+        let told = diagnose_process(&ProcessError::Gone(Pid(7)), &hidden).to_string();
+        assert!(told.contains("hidepid") && told.contains("cap_sys_ptrace"), "{told}");
     }
 
     proptest! {

@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(follower.look(&seen(&[1])), []);
     }
 
-    /// Section 2.7 of the specification: a return to the node that was left cancels the move.
+    /// Claim 11 and section 2.7 of the specification: a return to the node that was left cancels the move.
     #[test]
     fn nothing_moves_for_a_thread_that_comes_back() {
         let mut follower = Follower::default();

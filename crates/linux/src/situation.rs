@@ -3,6 +3,7 @@
 use crate::cgroup::{Cgroups, EffectiveCpuset};
 use crate::node_state::NodeState;
 use crate::process::{Pid, Process, Status};
+use rustix::io::Errno;
 use std::path::Path;
 
 /// The process that something was tried on.
@@ -12,6 +13,8 @@ pub enum Subject {
     Caller,
     /// Another one.
     Other(Pid, Status),
+    /// One that is there and that /proc does not show.
+    Hidden(Pid),
     /// One that is no more.
     Gone(Pid),
 }
@@ -39,6 +42,7 @@ impl Situation {
             (Some(pid), Ok(process)) => {
                 process.status().map_or(Subject::Gone(pid), |status| Subject::Other(pid, status))
             }
+            (Some(pid), Err(_)) if is_there(pid) => Subject::Hidden(pid),
             (Some(pid), Err(_)) => Subject::Gone(pid),
         };
         let cpusets = process.as_ref().map(cpusets).unwrap_or_default();
@@ -49,7 +53,7 @@ impl Situation {
     pub fn status(&self) -> &Status {
         match &self.subject {
             Subject::Other(_, status) => status,
-            Subject::Caller | Subject::Gone(_) => &self.caller,
+            Subject::Caller | Subject::Hidden(_) | Subject::Gone(_) => &self.caller,
         }
     }
 
@@ -57,6 +61,13 @@ impl Situation {
     pub(crate) fn outermost(&self, keeps: impl Fn(&EffectiveCpuset) -> bool) -> Option<String> {
         self.cpusets.iter().rfind(|cpuset| keeps(cpuset)).map(|cpuset| cpuset.cgroup.clone())
     }
+}
+
+/// Whether there is such a process, whoever's it is and whatever /proc shows.
+fn is_there(pid: Pid) -> bool {
+    let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
+    let answer = number.map(rustix::process::test_kill_process);
+    matches!(answer, Some(Ok(()) | Err(Errno::PERM)))
 }
 
 fn cpusets(process: &Process) -> Vec<EffectiveCpuset> {

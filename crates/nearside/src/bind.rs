@@ -177,7 +177,8 @@ impl Watch<'_> {
     ) -> Result<(), Box<dyn Error>> {
         let mut next = Instant::now();
         loop {
-            next += self.arguments.interval;
+            // Looks that were missed while pages followed are not made up for.
+            next = (next + self.arguments.interval).max(Instant::now());
             while !self.interrupted.load(Relaxed) && Instant::now() < next {
                 sleep(PATIENCE.min(next.saturating_duration_since(Instant::now())));
             }
@@ -245,8 +246,9 @@ fn first_touch_ranges(process: &Process) -> Vec<std::ops::Range<u64>> {
     let policies =
         process.text("numa_maps").ok().and_then(|text| linux::parse_numa_maps(&text).ok()).unwrap_or_default();
     let first_touch = |mapping: &NumaMapping| mapping.policy == "default" || mapping.policy == "local";
+    // By address, as the kernel writes them.
     let first_touch: Vec<u64> =
         policies.iter().filter(|mapping| first_touch(mapping)).map(|mapping| mapping.start).collect();
     let private = mappings.into_iter().filter(|mapping| !mapping.shared && mapping.write);
-    private.map(|mapping| mapping.range).filter(|range| first_touch.contains(&range.start)).collect()
+    private.map(|mapping| mapping.range).filter(|range| first_touch.binary_search(&range.start).is_ok()).collect()
 }

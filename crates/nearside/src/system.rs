@@ -1,9 +1,7 @@
 //! The system that a command looks at: this one, or one that was saved.
 
 use clap::Args;
-use linux::{
-    Capability, Cause, Pid, Process, ProcessError, Situation, diagnose_process, with_capability, without_memory,
-};
+use linux::{Cause, Pid, Process, ProcessError, Situation, diagnose_process, without_memory};
 use std::path::{Path, PathBuf};
 
 /// Which system to look at.
@@ -74,24 +72,11 @@ impl System {
     pub fn unseen(&self, pid: Pid, error: &ProcessError) -> UnseenError {
         let is_gone = matches!(error, ProcessError::Gone(_));
         let why = match error {
-            ProcessError::Gone(_) if self.is_live() && is_hidden(pid) => {
-                format!(
-                    "/proc hides processes of other users (it is mounted with hidepid): {}",
-                    with_capability(Capability::SysPtrace)
-                )
-            }
-            ProcessError::Read { .. } if self.is_live() => {
+            ProcessError::Read { .. } | ProcessError::Gone(_) if self.is_live() => {
                 diagnose_process(error, &Situation::of(Some(pid))).to_string()
             }
             _ => error.to_string(),
         };
         UnseenError { pid, why, is_gone }
     }
-}
-
-/// Whether there is such a process, though /proc does not show it.
-fn is_hidden(pid: Pid) -> bool {
-    let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
-    let answer = number.map(rustix::process::test_kill_process);
-    answer == Some(Err(rustix::io::Errno::PERM))
 }

@@ -174,8 +174,8 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     }
 }
 
-/// Claims 3 and 26 of the specification: existing threads get the new mask, or its intersection with their own; pages
-/// follow a thread that has moved (2.7).
+/// Claims 3, 11, 12 and 26 of the specification: existing threads get the new mask, or its intersection with their own;
+/// pages follow a thread that has moved (2.7).
 #[test]
 fn threads_go_where_they_are_bound_and_their_pages_follow() {
     let lab = Lab::new();

@@ -40,6 +40,7 @@ placed() {
 }
 "#;
 
+/// Claims 6, 7 and 21 of the specification: what a program is started with is what it sees.
 #[test]
 fn a_program_sees_what_numactl_would_have_given_it() {
     let lab = Lab::new();

@@ -64,7 +64,7 @@ pub struct ProcessMemory {
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// Bytes on each node on which it has any, by what they are.
+    /// Bytes on each node on which it has any, or had any at an earlier look, by what they are.
     pub nodes: Vec<NodeUses>,
 }
 
@@ -75,6 +75,9 @@ pub struct NodeUses {
     pub node: NodeId,
     /// Bytes of each use.
     pub bytes: BTreeMap<Use, u64>,
+    /// How much more there is, a second, than at the look before; less than 0 where it is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grown_bytes_per_s: Option<i64>,
 }
 
 /// What memory of a process is used for.
@@ -178,7 +181,28 @@ impl ProcessMemory {
                 *bytes = bytes.saturating_add(pages.bytes());
             }
         }
-        Self { pid, name, nodes: nodes.into_iter().map(|(node, bytes)| NodeUses { node, bytes }).collect() }
+        let of_node = |(node, bytes)| NodeUses { node, bytes, grown_bytes_per_s: None };
+        Self { pid, name, nodes: nodes.into_iter().map(of_node).collect() }
+    }
+
+    /// Works out what it has more than at an earlier look, a second. Nodes that it left altogether stay in the list.
+    fn since(&mut self, before: &Self, elapsed_s: f64) {
+        let is_left = |node: &&NodeUses| self.nodes.iter().all(|now| now.node != node.node);
+        let left: Vec<NodeId> = before.nodes.iter().filter(is_left).map(|of_node| of_node.node).collect();
+        let nothing = |node| NodeUses { node, bytes: BTreeMap::new(), grown_bytes_per_s: None };
+        self.nodes.extend(left.into_iter().map(nothing));
+        self.nodes.sort_by_key(|of_node| of_node.node);
+        for now in &mut self.nodes {
+            let then = before.nodes.iter().find(|then| then.node == now.node).map_or(0, NodeUses::total_bytes);
+            now.grown_bytes_per_s = Some(((now.total_bytes() as f64 - then as f64) / elapsed_s) as i64);
+        }
+    }
+}
+
+impl NodeUses {
+    /// Bytes of all uses.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
     }
 }
 
@@ -216,6 +240,11 @@ impl MemoryReport {
             let Some(before) = before.nodes.iter().find(|before| before.node == node.node) else { continue };
             node.allocated_pages_per_s = rates(&node.allocated_pages, &before.allocated_pages);
             node.events_per_s = rates(&node.events, &before.events);
+        }
+        for process in &mut self.processes {
+            if let Some(before) = before.processes.iter().find(|before| before.pid == process.pid) {
+                process.since(before, elapsed_s);
+            }
         }
     }
 }
@@ -260,6 +289,26 @@ mod tests {
         let mut same = look(150);
         same.since(&now, Duration::ZERO);
         assert_eq!(same.elapsed_s, None);
+    }
+
+    #[test]
+    fn what_a_process_has_more_or_less_is_told_by_node() {
+        let process = |nodes: &[(u32, u64)]| {
+            let of_node = |&(node, bytes): &(u32, u64)| NodeUses {
+                node: NodeId(node),
+                bytes: BTreeMap::from([(Use::Heap, bytes)]),
+                grown_bytes_per_s: None,
+            };
+            ProcessMemory { pid: 7, name: "a".into(), nodes: nodes.iter().map(of_node).collect() }
+        };
+        let look = |nodes: &[(u32, u64)]| MemoryReport { processes: vec![process(nodes)], ..MemoryReport::default() };
+        let (before, mut now) = (look(&[(0, 8192), (2, 4096)]), look(&[(1, 6000), (2, 5096)]));
+        now.since(&before, Duration::from_secs(2));
+        let told = now.processes[0].nodes.iter().map(|of_node| (of_node.node.0, of_node.grown_bytes_per_s));
+        assert_eq!(told.collect::<Vec<_>>(), [(0, Some(-4096)), (1, Some(3000)), (2, Some(500))]);
+        let mut last = look(&[(2, 5096)]);
+        last.since(&now, Duration::from_secs(1));
+        assert_eq!(last.processes[0].nodes.len(), 3);
     }
 
     #[test]

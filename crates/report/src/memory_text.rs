@@ -1,9 +1,9 @@
 //! The memory of nodes, processes and control groups as tables.
 
 use crate::Table;
-use crate::memory::{CgroupReport, MemoryReport, ProcessMemory, Use};
-use machine::size;
-use std::collections::{BTreeSet, VecDeque};
+use crate::memory::{CgroupReport, MemoryReport, NodeUses, ProcessMemory, Use};
+use machine::{NodeId, size};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 /// Looks that a history shows.
@@ -13,10 +13,19 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// The kernel's names in numastat, in its order.
 const ALLOCATIONS: [&str; 6] = ["numa_hit", "numa_miss", "numa_foreign", "interleave_hit", "local_node", "other_node"];
 
-/// What was seen at earlier looks: how much of each node's memory was in use.
+/// What was seen at earlier looks: how much of each node's memory was in use, and how much of each process's memory was
+/// on which node.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    looks: VecDeque<Vec<(u32, f64)>>,
+    looks: VecDeque<BTreeMap<Of, f64>>,
+}
+
+/// What a bar is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Node(u32),
+    /// A process, by its number, on a node.
+    Process(u32, NodeId),
 }
 
 impl History {
@@ -25,19 +34,30 @@ impl History {
         let used = |node: &crate::memory::NodeMemory| {
             let total = node.bytes("MemTotal");
             // A node without memory is not full.
-            (total > 0).then(|| (node.node, 1.0 - node.bytes("MemFree") as f64 / total as f64))
+            (total > 0).then(|| (Of::Node(node.node), 1.0 - node.bytes("MemFree") as f64 / total as f64))
         };
-        self.looks.push_back(report.nodes.iter().filter_map(used).collect());
+        let mut look: BTreeMap<Of, f64> = report.nodes.iter().filter_map(used).collect();
+        for process in &report.processes {
+            let total = process.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.total_bytes())).max(1);
+            let part =
+                |node: &NodeUses| (Of::Process(process.pid, node.node), node.total_bytes() as f64 / total as f64);
+            look.extend(process.nodes.iter().map(part));
+        }
+        self.looks.push_back(look);
         if self.looks.len() > MOST_LOOKS {
             self.looks.pop_front();
         }
     }
 
-    /// A bar for each look at a node.
-    fn bars(&self, node: u32) -> String {
-        let bar = |look: &Vec<(u32, f64)>| {
-            let used = look.iter().find(|(other, _)| *other == node).map(|(_, used)| *used);
-            used.map_or(' ', |used| BARS[((used.clamp(0.0, 1.0) * 8.0) as usize).min(7)])
+    /// Whether there is more than one look.
+    fn is_worth_telling(&self) -> bool {
+        self.looks.len() > 1
+    }
+
+    /// A bar for each look.
+    fn bars(&self, of: Of) -> String {
+        let bar = |look: &BTreeMap<Of, f64>| {
+            look.get(&of).map_or(' ', |part| BARS[((part.clamp(0.0, 1.0) * 8.0) as usize).min(7)])
         };
         self.looks.iter().map(bar).collect()
     }
@@ -59,7 +79,7 @@ impl fmt::Display for MemoryText<'_> {
         let report = self.report;
         report.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
         for process in &report.processes {
-            write!(f, "Memory of process {} ({})\n{}\n", process.pid, process.name, of_process(process))?;
+            write!(f, "Memory of process {} ({})\n{}\n", process.pid, process.name, self.of_process(process))?;
         }
         for cgroup in &report.cgroups {
             write!(f, "Memory of control group {}\n{}\n", cgroup.cgroup, of_cgroup(cgroup))?;
@@ -93,7 +113,7 @@ impl MemoryText<'_> {
             ("PageTables", "page tables"),
             ("AnonHugePages", "THP"),
         ];
-        let with_history = self.history.looks.len() > 1;
+        let with_history = self.history.is_worth_telling();
         let mut headings = vec!["node"];
         headings.extend(NAMES.map(|(_, heading)| heading));
         headings.push("hugetlb");
@@ -104,7 +124,7 @@ impl MemoryText<'_> {
             row.extend(NAMES.map(|(name, _)| size::rounded(node.bytes(name))));
             let hugetlb = node.hugetlb.iter().map(|pool| pool.pages.saturating_mul(pool.page_bytes));
             row.push(size::rounded(hugetlb.fold(0, u64::saturating_add)));
-            row.extend(with_history.then(|| self.history.bars(node.node)));
+            row.extend(with_history.then(|| self.history.bars(Of::Node(node.node))));
             table.row(row);
         }
         table
@@ -121,6 +141,30 @@ impl MemoryText<'_> {
             let values = ALLOCATIONS.map(|name| value(name).unwrap_or_else(|| "-".to_owned()));
             table.row([vec![node.node.to_string()], values.to_vec()].concat());
         }
+        table
+    }
+
+    fn of_process(&self, process: &ProcessMemory) -> Table {
+        let with_history = self.history.is_worth_telling();
+        let headings = ["node"].into_iter().chain(Use::ALL.map(Use::word)).chain(["total"]);
+        let of_history = ["a second", "its share, look by look"];
+        let mut table = Table::new(headings.chain(of_history.into_iter().filter(|_| with_history)));
+        let line = |name: String, bytes: [u64; 6]| {
+            let total = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+            [vec![name], bytes.map(size::rounded).to_vec(), vec![size::rounded(total)]].concat()
+        };
+        let mut totals = [0_u64; 6];
+        for node in &process.nodes {
+            let bytes = Use::ALL.map(|used| node.bytes.get(&used).copied().unwrap_or(0));
+            totals.iter_mut().zip(bytes).for_each(|(total, bytes)| *total = total.saturating_add(bytes));
+            let mut row = line(node.node.to_string(), bytes);
+            if with_history {
+                row.push(node.grown_bytes_per_s.map_or_else(|| "-".to_owned(), growth));
+                row.push(self.history.bars(Of::Process(process.pid, node.node)));
+            }
+            table.row(row);
+        }
+        table.row(line("all".to_owned(), totals));
         table
     }
 
@@ -152,20 +196,10 @@ impl MemoryText<'_> {
     }
 }
 
-fn of_process(process: &ProcessMemory) -> Table {
-    let mut table = Table::new(["node"].into_iter().chain(Use::ALL.map(Use::word)).chain(["total"]));
-    let line = |name: String, bytes: [u64; 6]| {
-        let total = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        [vec![name], bytes.map(size::rounded).to_vec(), vec![size::rounded(total)]].concat()
-    };
-    let mut totals = [0_u64; 6];
-    for node in &process.nodes {
-        let bytes = Use::ALL.map(|used| node.bytes.get(&used).copied().unwrap_or(0));
-        totals.iter_mut().zip(bytes).for_each(|(total, bytes)| *total = total.saturating_add(bytes));
-        table.row(line(node.node.to_string(), bytes));
-    }
-    table.row(line("all".to_owned(), totals));
-    table
+/// What there is more or less, with its sign.
+fn growth(bytes_per_s: i64) -> String {
+    let sign = if bytes_per_s < 0 { "-" } else { "+" };
+    if bytes_per_s == 0 { "0".to_owned() } else { format!("{sign}{}", size::rounded(bytes_per_s.unsigned_abs())) }
 }
 
 fn of_cgroup(cgroup: &CgroupReport) -> Table {

@@ -132,6 +132,10 @@ mod tests {
         of.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
     }
 
+    fn uses(node: u32, of: &[(Use, u64)]) -> NodeUses {
+        NodeUses { node: NodeId(node), bytes: of.iter().copied().collect::<BTreeMap<_, _>>(), grown_bytes_per_s: None }
+    }
+
     fn report() -> MemoryReport {
         let node = |node: u32, free: u64| NodeMemory {
             node,
@@ -141,8 +145,7 @@ mod tests {
             events: counters(&[("pgpromote_success", 3)]),
             ..NodeMemory::default()
         };
-        let nodes =
-            vec![NodeUses { node: NodeId(1), bytes: BTreeMap::from([(Use::Heap, 4096), (Use::Hugetlb, 2 << 20)]) }];
+        let nodes = vec![uses(1, &[(Use::Heap, 4096), (Use::Hugetlb, 2 << 20)])];
         let cgroup = linux::parse_memory_numa_stat("anon N0=8192 N1=0\nworkingset_activate_anon N0=1 N1=2\n").unwrap();
         MemoryReport {
             time_s: 1000.0,
@@ -170,7 +173,8 @@ mod tests {
         now.nodes[0].memory_bytes.insert("MemFree".into(), 1 << 20);
         now.nodes[1].allocated_pages.insert("numa_hit".into(), 1500);
         now.events.insert("numa_pages_migrated".into(), 142);
-        now.processes.clear();
+        // Half of its memory has moved, and some has come.
+        now.processes[0].nodes = vec![uses(0, &[(Use::Heap, 1 << 20)]), uses(1, &[(Use::Heap, 1 << 20)])];
         now.cgroups.clear();
         now.since(&before, Duration::from_secs(2));
         history.add(&now);

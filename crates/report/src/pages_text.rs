@@ -1,12 +1,16 @@
 //! The pages of a process as strips: in a terminal, and as a picture.
 
 use crate::pages::{MappingPages, PagesReport, Run};
-use crate::residence::{Address, Size, size_name, sizes};
+use crate::residence::{Address, Size, shortened, size_name, sizes};
 use machine::{NodeSet, Place, Strip, size};
 use std::fmt::{self, Write};
 
 /// Cells in a row of a strip.
 const ROW_CELLS: usize = 64;
+/// Characters of a mapping's name in a picture.
+const TITLE_WIDTH: usize = 56;
+/// Nodes whose pages are counted beside a strip.
+const MOST_NODES: usize = 16;
 
 /// The report for a terminal: strips, and runs where they are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +29,7 @@ impl fmt::Display for PagesText<'_> {
         writeln!(f, "process {pid} ({name})")?;
         notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
         for mapping in mappings {
-            writeln!(f, "\n{}", mapping.heading())?;
+            writeln!(f, "\n{}", mapping.heading(None))?;
             writeln!(f, "  {}; a cell is {}", mapping.amounts(), size::format(mapping.cell_bytes))?;
             for (address, cells) in mapping.rows() {
                 writeln!(f, "  {address:<16}  {}", self.cells(cells))?;
@@ -101,23 +105,28 @@ pub fn pages_svg(report: &PagesReport) -> String {
 fn strip(mapping: &MappingPages) -> Strip {
     let cell = size::format(mapping.cell_bytes);
     Strip {
-        title: format!("{}: {}; a cell is {cell}", mapping.heading(), mapping.amounts()),
+        title: mapping.heading(Some(TITLE_WIDTH)),
+        note: format!("{}; a cell is {cell}", mapping.amounts()),
         rows: mapping.rows().map(|(address, cells)| (address, cells.to_vec())).collect(),
     }
 }
 
 impl MappingPages {
-    fn heading(&self) -> String {
+    /// The addresses, rights and name, of which the end is enough where room is scarce.
+    fn heading(&self, most_characters: Option<usize>) -> String {
         let (Address(start), Address(end)) = (self.start, self.end);
-        format!("{start:x}-{end:x} {} {}", self.rights, self.name).trim_end().to_owned()
+        let name = most_characters.map_or_else(|| self.name.clone(), |most| shortened(&self.name, most));
+        format!("{start:x}-{end:x} {} {name}", self.rights).trim_end().to_owned()
     }
 
     /// `pages of 4 KiB by node 0:12 1:3; pages of 2 MiB THP by node 1:1`.
     fn amounts(&self) -> String {
         let of = |of: Size| {
-            let pages = self.pages.iter().filter(|on| (on.kind, on.page_bytes) == of);
-            let pages: Vec<String> = pages.map(|on| format!("{}:{}", on.node, on.pages)).collect();
-            format!("pages of {} by node {}", size_name(of), pages.join(" "))
+            let all = || self.pages.iter().filter(|on| (on.kind, on.page_bytes) == of);
+            let pages: Vec<String> = all().take(MOST_NODES).map(|on| format!("{}:{}", on.node, on.pages)).collect();
+            let more = all().count() - pages.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("pages of {} by node {}{more}", size_name(of), pages.join(" "))
         };
         sizes(&self.pages).into_iter().map(of).collect::<Vec<_>>().join("; ")
     }
@@ -165,6 +174,21 @@ mod tests {
         assert!(coloured.contains("\x1b[30;102m00\x1b[0m*") && !coloured.contains("flags"), "{coloured}");
         insta::assert_snapshot!(serde_json::to_string(&report.mappings[0].runs).unwrap());
         assert!(pages_svg(&report).contains("a cell is 64 KiB"));
+    }
+
+    #[test]
+    fn a_thousand_nodes_and_long_names_fit() {
+        let line = format!("10000000-10400000 rw-p 0 0:0 9 /{}", "long/".repeat(50));
+        let mapping: linux::Mapping = line.parse().unwrap();
+        let most = Detail { cells: 128, runs: 0 };
+        let mut all = MappingPages::new(&mapping, &(0x1000_0000..0x1040_0000), false, most);
+        (0..1024).for_each(|node| all.add(&page(0x1000_0000 + u64::from(node) * 4096, 4096, node, FILE)));
+        all.finish();
+        let report = PagesReport { pid: 7, name: "server".into(), mappings: vec![all], notes: Vec::new() };
+        let text = PagesText { report: &report, runs: false, colours: false }.to_string();
+        assert!(text.contains(" 15:1 and 1008 more; a cell is"), "{text}");
+        let svg = pages_svg(&report);
+        assert!(svg.contains("rw-p …") && !svg.contains(&mapping.name), "{svg}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ const CELL_HEIGHT: f64 = 16.0;
 const LEFT: f64 = 112.0;
 /// What a row of cells and a heading take.
 const ROW: f64 = 20.0;
+/// What a note takes, below its heading.
+const NOTE: f64 = 16.0;
 /// Width of an entry of the legend, and entries of one line.
 const ENTRY: f64 = 96.0;
 const ENTRIES: usize = 8;
@@ -48,6 +50,8 @@ impl Serialize for Place {
 pub struct Strip {
     /// What the range is.
     pub title: String,
+    /// What to know of it, in smaller letters.
+    pub note: String,
     /// The address at which each row begins, as text, and the place of each of its cells; nothing where no memory is.
     pub rows: Vec<(String, Vec<Option<Place>>)>,
 }
@@ -68,7 +72,8 @@ pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
     let mut y = 62.0 + colours.len().div_ceil(ENTRIES) as f64 * ROW;
     for strip in strips {
         shapes.push(Shape::text(0.0, y + 12.0, 12.0, Style::NodeTitle, &strip.title));
-        y += ROW;
+        shapes.push(Shape::text(LEFT, y + 28.0, 11.0, Style::Note, &strip.note));
+        y += ROW + NOTE;
         for (label, cells) in &strip.rows {
             shapes.push(Shape::text(LEFT - 8.0, y + 12.0, 11.0, Style::Label, label).anchored(1.0));
             let width = cells.len() as f64 * CELL;
@@ -114,6 +119,7 @@ mod tests {
         let cells = [0, 0, 7, 7, 0].map(|node| Some(Place::Node(NodeId(node))));
         let strips = [Strip {
             title: "7f00-7f05 <heap>".into(),
+            note: "five & three cells".into(),
             rows: vec![
                 ("7f00".into(), cells.to_vec()),
                 ("7f05".into(), vec![None, Some(Place::Node(NodeId(7))), Some(Place::Mixed)]),
@@ -141,6 +147,7 @@ mod tests {
         let svg = strips_to_svg("process 7", "", &strips);
         assert!(
             svg.contains("&lt;heap&gt;")
+                && svg.contains("five &amp; three")
                 && svg.contains("<title>mixed</title>")
                 && svg.matches("<title>node 7</title>").count() == 3,
             "{svg}"
