@@ -103,6 +103,10 @@ const PLACE: &str = "
     end=$(sed -n 4p placed | cut -d - -f 2)
     echo '[half]'; ../nearside pages $pid $first-ffffffff0000 --json
     echo '[kernel]'; ../nearside pages 2 2>&1; echo \"status $?\"
+    ../nearside-workloads hold --size 192M > held & big=$!
+    until grep -q holding held || ! kill -0 $big; do sleep 0.05; done
+    { ../nearside pages $big --each 2> note; echo \"status $?\" >> note; } | { read heading; kill $big; sleep 0.3; wc -l; } > lines
+    echo '[ended]'; cat lines note
     ../nearside show --json --watch=0.1 $pid > watched & watch=$!
     sleep 0.5; kill $pid; wait $watch; echo '[watched]'; echo \"status $?\"
     echo '[end]'
@@ -193,12 +197,18 @@ fn known_memory_is_told_on_two_nodes() {
     control_groups_are_told(&ran);
     an_ordinary_user_sees_its_own(&ran);
 
-    for (section, status, says) in
-        [("unmapped", 2, "nothing is mapped there"), ("kernel", 1, "kernel thread"), ("watched", 0, "")]
-    {
+    for (section, status, says) in [
+        ("unmapped", 2, "nothing is mapped there"),
+        ("kernel", 1, "kernel thread"),
+        ("watched", 0, ""),
+        ("ended", 0, "note: the process ended"),
+    ] {
         let said = ran.section(section);
         assert!(said.contains(says) && said.ends_with(&format!("status {status}\n")), "{section}: {said}");
     }
+    // What was seen before it ended is told: of 49,152 pages and more, those of the first call.
+    let lines: u64 = ran.section("ended").lines().next().unwrap().trim().parse().unwrap();
+    assert!((30_000..49_152).contains(&lines), "{lines}");
     assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
 }
 
