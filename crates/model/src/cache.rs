@@ -116,7 +116,13 @@ impl Cache {
 
     /// Whether a line is there.
     pub(crate) fn holds(&self, line: u64) -> bool {
-        self.change(line, |held| held)
+        self.written(line).is_some()
+    }
+
+    /// Whether a line was written, if it is there.
+    pub(crate) fn written(&self, line: u64) -> Option<bool> {
+        let (_, _, held) = self.look(line)?;
+        Some(held & DIRTY != 0)
     }
 
     /// Marks a line as not written; whether it is there.
@@ -138,14 +144,19 @@ impl Cache {
 
     /// Changes what the way of a line holds; whether it is there.
     fn change(&self, line: u64, change: impl FnOnce(u32) -> u32) -> bool {
-        let (tag, set) = self.division.of(line);
-        let tags = &self.tags[set * self.ways..][..self.ways];
-        let hints = &self.sets[set * self.set_words + 1..][..self.set_words - 1];
-        let found = find(tags, hints, (tag as u32).wrapping_add(1));
-        if let Some((way, held)) = found {
+        let found = self.look(line);
+        if let Some((tags, way, held)) = found {
             tags[way].store(change(held), Relaxed);
         }
         found.is_some()
+    }
+
+    /// The ways of a line's set, and if it is there, which one it is and what that holds.
+    fn look(&self, line: u64) -> Option<(&[AtomicU32], usize, u32)> {
+        let (tag, set) = self.division.of(line);
+        let tags = &self.tags[set * self.ways..][..self.ways];
+        let hints = &self.sets[set * self.set_words + 1..][..self.set_words - 1];
+        find(tags, hints, (tag as u32).wrapping_add(1)).map(|(way, held)| (tags, way, held))
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Kept by line of memory, as a perfect directory. It may say that a core has a line that has long left its caches, so
 //! what it says is looked up there; it never says less than there is, but for races of host threads, which leave a copy
-//! behind at worst.
+//! behind at worst. Most pages are one core's alone: of those only that is kept, since a look at a line's own entry takes
+//! the host longest of all that the model does.
 
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
@@ -24,6 +25,10 @@ const SHARED: u32 = 1 << 30;
 const WRITTEN: u32 = 1 << 31;
 /// Above the holders' bits: the number of the core that last had the line for itself, plus one.
 const OWNER_BITS: u32 = 14;
+/// Lines of a page.
+const PAGE_LINES: u64 = 64;
+/// Set where another core than the first has used a page.
+const SEVERAL: u32 = 1 << 31;
 
 /// One core: what of it can hold lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,9 @@ impl Turns {
 
 /// Who has which line.
 pub(crate) struct Coherence {
-    /// By line of physical memory.
+    /// By page of physical memory: the number of the first core that used it, plus one; 0 for none.
+    pages: Box<[AtomicU32]>,
+    /// By line of physical memory, for pages that several cores have used; 0 where it is as the first one left it.
     lines: Box<[AtomicU32]>,
     cores: Box<[Core]>,
     turns: Turns,
@@ -121,14 +128,16 @@ impl Coherence {
                 rule: "the model keeps caches coherent of fewer than 16,384 cores",
             });
         }
-        let lines = <[AtomicU32]>::new_box_zeroed_with_elems((memory_end / LINE_BYTES) as usize).map_err(|_| {
-            ModelError::OutOfRange {
+        let zeroed = |count: u64| {
+            <[AtomicU32]>::new_box_zeroed_with_elems(count as usize).map_err(|_| ModelError::OutOfRange {
                 machine: machine.name.clone(),
                 field: "memory".to_owned(),
                 value: machine::size::format(memory_end),
                 rule: "the host has no room for who has which line of it: 4 bytes each",
-            }
-        })?;
+            })
+        };
+        let lines = memory_end / LINE_BYTES;
+        let (pages, lines) = (zeroed(lines.div_ceil(PAGE_LINES))?, zeroed(lines)?);
         let routes = Routes::of(machine)?;
         let nodes = machine.nodes.len();
         let picoseconds = |ns: f64| (ns * 1000.0).round() as u32;
@@ -137,6 +146,7 @@ impl Coherence {
             way_ps.extend(machine.nodes.iter().map(|to| picoseconds(added_ns(machine, &routes, from.id, to.id) / 2.0)));
         }
         Ok(Some(Self {
+            pages,
             lines,
             cores: cores.into(),
             turns: Turns { slots: (0..SLOTS).map(|_| Default::default()).collect() },
@@ -153,12 +163,28 @@ impl Coherence {
     /// there is one.
     pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Peer> {
         let &Asked { me, line, kind, window, .. } = access;
+        let page = self.pages.get((line / PAGE_LINES) as usize)?;
+        let (first, alone) = (page.load(Relaxed), me as u32 + 1);
+        if first == alone {
+            return None;
+        }
+        if first == 0 {
+            page.store(alone, Relaxed);
+            return None;
+        }
+        if first & SEVERAL == 0 {
+            page.store(first | SEVERAL, Relaxed);
+        }
         let entry = self.lines.get(line as usize)?;
-        let state = entry.load(Relaxed);
+        let state = match entry.load(Relaxed) {
+            0 => self.left_by(caches, (first & !SEVERAL) as usize - 1, line),
+            state => state,
+        };
         let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
         let own = owned_by(me) | mine;
         let taken = owner.filter(|&owner| owner != me && store);
-        if let Some(last) = self.turns.last(line, window).filter(|_| state & IN_TURNS != 0) {
+        let turn = if state & IN_TURNS == 0 { None } else { self.turns.last(line, window) };
+        if let Some(last) = turn {
             // Whoever had it last has had it again meanwhile.
             let other = owner.filter(|&owner| owner != me).or(Some(last).filter(|&last| last != me))?;
             if store {
@@ -196,13 +222,25 @@ impl Coherence {
         }
         let (own_core, other) = (self.cores.get(me)?, self.cores.get(owner?)?);
         let same = own_core.caches.last == other.caches.last;
+        if !same && state & WRITTEN == 0 {
+            // Memory has it as well, whether or not the owner still does.
+            entry.store(state | SHARED | mine, Relaxed);
+            return None;
+        }
         let (private, last) = leave_unwritten(caches, other, line);
         // Where the owner's copy is gone, the line is as new.
         let held = private || last && !same;
         entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
-        // What was only read, memory has as well; what is in its last cache, its siblings find there.
-        let comes = held && (same || state & WRITTEN != 0);
-        comes.then(|| self.peer(own_core, other, access.home)).flatten()
+        held.then(|| self.peer(own_core, other, access.home)).flatten()
+    }
+
+    /// The state of a line of a page that a core has used alone so far.
+    fn left_by(&self, caches: &[Cache], core: usize, line: u64) -> u32 {
+        let Some(CpuCaches { data, level2, last, .. }) = self.cores.get(core).map(|core| core.caches) else { return 0 };
+        let held = [last, level2, data].into_iter().filter_map(|cache| caches.get(cache as usize)?.written(line));
+        // The last cache knows of each write.
+        held.reduce(|written, also| written | also)
+            .map_or(0, |written| owned_by(core) | bit(core) | if written { WRITTEN } else { 0 })
     }
 
     /// Takes all copies of others away. Returns the one that took longest.

@@ -128,8 +128,8 @@ fn a_qemu_that_fails_or_hangs_is_told() {
 fn a_command_that_takes_too_long_is_ended() {
     let lab = Lab::new();
     // Without end, and with more output than anybody reads.
-    let ran = lab.script("small-2x2", &["--timeout", "20"], "trap '' TERM; yes");
-    ran.failed(124, &["within 20 s", "--timeout"]);
+    let ran = lab.script("small-2x2", &["--timeout", "40"], "trap '' TERM; yes");
+    ran.failed(124, &["within 40 s", "--timeout"]);
     assert!(ran.output.starts_with(b"y\ny\n"));
 }
 
