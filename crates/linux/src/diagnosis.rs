@@ -62,7 +62,9 @@ pub fn without_memory(pid: Pid, status: &Status) -> Option<Cause> {
     match status {
         Status { state: Some('Z' | 'X'), threads: 2.., .. } => Some(Cause::FirstThreadEnded(pid)),
         Status { state: Some('Z' | 'X'), .. } => Some(Cause::Zombie(pid)),
-        Status { has_memory: false, .. } => Some(Cause::KernelThread(pid)),
+        Status { has_memory: false, is_kernel_thread: true, .. } => Some(Cause::KernelThread(pid)),
+        // It is ending, and has given its memory back.
+        Status { has_memory: false, .. } => Some(Cause::Gone(pid)),
         _ => None,
     }
 }
@@ -308,7 +310,9 @@ mod tests {
         assert_eq!(without_memory(Pid(7), &zombie), Some(Cause::Zombie(Pid(7))));
         let led = Status { threads: 2, ..zombie };
         assert_eq!(without_memory(Pid(7), &led), Some(Cause::FirstThreadEnded(Pid(7))));
-        assert_eq!(without_memory(Pid(2), &Status::default()), Some(Cause::KernelThread(Pid(2))));
+        let kernel = Status { is_kernel_thread: true, ..Status::default() };
+        assert_eq!(without_memory(Pid(2), &kernel), Some(Cause::KernelThread(Pid(2))));
+        assert_eq!(without_memory(Pid(7), &Status::default()), Some(Cause::Gone(Pid(7))));
         assert_eq!(without_memory(Pid(1), &Status { has_memory: true, ..Status::default() }), None);
     }
 

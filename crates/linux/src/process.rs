@@ -123,8 +123,10 @@ pub struct Status {
     pub cpus: CpuSet,
     /// The nodes that its cpuset lets it have memory of.
     pub nodes: NodeSet,
-    /// Whether it has memory of its own: kernel threads and zombies have none.
+    /// Whether it has memory of its own: kernel threads, zombies and processes that are ending have none.
     pub has_memory: bool,
+    /// Whether it is a kernel thread: as Linux 6.8 and newer say, and on older ones by its parent, process 2.
+    pub is_kernel_thread: bool,
     /// How many threads the process has. A zombie that has more than one has not ended: its first thread has.
     pub threads: u32,
 }
@@ -148,12 +150,13 @@ impl Process {
         self.pid
     }
 
-    /// Opens a file of it, by its path below /proc/PID.
+    /// Opens a file of it, by its path below /proc/PID. Rights are the file's own: smaps, `numa_maps` and pagemap need to
+    /// be the process's user, or `CAP_SYS_PTRACE` (EACCES); status and cgroup need none.
     pub fn file(&self, file: &'static str) -> Result<File, ProcessError> {
         self.open_below(file).map_err(|error| read_error(self.pid, file, error))
     }
 
-    /// All of a file of it. Bytes that are no text are replaced.
+    /// All of a file of it, as [`file`](Self::file) opens it. Bytes that are no text are replaced.
     pub fn text(&self, file: &'static str) -> Result<String, ProcessError> {
         self.text_below(file).map_err(|error| read_error(self.pid, file, error))
     }
@@ -272,6 +275,8 @@ pub fn parse_status(text: &str) -> Status {
             "Cpus_allowed_list" => status.cpus = value.parse().unwrap_or_default(),
             "Mems_allowed_list" => status.nodes = value.parse().unwrap_or_default(),
             "VmSize" => status.has_memory = true,
+            "Pid" | "PPid" => status.is_kernel_thread |= value == "2",
+            "Kthread" => status.is_kernel_thread = value == "1",
             "Threads" => status.threads = value.parse().unwrap_or(0),
             _ => {}
         }
@@ -314,6 +319,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((status.cpus.to_string(), status.nodes.to_string()), ("0-3".to_owned(), "0,2".to_owned()));
         assert!(!status.has_memory && parse_status("VmSize:\t 1 kB").has_memory);
         assert_eq!(parse_status("Threads:\t7\n").threads, 7);
+        let kernel =
+            ["Pid:\t2\nPPid:\t0\n", "Pid:\t7\nPPid:\t2\n", "PPid:\t2\nKthread:\t0\n", "PPid:\t1\nKthread:\t1\n"];
+        assert_eq!(kernel.map(|text| parse_status(text).is_kernel_thread), [true, true, false, true]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct UnseenError {
     pid: Pid,
     /// Why, and what to do about it.
     why: String,
-    /// Whether it is no more, and nothing else is wrong.
+    /// Whether it has ended or is ending, and nothing else is wrong.
     pub is_gone: bool,
 }
 
@@ -63,7 +63,8 @@ impl System {
         let pid = process.pid();
         let status = process.status().map_err(|error| self.unseen(pid, &error))?;
         without_memory(pid, &status).map_or(Ok(()), |cause| {
-            let is_gone = matches!(cause, Cause::Zombie(_));
+            // Of a process that is killed, the first thread may end before the others.
+            let is_gone = matches!(cause, Cause::Zombie(_) | Cause::Gone(_) | Cause::FirstThreadEnded(_));
             Err(UnseenError { pid, why: cause.to_string(), is_gone })
         })
     }

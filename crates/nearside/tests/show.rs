@@ -57,7 +57,9 @@ fn saved() -> TempDir {
         let numa_maps = include_str!("fixtures/mixed-page-sizes/numa_maps").replace("default", policy);
         put(&format!("proc/7/task/{tid}/numa_maps"), &numa_maps);
     }
-    for (pid, status) in [(2, "Name:\tkthreadd\nState:\tS\n"), (3, "Name:\tended\nState:\tZ (zombie)\n")] {
+    for (pid, status) in
+        [(2, "Name:\tkthreadd\nState:\tS\nPid:\t2\nPPid:\t0\n"), (3, "Name:\tended\nState:\tZ (zombie)\n")]
+    {
         put(&format!("proc/{pid}/status"), status);
     }
     root

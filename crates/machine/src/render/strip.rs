@@ -1,6 +1,7 @@
 //! Address ranges as strips of cells, each in the colour of the node that its memory lies on.
 
 use super::scene::{MARGIN, Rect, Scene, Shape, Style, text_area};
+use super::svg::MIXED;
 use crate::NodeId;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -61,8 +62,12 @@ pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
     let mut shapes =
         vec![Shape::text(0.0, 18.0, 20.0, Style::Heading, title), Shape::text(0.0, 38.0, 12.0, Style::Note, summary)];
     let cells = || strips.iter().flat_map(|strip| &strip.rows).flat_map(|(_, cells)| cells);
-    let mut colours: BTreeMap<Place, usize> = cells().flatten().map(|place| (*place, 0)).collect();
-    colours.values_mut().enumerate().for_each(|(place, colour)| *colour = place);
+    // A node has the same colour in every picture.
+    let colour = |place: &Place| match place {
+        Place::Node(node) => node.0 as usize,
+        Place::Mixed => MIXED,
+    };
+    let colours: BTreeMap<Place, usize> = cells().flatten().map(|place| (*place, colour(place))).collect();
     for (entry, (place, &colour)) in colours.iter().enumerate() {
         let (x, y) = ((entry % ENTRIES) as f64 * ENTRY, 54.0 + (entry / ENTRIES) as f64 * ROW);
         let area = Rect { x, y, width: CELL_HEIGHT, height: CELL_HEIGHT };
@@ -131,7 +136,7 @@ mod tests {
             scene.shapes.iter().filter(is).count()
         };
         // One each is the legend's.
-        assert_eq!((cells(0), cells(1), cells(2), cells(3)), (3, 3, 2, 0));
+        assert_eq!((cells(0), cells(7), cells(MIXED), cells(1)), (3, 3, 2, 0));
         let inside = Rect { x: 0.0, y: 0.0, width: scene.width, height: scene.height };
         for shape in &scene.shapes {
             let area = match shape {

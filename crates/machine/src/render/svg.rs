@@ -10,6 +10,10 @@ const UNKNOWN: &str = "#e4e4e4";
 /// Of things that differ in kind: colour-blind safe (Okabe and Ito).
 const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5b5b5b"];
 
+/// The kind of what is of several kinds, which has a colour that none of them has.
+pub(super) const MIXED: usize = usize::MAX;
+const MIXED_COLOUR: &str = "#c3bdb0";
+
 pub(super) fn write(scene: &Scene) -> String {
     let (width, height) = (number(scene.width), number(scene.height));
     let mut svg = format!(
@@ -121,6 +125,9 @@ fn heat_colour(heat: f64) -> String {
 
 /// Beyond the first few, hues as far from their neighbours as can be.
 fn kind_colour(place: usize) -> String {
+    if place == MIXED {
+        return MIXED_COLOUR.to_owned();
+    }
     KINDS.get(place).map_or_else(
         || format!("hsl({}, 55%, {}%)", (place as f64 * 137.508).round() as u64 % 360, 40 + place % 3 * 15),
         |colour| (*colour).to_owned(),
