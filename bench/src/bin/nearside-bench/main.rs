@@ -5,6 +5,7 @@ mod cold_build;
 mod lab_speed;
 mod look_speed;
 mod model_speed;
+mod profile_speed;
 mod saved_process;
 mod target;
 
@@ -41,6 +42,8 @@ enum Part {
     Lab,
     /// Commands that act on programs
     Act,
+    /// Flows of objects and threads
+    Profile,
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Look => look_speed::measure()?,
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
             Part::Act => act_speed::measure()?,
+            Part::Profile => profile_speed::measure()?,
         });
     }
     if arguments.cold_build {

@@ -1,0 +1,147 @@
+//! How fast flows are built from a large recording, and in how much memory.
+
+use crate::target::{Row, Target, median};
+use bench::Error;
+use linux::{Pid, Tid};
+use machine::{CpuId, NodeId};
+use profile::{Filter, NoSymbols, ObjectKind, Recording};
+use std::fs;
+use std::time::{Duration, Instant};
+use trace::{AccessKind, Event, Sample, Served, Source, StackId, Stacks, What};
+
+const MACHINE: &str = "opteron-6174x4";
+const CPUS: u64 = 48;
+const SAMPLES: u64 = 10_000_000;
+/// Allocated objects, of which so many live at a time: each place is used again and again.
+const OBJECTS: u64 = 1_000_000;
+const PLACES: u64 = 1 << 18;
+const PLACE_BYTES: u64 = 256;
+const SITES: u64 = 1000;
+/// Time from one allocation to the next, ns.
+const OBJECT_NS: u64 = 1000;
+/// Objects that live all the time and get every other sample.
+const LARGE: u64 = 64;
+const LARGE_BYTES: u64 = 64 << 20;
+const LARGE_START: u64 = 0x7000_0000_0000;
+const SMALL_START: u64 = 0x5500_0000_0000;
+/// Of so many objects and all threads the flows are built.
+const FLOWS: usize = 50;
+const RUNS: usize = 3;
+
+/// Times it, and measures its memory.
+pub fn measure() -> Result<Vec<Row>, Error> {
+    let command = || "nearside-bench --only profile".to_owned();
+    let refused = || Error::system("measure this process's memory");
+    // The largest size so far is forgotten: other parts may have been measured before.
+    fs::write("/proc/self/clear_refs", "5").map_err(refused())?;
+    let seconds: Result<Vec<f64>, Error> = (0..RUNS).map(|_| flows()).collect();
+    let status = fs::read_to_string("/proc/self/status").map_err(refused())?;
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let row = |what: &str, most, measured, unit| Row {
+        what: format!("profile: flows of 10 M samples, 1 M objects{what}"),
+        target: Target::AtMost(most),
+        measured,
+        unit,
+        command: command(),
+    };
+    let memory_gib = kib.map_or(f64::NAN, |kib| kib / f64::from(1 << 20));
+    Ok(vec![row("", 3.0, median(seconds?), "s"), row(", memory", 2.0, memory_gib, "GiB")])
+}
+
+/// From samples and events as a trace has them to the flows of the top objects and of all threads, s.
+fn flows() -> Result<f64, Error> {
+    let mut recording = Recording::new(machine::presets::find(MACHINE)?);
+    let mut stacks = Stacks::new();
+    let sites: Vec<StackId> = (0..SITES).map(|site| stacks.id(&[0x40_0000 + 16 * site, 0x40_8000])).collect();
+    let mut taken = Duration::ZERO;
+    // Making them takes time and memory that reading them from a trace takes too, and which is not measured here.
+    for cpu in 0..CPUS {
+        let mut samples = (cpu..SAMPLES).step_by(CPUS as usize).map(|number| sample(number, cpu));
+        loop {
+            let part: Vec<Sample> = samples.by_ref().take(8192).collect();
+            if part.is_empty() {
+                break;
+            }
+            let started = Instant::now();
+            recording.add_samples(part);
+            taken += started.elapsed();
+        }
+    }
+    let large = (0..LARGE).map(|object| allocated(0, LARGE_START + object * LARGE_BYTES, LARGE_BYTES, sites[0]));
+    recording.add_events(large);
+    let site = |object: u64| sites[(object % SITES) as usize];
+    recording.add_events((0..OBJECTS).flat_map(|object| lifetime(object, site(object))));
+    let started = Instant::now();
+    let profile = recording.into_profile(&stacks, &NoSymbols);
+    let view = profile.view(&Filter::default());
+    let objects: Vec<_> = view.objects().into_iter().take(FLOWS).map(|(object, _)| object).collect();
+    let threads: Vec<_> = view.threads().into_iter().map(|(thread, _)| thread).collect();
+    let of_objects: usize = view.flows_of_objects(&objects).iter().map(profile::Flow::len).sum();
+    let of_threads: usize = view.flows_of_threads(&threads).iter().map(profile::Flow::len).sum();
+    taken += started.elapsed();
+    let known = profile
+        .accesses()
+        .filter(|access| profile.objects()[access.object.0 as usize].kind == ObjectKind::Heap)
+        .count();
+    if (of_threads, known, of_objects > 0) != (SAMPLES as usize, SAMPLES as usize, true) {
+        let said = format!("{of_threads} samples of threads, {known} of objects");
+        let figure = "flow for each sample".to_owned();
+        return Err(Error::NoFigure { command: "profile::Recording::into_profile".into(), figure, said });
+    }
+    Ok(taken.as_secs_f64())
+}
+
+/// Knuth's MMIX generator, one step; its high bits are the random ones.
+fn random(number: u64) -> u64 {
+    number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20
+}
+
+fn address_of(object: u64) -> u64 {
+    // Neighbours in time are no neighbours in memory.
+    SMALL_START + object.wrapping_mul(0x9e37_79b1) % PLACES * PLACE_BYTES
+}
+
+fn sample(number: u64, cpu: u64) -> Sample {
+    // All places are taken when the first comes, and objects begin until the last has come.
+    let time_ns = OBJECT_NS * (PLACES + number * (OBJECTS - PLACES) / SAMPLES);
+    let chance = random(random(number));
+    let address = if (number / CPUS).is_multiple_of(2) {
+        LARGE_START + chance % (LARGE * LARGE_BYTES)
+    } else {
+        // One that lives: the newest, or one of those before it.
+        address_of(time_ns / OBJECT_NS - chance % (PLACES - 1)) + chance % PLACE_BYTES
+    };
+    Sample {
+        time_ns,
+        cpu: CpuId(cpu as u32),
+        pid: Pid(1000),
+        tid: Tid(1000 + cpu as u32),
+        instruction: 0x40_0000 + chance % 997 * 4,
+        address,
+        physical: Some(address & 0xffff_ffff),
+        kind: if chance.is_multiple_of(4) { AccessKind::Store } else { AccessKind::Load },
+        served: Some(Served::Dram),
+        node: Some(NodeId((chance % 8) as u32)),
+        latency_ns: Some(100.0 + (chance % 100) as f32),
+        kernel: false,
+        stack: Some(StackId((chance % SITES) as u32)),
+        weight: 1000.0,
+        source: Source::Ibs,
+    }
+}
+
+fn allocated(time_ns: u64, address: u64, bytes: u64, stack: StackId) -> Event {
+    event(time_ns, What::Allocated { address, bytes, stack })
+}
+
+fn event(time_ns: u64, what: What) -> Event {
+    Event { time_ns, pid: Pid(1000), tid: Tid(1000), cpu: Some(CpuId(0)), what }
+}
+
+/// An object begins, where another one ended right before.
+fn lifetime(object: u64, site: StackId) -> impl Iterator<Item = Event> {
+    let (begins, address) = (object * OBJECT_NS, address_of(object));
+    let ends = (object >= PLACES).then(|| event(begins - 1, What::Freed { address }));
+    ends.into_iter().chain([allocated(begins, address, PLACE_BYTES, site)])
+}

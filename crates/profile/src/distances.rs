@@ -1,0 +1,43 @@
+//! What the machine's description says of the way from a node to a node's memory.
+
+use machine::{Machine, NodeId, Routes};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The rise and the slope of the usual two-socket machine, where the description has no loaded latencies.
+const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
+/// A controller or link that is used this much is near its end: beyond, latency grows without bound.
+pub(crate) const NEARLY_FULL: f64 = 0.8;
+
+/// Idle latencies and routes.
+pub(crate) struct Distances<'a> {
+    pub machine: &'a Machine,
+    pub routes: Option<Routes>,
+    known: RefCell<HashMap<(NodeId, NodeId), Option<f64>>>,
+}
+
+impl<'a> Distances<'a> {
+    /// A description that has no routes has no latencies either.
+    pub fn of(machine: &'a Machine) -> Self {
+        Self { machine, routes: Routes::of(machine).ok(), known: RefCell::default() }
+    }
+
+    /// Latency of an access while nothing is busy, ns.
+    pub fn idle_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
+        let find = || self.routes.as_ref()?.latency_ns(self.machine, from, to);
+        *self.known.borrow_mut().entry((from, to)).or_insert_with(find)
+    }
+
+    /// The rise and the slope of latency with load, as parts of the idle latency, where the description has them: see
+    /// [`machine::Latency`].
+    pub fn curve(&self) -> Option<(f64, f64)> {
+        let latency = self.machine.latency.as_ref();
+        latency.and_then(|latency| Some((latency.loaded_rise?, latency.loaded_slope?)))
+    }
+
+    /// From so many times its idle latency on, the memory of a node or the way there is near its end.
+    pub fn saturated_factor(&self) -> f64 {
+        let (rise, slope) = self.curve().unwrap_or(USUAL_CURVE);
+        1.0 + rise + slope * NEARLY_FULL / (1.0 - NEARLY_FULL)
+    }
+}

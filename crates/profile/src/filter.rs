@@ -1,0 +1,170 @@
+//! Which accesses to look at.
+
+use crate::ids::{ObjectId, ThreadId};
+use crate::object::ObjectKind;
+use crate::profile::{Access, Profile};
+use linux::{Pid, Tid};
+use machine::{CpuSet, NodeSet};
+use std::ops::RangeInclusive;
+use trace::{AccessKind, Served, Source};
+
+/// What an access is like.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Predicate {
+    /// It goes to another node.
+    Remote,
+    /// It goes to the node of its CPU.
+    Local,
+    /// The program did it; its opposite is the kernel's own.
+    User,
+    /// The name of its process is this.
+    Application(String),
+    /// Its process has one of these numbers.
+    Pid(Vec<Pid>),
+    /// Its thread has one of these numbers.
+    Tid(Vec<Tid>),
+    /// Its thread is this one, also where others had its number.
+    Thread(ThreadId),
+    /// It was on one of these CPUs.
+    Cpu(CpuSet),
+    /// Its CPU was of one of these nodes.
+    FromNode(NodeSet),
+    /// It goes to one of these nodes.
+    ToNode(NodeSet),
+    /// The function of its instruction has this name.
+    Function(String),
+    /// The name of the function of its instruction has this in it.
+    FunctionContains(String),
+    /// The site of its object has this in its label: see [`Profile::site_label`].
+    Site(String),
+    /// It is of this object.
+    Object(ObjectId),
+    /// Its object is of this kind. Not the stacks: `Not(Kind(Stacks))`.
+    Kind(ObjectKind),
+    /// It is of this kind: loads, or stores.
+    Access(AccessKind),
+    /// One of these served it.
+    Served(Vec<Served>),
+    /// No cache of its own node's served it: memory, or another cache.
+    NotLocalCache,
+    /// One of these observed it.
+    Source(Vec<Source>),
+    /// It took at least so long, ns.
+    LatencyAtLeast(f32),
+    /// It was in this time, ns, both ends included.
+    Time(RangeInclusive<u64>),
+    /// Its virtual address is one of these.
+    Address(RangeInclusive<u64>),
+    /// Its physical address is known and one of these.
+    Physical(RangeInclusive<u64>),
+    /// Any of these holds.
+    Any(Vec<Predicate>),
+    /// This does not hold.
+    Not(Box<Predicate>),
+}
+
+/// Which accesses to look at: those for which every predicate holds. Without any, all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter(pub Vec<Predicate>);
+
+/// Looks something up by the number of the access's code, thread or object.
+type Table = Vec<bool>;
+
+/// A predicate whose names are looked up once.
+enum Prepared<'a> {
+    Is(&'a Predicate),
+    Code(Table),
+    Thread(Table),
+    Object(Table),
+    Any(Vec<Prepared<'a>>),
+    Not(Box<Prepared<'a>>),
+}
+
+/// The filter as it is for one profile.
+pub(crate) struct PreparedFilter<'a>(Vec<Prepared<'a>>);
+
+impl Filter {
+    pub(crate) fn prepare(&self, profile: &Profile) -> PreparedFilter<'_> {
+        PreparedFilter(self.0.iter().map(|predicate| prepare(predicate, profile)).collect())
+    }
+}
+
+impl PreparedFilter<'_> {
+    pub fn holds(&self, access: &Access) -> bool {
+        self.0.iter().all(|predicate| predicate.holds(access))
+    }
+}
+
+fn prepare<'a>(predicate: &'a Predicate, profile: &Profile) -> Prepared<'a> {
+    let functions = |is: &dyn Fn(&str) -> bool| {
+        let codes = profile.codes().iter();
+        Prepared::Code(codes.map(|code| code.function.as_ref().is_some_and(|function| is(&function.name))).collect())
+    };
+    let threads = |is: &dyn Fn(&crate::Thread) -> bool| Prepared::Thread(profile.threads().iter().map(is).collect());
+    let process = |thread: &crate::Thread| &profile.processes()[thread.process.index()];
+    match predicate {
+        Predicate::Application(name) => threads(&|thread| process(thread).name.as_deref() == Some(name)),
+        Predicate::Pid(pids) => threads(&|thread| pids.contains(&process(thread).pid)),
+        Predicate::Tid(tids) => threads(&|thread| tids.contains(&thread.tid)),
+        Predicate::Function(name) => functions(&|function| function == name),
+        Predicate::FunctionContains(part) => functions(&|function| function.contains(part)),
+        Predicate::Site(part) => {
+            let sites: Table = profile.site_ids().map(|site| profile.site_label(site).contains(part)).collect();
+            let object = |at| profile.site_of(ObjectId(at as u32)).is_some_and(|site| sites[site.index()]);
+            Prepared::Object((0..profile.objects().len()).map(object).collect())
+        }
+        Predicate::Kind(kind) => {
+            Prepared::Object(profile.objects().iter().map(|object| object.kind == *kind).collect())
+        }
+        Predicate::Any(any) => Prepared::Any(any.iter().map(|predicate| prepare(predicate, profile)).collect()),
+        Predicate::Not(not) => Prepared::Not(Box::new(prepare(not, profile))),
+        _ => Prepared::Is(predicate),
+    }
+}
+
+impl Prepared<'_> {
+    fn holds(&self, access: &Access) -> bool {
+        let has = |table: &Table, at: usize| table.get(at).copied().unwrap_or(false);
+        match self {
+            Self::Is(predicate) => predicate.holds(access),
+            Self::Code(codes) => has(codes, access.code.index()),
+            Self::Thread(threads) => has(threads, access.thread.index()),
+            Self::Object(objects) => has(objects, access.object.index()),
+            Self::Any(any) => any.iter().any(|predicate| predicate.holds(access)),
+            Self::Not(not) => !not.holds(access),
+        }
+    }
+}
+
+impl Predicate {
+    /// Whether it holds, of those that need nothing but the access. Others are looked up in tables first.
+    fn holds(&self, access: &Access) -> bool {
+        match self {
+            Self::Remote => access.is_remote(),
+            Self::Local => access.is_local(),
+            Self::User => !access.kernel,
+            Self::Thread(thread) => access.thread == *thread,
+            Self::Object(object) => access.object == *object,
+            Self::Cpu(cpus) => cpus.contains(access.cpu),
+            Self::FromNode(nodes) => access.from.is_some_and(|node| nodes.contains(node)),
+            Self::ToNode(nodes) => access.to.is_some_and(|node| nodes.contains(node)),
+            Self::Access(kind) => access.kind == *kind,
+            Self::Served(served) => access.served.is_some_and(|by| served.contains(&by)),
+            Self::NotLocalCache => !matches!(access.served, Some(Served::L1 | Served::L2 | Served::L3)),
+            Self::Source(sources) => sources.contains(&access.source),
+            Self::LatencyAtLeast(least) => access.latency_ns.is_some_and(|latency_ns| latency_ns >= *least),
+            Self::Time(times) => times.contains(&access.time_ns),
+            Self::Address(addresses) => addresses.contains(&access.address),
+            Self::Physical(addresses) => access.physical.is_some_and(|physical| addresses.contains(&physical)),
+            Self::Application(_)
+            | Self::Pid(_)
+            | Self::Tid(_)
+            | Self::Function(_)
+            | Self::FunctionContains(_)
+            | Self::Site(_)
+            | Self::Kind(_)
+            | Self::Any(_)
+            | Self::Not(_) => false,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A trace whose accesses belong to objects, threads and code.
+
+use crate::code::{Code, Codes};
+use crate::event_order;
+use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
+use crate::object::{Object, PagePlacement, Process, Thread};
+use crate::samples::{NO_PHYSICAL, NONE, Samples, Traits};
+use crate::site::{Site, sites};
+use crate::sweep::Sweep;
+use crate::symbols::{File, Symbols};
+use machine::{CpuId, Machine, NodeId};
+use trace::{AccessKind, Event, Sample, Served, Source, Stacks};
+
+/// A part of the physical memory of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// The first address.
+    pub start: u64,
+    /// The first address after it.
+    pub end: u64,
+    /// Whose it is.
+    pub node: NodeId,
+}
+
+/// What was recorded, in whatever order it comes.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    machine: Machine,
+    memory: Vec<MemoryRange>,
+    wrappers: Vec<String>,
+    samples: Samples,
+    events: Vec<Event>,
+    outside_memory: u64,
+    too_many: u64,
+}
+
+/// A trace whose accesses belong to objects, threads and code.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    machine: Machine,
+    samples: Samples,
+    codes: Codes,
+    objects: Vec<Object>,
+    site_of_object: Vec<SiteId>,
+    sites: Vec<Site>,
+    threads: Vec<Thread>,
+    processes: Vec<Process>,
+    placements: Vec<PagePlacement>,
+    node_of_cpu: Vec<u32>,
+    outside_memory: u64,
+    too_many: u64,
+}
+
+/// One access.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Access {
+    /// When, ns.
+    pub time_ns: u64,
+    /// The thread.
+    pub thread: ThreadId,
+    /// What was accessed.
+    pub object: ObjectId,
+    /// The instruction.
+    pub code: CodeId,
+    /// Where the thread ran.
+    pub cpu: CpuId,
+    /// The node of that CPU, where the machine's description has it.
+    pub from: Option<NodeId>,
+    /// The node that the line came from or went to.
+    pub to: Option<NodeId>,
+    /// The virtual address.
+    pub address: u64,
+    /// The physical address.
+    pub physical: Option<u64>,
+    /// What it does.
+    pub kind: AccessKind,
+    /// What served it.
+    pub served: Option<Served>,
+    /// How long it took, ns.
+    pub latency_ns: Option<f32>,
+    /// It was the kernel's own.
+    pub kernel: bool,
+    /// How the code came there.
+    pub chain: Option<ChainId>,
+    /// So many accesses this one stands for; above 0.
+    pub weight: f32,
+    /// Who observed it.
+    pub source: Source,
+}
+
+impl Access {
+    /// Whether it left the core's caches and its node is known: caches of other cores, memory, or where the source does
+    /// not tell what served it. Only such accesses are local or remote.
+    pub fn reaches_memory(&self) -> bool {
+        !matches!(self.served, Some(Served::L1 | Served::L2 | Served::L3)) && self.from.is_some() && self.to.is_some()
+    }
+
+    /// Whether it went to another node.
+    pub fn is_remote(&self) -> bool {
+        self.reaches_memory() && self.from != self.to
+    }
+
+    /// Whether it went to the node of its CPU.
+    pub fn is_local(&self) -> bool {
+        self.reaches_memory() && self.from == self.to
+    }
+}
+
+impl Recording {
+    /// Nothing yet, on this machine.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            memory: Vec::new(),
+            wrappers: Vec::new(),
+            samples: Samples::default(),
+            events: Vec::new(),
+            outside_memory: 0,
+            too_many: 0,
+        }
+    }
+
+    /// The machine's physical memory. Accesses with a physical address outside of it are left out (processors tell of
+    /// such for instructions that read the clock), others get their node from it where the source tells none.
+    #[must_use]
+    pub fn with_memory(mut self, mut memory: Vec<MemoryRange>) -> Self {
+        memory.sort_by_key(|range| range.start);
+        self.memory = memory;
+        self
+    }
+
+    /// Functions of the program that allocate for others, by name: the code that calls them is the site.
+    #[must_use]
+    pub fn with_wrappers(mut self, wrappers: Vec<String>) -> Self {
+        self.wrappers = wrappers;
+        self
+    }
+
+    /// Takes samples of one stream or of several.
+    pub fn add_samples(&mut self, samples: impl IntoIterator<Item = Sample>) {
+        for mut sample in samples {
+            if let Some(physical) = sample.physical.filter(|_| !self.memory.is_empty()) {
+                let after = self.memory.partition_point(|range| range.start <= physical);
+                let range =
+                    after.checked_sub(1).and_then(|at| self.memory.get(at)).filter(|range| physical < range.end);
+                let Some(range) = range else {
+                    self.outside_memory += 1;
+                    continue;
+                };
+                sample.node = sample.node.or(Some(range.node));
+            }
+            // Positions have 32 bits, of which one value is for none.
+            if self.samples.len() >= NONE as usize {
+                self.too_many += 1;
+                continue;
+            }
+            self.samples.push(&sample);
+        }
+    }
+
+    /// Takes events of one stream or of several. Those of one time and thread stay in the order in which they come.
+    pub fn add_events(&mut self, events: impl IntoIterator<Item = Event>) {
+        self.events.extend(events);
+    }
+
+    /// Puts everything into the order of time and finds out what each access belongs to. `stacks` are those that
+    /// samples and events name.
+    pub fn into_profile(self, stacks: &Stacks, symbols: &dyn Symbols) -> Profile {
+        let Self { machine, wrappers, mut samples, mut events, outside_memory, too_many, .. } = self;
+        event_order::sort(&mut events);
+        samples.sort();
+        let mut sweep = Sweep::new(&events, stacks, symbols);
+        sweep.run(&events, &mut samples);
+        let Sweep { mut codes, objects, threads, processes, placements, .. } = sweep;
+        codes.name(symbols);
+        let mut node_of_cpu = Vec::new();
+        for node in &machine.nodes {
+            for cpu in node.cpus.iter() {
+                let cpu = cpu.0 as usize;
+                if node_of_cpu.len() <= cpu {
+                    node_of_cpu.resize(cpu + 1, NONE);
+                }
+                node_of_cpu[cpu] = node.id.0;
+            }
+        }
+        let (site_of_object, sites) = sites(&objects, &codes, &wrappers);
+        Profile {
+            machine,
+            samples,
+            codes,
+            objects,
+            site_of_object,
+            sites,
+            threads,
+            processes,
+            placements,
+            node_of_cpu,
+            outside_memory,
+            too_many,
+        }
+    }
+}
+
+impl Profile {
+    /// The machine that was recorded on.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// How many accesses there are.
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Accesses that were left out as their physical address is no memory.
+    pub fn outside_memory(&self) -> u64 {
+        self.outside_memory
+    }
+
+    /// Accesses that were left out as there are more than 2^32 - 1.
+    pub fn too_many(&self) -> u64 {
+        self.too_many
+    }
+
+    /// Every object, in the order of its number: those that were allocated in the order of time, and others when they
+    /// were first accessed.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// Every thread.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Every process.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// Every mapped file that code or an object is in.
+    pub fn files(&self) -> &[File] {
+        &self.codes.files
+    }
+
+    /// Pages as they were placed and moved, in the order of time.
+    pub fn placements(&self) -> &[PagePlacement] {
+        &self.placements
+    }
+
+    /// A file.
+    pub fn file(&self, id: FileId) -> Option<&File> {
+        self.codes.files.get(id.index())
+    }
+
+    /// A place in code.
+    pub fn code(&self, id: CodeId) -> Option<&Code> {
+        self.codes.places.get(id.index())
+    }
+
+    /// Where objects of one kind come from.
+    pub fn site(&self, id: SiteId) -> Option<&Site> {
+        self.sites.get(id.index())
+    }
+
+    /// The numbers of all sites.
+    pub fn site_ids(&self) -> impl ExactSizeIterator<Item = SiteId> + use<> {
+        (0..self.sites.len() as u32).map(SiteId)
+    }
+
+    /// A call chain, innermost first.
+    pub fn chain(&self, id: ChainId) -> &[CodeId] {
+        self.codes.chains.get(id.index()).map_or(&[], |chain| chain)
+    }
+
+    /// The node of a CPU.
+    pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
+        self.node_of_cpu.get(cpu.0 as usize).copied().filter(|&node| node != NONE).map(NodeId)
+    }
+
+    /// When the first and the last access were, ns; none without accesses.
+    pub fn span_ns(&self) -> Option<(u64, u64)> {
+        Some((*self.samples.time_ns.first()?, *self.samples.time_ns.last()?))
+    }
+
+    /// Every access, in the order of time.
+    pub fn accesses(&self) -> impl ExactSizeIterator<Item = Access> + '_ {
+        (0..self.len()).map(|at| self.at(at))
+    }
+
+    pub(crate) fn samples(&self) -> &Samples {
+        &self.samples
+    }
+
+    pub(crate) fn sites_of_objects(&self) -> &[SiteId] {
+        &self.site_of_object
+    }
+
+    pub(crate) fn codes(&self) -> &[Code] {
+        &self.codes.places
+    }
+
+    /// The access at a position that there is.
+    pub(crate) fn at(&self, at: usize) -> Access {
+        let samples = &self.samples;
+        let some = |number: u32| (number != NONE).then_some(number);
+        let Traits { kind, served, kernel, source } = Traits::of(samples.traits[at]);
+        let cpu = CpuId(samples.cpu[at]);
+        Access {
+            time_ns: samples.time_ns[at],
+            thread: ThreadId(samples.thread[at]),
+            object: ObjectId(samples.object[at]),
+            code: CodeId(samples.code[at]),
+            cpu,
+            from: self.node_of_cpu(cpu),
+            to: some(samples.node[at]).map(NodeId),
+            address: samples.address[at],
+            physical: Some(samples.physical[at]).filter(|&physical| physical != NO_PHYSICAL),
+            kind,
+            served,
+            latency_ns: Some(samples.latency_ns[at]).filter(|ns| !ns.is_nan()),
+            kernel,
+            chain: some(samples.stack[at]).map(ChainId),
+            weight: samples.weight[at],
+            source,
+        }
+    }
+}

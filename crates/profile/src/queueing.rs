@@ -1,0 +1,214 @@
+//! Latencies that follow from who accesses which memory: controllers and links that are asked for more than they carry.
+//!
+//! A closed network: each class of threads has so many lines under way or being worked on; each line takes the time to
+//! work on it, the idle latency of its way, and what it waits for the controller and the links on it. A resource at
+//! utilisation `u` makes a line wait by the machine's curve of loaded latency, rise and `slope u / (1 - u)`, and none
+//! carries more than it can.
+
+use crate::distances::Distances;
+use machine::NodeId;
+use std::collections::HashMap;
+
+/// A line of memory, bytes.
+const LINE_BYTES: f64 = 64.0;
+/// The rise is there in full from this utilisation on.
+const RISEN: f64 = 0.1;
+const MOST_SWEEPS: usize = 60;
+const STEPS: usize = 50;
+/// Delays that change by less than this part of a latency are found.
+const TOLERANCE: f64 = 1e-4;
+
+/// Threads that access memory alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    /// The node of their CPUs.
+    pub from: NodeId,
+    /// Lines under way or being worked on.
+    pub lines: f64,
+    /// The time between a line's arrival and the request for the next, ns.
+    pub work_ns: f64,
+    /// Which part of its lines comes from which node; the sum is 1.
+    pub to: Vec<(NodeId, f64)>,
+}
+
+/// What a class gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Served {
+    /// Lines a ns.
+    pub rate: f64,
+    /// Mean latency, ns.
+    pub latency_ns: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+#[allow(clippy::struct_field_names)] // units are in names
+struct Server {
+    service_ns: f64,
+    rise_ns: f64,
+    slope_ns: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Resource {
+    Controller(NodeId),
+    Link(usize),
+}
+
+/// What classes get while all of them run. None where the machine's description lacks a latency that is needed.
+pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
+    let mut numbers: HashMap<Resource, usize> = HashMap::new();
+    let mut servers: Vec<Server> = Vec::new();
+    // By resource: class, and how many times a line of it passes.
+    let mut users: Vec<Vec<(usize, f64)>> = Vec::new();
+    let mut idle_ns = Vec::with_capacity(classes.len());
+    for (class_number, class) in classes.iter().enumerate() {
+        let mut idle = 0.0;
+        let mut passes: HashMap<usize, f64> = HashMap::new();
+        for &(to, part) in class.to.iter().filter(|(_, part)| *part > 0.0) {
+            idle += part * distances.idle_ns(class.from, to)?;
+            let hops = distances.routes.as_ref().and_then(|routes| routes.hops(class.from, to)).unwrap_or_default();
+            let links = hops.iter().map(|hop| Resource::Link(hop.directed_link()));
+            for resource in links.chain([Resource::Controller(to)]) {
+                let number = *numbers.entry(resource).or_insert_with(|| {
+                    servers.push(server(resource, distances));
+                    users.push(Vec::new());
+                    servers.len() - 1
+                });
+                *passes.entry(number).or_default() += part;
+            }
+        }
+        idle_ns.push(idle);
+        for (resource, times) in passes {
+            users[resource].push((class_number, times));
+        }
+    }
+    for users in &mut users {
+        users.sort_by_key(|(class, _)| *class);
+    }
+    let mut delays = vec![0.0; servers.len()];
+    let mut waits = vec![0.0; classes.len()];
+    for _ in 0..MOST_SWEEPS {
+        let mut largest = 0.0_f64;
+        for (resource, (server, users)) in servers.iter().zip(&users).enumerate() {
+            let before: f64 = delays[resource];
+            let round =
+                |class: usize, times: f64| classes[class].work_ns + idle_ns[class] + waits[class] - times * before;
+            let utilisation = |delay: f64| -> f64 {
+                let rate = |&(class, times): &(usize, f64)| {
+                    times * classes[class].lines / (round(class, times) + times * delay).max(f64::MIN_POSITIVE)
+                };
+                users.iter().map(rate).sum::<f64>() * server.service_ns
+            };
+            let delay = server.delay_ns(utilisation);
+            for &(class, times) in users {
+                waits[class] += times * (delay - before);
+                largest = largest.max(times * (delay - before).abs() / (idle_ns[class] + waits[class]).max(1e-9));
+            }
+            delays[resource] = delay;
+        }
+        if largest < TOLERANCE {
+            break;
+        }
+    }
+    let served = |((class, idle), wait): ((&Class, f64), f64)| {
+        let latency_ns = idle + wait;
+        Served { rate: class.lines / (class.work_ns + latency_ns).max(f64::MIN_POSITIVE), latency_ns }
+    };
+    Some(classes.iter().zip(idle_ns).zip(waits).map(served).collect())
+}
+
+fn server(resource: Resource, distances: &Distances) -> Server {
+    let machine = distances.machine;
+    // Without a curve there is no queue below saturation, as in the model that the lab runs.
+    let (rise, slope) = distances.curve().unwrap_or((0.0, 0.0));
+    let (bandwidth, own_ns) = match resource {
+        Resource::Controller(node) => {
+            let bandwidth = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
+            (bandwidth, distances.idle_ns(node, node).unwrap_or(0.0))
+        }
+        Resource::Link(directed) => {
+            let link = machine.links.get(directed / 2);
+            let added = link.map(|link| {
+                let [one, other] = link.nodes;
+                let added = distances.idle_ns(one, other).zip(distances.idle_ns(other, other));
+                added.map_or(0.0, |(there, local)| (there - local).max(0.0))
+            });
+            (link.map(|link| link.bandwidth_bytes_per_s), added.unwrap_or(0.0))
+        }
+    };
+    let service_ns =
+        bandwidth.filter(|bandwidth| *bandwidth > 0.0).map_or(0.0, |bandwidth| LINE_BYTES * 1e9 / bandwidth);
+    Server { service_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope }
+}
+
+impl Server {
+    /// The delay that belongs to the utilisation that it leaves: the more lines wait, the fewer come.
+    fn delay_ns(&self, utilisation: impl Fn(f64) -> f64) -> f64 {
+        let curve = |u: f64| {
+            let queue = if u < 1.0 { self.slope_ns * u / (1.0 - u) } else { f64::INFINITY };
+            self.rise_ns * (u / RISEN).min(1.0) + queue
+        };
+        let is_enough = |delay: f64| delay >= curve(utilisation(delay));
+        if self.service_ns <= 0.0 || is_enough(0.0) {
+            return 0.0;
+        }
+        let (mut low, mut high) = (0.0, 1.0);
+        while !is_enough(high) && high < 1e12 {
+            (low, high) = (high, 4.0 * high);
+        }
+        for _ in 0..STEPS {
+            let middle = f64::midpoint(low, high);
+            if is_enough(middle) { high = middle } else { low = middle }
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    fn class(from: u32, lines: f64, to: &[(u32, f64)]) -> Class {
+        let to = to.iter().map(|&(node, part)| (NodeId(node), part)).collect();
+        Class { from: NodeId(from), lines, work_ns: 0.0, to }
+    }
+
+    #[test]
+    fn an_idle_machine_has_its_latencies() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let found =
+            solve(&[class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])], &Distances::of(&machine)).unwrap();
+        assert!((found[0].latency_ns / 102.94 - 1.0).abs() < 0.02, "{found:?}");
+        assert!((found[1].latency_ns / 145.29 - 1.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn one_node_for_all_is_slower_than_each_its_own() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let distances = Distances::of(&machine);
+        let solve = |to: fn(u32) -> Vec<(u32, f64)>| {
+            let classes: Vec<Class> = (0..4).map(|node| class(node, 12.0, &to(node))).collect();
+            let found = solve(&classes, &distances).unwrap();
+            let bytes_per_s: f64 = found.iter().map(|served| served.rate * LINE_BYTES * 1e9).sum();
+            let latency: f64 = found.iter().map(|served| served.latency_ns).sum::<f64>() / 4.0;
+            (bytes_per_s, latency)
+        };
+        let one = solve(|_| vec![(0, 1.0)]);
+        let interleaved = solve(|_| (0..4).map(|node| (node, 0.25)).collect());
+        let local = solve(|node| vec![(node, 1.0)]);
+        // No controller carries more than it can, and one that all want carries nearly that.
+        assert!(one.0 <= 5.85e9 && one.0 > 0.9 * 5.85e9, "{one:?}");
+        assert!(local.0 <= 4.0 * 5.85e9 && local.0 >= interleaved.0, "{local:?} {interleaved:?}");
+        assert!(interleaved.0 > 2.5 * one.0, "{interleaved:?} {one:?}");
+        // By Little's law.
+        assert!((one.1 - 48.0 * LINE_BYTES * 1e9 / one.0).abs() < 0.05 * one.1, "{one:?}");
+    }
+
+    #[test]
+    fn a_machine_without_latencies_has_no_answer() {
+        let mut machine = presets::find("opteron-6164x2").unwrap();
+        machine.latency = None;
+        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::of(&machine)).is_none());
+    }
+}

@@ -1,0 +1,207 @@
+//! What is at which addresses now.
+
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Addresses that are looked up together: 4 KiB.
+const PAGE_BITS: u32 = 12;
+/// Ranges of at most so many bytes are kept by page.
+const MOST_SMALL: u64 = 16 << 10;
+
+/// Ranges of addresses that do not overlap, each with a value.
+///
+/// Most objects are small and there may be a million of them: they are kept in a list for each page that they have
+/// addresses in, so that finding one takes a hash and a few neighbours in memory. Large ones are few, and in a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranges<T> {
+    /// Ascending in each page.
+    small: FxHashMap<u64, Vec<Piece<T>>>,
+    /// By first address.
+    large: BTreeMap<u64, Piece<T>>,
+}
+
+/// A range, both ends included: the last address there is can be in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece<T> {
+    pub first: u64,
+    pub last: u64,
+    pub value: T,
+}
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self { small: FxHashMap::default(), large: BTreeMap::new() }
+    }
+}
+
+/// The last address of a range; none of an empty one. One that goes beyond the last address there is ends there.
+pub(crate) fn last(start: u64, bytes: u64) -> Option<u64> {
+    Some(start.saturating_add(bytes.checked_sub(1)?))
+}
+
+impl<T> Piece<T> {
+    fn is_small(&self) -> bool {
+        self.last - self.first < MOST_SMALL
+    }
+
+    fn pages(&self) -> std::ops::RangeInclusive<u64> {
+        self.first >> PAGE_BITS..=self.last >> PAGE_BITS
+    }
+}
+
+impl<T: Copy> Ranges<T> {
+    /// The range that an address is in.
+    pub fn get(&self, address: u64) -> Option<Piece<T>> {
+        if let Some(page) = self.small.get(&(address >> PAGE_BITS)) {
+            let after = page.partition_point(|piece| piece.first <= address);
+            let piece = after.checked_sub(1).map(|at| page[at]).filter(|piece| piece.last >= address);
+            if piece.is_some() {
+                return piece;
+            }
+        }
+        let (_, &piece) = self.large.range(..=address).next_back()?;
+        (piece.last >= address).then_some(piece)
+    }
+
+    /// The ranges that have any of these addresses, ascending.
+    pub fn overlapping(&self, first: u64, last: u64) -> Vec<Piece<T>> {
+        let before = self.large.range(..first).next_back().filter(|(_, piece)| piece.last >= first);
+        let mut found: Vec<Piece<T>> =
+            before.into_iter().chain(self.large.range(first..=last)).map(|(_, &piece)| piece).collect();
+        let (first_page, last_page) = (first >> PAGE_BITS, last >> PAGE_BITS);
+        let mut add = |page: u64, pieces: &[Piece<T>]| {
+            // A range of several pages counts in the first of them only.
+            let counts = |piece: &&Piece<T>| page == first_page || piece.first >> PAGE_BITS == page;
+            let overlaps = |piece: &&Piece<T>| piece.first <= last && piece.last >= first;
+            found.extend(pieces.iter().filter(overlaps).filter(counts));
+        };
+        if last_page - first_page < self.small.len() as u64 {
+            for page in first_page..=last_page {
+                self.small.get(&page).into_iter().for_each(|pieces| add(page, pieces));
+            }
+        } else {
+            let within = |page: &u64| (first_page..=last_page).contains(page);
+            self.small.iter().filter(|(page, _)| within(page)).for_each(|(page, pieces)| add(*page, pieces));
+        }
+        found.sort_by_key(|piece| piece.first);
+        found
+    }
+
+    /// These addresses have this value now; older ranges lose them, and one that they lie inside of is split. Tells the
+    /// values of the ranges that lost some.
+    pub fn insert(&mut self, first: u64, last: u64, value: T) -> Vec<T> {
+        let cut = self.cut(first, last, |_| true);
+        self.put(Piece { first, last, value });
+        cut
+    }
+
+    /// These addresses have no value any more, where it is one of `which`. Tells the values of the ranges that lost
+    /// some.
+    pub fn cut(&mut self, first: u64, last: u64, which: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut values = Vec::new();
+        for piece in self.overlapping(first, last) {
+            if !which(&piece.value) {
+                continue;
+            }
+            self.take(&piece);
+            if piece.first < first {
+                self.put(Piece { last: first - 1, ..piece });
+            }
+            if piece.last > last {
+                self.put(Piece { first: last + 1, ..piece });
+            }
+            values.push(piece.value);
+        }
+        values
+    }
+
+    fn put(&mut self, piece: Piece<T>) {
+        if !piece.is_small() {
+            self.large.insert(piece.first, piece);
+            return;
+        }
+        for page in piece.pages() {
+            let pieces = self.small.entry(page).or_default();
+            pieces.insert(pieces.partition_point(|other| other.first < piece.first), piece);
+        }
+    }
+
+    fn take(&mut self, piece: &Piece<T>) {
+        if !piece.is_small() {
+            self.large.remove(&piece.first);
+            return;
+        }
+        for page in piece.pages() {
+            let Some(pieces) = self.small.get_mut(&page) else { continue };
+            pieces.retain(|other| other.first != piece.first);
+            if pieces.is_empty() {
+                self.small.remove(&page);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_later_range_splits_an_older_one() {
+        let mut ranges = Ranges::default();
+        assert!(ranges.insert(10, 99, 'a').is_empty());
+        assert_eq!(ranges.insert(40, 49, 'b'), ['a']);
+        let all = |ranges: &Ranges<char>| {
+            ranges
+                .overlapping(0, u64::MAX)
+                .iter()
+                .map(|piece| (piece.first, piece.last, piece.value))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all(&ranges), [(10, 39, 'a'), (40, 49, 'b'), (50, 99, 'a')]);
+        assert_eq!(ranges.cut(30, 60, |_| true), ['a', 'b', 'a']);
+        assert_eq!(all(&ranges), [(10, 29, 'a'), (61, 99, 'a')]);
+    }
+
+    #[test]
+    fn the_last_address_is_one_too() {
+        let mut ranges = Ranges::default();
+        ranges.insert(u64::MAX - 9, last(u64::MAX - 9, 4096).unwrap(), 1);
+        assert_eq!(ranges.get(u64::MAX).map(|piece| piece.value), Some(1));
+        assert_eq!(ranges.cut(u64::MAX, u64::MAX, |_| true), [1]);
+        assert_eq!(ranges.get(u64::MAX), None);
+        assert_eq!(last(7, 0), None);
+    }
+
+    proptest! {
+        /// Against one value an address, of which there are several in a page and in several pages.
+        #[test]
+        fn agrees_with_a_table(
+            changes in prop::collection::vec((0_u64..200, 1_u64..60, prop::option::of(0_u32..9)), 0..60),
+            step in prop_oneof![Just(1_u64), Just(900), Just(3000)],
+        ) {
+            let mut table = vec![None; 300];
+            let mut ranges = Ranges::default();
+            for (first, count, value) in changes {
+                let (at, end) = (first as usize, (first + count) as usize);
+                let (first, last) = (first * step, (first + count) * step - 1);
+                let met: std::collections::BTreeSet<u32> = table[at..end].iter().flatten().copied().collect();
+                table[at..end].fill(value);
+                let cut = match value {
+                    Some(value) => ranges.insert(first, last, value),
+                    None => ranges.cut(first, last, |_| true),
+                };
+                prop_assert_eq!(cut.into_iter().collect::<std::collections::BTreeSet<u32>>(), met);
+            }
+            for (place, value) in table.iter().enumerate() {
+                let (first, last) = (place as u64 * step, (place as u64 + 1) * step - 1);
+                prop_assert_eq!(ranges.get(first).map(|piece| piece.value), *value);
+                prop_assert_eq!(ranges.get(last).map(|piece| piece.value), *value);
+                let found: Vec<u32> = ranges.overlapping(first, last).iter().map(|piece| piece.value).collect();
+                prop_assert_eq!(found, value.iter().copied().collect::<Vec<u32>>());
+            }
+            let all = ranges.overlapping(0, u64::MAX);
+            prop_assert!(all.windows(2).all(|pair| pair[0].last < pair[1].first));
+        }
+    }
+}

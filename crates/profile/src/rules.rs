@@ -1,0 +1,275 @@
+//! The rules that decide what to do about objects, from how they are used: the `MemProf` study's table of evidence and
+//! cures.
+
+use crate::advice::{Action, Evidence, RuledOut};
+use crate::flow::Flow;
+use crate::object::ObjectKind;
+use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse};
+use crate::statistics::{Confidence, FEWEST, Share};
+use machine::{Machine, NodeId};
+
+/// Less than this share of remote accesses is not worth moving anything for.
+const FEW_REMOTE: f64 = 0.2;
+/// From this share on something is done by one thread or comes from one node.
+const MOSTLY: f64 = 0.9;
+/// From this share on memory of several nodes lies on one.
+const CONCENTRATED: f64 = 0.5;
+/// An application has several processes that matter where none has more than this.
+const ONE_PROCESS: f64 = 0.8;
+/// Threads with less than this share of their process's accesses do not count.
+const BUSY_THREAD: f64 = 0.01;
+/// Imbalance of controllers, from which on interleaving makes sense.
+const IMBALANCED: f64 = 0.35;
+/// Standard errors by which a mean has to be above a threshold.
+const STANDARD_ERRORS: f64 = 1.96;
+
+/// What is decided about.
+pub(crate) struct Situation<'a> {
+    pub kind: ObjectKind,
+    pub machine: &'a Machine,
+    /// Latency over idle latency from which on memory is saturated.
+    pub factor: f64,
+    /// Of all accesses.
+    pub all: &'a Pattern,
+    pub flow: &'a Flow<'a>,
+}
+
+/// What to do, and why.
+pub(crate) struct Decision {
+    pub action: Action,
+    pub evidence: Vec<Evidence>,
+    pub confidence: Confidence,
+    pub ruled_out: Vec<RuledOut>,
+}
+
+/// Facts that have been looked at, and how sure they are together.
+struct Case {
+    evidence: Vec<Evidence>,
+    confidence: Confidence,
+    ruled_out: Vec<RuledOut>,
+}
+
+impl Case {
+    fn note(&mut self, evidence: Evidence, confidence: Confidence) {
+        self.evidence.push(evidence);
+        self.confidence = self.confidence.min(confidence);
+    }
+
+    /// Looks at a share: whether it reaches its threshold.
+    fn test(&mut self, what: &'static str, (part, of): PartOf, threshold: f64, words: &str) -> bool {
+        let share = Share { part, of, threshold };
+        self.note(share.evidence(what, words), share.confidence());
+        share.is_reached()
+    }
+
+    fn rule_out(&mut self, action: Action, because: Evidence) {
+        self.ruled_out.push(RuledOut { action, because });
+    }
+
+    fn decide(self, action: Action) -> Decision {
+        let Self { evidence, confidence, ruled_out } = self;
+        Decision { action, evidence, confidence, ruled_out }
+    }
+}
+
+impl Share {
+    fn evidence(&self, what: &'static str, words: &str) -> Evidence {
+        let (value, percent) = (self.value(), 100.0 * self.value());
+        let text = format!("{percent:.1} % of {} {words} (threshold {:.0} %)", self.of, 100.0 * self.threshold);
+        Evidence { what, value, threshold: self.threshold, samples: self.of, text }
+    }
+}
+
+/// Decides.
+pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
+    let mut case = Case { evidence: Vec::new(), confidence: Confidence::High, ruled_out: Vec::new() };
+    let reached: u64 = pattern.remote.1;
+    if reached < FEWEST {
+        let text = format!("only {reached} samples reached memory; fewer than {FEWEST} decide nothing");
+        let few = Evidence { what: "samples", value: reached as f64, threshold: FEWEST as f64, samples: reached, text };
+        case.note(few, Confidence::Low);
+        return case.decide(Action::LeaveAlone);
+    }
+    let is_shared = {
+        let (part, of) = pattern.same_node;
+        !Share { part, of, threshold: MOSTLY }.is_reached()
+    };
+    let slow_home = slow_home(pattern, situation);
+    let contended = is_shared && slow_home.is_some();
+    if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") && !contended {
+        return case.decide(Action::LeaveAlone);
+    }
+    if situation.kind == ObjectKind::Stacks {
+        // Each is its thread's own: it is remote where the thread was moved.
+        return case.decide(Action::PinThreads);
+    }
+    if pattern.own.1 > 0
+        && case.test(
+            "by_allocating_thread",
+            pattern.own,
+            MOSTLY,
+            "accesses are of the thread that allocated the object",
+        )
+    {
+        let moved = pattern.moved.1 > 0
+            && Share { part: pattern.moved.0, of: pattern.moved.1, threshold: CONCENTRATED }.is_reached();
+        if moved {
+            case.test(
+                "threads_moved",
+                pattern.moved,
+                CONCENTRATED,
+                "remote accesses of that thread are from another node than it allocated on",
+            );
+            return case.decide(Action::PinThreads);
+        }
+        return case.decide(Action::AllocateLocally);
+    }
+    let succession = "successive accesses to one object come from one node";
+    let alternates = pattern.from.len() < 2 || case.test("same_node", pattern.same_node, MOSTLY, succession);
+    if alternates {
+        case.test("leading_node", pattern.leading, MOSTLY, "accesses come from the node that uses the object most");
+        return case.decide(Action::Migrate);
+    }
+    let (part, of) = pattern.same_node;
+    case.rule_out(Action::Migrate, Share { part, of, threshold: MOSTLY }.evidence("same_node", succession));
+    if split_huge_pages(&mut case, situation) {
+        return case.decide(Action::SplitHugePages);
+    }
+    if processes_fit_nodes(&mut case, pattern, situation) {
+        return case.decide(Action::PinThreads);
+    }
+    let writes = Share { part: pattern.writes_after.0, of: pattern.writes_after.1, threshold: MOST_WRITES };
+    let words = "accesses after initialisation write";
+    if writes.of > 0 && !writes.is_reached() {
+        case.test("writes_after_initialisation", pattern.writes_after, MOST_WRITES, words);
+        return case.decide(Action::Replicate);
+    }
+    case.rule_out(Action::Replicate, writes.evidence("writes_after_initialisation", words));
+    interleave(case, slow_home, pattern, situation)
+}
+
+/// The memory of a node that is used most, where it is saturated.
+fn slow_home<'a>(pattern: &'a Pattern, situation: &Situation) -> Option<(NodeId, &'a Home)> {
+    let (&node, home) = pattern.homes.iter().max_by_key(|(_, home)| home.samples)?;
+    home.is_slower(situation.factor, 0.0).then_some((node, home))
+}
+
+fn interleave(
+    mut case: Case,
+    slow_home: Option<(NodeId, &Home)>,
+    pattern: &Pattern,
+    situation: &Situation,
+) -> Decision {
+    let Some((&node, home)) = pattern.homes.iter().max_by_key(|(_, home)| home.samples) else {
+        return case.decide(Action::LeaveAlone);
+    };
+    let reached: u64 = pattern.homes.values().map(|home| home.samples).sum();
+    let lie = format!("accesses go to node {node}");
+    let concentrated = case.test("home_node", (home.samples, reached), CONCENTRATED, &lie);
+    if let Some((latency_ns, idle_ns)) = home.latency_ns() {
+        let factor = latency_ns / idle_ns;
+        let evidence = Evidence {
+            what: "latency_over_idle",
+            value: factor,
+            threshold: situation.factor,
+            samples: home.samples,
+            text: format!(
+                "accesses to node {node} take {latency_ns:.0} ns on average, {factor:.2} times those of an idle \
+                 machine (saturated from {:.2} times on)",
+                situation.factor
+            ),
+        };
+        if slow_home.is_none() {
+            case.rule_out(Action::Interleave, evidence.clone());
+        }
+        let sure = home.is_slower(situation.factor, STANDARD_ERRORS) == home.is_slower(situation.factor, 0.0);
+        case.note(evidence, if sure { Confidence::High } else { Confidence::Low });
+        let action = if slow_home.is_some() && concentrated { Action::Interleave } else { Action::LeaveAlone };
+        return case.decide(action);
+    }
+    // Without latencies there is only how many accesses each node gets.
+    let counts: Vec<f64> = situation
+        .machine
+        .nodes
+        .iter()
+        .filter(|node| node.memory_bytes > 0)
+        .map(|node| situation.all.homes.get(&node.id).map_or(0.0, |home| home.samples as f64))
+        .collect();
+    let imbalance = imbalance(&counts).unwrap_or(0.0);
+    let text = format!(
+        "the imbalance of the nodes' accesses is {imbalance:.2} (threshold {IMBALANCED}); latencies are unknown"
+    );
+    let samples = situation.all.remote.1;
+    case.note(Evidence { what: "imbalance", value: imbalance, threshold: IMBALANCED, samples, text }, Confidence::Low);
+    let busiest = situation.all.homes.iter().max_by_key(|(_, home)| home.samples).map(|(node, _)| *node);
+    let helps = concentrated && imbalance >= IMBALANCED && busiest == Some(node);
+    case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
+}
+
+/// Whether most of the remote accesses are in huge pages whose parts are used by different nodes.
+fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
+    let pages = situation.flow.huge_pages();
+    let shared = pages.iter().filter(|page| page.is_huge && page.is_falsely_shared());
+    let (remote, inside, known) = shared.fold((0, 0, 0), |(remote, inside, known), page| {
+        let Share { part, of, .. } = page.same_node_in_small_pages;
+        (remote + page.remote_samples, inside + part, known + of)
+    });
+    let all: u64 = pages.iter().map(|page| page.remote_samples).sum();
+    if !(Share { part: remote, of: all, threshold: CONCENTRATED }).is_reached() {
+        return false;
+    }
+    case.test(
+        "falsely_shared",
+        (remote, all),
+        CONCENTRATED,
+        "remote accesses are in huge pages that several nodes use",
+    );
+    case.test(
+        "same_node_in_small_pages",
+        (inside, known),
+        MOSTLY,
+        "successive accesses to 4 KiB of them come from one node",
+    );
+    true
+}
+
+/// Whether several processes share objects among their own threads only, which one node could have.
+fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation) -> bool {
+    let most_cpus = situation.machine.nodes.iter().map(|node| node.cpus.len()).max().unwrap_or(0);
+    let fits = |process: &ProcessUse| {
+        let busy = process.threads.values().filter(|&&count| count as f64 >= BUSY_THREAD * process.samples as f64);
+        busy.count() <= most_cpus
+    };
+    let from_one = |process: &ProcessUse| process.from.values().max().copied().unwrap_or(0);
+    let (spread, all) = pattern
+        .processes
+        .values()
+        .fold((0, 0), |(spread, all), process| (spread + process.samples - from_one(process), all + process.samples));
+    let largest = pattern.processes.values().map(|process| process.samples).max().unwrap_or(0);
+    let several = Share { part: largest, of: all, threshold: ONE_PROCESS };
+    let is_spread = Share { part: spread, of: all, threshold: FEW_REMOTE };
+    if several.is_reached() || !is_spread.is_reached() || !pattern.processes.values().all(fits) {
+        return false;
+    }
+    case.test(
+        "largest_process",
+        (largest, all),
+        ONE_PROCESS,
+        "accesses are of one process; the objects are each process's own",
+    );
+    case.test(
+        "threads_apart",
+        (spread, all),
+        FEW_REMOTE,
+        "accesses are of threads on another node than most of their process",
+    );
+    true
+}
+
+/// Standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
+pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
+}

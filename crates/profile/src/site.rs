@@ -1,0 +1,125 @@
+//! Objects of one kind that come from one place: what is allocated by the same code, or has the same name in several
+//! processes.
+
+use crate::code::{Code, Codes};
+use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId};
+use crate::object::{Object, ObjectKind};
+use crate::profile::Profile;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Functions that allocate for others: the code that called them is the site.
+const WRAPPERS: [&str; 15] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "xmalloc",
+    "xcalloc",
+    "xrealloc",
+    "g_malloc",
+    "g_malloc0",
+    "g_realloc",
+    "strdup",
+    "memalign",
+    "posix_memalign",
+    "aligned_alloc",
+    "mmap",
+    "mremap",
+];
+/// Likewise, by how their names begin.
+const WRAPPER_BEGINNINGS: [&str; 6] = ["operator new", "std::", "__gnu_cxx::", "alloc::", "__rust_", "hashbrown::"];
+
+/// Where objects come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// What they are.
+    pub kind: ObjectKind,
+    /// The code that allocates them; none where that is not known or nothing is allocated.
+    pub code: Option<CodeId>,
+    /// The name of what is not allocated.
+    pub name: Option<Arc<str>>,
+    /// The file that it is in or that is mapped.
+    pub file: Option<FileId>,
+}
+
+/// The site of each object, and all sites.
+pub(crate) fn sites(objects: &[Object], codes: &Codes, wrappers: &[String]) -> (Vec<SiteId>, Vec<Site>) {
+    let is_wrapper = |code: &CodeId| {
+        let name = codes.places[code.index()].function.as_ref().map_or("", |function| &function.name);
+        WRAPPERS.contains(&name)
+            || WRAPPER_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+            || wrappers.iter().any(|wrapper| wrapper == name)
+    };
+    let site_of = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
+    let of_chain: Vec<Option<CodeId>> = codes.chains.iter().map(site_of).collect();
+    let (mut sites, mut ids) = (Vec::new(), HashMap::new());
+    let mut last: Option<(ChainId, SiteId)> = None;
+    let of_objects = objects.iter().map(|object| {
+        let heap = object.kind == ObjectKind::Heap;
+        if let Some((_, site)) = last.filter(|(chain, _)| heap && *chain == object.site) {
+            return site;
+        }
+        let site = Site {
+            kind: object.kind,
+            code: of_chain[object.site.index()],
+            name: object.name.clone(),
+            file: object.file,
+        };
+        let id = *ids.entry(site.clone()).or_insert_with(|| {
+            sites.push(site);
+            SiteId(sites.len() as u32 - 1)
+        });
+        last = heap.then_some((object.site, id)).or(last);
+        id
+    });
+    let of_objects = of_objects.collect();
+    (of_objects, sites)
+}
+
+impl Profile {
+    /// The label of a place in code: `makeMatrix+0x59`, or the file and offset where no symbol names it.
+    pub fn code_label(&self, id: CodeId) -> String {
+        let Some(Code { file, offset, function, .. }) = self.code(id) else { return "?".to_owned() };
+        match (function, file.and_then(|file| self.file(file))) {
+            (Some(function), _) => format!("{}+{:#x}", function.name, offset.saturating_sub(function.start)),
+            (None, Some(file)) => format!("{}+{offset:#x}", file_name(&file.name)),
+            (None, None) => format!("{offset:#x}"),
+        }
+    }
+
+    /// The name of the function that a place in code is in, or its file's in brackets.
+    pub fn function_label(&self, id: CodeId) -> String {
+        let Some(Code { file, function, .. }) = self.code(id) else { return "?".to_owned() };
+        match (function, file.and_then(|file| self.file(file))) {
+            (Some(function), _) => function.name.to_string(),
+            (None, Some(file)) => format!("[{}]", file_name(&file.name).trim_matches(['[', ']'])),
+            (None, None) => "[unknown]".to_owned(),
+        }
+    }
+
+    /// The label of a site: the code that allocates, a variable, a section and its file, a file.
+    pub fn site_label(&self, id: SiteId) -> String {
+        let Some(Site { kind, code, name, file }) = self.site(id) else { return "?".to_owned() };
+        let file = file.and_then(|file| self.file(file)).map_or("", |file| &file.name);
+        let name = name.as_deref().unwrap_or("");
+        match kind {
+            ObjectKind::Heap => code.map_or_else(|| "allocated, site unknown".to_owned(), |code| self.code_label(code)),
+            ObjectKind::Static => format!("{name} ({})", file_name(file)),
+            ObjectKind::BinarySection if name.is_empty() => file_name(file).to_owned(),
+            ObjectKind::BinarySection => format!("{name} of {}", file_name(file)),
+            ObjectKind::MappedFile => name.to_owned(),
+            ObjectKind::Stacks => "[stacks]".to_owned(),
+            ObjectKind::Unknown if name.is_empty() => "unknown".to_owned(),
+            ObjectKind::Unknown => format!("unknown in {name}"),
+        }
+    }
+
+    /// The site of an object.
+    pub fn site_of(&self, object: ObjectId) -> Option<SiteId> {
+        self.sites_of_objects().get(object.index()).copied()
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,98 @@
+//! How sure a share is that was found in a sample of the accesses.
+
+use serde::Serialize;
+
+/// Standard deviations of a normal distribution that leave out one in a hundred and one in twenty.
+const Z_99: f64 = 2.576;
+const Z_95: f64 = 1.960;
+/// Fewer observations decide nothing.
+pub(crate) const FEWEST: u64 = 10;
+
+/// How sure a decision is that rests on shares among samples. Wilson's interval of each share (the accesses seen as
+/// independent draws) lies wholly on the side of its threshold that the decision needs:
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// not even at 95 %: the share itself is on that side, or there are fewer than 10 samples.
+    Low,
+    /// at 95 %.
+    Medium,
+    /// at 99 %.
+    High,
+}
+
+/// A share among samples and the threshold that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// So many samples.
+    pub part: u64,
+    /// Of so many.
+    pub of: u64,
+    /// Decides, 0 to 1.
+    pub threshold: f64,
+}
+
+impl Share {
+    /// The share itself, 0 to 1; 0 of nothing.
+    pub fn value(&self) -> f64 {
+        if self.of == 0 { 0.0 } else { self.part as f64 / self.of as f64 }
+    }
+
+    /// Whether the share is its threshold or more.
+    pub fn is_reached(&self) -> bool {
+        self.of > 0 && self.value() >= self.threshold
+    }
+
+    /// How sure it is that it is on the side that it is on.
+    pub fn confidence(&self) -> Confidence {
+        let clear = |z: f64| {
+            let (low, high) = wilson(self.part, self.of, z);
+            if self.is_reached() { low >= self.threshold } else { high < self.threshold }
+        };
+        match self.of {
+            0..FEWEST => Confidence::Low,
+            _ if clear(Z_99) => Confidence::High,
+            _ if clear(Z_95) => Confidence::Medium,
+            _ => Confidence::Low,
+        }
+    }
+}
+
+/// Wilson's score interval of a share: right for small shares and few samples too. `z` is how many standard deviations
+/// wide.
+pub fn wilson(part: u64, of: u64, z: f64) -> (f64, f64) {
+    if of == 0 {
+        return (0.0, 1.0);
+    }
+    let (n, p) = (of as f64, part as f64 / of as f64);
+    let centre = p + z * z / (2.0 * n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + z * z / n;
+    (((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_wilsons() {
+        // Newcombe 1998, table 1: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+        for (part, of, low, high) in
+            [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]
+        {
+            let (found_low, found_high) = wilson(part, of, Z_95);
+            assert!((found_low - low).abs() < 1e-4 && (found_high - high).abs() < 1e-4, "{part} of {of}");
+        }
+    }
+
+    #[test]
+    fn few_samples_are_little_evidence() {
+        let confidence = |part, of| Share { part, of, threshold: 0.05 }.confidence();
+        assert_eq!(confidence(0, 9), Confidence::Low);
+        assert_eq!(confidence(0, 72), Confidence::Low);
+        assert_eq!(confidence(0, 73), Confidence::Medium);
+        assert_eq!(confidence(0, 127), Confidence::High);
+        assert_eq!(confidence(500, 1000), Confidence::High);
+    }
+}

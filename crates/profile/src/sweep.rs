@@ -1,0 +1,241 @@
+//! Events and samples are read in the order of time: events change what is at the addresses of their process, and each
+//! access belongs to what is there at its time.
+
+use crate::code::Codes;
+use crate::ids::{ObjectId, ProcessId, ThreadId};
+use crate::object::{Object, PagePlacement, Process, Thread};
+use crate::ranges::Piece;
+use crate::samples::{NONE, Samples};
+use crate::space::{Mapping, Space};
+use crate::symbols::Symbols;
+use linux::{Pid, Tid};
+use rustc_hash::FxHashMap;
+use std::collections::HashSet;
+use std::sync::Arc;
+use trace::{Event, StackId, Stacks, What};
+
+/// What is known so far.
+pub(crate) struct Sweep<'a> {
+    pub codes: Codes,
+    pub objects: Vec<Object>,
+    pub threads: Vec<Thread>,
+    pub processes: Vec<Process>,
+    pub placements: Vec<PagePlacement>,
+    /// In the order of `processes`.
+    pub spaces: Vec<Space>,
+    pub mappings: Vec<Mapping>,
+    process_ids: FxHashMap<Pid, ProcessId>,
+    /// How many threads of each process have not ended, in the order of `processes`.
+    alive: Vec<u32>,
+    pub thread_ids: FxHashMap<(ProcessId, Tid), ThreadId>,
+    /// How often a process or thread got another number.
+    renewals: u32,
+    /// Files that some process executes.
+    pub binaries: HashSet<Arc<str>>,
+    pub stacks: &'a Stacks,
+    pub symbols: &'a dyn Symbols,
+    pub unnamed: Arc<str>,
+}
+
+/// What a thread accessed last: it is likely to access it again.
+#[derive(Clone, Copy)]
+struct Recent {
+    piece: Piece<ObjectId>,
+    /// The range as it was known after so many changes.
+    changes: u32,
+}
+
+/// What a caller of the samples is at present.
+#[derive(Clone, Copy)]
+struct Caller {
+    renewals: u32,
+    thread: ThreadId,
+    process: ProcessId,
+    allocated: Option<Recent>,
+    other: Option<Recent>,
+}
+
+impl<'a> Sweep<'a> {
+    pub fn new(events: &[Event], stacks: &'a Stacks, symbols: &'a dyn Symbols) -> Self {
+        let executed = |event: &Event| match &event.what {
+            What::Mapped { name, executable: true, .. } => Some(name.clone()),
+            _ => None,
+        };
+        Self {
+            codes: Codes::new(),
+            objects: Vec::new(),
+            threads: Vec::new(),
+            processes: Vec::new(),
+            placements: Vec::new(),
+            spaces: Vec::new(),
+            mappings: Vec::new(),
+            process_ids: FxHashMap::default(),
+            alive: Vec::new(),
+            thread_ids: FxHashMap::default(),
+            renewals: 0,
+            binaries: events.iter().filter_map(executed).collect(),
+            stacks,
+            symbols,
+            unnamed: "".into(),
+        }
+    }
+
+    /// Reads both, which are in the order of time. What happens at the time of an access happened before it.
+    pub fn run(&mut self, events: &[Event], samples: &mut Samples) {
+        let mut callers: Vec<Option<Caller>> = vec![None; samples.callers.len()];
+        let mut events = events.iter().peekable();
+        samples.object = Vec::with_capacity(samples.len());
+        samples.code = Vec::with_capacity(samples.len());
+        for at in 0..samples.len() {
+            let time_ns = samples.time_ns[at];
+            while let Some(event) = events.next_if(|event| event.time_ns <= time_ns) {
+                self.apply(event);
+            }
+            let number = samples.thread[at] as usize;
+            let known = callers[number].filter(|caller| caller.renewals == self.renewals);
+            let mut caller = known.unwrap_or_else(|| self.caller(samples.callers[number]));
+            let address = samples.address[at];
+            let object = self.object(&mut caller, address, time_ns);
+            callers[number] = Some(caller);
+            let process = caller.process;
+            if samples.node[at] == NONE {
+                samples.node[at] = self.spaces[process.index()].node(address).map_or(NONE, |node| node.0);
+            }
+            samples.object.push(object.0);
+            samples.code.push(self.code(process, samples.instruction[at]).0);
+            samples.thread[at] = caller.thread.0;
+            if samples.stack[at] != NONE {
+                samples.stack[at] = self.chain(process, StackId(samples.stack[at])).0;
+            }
+        }
+        events.for_each(|event| self.apply(event));
+        samples.instruction = Vec::new();
+    }
+
+    /// What an address is of.
+    fn object(&mut self, caller: &mut Caller, address: u64, time_ns: u64) -> ObjectId {
+        let process = caller.process;
+        let changes = self.spaces[process.index()].changes;
+        let recent = |recent: &Recent| {
+            let Recent { piece, changes: then } = recent;
+            let alive = self.objects[piece.value.index()].until_ns.is_none();
+            (alive && *then == changes && (piece.first..=piece.last).contains(&address)).then_some(piece.value)
+        };
+        if let Some(object) = caller.allocated.as_ref().and_then(recent) {
+            return object;
+        }
+        let other = caller.other.as_ref().and_then(recent);
+        if let Some(piece) = self.allocated(process, address, time_ns) {
+            caller.allocated = Some(Recent { piece, changes });
+            return piece.value;
+        }
+        other.unwrap_or_else(|| {
+            let piece = self.other(process, address, time_ns);
+            caller.other = Some(Recent { piece, changes });
+            piece.value
+        })
+    }
+
+    fn caller(&mut self, (pid, tid): (Pid, Tid)) -> Caller {
+        let thread = self.thread(pid, tid);
+        let (process, renewals) = (self.threads[thread.index()].process, self.renewals);
+        Caller { renewals, thread, process, allocated: None, other: None }
+    }
+
+    /// The process with this pid now, which is made up where its start was not seen.
+    pub(crate) fn process(&mut self, pid: Pid) -> ProcessId {
+        match self.process_ids.get(&pid) {
+            Some(&id) => id,
+            None => self.add_process(pid),
+        }
+    }
+
+    fn add_process(&mut self, pid: Pid) -> ProcessId {
+        let id = ProcessId(self.processes.len() as u32);
+        self.process_ids.insert(pid, id);
+        self.processes.push(Process { pid, parent: None, name: None, from_ns: None, until_ns: None });
+        self.spaces.push(Space::default());
+        self.alive.push(0);
+        self.renewals += 1;
+        id
+    }
+
+    /// The thread with this tid now, which is made up where its start was not seen.
+    pub(crate) fn thread(&mut self, pid: Pid, tid: Tid) -> ThreadId {
+        let process = self.process(pid);
+        match self.thread_ids.get(&(process, tid)) {
+            Some(&id) => id,
+            None => self.add_thread(process, tid, None),
+        }
+    }
+
+    pub(crate) fn add_thread(&mut self, process: ProcessId, tid: Tid, from_ns: Option<u64>) -> ThreadId {
+        let id = ThreadId(self.threads.len() as u32);
+        let name = self.processes[process.index()].name.clone();
+        self.threads.push(Thread { process, tid, name, from_ns, until_ns: None });
+        self.thread_ids.insert((process, tid), id);
+        self.alive[process.index()] += 1;
+        self.renewals += 1;
+        id
+    }
+
+    pub(crate) fn start_process(&mut self, time_ns: u64, pid: Pid, parent: Option<Pid>) {
+        let parent = parent.map(|parent| self.process(parent));
+        if let Some(&known) = self.process_ids.get(&pid) {
+            // Two sources may tell the same; and clocks that disagree a little have a fork act before its start.
+            let Process { from_ns, until_ns, .. } = self.processes[known.index()];
+            if until_ns.is_none() {
+                if from_ns.is_none() {
+                    self.begin_process(known, time_ns, parent);
+                }
+                return;
+            }
+        }
+        let process = self.add_process(pid);
+        self.begin_process(process, time_ns, parent);
+    }
+
+    fn begin_process(&mut self, process: ProcessId, time_ns: u64, parent: Option<ProcessId>) {
+        let inherited = parent.and_then(|parent| self.processes[parent.index()].name.clone());
+        if let Some(parent) = parent {
+            self.spaces[process.index()] = self.spaces[parent.index()].forked();
+        }
+        let process = &mut self.processes[process.index()];
+        process.from_ns = Some(time_ns);
+        process.parent = parent;
+        process.name = process.name.take().or(inherited);
+    }
+
+    pub(crate) fn end_thread(&mut self, time_ns: u64, pid: Pid, tid: Tid) {
+        let thread = self.thread(pid, tid);
+        let Thread { process, until_ns, .. } = &mut self.threads[thread.index()];
+        let process = *process;
+        if until_ns.replace(time_ns).is_some() {
+            return;
+        }
+        self.alive[process.index()] -= 1;
+        // Threads that were not seen yet may still run: only a first thread that ended too says that none does.
+        let first = self.thread_ids.get(&(process, Tid(pid.0))).map(|thread| &self.threads[thread.index()]);
+        if self.alive[process.index()] == 0 && first.is_some_and(|first| first.until_ns.is_some()) {
+            self.processes[process.index()].until_ns = Some(time_ns);
+            self.clear(process, time_ns);
+        }
+    }
+
+    /// Nothing is at any address of a process any more.
+    pub(crate) fn clear(&mut self, process: ProcessId, time_ns: u64) {
+        let changes = self.spaces[process.index()].changes + 1;
+        let space = std::mem::replace(&mut self.spaces[process.index()], Space { changes, ..Space::default() });
+        let gone = space
+            .objects
+            .overlapping(0, u64::MAX)
+            .into_iter()
+            .map(|piece| space.copies.get(&piece.value).copied().unwrap_or(piece.value));
+        for object in gone.chain(space.others.into_values()) {
+            let object = &mut self.objects[object.index()];
+            if object.process == process {
+                object.until_ns = object.until_ns.or(Some(time_ns));
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Accesses, counted.
+
+use crate::profile::Access;
+use serde::Serialize;
+use trace::AccessKind;
+
+/// Counts of accesses. `samples` and what has it in its name are observed accesses, on which confidence rests; the
+/// others are the accesses that they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Observed accesses.
+    pub samples: u64,
+    /// Of these, those that read.
+    pub load_samples: u64,
+    /// Of these, those that wrote.
+    pub store_samples: u64,
+    /// Of these, those that went to the node of their CPU.
+    pub local_samples: u64,
+    /// Of these, those that went to another node.
+    pub remote_samples: u64,
+    /// Accesses.
+    pub accesses: f64,
+    /// Accesses that went to the node of their CPU.
+    pub local_accesses: f64,
+    /// Accesses that went to another node.
+    pub remote_accesses: f64,
+    /// The latencies of all accesses that reached memory and whose latency is known, ns.
+    pub memory_time_ns: f64,
+    /// How many accesses that are.
+    pub timed_accesses: f64,
+}
+
+impl Tally {
+    /// One more.
+    pub fn add(&mut self, access: &Access) {
+        let weight = f64::from(access.weight);
+        self.samples += 1;
+        self.accesses += weight;
+        match access.kind {
+            AccessKind::Load => self.load_samples += 1,
+            AccessKind::Store => self.store_samples += 1,
+            AccessKind::Unknown => {}
+        }
+        if access.reaches_memory() {
+            if access.is_local() {
+                self.local_samples += 1;
+                self.local_accesses += weight;
+            } else {
+                self.remote_samples += 1;
+                self.remote_accesses += weight;
+            }
+            if let Some(latency_ns) = access.latency_ns {
+                self.memory_time_ns += weight * f64::from(latency_ns);
+                self.timed_accesses += weight;
+            }
+        }
+    }
+
+    /// Those of another too.
+    pub fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.load_samples += other.load_samples;
+        self.store_samples += other.store_samples;
+        self.local_samples += other.local_samples;
+        self.remote_samples += other.remote_samples;
+        self.accesses += other.accesses;
+        self.local_accesses += other.local_accesses;
+        self.remote_accesses += other.remote_accesses;
+        self.memory_time_ns += other.memory_time_ns;
+        self.timed_accesses += other.timed_accesses;
+    }
+
+    /// The share of accesses that reached memory that went to the node of their CPU.
+    pub fn local_access_ratio(&self) -> Option<f64> {
+        ratio(self.local_accesses, self.local_accesses + self.remote_accesses)
+    }
+
+    /// The mean latency of accesses that reached memory, ns.
+    pub fn latency_mean_ns(&self) -> Option<f64> {
+        ratio(self.memory_time_ns, self.timed_accesses)
+    }
+
+    /// What it costs to have to wait for memory: by this, the first is the one to look at. Where `all` have latencies
+    /// their sum, ns (those that are not known are taken to be the mean of all); otherwise remote accesses count a
+    /// thousand times.
+    pub fn cost(&self, all: &Self) -> f64 {
+        match all.latency_mean_ns() {
+            Some(mean_ns) => {
+                let untimed = self.local_accesses + self.remote_accesses - self.timed_accesses;
+                self.memory_time_ns + untimed * mean_ns
+            }
+            None => self.remote_accesses + 1e-3 * self.accesses,
+        }
+    }
+
+    /// The counts as programs read them. `all` are those of everything that was looked at.
+    pub fn counts(&self, all: &Self) -> Counts {
+        Counts {
+            samples: self.samples,
+            load_samples: self.load_samples,
+            store_samples: self.store_samples,
+            accesses: self.accesses,
+            share: ratio(self.accesses, all.accesses).unwrap_or(0.0),
+            local_accesses: self.local_accesses,
+            remote_accesses: self.remote_accesses,
+            remote_share: ratio(self.remote_accesses, all.remote_accesses).unwrap_or(0.0),
+            local_access_ratio: self.local_access_ratio(),
+            latency_mean_ns: self.latency_mean_ns(),
+            memory_time_share: ratio(self.memory_time_ns, all.memory_time_ns),
+        }
+    }
+}
+
+/// A share, of something.
+pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// A [`Tally`] beside that of everything that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Counts {
+    /// Observed accesses.
+    pub samples: u64,
+    /// Of these, those that read.
+    pub load_samples: u64,
+    /// Of these, those that wrote.
+    pub store_samples: u64,
+    /// The accesses that they stand for.
+    pub accesses: f64,
+    /// Their share of all accesses that were looked at, 0 to 1.
+    pub share: f64,
+    /// Accesses to memory of the CPU's node.
+    pub local_accesses: f64,
+    /// Accesses to memory of another node.
+    pub remote_accesses: f64,
+    /// Their share of all such accesses that were looked at, 0 to 1.
+    pub remote_share: f64,
+    /// Local accesses over local and remote ones, 0 to 1; none without either.
+    pub local_access_ratio: Option<f64>,
+    /// Mean latency of accesses that reached memory, ns; none where no source told.
+    pub latency_mean_ns: Option<f64>,
+    /// The share of the latencies of all accesses that were looked at, 0 to 1; none where no source told.
+    pub memory_time_share: Option<f64>,
+}

@@ -1,0 +1,361 @@
+//! Whether NUMA is the problem: is the program sensitive to memory, is its memory far, and is memory contended?
+
+use crate::distances::{Distances, NEARLY_FULL};
+use crate::pattern::Pattern;
+use crate::rules::imbalance;
+use crate::statistics::{FEWEST, wilson};
+use crate::tally::ratio;
+use crate::view::View;
+use machine::NodeId;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// More memory accesses per instruction are many.
+const MANY_ACCESSES: f64 = 0.005;
+/// A smaller part of the time waiting for memory is not worth looking at.
+const MEMORY_BOUND: f64 = 0.05;
+/// A lower share of local accesses is worth moving something for.
+const MOST_LOCAL: f64 = 0.8;
+/// Imbalance of controllers, from which on one is the problem rather than all.
+const IMBALANCED: f64 = 0.35;
+/// A line of memory, bytes.
+const LINE_BYTES: f64 = 64.0;
+const Z_95: f64 = 1.96;
+
+/// What counters told of the same time, where there were any.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurements {
+    /// Instructions that were executed.
+    pub instructions: Option<f64>,
+    /// Accesses that memory served.
+    pub memory_accesses: Option<f64>,
+    /// The part of its bandwidth that each controller carried, 0 to 1.
+    pub controllers: BTreeMap<NodeId, f64>,
+    /// The part of its bandwidth that each direction of a link carried, 0 to 1: from the node whose CPUs access.
+    pub links: BTreeMap<(NodeId, NodeId), f64>,
+}
+
+/// What the problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Problem {
+    /// Too few samples to tell.
+    Unknown,
+    /// Not NUMA: the program hardly waits for memory.
+    NotMemoryBound,
+    /// Not NUMA: accesses are local, and no controller or link is near its end.
+    None,
+    /// Not NUMA: all controllers are busy alike, with local accesses. The program needs more bandwidth or fewer
+    /// accesses.
+    Bandwidth,
+    /// NUMA: a controller or a link is near its end while others are not.
+    Contention,
+    /// NUMA: much of the memory is far from who accesses it.
+    Distance,
+}
+
+/// A number that the verdict rests on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// The node or the link that it is of, such as `0` or `0-3`; the worst of all.
+    pub of: Option<String>,
+    /// The number; none where it is not known.
+    pub value: Option<f64>,
+    /// Its unit; empty of a ratio.
+    pub unit: &'static str,
+    /// What decides, in the same unit.
+    pub threshold: f64,
+    /// Whether it is on the bad side of the threshold.
+    pub is_bad: bool,
+    /// Whether counters told; otherwise it is estimated from the samples.
+    pub counted: bool,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// Whether NUMA is the problem, and the numbers that this rests on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What the problem is.
+    pub problem: Problem,
+    /// Whether placing memory or threads elsewhere can help.
+    pub is_numa_problem: bool,
+    /// In words.
+    pub text: String,
+    /// The numbers, in the order in which they are asked for.
+    pub metrics: Vec<Metric>,
+    /// Samples that reached memory.
+    pub samples: u64,
+    /// The interval that the share of local accesses is in with 95 % probability, as far as samples are independent.
+    pub local_access_ratio_interval: (f64, f64),
+    /// The share of accesses to what is no known object, 0 to 1.
+    pub unknown_share: f64,
+}
+
+impl View<'_> {
+    /// Whether NUMA is the problem of what this view has: of a whole program, all its accesses.
+    pub fn verdict(&self, measured: &Measurements) -> Verdict {
+        let distances = Distances::of(self.profile().machine());
+        let pattern = Pattern::of_all(self, &distances);
+        let metrics = vec![
+            self.accesses_per_instruction(measured),
+            self.memory_bound(),
+            self.local_access_ratio(),
+            worst_latency(&pattern, &distances),
+            self.controller_load(measured),
+            self.link_load(measured, &distances),
+            self.imbalance(measured),
+        ];
+        let samples = pattern.remote.1;
+        let problem = problem(&metrics, samples);
+        let known = |kind: crate::ObjectKind| kind != crate::ObjectKind::Unknown;
+        let objects = self.profile().objects();
+        let unknown: f64 = self
+            .accesses()
+            .filter(|access| !known(objects[access.object.index()].kind))
+            .map(|access| f64::from(access.weight))
+            .sum();
+        Verdict {
+            problem,
+            is_numa_problem: matches!(problem, Problem::Contention | Problem::Distance),
+            text: text(problem, &metrics, samples),
+            metrics,
+            samples,
+            local_access_ratio_interval: wilson(samples - pattern.remote.0, samples, Z_95),
+            unknown_share: ratio(unknown, self.tally().accesses).unwrap_or(0.0),
+        }
+    }
+
+    fn accesses_per_instruction(&self, measured: &Measurements) -> Metric {
+        let sampled = self.tally().local_accesses + self.tally().remote_accesses;
+        let accesses = measured.memory_accesses.unwrap_or(sampled);
+        let value = measured.instructions.and_then(|instructions| ratio(accesses, instructions));
+        Metric {
+            name: "accesses_per_instruction",
+            of: None,
+            value,
+            unit: "",
+            threshold: MANY_ACCESSES,
+            is_bad: value.is_some_and(|value| value > MANY_ACCESSES),
+            counted: measured.memory_accesses.is_some() && value.is_some(),
+            meaning: "accesses that reach memory, an instruction",
+        }
+    }
+
+    /// The part of their time in which threads wait for memory, from the latencies of the accesses that they stand for.
+    fn memory_bound(&self) -> Metric {
+        let mut threads: BTreeMap<u32, (u64, u64, f64)> = BTreeMap::new();
+        let mean_ns = self.tally().latency_mean_ns().unwrap_or(0.0);
+        for access in self.accesses() {
+            let (_, last, waited) = threads.entry(access.thread.0).or_insert((access.time_ns, 0, 0.0));
+            *last = access.time_ns;
+            if access.reaches_memory() {
+                *waited += access.latency_ns.map_or(mean_ns, f64::from) * f64::from(access.weight);
+            }
+        }
+        let (mut waits, mut all) = (0.0, 0.0);
+        for (first, last, waited) in threads.into_values() {
+            let time = last.saturating_sub(first) as f64;
+            waits += waited.min(time);
+            all += time;
+        }
+        let value = ratio(waits, all).filter(|_| self.tally().timed_accesses > 0.0);
+        Metric {
+            name: "memory_bound",
+            of: None,
+            value,
+            unit: "",
+            threshold: MEMORY_BOUND,
+            is_bad: value.is_some_and(|value| value >= MEMORY_BOUND),
+            counted: false,
+            meaning: "part of the time in which threads wait for memory",
+        }
+    }
+
+    fn local_access_ratio(&self) -> Metric {
+        let value = self.tally().local_access_ratio();
+        Metric {
+            name: "local_access_ratio",
+            of: None,
+            value,
+            unit: "",
+            threshold: MOST_LOCAL,
+            is_bad: value.is_some_and(|value| value < MOST_LOCAL),
+            counted: false,
+            meaning: "accesses to memory of the CPU's own node, of all that reach memory",
+        }
+    }
+
+    fn controller_load(&self, measured: &Measurements) -> Metric {
+        let machine = self.profile().machine();
+        let mut loads = measured.controllers.clone();
+        if loads.is_empty() {
+            let carried = self.bytes_per_s(|_, to| vec![to]);
+            let load = |(node, bytes): (NodeId, f64)| Some((node, bytes / machine.node(node)?.bandwidth_bytes_per_s?));
+            loads = carried.into_iter().filter_map(load).collect();
+        }
+        let of = |node: NodeId| node.to_string();
+        load_metric(
+            "controller_load",
+            loads,
+            of,
+            !measured.controllers.is_empty(),
+            "part of its bandwidth that the busiest controller carries",
+        )
+    }
+
+    fn link_load(&self, measured: &Measurements, distances: &Distances) -> Metric {
+        let mut loads = measured.links.clone();
+        let links = &distances.machine.links;
+        if let Some(routes) = distances.routes.as_ref().filter(|_| loads.is_empty()) {
+            let way =
+                |from, to| routes.hops(from, to).unwrap_or_default().iter().map(|hop| hop.directed_link()).collect();
+            for (directed, bytes) in self.bytes_per_s(way) {
+                let Some(link) = links.get(directed / 2) else { continue };
+                let [one, other] = link.nodes;
+                let ends = if directed % 2 == 0 { (one, other) } else { (other, one) };
+                loads.insert(ends, bytes / link.bandwidth_bytes_per_s);
+            }
+        }
+        let of = |(from, to): (NodeId, NodeId)| format!("{from}-{to}");
+        load_metric(
+            "link_load",
+            loads,
+            of,
+            !measured.links.is_empty(),
+            "part of its bandwidth that the busiest direction of a link carries",
+        )
+    }
+
+    fn imbalance(&self, measured: &Measurements) -> Metric {
+        let machine = self.profile().machine();
+        let counted = !measured.controllers.is_empty();
+        let sampled = if counted { measured.controllers.clone() } else { self.bytes_per_s(|_, to| vec![to]) };
+        let nodes = machine.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let loads: Vec<f64> = nodes.map(|node| sampled.get(&node.id).copied().unwrap_or(0.0)).collect();
+        let value = imbalance(&loads);
+        Metric {
+            name: "imbalance",
+            of: None,
+            value,
+            unit: "",
+            threshold: IMBALANCED,
+            is_bad: value.is_some_and(|value| value > IMBALANCED),
+            counted,
+            meaning: "standard deviation of the controllers' loads over their mean",
+        }
+    }
+
+    /// What the accesses that the samples stand for carry over each of the resources that they use, bytes/s.
+    fn bytes_per_s<T: Ord>(&self, uses: impl Fn(NodeId, NodeId) -> Vec<T>) -> BTreeMap<T, f64> {
+        let seconds = self.profile().span_ns().map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
+        let mut found = BTreeMap::new();
+        for ((from, to), tally) in self.matrix() {
+            for resource in uses(from, to) {
+                *found.entry(resource).or_default() += ratio(tally.accesses * LINE_BYTES, seconds).unwrap_or(0.0);
+            }
+        }
+        found
+    }
+}
+
+fn load_metric<T>(
+    name: &'static str,
+    loads: BTreeMap<T, f64>,
+    of: impl Fn(T) -> String,
+    counted: bool,
+    meaning: &'static str,
+) -> Metric {
+    let worst = loads.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+    let value = worst.as_ref().map(|(_, load)| *load);
+    Metric {
+        name,
+        of: worst.map(|(resource, _)| of(resource)),
+        value,
+        unit: "",
+        threshold: NEARLY_FULL,
+        is_bad: value.is_some_and(|value| value >= NEARLY_FULL),
+        counted,
+        meaning,
+    }
+}
+
+fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
+    let factor = |(node, home): (&NodeId, &crate::pattern::Home)| {
+        let (latency_ns, idle_ns) = home.latency_ns()?;
+        Some((*node, latency_ns / idle_ns, home.is_slower(distances.saturated_factor(), Z_95)))
+    };
+    let worst = pattern
+        .homes
+        .iter()
+        .filter_map(factor)
+        .max_by(|(_, a, sure), (_, b, also)| sure.cmp(also).then(a.total_cmp(b)));
+    Metric {
+        name: "latency_over_idle",
+        of: worst.map(|(node, _, _)| node.to_string()),
+        value: worst.map(|(_, factor, _)| factor),
+        unit: "",
+        threshold: distances.saturated_factor(),
+        is_bad: worst.is_some_and(|(_, _, sure)| sure),
+        counted: false,
+        meaning: "mean latency of the slowest node's memory over that of an idle machine",
+    }
+}
+
+fn problem(metrics: &[Metric], samples: u64) -> Problem {
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
+    let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
+    let is_good = |name: &str| metric(name).is_some_and(|metric| metric.value.is_some() && !metric.is_bad);
+    let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
+    if samples < FEWEST {
+        Problem::Unknown
+    } else if is_good("accesses_per_instruction") || (is_good("memory_bound") && !is_bad("accesses_per_instruction")) {
+        Problem::NotMemoryBound
+    } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
+        Problem::Contention
+    } else if is_bad("local_access_ratio") {
+        Problem::Distance
+    } else if contended {
+        Problem::Bandwidth
+    } else {
+        Problem::None
+    }
+}
+
+fn text(problem: Problem, metrics: &[Metric], samples: u64) -> String {
+    let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
+    let number = |name: &str| value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
+    let percent = |name: &str| {
+        value(name).map_or_else(|| "an unknown share".to_owned(), |value| format!("{:.1} %", 100.0 * value))
+    };
+    let local = percent("local_access_ratio");
+    let latency = number("latency_over_idle");
+    match problem {
+        Problem::Unknown => format!("{samples} samples reached memory: too few to tell"),
+        Problem::NotMemoryBound => {
+            let (accesses, waits) = (number("accesses_per_instruction"), percent("memory_bound"));
+            format!(
+                "NUMA is not the problem: the program hardly uses memory ({accesses} accesses an instruction, threads \
+                 wait {waits} of the time)"
+            )
+        }
+        Problem::None => format!(
+            "NUMA is not the problem: {local} of the accesses are local, and the slowest memory takes {latency} times \
+             its idle latency"
+        ),
+        Problem::Bandwidth => format!(
+            "NUMA is not the problem: all nodes' memory is busy alike ({latency} times its idle latency), {local} of \
+             the accesses are local"
+        ),
+        Problem::Contention => {
+            let imbalance = number("imbalance");
+            format!(
+                "NUMA is the problem: memory is contended ({latency} times its idle latency, imbalance {imbalance}); \
+                 {local} of the accesses are local"
+            )
+        }
+        Problem::Distance => format!("NUMA is the problem: only {local} of the accesses are local"),
+    }
+}

@@ -1,0 +1,203 @@
+//! Accesses that a filter lets through, counted by object, site, thread, process, function and pair of nodes.
+
+use crate::filter::Filter;
+use crate::flow::Flow;
+use crate::ids::{CodeId, ObjectId, ProcessId, SiteId, ThreadId};
+use crate::profile::{Access, Profile};
+use crate::samples::NONE;
+use crate::tally::Tally;
+use machine::NodeId;
+use std::collections::{BTreeMap, HashMap};
+
+/// Accesses that a filter lets through.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    profile: &'a Profile,
+    /// Their positions; none where it is all of them.
+    chosen: Option<Vec<u32>>,
+    tally: Tally,
+}
+
+/// Something and its accesses, those with the largest cost first.
+pub type Ranking<T> = Vec<(T, Tally)>;
+
+impl Profile {
+    /// The accesses that a filter lets through.
+    pub fn view(&self, filter: &Filter) -> View<'_> {
+        let mut tally = Tally::default();
+        if filter.0.is_empty() {
+            self.accesses().for_each(|access| tally.add(&access));
+            return View { profile: self, chosen: None, tally };
+        }
+        let filter = filter.prepare(self);
+        let mut chosen = Vec::new();
+        for (access, at) in self.accesses().zip(0..) {
+            if filter.holds(&access) {
+                tally.add(&access);
+                chosen.push(at);
+            }
+        }
+        View { profile: self, chosen: Some(chosen), tally }
+    }
+}
+
+impl<'a> View<'a> {
+    /// What the accesses are of.
+    pub fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    /// All of them, counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Each of them, in the order of time.
+    pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
+        self.positions().map(|at| self.profile.at(at as usize))
+    }
+
+    /// Every object that they touch.
+    pub fn objects(&self) -> Ranking<ObjectId> {
+        let samples = self.profile.samples();
+        self.ranked(self.profile.objects().len(), ObjectId, |at| samples.object[at] as usize)
+    }
+
+    /// Every site of those objects.
+    pub fn sites(&self) -> Ranking<SiteId> {
+        let samples = self.profile.samples();
+        let sites = self.profile.sites_of_objects();
+        self.ranked(self.profile.site_ids().len(), SiteId, |at| sites[samples.object[at] as usize].index())
+    }
+
+    /// Every thread that did any of them.
+    pub fn threads(&self) -> Ranking<ThreadId> {
+        let samples = self.profile.samples();
+        self.ranked(self.profile.threads().len(), ThreadId, |at| samples.thread[at] as usize)
+    }
+
+    /// Every process that did any of them.
+    pub fn processes(&self) -> Ranking<ProcessId> {
+        let threads = self.profile.threads();
+        let samples = self.profile.samples();
+        let process = |at: usize| threads[samples.thread[at] as usize].process.index();
+        self.ranked(self.profile.processes().len(), ProcessId, process)
+    }
+
+    /// Every place in code that did any of them.
+    pub fn code(&self) -> Ranking<CodeId> {
+        let samples = self.profile.samples();
+        self.ranked(self.profile.codes().len(), CodeId, |at| samples.code[at] as usize)
+    }
+
+    /// Every function that did any of them, by label.
+    pub fn functions(&self) -> Ranking<String> {
+        let mut functions: HashMap<String, Tally> = HashMap::new();
+        for (code, tally) in self.code() {
+            functions.entry(self.profile.function_label(code)).or_default().merge(&tally);
+        }
+        self.sorted(functions.into_iter().collect())
+    }
+
+    /// The objects that at least two threads touch. Of chosen threads: of a view of them.
+    pub fn shared_objects(&self) -> Vec<ObjectId> {
+        let samples = self.profile.samples();
+        let mut threads = vec![(NONE, false); self.profile.objects().len()];
+        for at in self.positions() {
+            let thread = samples.thread[at as usize];
+            let (first, shared) = &mut threads[samples.object[at as usize] as usize];
+            *shared |= *first != NONE && *first != thread;
+            *first = thread;
+        }
+        threads.into_iter().zip(0..).filter(|((_, shared), _)| *shared).map(|(_, number)| ObjectId(number)).collect()
+    }
+
+    /// Accesses that reached memory, by the node of the CPU and that of the memory.
+    pub fn matrix(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
+        let mut cells: BTreeMap<_, Tally> = BTreeMap::new();
+        for access in self.accesses().filter(Access::reaches_memory) {
+            if let (Some(from), Some(to)) = (access.from, access.to) {
+                cells.entry((from, to)).or_default().add(&access);
+            }
+        }
+        cells
+    }
+
+    /// What happened to each of these objects, in one pass over the accesses.
+    pub fn flows_of_objects(&self, objects: &[ObjectId]) -> Vec<Flow<'a>> {
+        let samples = self.profile.samples();
+        self.flows(objects.iter().map(|object| object.index()), self.profile.objects().len(), |at| {
+            samples.object[at] as usize
+        })
+    }
+
+    /// What each of these threads did, in one pass over the accesses.
+    pub fn flows_of_threads(&self, threads: &[ThreadId]) -> Vec<Flow<'a>> {
+        let samples = self.profile.samples();
+        self.flows(threads.iter().map(|thread| thread.index()), self.profile.threads().len(), |at| {
+            samples.thread[at] as usize
+        })
+    }
+
+    /// What happened to the objects of each of these sites, in one pass over the accesses.
+    pub fn flows_of_sites(&self, sites: &[SiteId]) -> Vec<Flow<'a>> {
+        let samples = self.profile.samples();
+        let of = self.profile.sites_of_objects();
+        self.flows(sites.iter().map(|site| site.index()), self.profile.site_ids().len(), |at| {
+            of[samples.object[at] as usize].index()
+        })
+    }
+
+    /// All accesses, as one flow.
+    pub fn flow(&self) -> Flow<'a> {
+        Flow::new(self.profile, self.positions().collect())
+    }
+
+    fn positions(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = if self.chosen.is_none() { 0..self.profile.len() as u32 } else { 0..0 };
+        all.chain(self.chosen.iter().flatten().copied())
+    }
+
+    fn ranked<T: Ord>(&self, groups: usize, id: impl Fn(u32) -> T, group: impl Fn(usize) -> usize) -> Ranking<T> {
+        let mut tallies = vec![Tally::default(); groups];
+        for at in self.positions() {
+            tallies[group(at as usize)].add(&self.profile.at(at as usize));
+        }
+        let touched = tallies.into_iter().zip(0..).filter(|(tally, _)| tally.samples > 0);
+        self.sorted(touched.map(|(tally, number)| (id(number), tally)).collect())
+    }
+
+    fn flows(
+        &self,
+        chosen: impl Iterator<Item = usize>,
+        groups: usize,
+        group: impl Fn(usize) -> usize,
+    ) -> Vec<Flow<'a>> {
+        let mut places = vec![NONE; groups];
+        // Who asks for one twice gets it twice, and who asks for one that there is not gets an empty one.
+        let chosen: Vec<usize> = chosen.collect();
+        for (&number, place) in chosen.iter().zip(0..) {
+            if let Some(known) = places.get_mut(number) {
+                *known = place;
+            }
+        }
+        let mut flows = vec![Vec::new(); chosen.len()];
+        for at in self.positions() {
+            if let Some(flow) = flows.get_mut(places[group(at as usize)] as usize) {
+                flow.push(at);
+            }
+        }
+        let flow = |(at, number): (usize, usize)| match places.get(number) {
+            Some(&place) if place as usize != at => flows[place as usize].clone(),
+            _ => std::mem::take(&mut flows[at]),
+        };
+        chosen.into_iter().enumerate().map(flow).map(|positions| Flow::new(self.profile, positions)).collect()
+    }
+
+    /// The largest cost first; of equal ones the one with the lower number.
+    fn sorted<T: Ord>(&self, mut ranking: Ranking<T>) -> Ranking<T> {
+        let cost = |tally: &Tally| tally.cost(&self.tally);
+        ranking.sort_by(|(a, first), (b, second)| cost(second).total_cmp(&cost(first)).then_with(|| a.cmp(b)));
+        ranking
+    }
+}
