@@ -68,12 +68,15 @@ root = $(DESTDIR)$(PREFIX)
 install: $(nearside)
 	install -d $(root)/bin $(root)/lib/nearside
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
-	install -m 755 $(release)/libnearside_lab_plugin.so $(root)/lib/nearside
+	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so $(root)/lib/nearside
+	install -d $(root)/include
+	install -m 644 crates/preload/include/nearside.h $(root)/include
 	$(nearside) manual $(root)/share
 
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
 	rm -rf $(root)/lib/nearside
+	rm -f $(root)/include/nearside.h
 	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside

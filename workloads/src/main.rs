@@ -3,6 +3,7 @@
 //! Every verb first fills its memory from one chosen CPU, then starts all threads at a barrier and times only what
 //! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
 
+mod allocate;
 mod calls;
 mod chase;
 mod checksum;
@@ -19,6 +20,7 @@ mod stream;
 mod streamcluster;
 mod team;
 
+use allocate::AllocateOptions;
 use clap::{Parser, Subcommand};
 use error::Error;
 use options::{
@@ -76,6 +78,8 @@ enum Verb {
     Place(PlaceOptions),
     /// Try the kernel's calls on memory of its own, and one on another process; prints one line of JSON
     Calls(CallsOptions),
+    /// Pairs of malloc and free, in bursts; ns a pair
+    Allocate(AllocateOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
 }
@@ -133,6 +137,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Place(options) => place::run(options),
         Verb::Calls(options) => calls::run(options),
         Verb::MovePages(options) => move_pages::run(options),
+        Verb::Allocate(options) => allocate::run(options),
         Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
     }
 }

@@ -51,6 +51,7 @@ mod affinity;
 mod cause;
 mod cgroup;
 mod child;
+mod clock;
 mod device_node;
 mod diagnosis;
 mod feature;
@@ -92,6 +93,7 @@ pub use cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, cgroup2_mount, parse_cgroup, parse_memory_numa_stat,
 };
 pub use child::{ChildSetup, Credentials};
+pub use clock::{monotonic_ns, tells_time_by_tsc, tsc_and_monotonic_ns};
 pub use device_node::device_nodes;
 pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,

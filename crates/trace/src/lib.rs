@@ -2,6 +2,7 @@
 //! time. All times are the traced system's `CLOCK_MONOTONIC`, ns.
 
 mod event;
+pub mod objects;
 mod sample;
 mod stack;
 

@@ -5,6 +5,7 @@ mod cold_build;
 mod lab_speed;
 mod look_speed;
 mod model_speed;
+mod preload_speed;
 mod profile_speed;
 mod saved_process;
 mod target;
@@ -44,6 +45,8 @@ enum Part {
     Act,
     /// Flows of objects and threads
     Profile,
+    /// The library that tells of objects
+    Preload,
 }
 
 fn main() -> ExitCode {
@@ -72,6 +75,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
             Part::Act => act_speed::measure()?,
             Part::Profile => profile_speed::measure()?,
+            Part::Preload => preload_speed::measure()?,
         });
     }
     if arguments.cold_build {

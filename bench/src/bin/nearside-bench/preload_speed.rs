@@ -1,0 +1,112 @@
+//! What the library costs that tells of a program's objects, beside heaptrack.
+
+use crate::target::{Row, Target, median};
+use bench::{Error, nearside};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use trace::Stacks;
+use trace::objects::{ObjectLosses, ObjectOptions, ObjectRings, ObjectsError, library};
+
+/// How often each is measured, one after the other.
+const RUNS: usize = 7;
+/// Bursts with rests between them: what is told is less than the recorder can take in, so that nobody waits.
+const BURSTS: [&str; 7] =
+    ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=300", "--rest=1000"];
+/// No rest: the recorder has to keep up, on CPUs that the program uses.
+const WITHOUT_REST: [&str; 6] = ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=1000"];
+
+/// Times pairs of malloc and free: plain, told, counted by site, and under heaptrack where that is installed.
+pub fn measure() -> Result<Vec<Row>, Error> {
+    eprintln!("pairs of malloc and free, in several ways");
+    let small = ObjectOptions { small_bytes: 1024, ..ObjectOptions::default() };
+    let all = ObjectOptions::default();
+    let (mut told, mut counted, mut kept_up, mut theirs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut lost = 0;
+    for _ in 0..RUNS {
+        let plain = median_ns(Command::new(workloads()?).args(BURSTS))?;
+        let mut record = |arguments: &[&str], options: &ObjectOptions, figure: &str| {
+            recorded(arguments, options, figure).map(|(ns, losses)| {
+                lost += losses.lost + losses.malformed;
+                ns
+            })
+        };
+        told.push(record(&BURSTS, &all, "/median_ns")? - plain);
+        counted.push(record(&BURSTS, &small, "/median_ns")? - plain);
+        kept_up.push(record(&WITHOUT_REST, &all, "/mean_ns")? - plain);
+        theirs.extend(heaptrack()?.map(|ns| ns - plain));
+    }
+    let row = |what: &str, target, measured, unit| Row {
+        what: what.to_owned(),
+        target,
+        measured,
+        unit,
+        command: format!("nearside-workloads {}", BURSTS.join(" ")),
+    };
+    let ours = median(told);
+    let mut rows = vec![
+        row("a pair of malloc and free that is told, 2 threads, over plain", Target::AtMost(60.0), ours, "ns"),
+        row("likewise, counted by site only", Target::None, median(counted), "ns"),
+        row("likewise, told, without rest, waiting for the recorder included", Target::None, median(kept_up), "ns"),
+        row("events lost in all of these", Target::AtMost(0.0), lost as f64, ""),
+    ];
+    if !theirs.is_empty() {
+        let theirs = median(theirs);
+        rows.push(row("likewise, heaptrack", Target::None, theirs, "ns"));
+        rows.push(row("told by nearside, of heaptrack's", Target::AtMost(10.0), ours / theirs * 100.0, "%"));
+    }
+    Ok(rows)
+}
+
+fn workloads() -> Result<std::path::PathBuf, Error> {
+    Ok(nearside()?.with_file_name("nearside-workloads"))
+}
+
+/// What a command printed under this path, and what was not told.
+fn recorded(arguments: &[&str], options: &ObjectOptions, figure: &str) -> Result<(f64, ObjectLosses), Error> {
+    let failed = |why: ObjectsError| Error::system("record objects")(std::io::Error::other(why));
+    let library = library().map_err(failed)?;
+    let mut rings = ObjectRings::create(options).map_err(failed)?;
+    let mut command = Command::new(workloads()?);
+    command.args(arguments).envs(rings.environment(&library, None)).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(Error::system("run nearside-workloads"))?;
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    while child.try_wait().map_err(Error::system("wait for nearside-workloads"))?.is_none() {
+        rings.drain(&mut stacks, &mut events).map_err(failed)?;
+        events.clear();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rings.finish(&mut stacks, &mut events).map_err(failed)?;
+    let output = child.wait_with_output().map_err(Error::system("read what nearside-workloads prints"))?;
+    Ok((read_figure(&output.stdout, figure)?, rings.losses()))
+}
+
+fn median_ns(command: &mut Command) -> Result<f64, Error> {
+    let output = command.stderr(Stdio::null()).output().map_err(Error::system("run nearside-workloads"))?;
+    read_figure(&output.stdout, "/median_ns")
+}
+
+fn read_figure(printed: &[u8], figure: &str) -> Result<f64, Error> {
+    let said = String::from_utf8_lossy(printed).into_owned();
+    if let [ns] = explore::numbers(&said, figure)[..] {
+        return Ok(ns);
+    }
+    let command = "nearside-workloads allocate --json".to_owned();
+    Err(Error::NoFigure { command, figure: figure.to_owned(), said })
+}
+
+/// The same under heaptrack; none where that is not installed.
+fn heaptrack() -> Result<Option<f64>, Error> {
+    let folder = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
+    let mut command = Command::new("heaptrack");
+    command.arg("--output").arg(folder.path().join("trace"));
+    command.arg(workloads()?).args(BURSTS);
+    if !std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|path| is_there(&path)) {
+        return Ok(None);
+    }
+    median_ns(&mut command).map(Some)
+}
+
+fn is_there(folder: &Path) -> bool {
+    folder.join("heaptrack").exists()
+}

@@ -1,0 +1,226 @@
+//! The heap.
+
+use super::called_from;
+use crate::process::{Writer, real, settings};
+use crate::real::{EARLY, Early};
+use crate::thread::{Entered, enter};
+use crate::walk::Frame;
+use crate::{clock, ring};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use rings::{Head, Kind};
+
+called_from! {
+    /// Tells an object.
+    malloc => malloc_from, "rsi", "rdx";
+    /// Tells an object.
+    calloc => calloc_from, "rdx", "rcx";
+    /// Tells what becomes of an object.
+    realloc => realloc_from, "rdx", "rcx";
+    /// Tells what becomes of an object.
+    reallocarray => reallocarray_from, "rcx", "r8";
+    /// Tells an object.
+    memalign => memalign_from, "rdx", "rcx";
+    /// Tells an object.
+    aligned_alloc => aligned_alloc_from, "rdx", "rcx";
+    /// Tells an object.
+    posix_memalign => posix_memalign_from, "rcx", "r8";
+    /// Tells an object.
+    valloc => valloc_from, "rsi", "rdx";
+    /// Tells an object.
+    pvalloc => pvalloc_from, "rsi", "rdx";
+}
+
+/// Alignment that suits everything.
+const ALIGNMENT: usize = 16;
+
+unsafe extern "C" fn malloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else { return EARLY.allocate(bytes, ALIGNMENT) };
+    // SAFETY: the caller's own call.
+    let address = unsafe { (real.malloc)(bytes) };
+    allocated(address, bytes, Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn calloc_from(number: usize, each: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else {
+        return number.checked_mul(each).map_or(null_mut(), |bytes| EARLY.allocate(bytes, ALIGNMENT));
+    };
+    // SAFETY: the caller's own call.
+    let address = unsafe { (real.calloc)(number, each) };
+    allocated(address, number.wrapping_mul(each), Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn memalign_from(alignment: usize, bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else { return EARLY.allocate(bytes, alignment) };
+    // SAFETY: the caller's own call.
+    let address = unsafe { (real.memalign)(alignment, bytes) };
+    allocated(address, bytes, Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn aligned_alloc_from(alignment: usize, bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else { return EARLY.allocate(bytes, alignment) };
+    // SAFETY: the caller's own call.
+    let address = unsafe { (real.aligned_alloc)(alignment, bytes) };
+    allocated(address, bytes, Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn posix_memalign_from(
+    place: *mut *mut c_void,
+    alignment: usize,
+    bytes: usize,
+    stack: usize,
+    base: usize,
+) -> c_int {
+    let Some(real) = real() else { return libc::ENOMEM };
+    // SAFETY: the caller's own call.
+    let result = unsafe { (real.posix_memalign)(place, alignment, bytes) };
+    if result == 0 {
+        // SAFETY: it was written, as the call succeeded.
+        allocated(unsafe { *place }, bytes, Frame { stack, base });
+    }
+    result
+}
+
+unsafe extern "C" fn valloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else { return EARLY.allocate(bytes, rings::PAGE) };
+    // SAFETY: the caller's own call.
+    let address = unsafe { (real.valloc)(bytes) };
+    allocated(address, bytes, Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn pvalloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let Some(real) = real() else {
+        let bytes = bytes.checked_next_multiple_of(rings::PAGE);
+        return bytes.map_or(null_mut(), |bytes| EARLY.allocate(bytes, rings::PAGE));
+    };
+    let Some(pvalloc) = real.pvalloc else { return null_mut() };
+    // SAFETY: the caller's own call.
+    let address = unsafe { pvalloc(bytes) };
+    allocated(address, bytes, Frame { stack, base });
+    address
+}
+
+unsafe extern "C" fn reallocarray_from(
+    address: *mut c_void,
+    number: usize,
+    each: usize,
+    stack: usize,
+    base: usize,
+) -> *mut c_void {
+    let bytes = number.wrapping_mul(each);
+    let frame = Frame { stack, base };
+    match real().and_then(|real| real.reallocarray) {
+        Some(reallocarray) if !EARLY.has(address) => {
+            // SAFETY: the caller's own call.
+            reallocated(address, bytes, frame, || unsafe { reallocarray(address, number, each) })
+        }
+        _ if number.checked_mul(each).is_none() => {
+            // SAFETY: the C library's address of this thread's errno.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            null_mut()
+        }
+        // SAFETY: the caller's own call, in other words.
+        _ => unsafe { realloc_from(address, bytes, stack, base) },
+    }
+}
+
+unsafe extern "C" fn realloc_from(address: *mut c_void, bytes: usize, stack: usize, base: usize) -> *mut c_void {
+    let frame = Frame { stack, base };
+    match real() {
+        Some(real) if !EARLY.has(address) => {
+            // SAFETY: the caller's own call.
+            reallocated(address, bytes, frame, || unsafe { (real.realloc)(address, bytes) })
+        }
+        _ => {
+            // SAFETY: the caller's own call, in other words: a new object, as early ones do not change.
+            let new = unsafe { malloc_from(bytes, stack, base) };
+            if !new.is_null() && EARLY.has(address) {
+                // SAFETY: both have as many bytes, and do not overlap.
+                unsafe { new.copy_from_nonoverlapping(address, Early::size(address).min(bytes)) };
+            }
+            new
+        }
+    }
+}
+
+/// Tells that an object ends, before anybody else can have its memory.
+///
+/// # Safety
+///
+/// As of the C library's function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(address: *mut c_void) {
+    if address.is_null() || EARLY.has(address) {
+        return;
+    }
+    let Some(real) = real() else { return };
+    if let Some(entered) = enter()
+        && !is_small(address)
+    {
+        let time = clock::now();
+        entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
+    }
+    // SAFETY: the caller's own call.
+    unsafe { (real.free)(address) };
+}
+
+/// Whether it is counted only. The answer is the same for as long as the object does not change.
+#[inline]
+fn is_small(address: *mut c_void) -> bool {
+    let most = settings().small_bytes;
+    // SAFETY: the object is the caller's.
+    most != 0 && real().is_some_and(|real| unsafe { (real.usable_size)(address) } <= most)
+}
+
+#[inline]
+fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
+    if !address.is_null()
+        && let Some(mut entered) = enter()
+    {
+        tell_allocated(&mut entered, address, bytes, frame, is_small(address));
+    }
+}
+
+/// Tells an object, or counts it.
+#[inline]
+pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize, frame: Frame, is_small: bool) {
+    let stack = entered.stack();
+    let Writer { ring, walk, .. } = &mut *entered.writer;
+    let Some(slot) = walk.slot(ring, frame, stack) else { return ring.lose() };
+    if is_small {
+        return ring.count(slot, bytes);
+    }
+    let time = clock::now_after_reads();
+    ring.tell(Head { slot, ..ring::event(Kind::Allocated, time, address as usize, bytes) });
+}
+
+/// Tells what became of an object: the old one ends before the call, the new one begins after it.
+fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let was_told = !old.is_null() && enter().is_some() && !is_small(old);
+    let before = clock::now();
+    let new = call();
+    if new.is_null() && (bytes != 0 || old.is_null()) {
+        return new; // It failed: all is as it was.
+    }
+    let Some(mut entered) = enter() else { return new };
+    let is_small = !new.is_null() && is_small(new);
+    let stays = new == old && was_told && !is_small;
+    if stays {
+        let time = clock::now_after_reads();
+        entered.writer.ring.tell(ring::event(Kind::Resized, time, new as usize, bytes));
+        return new;
+    }
+    if was_told {
+        entered.writer.ring.tell(ring::event(Kind::Freed, before, old as usize, 0));
+    }
+    let stays_small = new == old && is_small && !was_told;
+    if !new.is_null() && !stays_small {
+        tell_allocated(&mut entered, new, bytes, frame, is_small);
+    }
+    new
+}

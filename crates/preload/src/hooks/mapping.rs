@@ -1,0 +1,185 @@
+//! Mappings.
+
+use crate::module::{Mapped, link_target};
+use crate::process::{descriptor_path, real};
+use crate::ring;
+use crate::thread::{Errno, enter};
+use crate::walk::Frame;
+use crate::{clock, process::Writer};
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use rings::{Kind, PAGE, mapped_flags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+
+/// Defines functions of up to six arguments that push where they were called from behind those.
+macro_rules! with_frame {
+    ($($(#[$attribute:meta])* $name:ident => $function:ident;)*) => {$(
+        $(#[$attribute])*
+        ///
+        /// # Safety
+        ///
+        /// As of the C library's function of this name.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, rsp", "sub rsp, 8", "push rbp", "push rax", "call {function}", "add rsp, 24", "ret",
+                function = sym $function,
+            )
+        }
+    )*};
+}
+
+with_frame! {
+    /// Tells a mapping.
+    mmap => mmap_from;
+    /// Tells a mapping.
+    mmap64 => mmap_from;
+    /// Tells what becomes of a mapping.
+    mremap => mremap_from;
+}
+
+unsafe extern "C" fn mmap_from(
+    wanted: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: i64,
+    stack: usize,
+    base: usize,
+) -> *mut c_void {
+    let Some(real) = real() else {
+        // SAFETY: the caller's own call, without the C library, which is not known yet.
+        return unsafe { early_mmap(wanted, bytes, protection, flags, file, offset) };
+    };
+    // SAFETY: the caller's own call.
+    let start = unsafe { (real.mmap)(wanted, bytes, protection, flags, file, offset) };
+    if start == libc::MAP_FAILED {
+        return start;
+    }
+    let _errno = Errno::keep();
+    let Some(entered) = enter() else { return start };
+    let own = entered.stack();
+    let Writer { ring, walk, .. } = &mut *entered.writer;
+    let Some(slot) = walk.slot(ring, Frame { stack, base }, own) else {
+        ring.lose();
+        return start;
+    };
+    let mut path = [0; 64];
+    let named = match u32::try_from(file) {
+        Ok(number) if flags & libc::MAP_ANONYMOUS == 0 => {
+            let mut words = 0;
+            descriptor_path(number, |link| words = link_target(link, &mut path));
+            words
+        }
+        _ => 0,
+    };
+    let executable = if protection & libc::PROT_EXEC == 0 { 0 } else { mapped_flags::EXECUTABLE };
+    let object = mapped_flags::OBJECT;
+    Mapped {
+        time: clock::now_after_reads(),
+        start: start as usize,
+        bytes: bytes.next_multiple_of(PAGE),
+        offset: offset.cast_unsigned(),
+        flags: executable | object,
+        slot,
+    }
+    .tell(ring, path.get(..named).unwrap_or_default());
+    start
+}
+
+unsafe fn early_mmap(
+    wanted: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let protection = ProtFlags::from_bits_retain(protection.cast_unsigned());
+    let kind = MapFlags::from_bits_retain(flags.cast_unsigned());
+    // SAFETY: the caller says so of its own call. An anonymous mapping has no file.
+    let mapped = unsafe {
+        if flags & libc::MAP_ANONYMOUS == 0 {
+            let file = rustix::fd::BorrowedFd::borrow_raw(file);
+            rustix::mm::mmap(wanted, bytes, protection, kind, file, offset.cast_unsigned())
+        } else {
+            rustix::mm::mmap_anonymous(wanted, bytes, protection, kind)
+        }
+    };
+    mapped.unwrap_or_else(|error| {
+        // SAFETY: the C library's address of this thread's errno.
+        unsafe { *libc::__errno_location() = error.raw_os_error() };
+        libc::MAP_FAILED
+    })
+}
+
+/// Tells that a mapping ends.
+///
+/// # Safety
+///
+/// As of the C library's function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
+    let before = clock::now();
+    let result = match real() {
+        // SAFETY: the caller's own call.
+        Some(real) => unsafe { (real.munmap)(start, bytes) },
+        // SAFETY: likewise.
+        None => match unsafe { rustix::mm::munmap(start, bytes) } {
+            Ok(()) => 0,
+            Err(error) => {
+                // SAFETY: the C library's address of this thread's errno.
+                unsafe { *libc::__errno_location() = error.raw_os_error() };
+                -1
+            }
+        },
+    };
+    if result == 0
+        && let Some(entered) = enter()
+    {
+        let bytes = bytes.next_multiple_of(PAGE);
+        entered.writer.ring.tell(ring::event(Kind::Unmapped, before, start as usize, bytes));
+    }
+    result
+}
+
+unsafe extern "C" fn mremap_from(
+    old: *mut c_void,
+    old_bytes: usize,
+    bytes: usize,
+    flags: c_int,
+    wanted: *mut c_void,
+    _sixth: usize,
+    stack: usize,
+    base: usize,
+) -> *mut c_void {
+    let before = clock::now();
+    let new = if let Some(real) = real() {
+        // SAFETY: the caller's own call.
+        unsafe { (real.mremap)(old, old_bytes, bytes, flags, wanted) }
+    } else {
+        let flags = MremapFlags::from_bits_retain(flags.cast_unsigned());
+        // SAFETY: likewise; nobody asks for a place so early.
+        unsafe { rustix::mm::mremap(old, old_bytes, bytes, flags) }.unwrap_or(libc::MAP_FAILED)
+    };
+    if new == libc::MAP_FAILED {
+        return new;
+    }
+    let Some(entered) = enter() else { return new };
+    let own = entered.stack();
+    let Writer { ring, walk, .. } = &mut *entered.writer;
+    let Some(slot) = walk.slot(ring, Frame { stack, base }, own) else {
+        ring.lose();
+        return new;
+    };
+    // Of size 0, or if it is asked for, the old mapping stays.
+    if old_bytes != 0 && flags & libc::MREMAP_DONTUNMAP == 0 {
+        let bytes = old_bytes.next_multiple_of(PAGE);
+        ring.tell(ring::event(Kind::Unmapped, before, old as usize, bytes));
+    }
+    let (time, bytes) = (clock::now_after_reads(), bytes.next_multiple_of(PAGE));
+    Mapped { time, start: new as usize, bytes, offset: 0, flags: mapped_flags::OBJECT, slot }.tell(ring, &[]);
+    new
+}

@@ -1,0 +1,89 @@
+//! Threads, forks, and code that goes.
+
+use crate::module;
+use crate::process::{is_recording, real};
+use crate::real::Start;
+use crate::thread::enter;
+use core::ffi::{c_int, c_void};
+
+/// What a thread does.
+#[repr(C)]
+struct Beginning {
+    start: Start,
+    argument: *mut c_void,
+}
+
+/// Has the thread tell when it begins.
+///
+/// # Safety
+///
+/// As of the C library's function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(real) = real() else { return libc::EAGAIN };
+    if !is_recording() {
+        // SAFETY: the caller's own call.
+        return unsafe { (real.pthread_create)(thread, attributes, start, argument) };
+    }
+    // SAFETY: the C library's malloc, whose memory holds anything.
+    let beginning = unsafe { (real.malloc)(size_of::<Beginning>()) }.cast::<Beginning>();
+    if beginning.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: it was just allocated, large enough. The rest is the caller's own call.
+    unsafe {
+        beginning.write(Beginning { start, argument });
+        let result = (real.pthread_create)(thread, attributes, begin, beginning.cast());
+        if result != 0 {
+            (real.free)(beginning.cast());
+        }
+        result
+    }
+}
+
+/// The thread may leave through here, by `pthread_exit` or cancellation: there is nothing to clean up.
+extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
+    // SAFETY: `pthread_create` made it for this thread alone.
+    let Beginning { start, argument } = unsafe { beginning.cast::<Beginning>().read() };
+    if let Some(real) = real() {
+        // SAFETY: it is not used any more.
+        unsafe { (real.free)(beginning) };
+    }
+    drop(enter());
+    start(argument)
+}
+
+/// Has the child tell of itself at once. What is forked in other ways does so at its first event.
+///
+/// # Safety
+///
+/// As of the C library's function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> c_int {
+    let Some(real) = real() else { return -1 };
+    // SAFETY: the caller's own call.
+    let pid = unsafe { (real.fork)() };
+    if pid == 0 {
+        drop(enter());
+    }
+    pid
+}
+
+/// Forgets what is known of code.
+///
+/// # Safety
+///
+/// As of the C library's function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
+    let Some(real) = real() else { return -1 };
+    // SAFETY: the caller's own call.
+    let result = unsafe { (real.dlclose)(library) };
+    module::forget();
+    result
+}

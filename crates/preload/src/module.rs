@@ -1,0 +1,204 @@
+//! The programs and libraries that are loaded: which one has an address, and where its parts are.
+
+use crate::real;
+use crate::ring::{self, Ring};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::{MaybeUninit, transmute};
+use core::ptr::null_mut;
+use core::slice;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use rings::{Kind, RECORD_WORDS, mapped_flags, payload_records};
+
+/// Modules that the recorder knows, by where they begin.
+static TOLD: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
+/// How often code may have gone, plus 1.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+/// `_dl_find_object` of the C library, 2.35: it locks nothing. Null before.
+static FIND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+type Find = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
+
+/// `struct dl_find_object` of x86-64.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    start: *const u8,
+    end: *const u8,
+    link_map: *const LinkMap,
+    eh_frame_hdr: *const u8,
+    reserved: [u64; 7],
+}
+
+/// The first members of `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+}
+
+/// A program or library that is loaded.
+pub struct Module {
+    start: usize,
+    base: usize,
+    name: *const c_char,
+    /// Where its table of unwind information is.
+    pub eh_frame_hdr: usize,
+}
+
+/// Finds what is needed to find modules.
+pub fn look() {
+    FIND.store(real::exported(c"_dl_find_object"), Release);
+}
+
+/// How often code may have gone so far, plus 1.
+#[inline]
+pub fn generation() -> u32 {
+    GENERATION.load(Acquire)
+}
+
+/// Code may have gone: what is known of addresses of code no longer is.
+pub fn forget() {
+    for told in &TOLD {
+        told.store(0, Relaxed);
+    }
+    GENERATION.fetch_add(1, Release);
+}
+
+impl Module {
+    /// The one with this address.
+    pub fn at(address: usize) -> Option<Self> {
+        let find = FIND.load(Acquire);
+        if find.is_null() {
+            return None;
+        }
+        let mut found = MaybeUninit::<Found>::zeroed();
+        // SAFETY: the C library's function of that name has this type, and writes one `struct dl_find_object`.
+        let found = unsafe {
+            let find = transmute::<*mut c_void, Find>(find);
+            (find(address as *const c_void, found.as_mut_ptr()) == 0).then(|| found.assume_init())?
+        };
+        if found.eh_frame_hdr.is_null() || found.link_map.is_null() {
+            return None;
+        }
+        // SAFETY: a module is not unloaded while its code is in a call chain, and its link map begins so.
+        let (base, name) = unsafe { ((*found.link_map).base, (*found.link_map).name) };
+        Some(Self { start: found.start as usize, base, name, eh_frame_hdr: found.eh_frame_hdr as usize })
+    }
+
+    /// The parts that are loaded, as its own header has them; none where that is not in memory.
+    fn segments(&self) -> &'static [libc::Elf64_Phdr] {
+        let header = self.start as *const libc::Elf64_Ehdr;
+        // SAFETY: the first page of a module is mapped. It is its header if it says so, and program headers are in the
+        // same page by every linker; those that are not are not looked at.
+        unsafe {
+            let is_header = (*header).e_ident.starts_with(b"\x7fELF");
+            let (offset, number) = ((*header).e_phoff as usize, usize::from((*header).e_phnum));
+            let size = size_of::<libc::Elf64_Phdr>();
+            if !is_header || offset % align_of::<libc::Elf64_Phdr>() != 0 || offset + number * size > rings::PAGE {
+                return &[];
+            }
+            slice::from_raw_parts((self.start + offset) as *const libc::Elf64_Phdr, number)
+        }
+    }
+
+    fn loaded(&self) -> impl Iterator<Item = &'static libc::Elf64_Phdr> {
+        self.segments().iter().filter(|segment| segment.p_type == libc::PT_LOAD)
+    }
+
+    /// Memory from `address` to the end of the part that it is in, which is not written to.
+    pub fn rest(&self, address: usize) -> Option<&'static [u8]> {
+        let segment = self.loaded().find(|segment| {
+            let start = self.base.wrapping_add(segment.p_vaddr as usize);
+            segment.p_flags & libc::PF_W == 0 && address.wrapping_sub(start) < segment.p_filesz as usize
+        })?;
+        let end = self.base.wrapping_add((segment.p_vaddr + segment.p_filesz) as usize);
+        // SAFETY: the part is mapped, cannot be written to, and stays while its code is in a call chain.
+        Some(unsafe { slice::from_raw_parts(address as *const u8, end - address) })
+    }
+
+    /// Whether the recorder needs to be told of it.
+    pub fn is_new(&self) -> bool {
+        self.place().is_some_and(|place| place.load(Relaxed) != self.start)
+    }
+
+    /// The entry of this module, or an empty one. None when all are taken by others.
+    fn place(&self) -> Option<&'static AtomicUsize> {
+        TOLD.iter().find(|told| [0, self.start].contains(&told.load(Relaxed)))
+    }
+
+    /// Tells the recorder what is where. `path` is room for its path.
+    pub fn tell(&self, ring: &mut Ring, path: &mut [u64]) {
+        // SAFETY: a link map's name is a C string.
+        let name = unsafe { CStr::from_ptr(self.name) };
+        // The program itself has no name there.
+        let length = if name.is_empty() { link_target(c"/proc/self/exe", path) } else { copy(name.to_bytes(), path) };
+        let path = path.get(..length).unwrap_or_default();
+        let told = self.loaded().all(|segment| {
+            let start = self.base.wrapping_add(segment.p_vaddr as usize);
+            let executable = if segment.p_flags & libc::PF_X == 0 { 0 } else { mapped_flags::EXECUTABLE };
+            let flags = executable | mapped_flags::BINARY;
+            let time = crate::clock::now();
+            let mapped =
+                Mapped { time, start, bytes: segment.p_memsz as usize, offset: segment.p_offset, flags, slot: 0 };
+            mapped.tell(ring, path)
+        });
+        if told && let Some(place) = self.place() {
+            place.store(self.start, Relaxed);
+        }
+    }
+}
+
+/// A mapping to tell of.
+pub struct Mapped {
+    pub time: u64,
+    pub start: usize,
+    pub bytes: usize,
+    /// In its file.
+    pub offset: u64,
+    pub flags: u64,
+    /// Of the code that asked for it.
+    pub slot: u16,
+}
+
+impl Mapped {
+    /// With the words of its path, which is empty for anonymous memory. Says whether there was room.
+    pub fn tell(&self, ring: &mut Ring, path: &[u64]) -> bool {
+        let records = 2 + payload_records(path.len());
+        if !ring.has_room(records) {
+            ring.lose();
+            return false;
+        }
+        let mut head = ring::event(Kind::Mapped, self.time, self.start, self.bytes);
+        head.slot = self.slot;
+        ring.put(head.to_words());
+        ring.put_words(&[self.offset, self.flags, path.len() as u64]);
+        ring.put_words(path);
+        ring.publish();
+        true
+    }
+}
+
+const _: () = assert!(RECORD_WORDS >= 3);
+
+/// Where a link of /proc leads, into words with zeroes at the end: how many.
+pub fn link_target(link: &CStr, path: &mut [u64]) -> usize {
+    let mut buffer = [0_u8; 512];
+    match rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer[..]) {
+        Ok(length) => copy(buffer.get(..length).unwrap_or_default(), path),
+        Err(_) => 0,
+    }
+}
+
+fn copy(bytes: &[u8], path: &mut [u64]) -> usize {
+    let mut words = 0;
+    for (word, chunk) in path.iter_mut().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole.iter_mut().zip(chunk).for_each(|(place, &byte)| *place = byte);
+        *word = u64::from_le_bytes(whole);
+        words += 1;
+    }
+    words
+}

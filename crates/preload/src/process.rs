@@ -1,0 +1,442 @@
+//! What a process has here: its file of rings, and how it comes to be recorded, also after a fork.
+
+use crate::real::{self, Real};
+use crate::ring::Ring;
+use crate::walk::Walk;
+use crate::{clock, thread};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use core::time::Duration;
+use rings::{FOLDER_VARIABLE, MAGIC, PAGE, SETTINGS_FILE, Settings, VERSION, process, process_file, ring_stride};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, ftruncate, open, stat};
+use rustix::io::{Errno, read};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap};
+use rustix::process::{Resource, getpid, getrlimit};
+
+/// The functions that this library stands before are not known yet.
+const UNKNOWN: u8 = 0;
+/// They are being looked up.
+const LOOKING: u8 = 1;
+/// They are known; whether anything is recorded is not.
+const KNOWN: u8 = 2;
+/// It is being found out.
+const STARTING: u8 = 3;
+/// Nothing is recorded.
+const PASSING: u8 = 4;
+/// What happens is told.
+const RECORDING: u8 = 5;
+
+static PHASE: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Fixed from `KNOWN` on.
+static REAL: Once<Real> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+/// Fixed from `RECORDING` on.
+static RECORDING_OF: Once<Recording> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+/// On a page that the kernel clears in the child of any fork, so that a child cannot take itself for its parent.
+static THIS: AtomicPtr<This> = AtomicPtr::new(null_mut());
+/// The last process of the line of forks that ends here.
+static PID: AtomicU32 = AtomicU32::new(0);
+static EPOCHS: AtomicU64 = AtomicU64::new(0);
+
+/// Of an epoch that is being prepared.
+const PREPARING: u64 = u64::MAX;
+const PATH_BYTES: usize = 1024;
+
+struct Once<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: each is written by one thread, before the phase from which on all threads only read it.
+unsafe impl<T: Sync> Sync for Once<T> {}
+
+struct Recording {
+    settings: Settings,
+    /// With the zero at its end.
+    folder: [u8; PATH_BYTES],
+    key: libc::pthread_key_t,
+}
+
+#[repr(C)]
+struct This {
+    /// 0 in a process that has nothing yet.
+    epoch: AtomicU64,
+    /// Its first page; null if it got no file.
+    words: AtomicPtr<AtomicU64>,
+    locked: AtomicU32,
+    rings: AtomicU32,
+    last: AtomicPtr<AtomicU64>,
+    free: AtomicPtr<Writer>,
+}
+
+/// What a thread needs to tell events.
+pub struct Writer {
+    /// The process that it belongs to.
+    pub epoch: u64,
+    pub ring: Ring,
+    pub walk: Walk,
+    next: *mut Writer,
+}
+
+/// Whether anything is told.
+#[inline]
+pub fn is_recording() -> bool {
+    PHASE.load(Acquire) == RECORDING
+}
+
+/// The functions that this library stands before; none while they are being looked up.
+#[inline]
+pub fn real() -> Option<&'static Real> {
+    if PHASE.load(Acquire) < PASSING && !look() {
+        return None;
+    }
+    // SAFETY: written before the phase was `KNOWN`, and never again.
+    Some(unsafe { (*REAL.0.get()).assume_init_ref() })
+}
+
+fn recording() -> &'static Recording {
+    // SAFETY: only called while recording, before which it was written.
+    unsafe { (*RECORDING_OF.0.get()).assume_init_ref() }
+}
+
+fn this() -> &'static This {
+    // SAFETY: only called while recording; the page is never unmapped, and zeroes are a value of it.
+    unsafe { &*THIS.load(Acquire) }
+}
+
+/// What the recorder asked for.
+#[inline]
+pub fn settings() -> &'static Settings {
+    &recording().settings
+}
+
+/// The key whose destructor tells that a thread ends.
+pub fn key() -> libc::pthread_key_t {
+    recording().key
+}
+
+/// A number that no forked process shares with its parent.
+#[inline]
+pub fn epoch() -> u64 {
+    this().epoch.load(Acquire)
+}
+
+/// Looks the functions up, and begins to record once the C library has its environment. The first call is made by the
+/// dynamic linker before there is a second thread.
+#[cold]
+fn look() -> bool {
+    if PHASE.compare_exchange(UNKNOWN, LOOKING, AcqRel, Acquire).is_ok() {
+        // A C library without one of them cannot be helped, nor can it be done without.
+        let Some(real) = Real::find() else { std::process::abort() };
+        // SAFETY: only this thread is in this phase.
+        unsafe { (*REAL.0.get()).write(real) };
+        PHASE.store(KNOWN, Release);
+    }
+    if PHASE.load(Acquire) == LOOKING {
+        return false;
+    }
+    if has_environment() {
+        decide();
+    }
+    true
+}
+
+fn decide() {
+    if PHASE.compare_exchange(KNOWN, STARTING, AcqRel, Acquire).is_ok() {
+        let recording = start().is_some();
+        PHASE.store(if recording { RECORDING } else { PASSING }, Release);
+    }
+}
+
+/// The C library calls this when it is ready, if nothing called anything before.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn constructor() {
+        let errno = thread::Errno::keep();
+        real();
+        decide();
+        // The first event of all, so that the process is known though it may never allocate.
+        drop(thread::enter());
+        drop(errno);
+    }
+    constructor
+};
+
+fn has_environment() -> bool {
+    let environment = real::exported(c"environ").cast::<*const c_char>();
+    // SAFETY: the C library's variable of that name is a pointer.
+    !environment.is_null() && unsafe { !(*environment).is_null() }
+}
+
+fn start() -> Option<()> {
+    let _errno = thread::Errno::keep();
+    const { assert!(FOLDER_VARIABLE.len() < 32) };
+    let mut name = [0; 32];
+    name.iter_mut().zip(FOLDER_VARIABLE.bytes()).for_each(|(place, byte)| *place = byte.cast_signed());
+    // SAFETY: the name ends with a zero.
+    let folder = unsafe { libc::getenv(name.as_ptr()) };
+    if folder.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's values are C strings.
+    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+    let settings = read_settings(folder)?;
+    // The page, which is cleared by forks. Linux 4.14.
+    // SAFETY: a new mapping touches no existing memory.
+    let page =
+        unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the page was just mapped.
+    unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) }.ok()?;
+    THIS.store(page.cast(), Release);
+    let mut key = 0;
+    // SAFETY: the key is written, and the destructor has the type of one.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) } != 0 {
+        return None;
+    }
+    let rseq = real::exported(c"__rseq_offset").cast::<isize>();
+    // SAFETY: the C library's variable of that name (2.35) is a `ptrdiff_t`.
+    clock::choose(settings.clock, (!rseq.is_null()).then(|| unsafe { *rseq }));
+    crate::module::look();
+    let mut copy = [0; PATH_BYTES];
+    copy.get_mut(..folder.len())?.copy_from_slice(folder);
+    // SAFETY: only this thread is in this phase.
+    unsafe { (*RECORDING_OF.0.get()).write(Recording { settings, folder: copy, key }) };
+    open_file(0).then_some(())
+}
+
+unsafe extern "C" fn ends(value: *mut core::ffi::c_void) {
+    thread::end(value);
+}
+
+/// A path from parts, with a zero at its end.
+struct PathBuffer {
+    bytes: [u8; PATH_BYTES + 64],
+    used: usize,
+}
+
+impl PathBuffer {
+    fn new(folder: &[u8]) -> Self {
+        let mut path = Self { bytes: [0; PATH_BYTES + 64], used: 0 };
+        path.push(folder);
+        path.push(b"/");
+        path
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        // The last byte stays zero. A path that is cut is not there.
+        let room = self.bytes.len() - 1 - self.used;
+        for &byte in part.iter().take(room) {
+            if let Some(place) = self.bytes.get_mut(self.used) {
+                *place = byte;
+                self.used += 1;
+            }
+        }
+    }
+
+    fn push_number(&mut self, number: u32) {
+        if number >= 10 {
+            self.push_number(number / 10);
+        }
+        self.push(&[b'0' + (number % 10) as u8]);
+    }
+
+    fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+/// `/proc/self/fd/N`.
+pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
+    let mut path = PathBuffer::new(b"/proc/self/fd");
+    path.push_number(number);
+    use_path(path.as_c());
+}
+
+fn read_settings(folder: &[u8]) -> Option<Settings> {
+    let mut path = PathBuffer::new(folder);
+    path.push(SETTINGS_FILE.as_bytes());
+    let file = open(path.as_c(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok()?;
+    let mut bytes = [0; 8 * Settings::WORDS];
+    if read(&file, &mut bytes).ok()? != bytes.len() {
+        return None;
+    }
+    let mut words = [0; Settings::WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    Settings::from_words(words).ok()
+}
+
+/// Makes this process's file. No descriptor stays open: rings are mapped by way of the mapping of the first page.
+fn open_file(parent: u32) -> bool {
+    let pid = getpid().as_raw_nonzero().get().cast_unsigned();
+    let settings = settings();
+    if settings.namespace != 0
+        && stat(c"/proc/self/ns/pid").map_or(0, |namespace| namespace.st_ino) != settings.namespace
+    {
+        return false;
+    }
+    let Some(file) = create(pid) else { return false };
+    let room = getrlimit(Resource::Fsize).current.map_or(usize::MAX, |limit| limit as usize);
+    let bytes = process_file(settings.rings, settings.ring_bytes).min(room);
+    if ftruncate(&file, bytes as u64).is_err() || bytes < process_file(1, settings.ring_bytes) {
+        return false;
+    }
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping touches no existing memory.
+    let Ok(start) = (unsafe { mmap(null_mut(), PAGE, protection, MapFlags::SHARED, &file, 0) }) else { return false };
+    // SAFETY: the page was just mapped.
+    if unsafe { madvise(start, PAGE, Advice::LinuxPopulateWrite) }.is_err() {
+        return false;
+    }
+    let words: *mut AtomicU64 = start.cast();
+    let put = |word: usize, value: u64| {
+        // SAFETY: all words named by `rings::process` are in the page.
+        unsafe { (*words.add(word)).store(value, Release) };
+    };
+    let mut name = [0_u8; 16];
+    // SAFETY: the kernel writes at most 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let rings = (bytes - PAGE) / ring_stride(settings.ring_bytes);
+    put(process::VERSION, VERSION);
+    put(process::PID, pid.into());
+    put(process::PARENT, parent.into());
+    put(process::STARTED, clock::now());
+    put(process::TID, thread::id().into());
+    for (word, bytes) in (process::NAME..).zip(name.as_chunks().0) {
+        put(word, u64::from_le_bytes(*bytes));
+    }
+    put(process::MAGIC, MAGIC);
+    let this = this();
+    this.words.store(words, Relaxed);
+    this.last.store(words, Relaxed);
+    this.rings.store(rings as u32, Relaxed);
+    PID.store(pid, Relaxed);
+    this.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
+    true
+}
+
+/// A file of this process: it has a further one for each program that it executes.
+fn create(pid: u32) -> Option<OwnedFd> {
+    let folder = CStr::from_bytes_until_nul(&recording().folder).ok()?;
+    for attempt in 0..1000 {
+        let mut path = PathBuffer::new(folder.to_bytes());
+        path.push_number(pid);
+        path.push(b".");
+        path.push_number(attempt);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match open(path.as_c(), flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::EXIST) => {}
+            opened => return opened.ok(),
+        }
+    }
+    None
+}
+
+/// Sees to it that this process has its own file, also if it is the child of a fork.
+pub fn revive() -> bool {
+    let this = this();
+    match this.epoch.compare_exchange(0, PREPARING, AcqRel, Acquire) {
+        Ok(_) => {
+            let opened = open_file(PID.load(Relaxed));
+            if !opened {
+                PHASE.store(PASSING, Release);
+            }
+            opened
+        }
+        Err(PREPARING) => false,
+        Err(_) => true,
+    }
+}
+
+/// Counts an event that cannot be told.
+#[cold]
+pub fn lose() {
+    let this = this();
+    let words = this.words.load(Relaxed);
+    if this.epoch.load(Acquire) != 0 && !words.is_null() {
+        // SAFETY: the first page is mapped once it is known.
+        unsafe { (*words.add(process::LOST)).fetch_add(1, Relaxed) };
+    }
+}
+
+/// A ring for this thread: one that a thread left, or a new one.
+pub fn take_writer() -> Option<*mut Writer> {
+    locked(|this| {
+        let free = this.free.load(Relaxed);
+        if free.is_null() {
+            return new_writer(this);
+        }
+        // SAFETY: what is in the list is nobody's.
+        unsafe {
+            this.free.store((*free).next, Relaxed);
+            (*free).walk.forget();
+        }
+        Some(free)
+    })
+}
+
+/// For another thread.
+pub fn give_back(writer: *mut Writer) {
+    locked(|this| {
+        // SAFETY: it was the caller's, and is nobody's from now on.
+        unsafe { (*writer).next = this.free.load(Relaxed) };
+        this.free.store(writer, Relaxed);
+    });
+}
+
+/// Short, and never in a signal handler of a thread that has it: `thread::enter` sees to it.
+fn locked<T>(work: impl FnOnce(&This) -> T) -> T {
+    let this = this();
+    while this.locked.swap(1, Acquire) != 0 {
+        rustix::thread::sched_yield();
+    }
+    let result = work(this);
+    this.locked.store(0, Release);
+    result
+}
+
+fn new_writer(this: &This) -> Option<*mut Writer> {
+    // SAFETY: recording, so that the first page is mapped.
+    let rings = unsafe { &*this.words.load(Relaxed).add(process::RINGS) };
+    let number = rings.load(Relaxed);
+    let Settings { ring_bytes, patience_ns, .. } = *settings();
+    if number >= u64::from(this.rings.load(Relaxed)) {
+        return None;
+    }
+    // Before the first ring is a page, before the others a ring.
+    let (last, before) = (this.last.load(Relaxed), if number == 0 { PAGE } else { ring_stride(ring_bytes) });
+    let bytes = before + ring_stride(ring_bytes);
+    // SAFETY: of size 0, it maps the file from the place of `last` on once more, and touches no existing memory.
+    let start = unsafe { mremap(last.cast(), 0, bytes, MremapFlags::MAYMOVE) }.ok()?;
+    // SAFETY: only this function knows the mapping, of which the ring stays.
+    let _ = unsafe { munmap(start, before) };
+    let start = start.wrapping_byte_add(before);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the page of the ring was just mapped; a new mapping touches no existing memory.
+    let memory = unsafe {
+        madvise(start, PAGE, Advice::LinuxPopulateWrite)
+            .and_then(|()| mmap_anonymous(null_mut(), size_of::<Writer>(), protection, MapFlags::PRIVATE))
+    };
+    let Ok(memory) = memory else {
+        // SAFETY: as above.
+        let _ = unsafe { munmap(start, ring_stride(ring_bytes)) };
+        return None;
+    };
+    let writer: *mut Writer = memory.cast();
+    let epoch = this.epoch.load(Relaxed);
+    // SAFETY: the ring is mapped for good and nobody else's; the writer's memory is large enough and zeroes, which are a
+    // value of all else.
+    unsafe {
+        let ring = Ring::new(start.cast(), ring_bytes, Duration::from_nanos(patience_ns));
+        (&raw mut (*writer).ring).write(ring);
+        (&raw mut (*writer).epoch).write(epoch);
+    }
+    this.last.store(start.cast(), Relaxed);
+    rings.store(number + 1, Release);
+    Some(writer)
+}

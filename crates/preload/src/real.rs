@@ -1,0 +1,131 @@
+//! The functions that this library stands before, and memory for the moment before they are known.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::transmute_copy;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How a thread begins.
+pub type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// The next definition of each function that this library defines.
+#[derive(Clone, Copy)]
+pub struct Real {
+    pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    pub reallocarray: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    pub free: unsafe extern "C" fn(*mut c_void),
+    pub memalign: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
+    pub aligned_alloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub valloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub pvalloc: Option<unsafe extern "C" fn(usize) -> *mut c_void>,
+    pub usable_size: unsafe extern "C" fn(*mut c_void) -> usize,
+    pub mmap: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void,
+    pub munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
+    pub mremap: unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void,
+    pub fork: unsafe extern "C" fn() -> c_int,
+    pub dlclose: unsafe extern "C" fn(*mut c_void) -> c_int,
+    pub pthread_create: unsafe extern "C" fn(*mut c_void, *const c_void, Start, *mut c_void) -> c_int,
+}
+
+impl Real {
+    /// Looks all of them up. None if there is one without which nothing works. May allocate: from [`EARLY`].
+    pub fn find() -> Option<Self> {
+        // SAFETY: each is the C library's function of that name or one that stands for it, and has its type.
+        unsafe {
+            Some(Self {
+                malloc: next(c"malloc")?,
+                calloc: next(c"calloc")?,
+                realloc: next(c"realloc")?,
+                reallocarray: next(c"reallocarray"),
+                free: next(c"free")?,
+                memalign: next(c"memalign")?,
+                posix_memalign: next(c"posix_memalign")?,
+                aligned_alloc: next(c"aligned_alloc")?,
+                valloc: next(c"valloc")?,
+                pvalloc: next(c"pvalloc"),
+                usable_size: next(c"malloc_usable_size")?,
+                mmap: next(c"mmap")?,
+                munmap: next(c"munmap")?,
+                mremap: next(c"mremap")?,
+                fork: next(c"fork")?,
+                dlclose: next(c"dlclose")?,
+                pthread_create: next(c"pthread_create")?,
+            })
+        }
+    }
+}
+
+/// The next definition of a name, as a pointer of type `F`.
+///
+/// # Safety
+///
+/// `F` must be a pointer, to what that name is.
+unsafe fn next<F>(name: &CStr) -> Option<F> {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    // SAFETY: the caller says that it is a pointer of this type, and it is not null.
+    (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
+}
+
+/// What the C library says under this name, as a pointer, in any library that is loaded.
+pub fn exported(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+const EARLY_BYTES: usize = 64 << 10;
+/// The size of each piece is before it.
+const EARLY_HEAD: usize = 16;
+
+/// Memory for those who ask while the functions are being looked up: it is never given back.
+pub static EARLY: Early = Early { memory: UnsafeCell::new(Memory([0; EARLY_BYTES])), used: AtomicUsize::new(0) };
+
+#[repr(C, align(4096))]
+struct Memory([u8; EARLY_BYTES]);
+
+pub struct Early {
+    memory: UnsafeCell<Memory>,
+    used: AtomicUsize,
+}
+
+// SAFETY: each piece is given out once, by an atomic addition.
+unsafe impl Sync for Early {}
+
+impl Early {
+    fn start(&self) -> usize {
+        self.memory.get() as usize
+    }
+
+    /// Whether this came from here.
+    #[inline]
+    pub fn has(&self, address: *mut c_void) -> bool {
+        (address as usize).wrapping_sub(self.start()) < EARLY_BYTES
+    }
+
+    /// Zeroed memory; null when all is used. Alignments up to a page.
+    pub fn allocate(&self, bytes: usize, alignment: usize) -> *mut c_void {
+        let alignment = alignment.max(EARLY_HEAD);
+        let room = bytes.saturating_add(EARLY_HEAD + alignment);
+        if room > EARLY_BYTES || !alignment.is_power_of_two() {
+            return null_mut();
+        }
+        let begin = self.used.fetch_add(room.next_multiple_of(EARLY_HEAD), Relaxed);
+        if begin.saturating_add(room) > EARLY_BYTES {
+            return null_mut();
+        }
+        let piece = (self.start() + begin + EARLY_HEAD).next_multiple_of(alignment);
+        // SAFETY: the word before the piece is in the part that was just taken, as the piece is.
+        unsafe { *((piece - EARLY_HEAD) as *mut usize) = bytes };
+        piece as *mut c_void
+    }
+
+    /// The bytes that were asked for.
+    pub fn size(address: *mut c_void) -> usize {
+        // SAFETY: only called for pieces of `allocate`, before each of which is its size.
+        unsafe { *((address as usize - EARLY_HEAD) as *const usize) }
+    }
+}

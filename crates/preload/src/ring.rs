@@ -1,0 +1,162 @@
+//! The writing side of a ring.
+
+use crate::clock;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use core::time::Duration;
+use rings::{Head, PAGE, RECORD_WORDS, SLOTS, ring};
+use rustix::mm::{Advice, madvise};
+
+/// Memory that a ring gets at a time, until it has all.
+const CHUNK: usize = 16 * PAGE;
+/// The recorder looks about so often: less than it makes it no sooner.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// The writing side of a ring: of one thread at a time.
+pub struct Ring {
+    words: *const AtomicU64,
+    /// Words of records, a power of two.
+    capacity: u64,
+    /// Words written, of which the recorder sees those of finished events.
+    written: u64,
+    /// `written` may go so far before anything needs to be looked at.
+    limit: u64,
+    /// Words that have memory; all from `capacity` on.
+    present: u64,
+    patience: Duration,
+    /// How far the recorder had read when waiting for it was in vain.
+    given_up: Option<u64>,
+}
+
+impl Ring {
+    /// # Safety
+    ///
+    /// At `start` must be a page and `bytes` of a ring, mapped for good, that nobody else writes.
+    pub unsafe fn new(start: *const AtomicU64, bytes: usize, patience: Duration) -> Self {
+        let capacity = (bytes / 8) as u64;
+        Self { words: start, capacity, written: 0, limit: 0, present: 0, patience, given_up: None }
+    }
+
+    #[inline]
+    fn header(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: all words named by `rings::ring` are in the first page of a ring, which is mapped.
+        unsafe { &*self.words.add(word) }
+    }
+
+    /// Whether there is room for so many records. Waits for it, but not for long.
+    #[inline]
+    pub fn has_room(&mut self, records: usize) -> bool {
+        self.written + (records * RECORD_WORDS) as u64 <= self.limit || self.make_room(records)
+    }
+
+    /// Counts an event for which there was no room.
+    #[cold]
+    pub fn lose(&self) {
+        let lost = self.header(ring::LOST);
+        lost.store(lost.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Writes the words of a record, for which there must be room.
+    #[inline]
+    pub fn put(&mut self, words: [u64; RECORD_WORDS]) {
+        let place = (self.written & (self.capacity - 1)) as usize;
+        for (index, word) in words.into_iter().enumerate() {
+            // SAFETY: behind the first page are `capacity` words, a multiple of a record's, and the place is one of them.
+            unsafe { (*self.words.add(PAGE / 8 + place + index)).store(word, Relaxed) };
+        }
+        self.written += RECORD_WORDS as u64;
+    }
+
+    /// Writes what is behind a record, for which there must be room.
+    pub fn put_words(&mut self, words: &[u64]) {
+        for chunk in words.chunks(RECORD_WORDS) {
+            let mut record = [0; RECORD_WORDS];
+            for (place, &word) in record.iter_mut().zip(chunk) {
+                *place = word;
+            }
+            self.put(record);
+        }
+    }
+
+    /// Shows the recorder what was written.
+    #[inline]
+    pub fn publish(&self) {
+        self.header(ring::WRITTEN).store(self.written, Release);
+    }
+
+    /// Writes and shows one record, or counts that it is lost.
+    #[inline]
+    pub fn tell(&mut self, head: Head) {
+        if self.has_room(1) {
+            self.put(head.to_words());
+            self.publish();
+        } else {
+            self.lose();
+        }
+    }
+
+    /// Counts a small object of the chain in a slot.
+    #[inline]
+    pub fn count(&self, slot: u16, bytes: usize) {
+        let [objects, total] = self.small(slot);
+        objects.store(objects.load(Relaxed).wrapping_add(1), Relaxed);
+        total.store(total.load(Relaxed).wrapping_add(bytes as u64), Relaxed);
+    }
+
+    /// The small objects of a slot, and their bytes.
+    #[inline]
+    pub fn small(&self, slot: u16) -> [&AtomicU64; 2] {
+        let first = ring::SMALL + 2 * (slot as usize % SLOTS);
+        [self.header(first), self.header(first + 1)]
+    }
+
+    #[cold]
+    fn make_room(&mut self, records: usize) -> bool {
+        let end = self.written + (records * RECORD_WORDS) as u64;
+        let mut waited = Duration::ZERO;
+        loop {
+            let read = self.header(ring::READ).load(Acquire).min(self.written);
+            while self.present < self.capacity && self.present < end {
+                if !self.populate() {
+                    return false;
+                }
+            }
+            let present = if self.present < self.capacity { self.present } else { u64::MAX };
+            self.limit = (read + self.capacity).min(present);
+            if end <= self.limit {
+                self.given_up = None;
+                return true;
+            }
+            if waited >= self.patience || self.given_up == Some(read) {
+                self.given_up = Some(read);
+                return false;
+            }
+            pause();
+            waited += PAUSE;
+        }
+    }
+
+    /// Has the kernel give the next part memory. A full file system refuses here (Linux 5.14); without asking, it would end
+    /// the program.
+    fn populate(&mut self) -> bool {
+        let start = self.words.wrapping_add(PAGE / 8 + self.present as usize).cast_mut().cast();
+        // SAFETY: the range is in the mapping of this ring; its content stays.
+        let populated = unsafe { madvise(start, CHUNK, Advice::LinuxPopulateWrite) };
+        self.present += if populated.is_ok() { (CHUNK / 8) as u64 } else { 0 };
+        populated.is_ok()
+    }
+}
+
+/// Nobody is woken: a signal may end it early.
+fn pause() {
+    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: i64::from(PAUSE.subsec_nanos()) };
+    let _ = rustix::thread::nanosleep(&time);
+}
+
+/// The parts of a record that every event has.
+#[inline]
+pub fn event(kind: rings::Kind, time: u64, address: usize, bytes: usize) -> Head {
+    Head { time, kind, address: address as u64, bytes: bytes as u64, slot: 0, cpu: clock::cpu() }
+}

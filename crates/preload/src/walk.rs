@@ -1,0 +1,330 @@
+//! Call chains. Walking a stack takes a microsecond, so the last chains are kept, each with what the walk read of the
+//! stack: where that is still the same, so is the chain.
+
+use crate::module::{self, Module};
+use crate::process::settings;
+use crate::ring::Ring;
+use crate::rule::{BASE_GONE, Context, From, Rule};
+use crate::stack::{Reach, Window};
+use core::arch::asm;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::Relaxed;
+use rings::{Head, Kind, MOST_FRAMES, NO_CPU, SLOTS, payload_records};
+
+/// Words of the stack that a kept chain may depend on.
+const MOST_LOADS: usize = 64;
+const RULES: usize = 1024;
+/// Of chains that cannot be kept.
+const SCRATCH: usize = SLOTS - 1;
+/// Chains are kept in one of two slots; the last pair has the scratch one.
+const KEPT: usize = SLOTS - 2;
+/// The tables are worked out on a stack of their own, as the program's may be small. Debug builds take most.
+const STACK_BYTES: usize = 64 << 10;
+/// In `struct rt_sigframe` behind the address that is returned to: the registers, in the order of the kernel.
+const SIGNAL_RBP: usize = 40 + 8 * 10;
+const SIGNAL_RSP: usize = 40 + 8 * 15;
+const SIGNAL_RIP: usize = 40 + 8 * 16;
+
+/// Where a function was called from.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// The address of the return address.
+    pub stack: usize,
+    /// The base pointer.
+    pub base: usize,
+}
+
+/// What walks, and what it remembers. Zeroes are a value of it.
+pub struct Walk {
+    entries: [Entry; SLOTS],
+    rules: [Cached; RULES],
+    generation: u32,
+    /// Which of two slots is replaced next.
+    turn: u32,
+    chain: [u64; MOST_FRAMES],
+    frames: usize,
+    loads: Loads,
+    scratch: [u64; MOST_FRAMES],
+    window: Window,
+    path: [u64; 512],
+    stack: Aligned,
+}
+
+#[repr(C, align(16))]
+struct Aligned([u8; STACK_BYTES]);
+
+/// A chain that is kept, and when it holds.
+struct Entry {
+    stack: usize,
+    base: usize,
+    generation: u32,
+    loads: Loads,
+}
+
+#[derive(Clone, Copy)]
+struct Loads {
+    used: usize,
+    /// Whether the base pointer mattered.
+    base: bool,
+    /// Offsets from the frame, bytes, and what was there.
+    words: [(usize, usize); MOST_LOADS],
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    address: usize,
+    rule: Rule,
+}
+
+impl Loads {
+    /// Says that the walk depended on a word of the stack.
+    fn add(&mut self, frame: Frame, (address, word): (usize, usize)) {
+        if let Some(place) = self.words.get_mut(self.used) {
+            *place = (address.wrapping_sub(frame.stack), word);
+        }
+        self.used += 1;
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn holds(&self, frame: Frame, generation: u32) -> bool {
+        self.stack == frame.stack
+            && self.generation == generation
+            && (self.base == frame.base || !self.loads.base)
+            && self.loads.words.iter().take(self.loads.used).all(|&(offset, word)| {
+                // SAFETY: when it was kept, the same stack pointer was in the thread's own stack, and so was this.
+                unsafe { (frame.stack.wrapping_add(offset) as *const usize).read_volatile() == word }
+            })
+    }
+}
+
+impl Walk {
+    /// Keeps nothing of the thread that had it before: another one's stack may be at the same place, and shorter.
+    pub fn forget(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.generation = 0);
+    }
+
+    /// The slot of the call chain of a function's caller, which the recorder knows then. None if there is no room to tell it.
+    #[inline]
+    pub fn slot(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
+        let (generation, place) = (module::generation(), place(frame));
+        for slot in [place, place ^ 1] {
+            if self.entries.get(slot).is_some_and(|entry| entry.holds(frame, generation)) {
+                return Some(slot as u16);
+            }
+        }
+        self.walk(ring, frame, own)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn walk(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
+        let generation = module::generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.rules.iter_mut().for_each(|cached| cached.address = 0);
+        }
+        let is_own = (own.0..own.1).contains(&frame.stack);
+        if !is_own {
+            self.window.copy(frame.stack);
+        }
+        self.follow(ring, frame, own, is_own);
+        if is_own && self.loads.used <= MOST_LOADS {
+            self.keep(ring, frame, generation)
+        } else {
+            self.tell_scratch(ring)
+        }
+    }
+
+    /// Goes from caller to caller.
+    fn follow(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize), is_own: bool) {
+        self.frames = 0;
+        self.loads.used = 0;
+        self.loads.base = false;
+        let (mut stack, mut base) = (frame.stack, frame.base);
+        // The word that the base pointer came from, while nothing depended on it.
+        let mut base_from = None;
+        let mut is_first_base = true;
+        let Some(mut address) = self.word(own, is_own, stack) else { return };
+        self.loads.add(frame, (stack, address));
+        stack = stack.wrapping_add(8);
+        while self.frames < settings().frames && address != 0 {
+            if let Some(place) = self.chain.get_mut(self.frames) {
+                *place = address as u64;
+                self.frames += 1;
+            }
+            // A call may be the last instruction of a function.
+            let mut rule = self.rule(ring, address - 1);
+            if matches!(rule.from, From::Nothing | From::Base | From::WordAtBase) {
+                if let Some(load) = base_from.take() {
+                    self.loads.add(frame, load);
+                }
+                self.loads.base |= is_first_base;
+            }
+            if rule.from == From::Nothing && base >= stack {
+                // Without tables: if it keeps frame pointers, they lead to known code.
+                let at = base.wrapping_add(8);
+                let Some(ahead) = self.word(own, is_own, at) else { return };
+                self.loads.add(frame, (at, ahead));
+                if Module::at(ahead).is_some() {
+                    rule = Rule { from: From::Base, base: -2, offset: 16 };
+                }
+            }
+            let end = match rule.from {
+                From::Nothing | From::End => return,
+                From::Stack => stack.wrapping_add_signed(rule.offset as isize),
+                From::Base => base.wrapping_add_signed(rule.offset as isize),
+                From::WordAtBase => {
+                    let at = base.wrapping_add_signed(rule.offset as isize);
+                    let Some(end) = self.word(own, is_own, at) else { return };
+                    self.loads.add(frame, (at, end));
+                    end
+                }
+                From::Signal => {
+                    let registers = [SIGNAL_RIP, SIGNAL_RSP, SIGNAL_RBP].map(|at| {
+                        let at = stack.wrapping_add(at);
+                        self.word(own, is_own, at).map(|word| (at, word))
+                    });
+                    let [Some(interrupted), Some(pointer), Some(saved)] = registers else { return };
+                    self.loads.add(frame, interrupted);
+                    self.loads.add(frame, pointer);
+                    (base, base_from, is_first_base) = (saved.1, Some(saved), false);
+                    // What was interrupted is no call: its own address counts.
+                    (address, stack) = (interrupted.1.wrapping_add(1), pointer.1);
+                    continue;
+                }
+            };
+            // Frames are larger than nothing, and towards the beginning of the stack.
+            if end <= stack.wrapping_sub(8) {
+                return;
+            }
+            let Some(next) = self.word(own, is_own, end.wrapping_sub(8)) else { return };
+            self.loads.add(frame, (end.wrapping_sub(8), next));
+            if rule.base != 0 {
+                let at = end.wrapping_add_signed(isize::from(rule.base) * 8);
+                let saved = (rule.base != BASE_GONE).then(|| self.word(own, is_own, at)).flatten();
+                (base, base_from, is_first_base) = (saved.unwrap_or(0), saved.map(|saved| (at, saved)), false);
+            }
+            (address, stack) = (next, end);
+        }
+    }
+
+    fn word(&self, own: (usize, usize), is_own: bool, address: usize) -> Option<usize> {
+        Reach { own, window: (!is_own).then_some(&self.window) }.word(address)
+    }
+
+    fn rule(&mut self, ring: &mut Ring, address: usize) -> Rule {
+        let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RULES.ilog2());
+        match self.rules.get(place) {
+            Some(cached) if cached.address == address => return cached.rule,
+            _ => {}
+        }
+        let rule = self.find_rule(ring, address);
+        if let Some(cached) = self.rules.get_mut(place) {
+            *cached = Cached { address, rule };
+        }
+        rule
+    }
+
+    fn find_rule(&mut self, ring: &mut Ring, address: usize) -> Rule {
+        let top = (&raw mut self.stack).wrapping_add(1) as usize;
+        let mut work = Work { walk: self, ring, address, rule: Rule { from: From::Nothing, base: 0, offset: 0 } };
+        // A signal handler on this stack would have less room than the program gave it.
+        // SAFETY: the mask is written before it is read, and is put back.
+        let before = unsafe {
+            let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            before
+        };
+        // SAFETY: the stack is aligned, large enough, and used by nobody else while `busy` of the thread is set. The C ABI
+        // keeps r12, which has the program's stack pointer.
+        unsafe {
+            asm!("mov r12, rsp", "mov rsp, {top}", "call {work_out}", "mov rsp, r12",
+                top = in(reg) top, work_out = sym work_out, in("rdi") &raw mut work, out("r12") _, clobber_abi("C"));
+        }
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
+        work.rule
+    }
+
+    /// Tells the chain and keeps it.
+    fn keep(&mut self, ring: &mut Ring, frame: Frame, generation: u32) -> Option<u16> {
+        let place = place(frame);
+        let is_free = |slot: usize| self.entries.get(slot).is_some_and(|entry| entry.generation != generation);
+        self.turn ^= 1;
+        let slot = if is_free(place) {
+            place
+        } else if is_free(place ^ 1) {
+            place ^ 1
+        } else {
+            place ^ self.turn as usize
+        };
+        let told = tell_chain(ring, slot as u16, self.chain.get(..self.frames)?);
+        let entry = self.entries.get_mut(slot)?;
+        entry.generation = if told { generation } else { 0 };
+        (entry.stack, entry.base) = (frame.stack, frame.base);
+        entry.loads.clone_from(&self.loads);
+        told.then_some(slot as u16)
+    }
+
+    /// Tells the chain, if it is not the last one that could not be kept either.
+    fn tell_scratch(&mut self, ring: &mut Ring) -> Option<u16> {
+        let chain = self.chain.get(..self.frames)?;
+        let entry = self.entries.get_mut(SCRATCH)?;
+        let is_told = entry.generation != 0 && entry.loads.used == self.frames && self.scratch.starts_with(chain);
+        if !is_told {
+            entry.generation = u32::from(tell_chain(ring, SCRATCH as u16, chain));
+            entry.loads.used = self.frames;
+            self.scratch = self.chain;
+        }
+        (entry.generation != 0).then_some(SCRATCH as u16)
+    }
+}
+
+/// What is done on the other stack.
+struct Work<'a> {
+    walk: &'a mut Walk,
+    ring: &'a mut Ring,
+    address: usize,
+    rule: Rule,
+}
+
+extern "C" fn work_out(work: *mut Work<'_>) {
+    // SAFETY: `find_rule` waits, and passes its own.
+    let work = unsafe { &mut *work };
+    let Some(module) = Module::at(work.address) else { return };
+    work.rule = Rule::find(&module, work.address, &mut Context::new_in());
+    if module.is_new() {
+        module.tell(work.ring, &mut work.walk.path);
+    }
+}
+
+/// The first of two slots.
+#[inline]
+fn place(frame: Frame) -> usize {
+    // SAFETY: it is where the function was called from, whose return address is there.
+    let address = unsafe { *(frame.stack as *const usize) };
+    let mixed = (address ^ frame.stack.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (mixed * KEPT) >> 32
+}
+
+/// With the small objects of the chain before it.
+fn tell_chain(ring: &mut Ring, slot: u16, chain: &[u64]) -> bool {
+    if !ring.has_room(2 + payload_records(chain.len())) {
+        return false;
+    }
+    let [objects, bytes] = ring.small(slot).map(|count| count.load(Relaxed));
+    let head = |kind, time, bytes| Head { time, kind, address: 0, bytes, slot, cpu: NO_CPU }.to_words();
+    if objects != 0 {
+        ring.put(head(Kind::Small, objects, bytes));
+        for count in ring.small(slot) {
+            count.store(0, Relaxed);
+        }
+    }
+    ring.put(head(Kind::Chain, 0, chain.len() as u64));
+    ring.put_words(chain);
+    ring.publish();
+    true
+}

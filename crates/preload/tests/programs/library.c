@@ -1,0 +1,19 @@
+// A library that allocates; DIFFERENT has its code elsewhere in it.
+#include <stdlib.h>
+
+#ifdef DIFFERENT
+__attribute__((noinline)) int before(volatile char *memory) {
+    for (int i = 0; i < 100; i++) memory[i] = memory[99 - i] + 1;
+    return memory[7];
+}
+#endif
+
+void *allocate(size_t bytes) {
+#ifdef DIFFERENT
+    volatile char memory[5000];
+    before(memory);
+#endif
+    void *object = malloc(bytes);
+    asm volatile("" ::: "memory");
+    return object;
+}

@@ -1,0 +1,269 @@
+//! The lives of a program's objects, as the library `libnearside_preload.so` tells them from inside of it: the
+//! recorder's side. Needs no rights but those to start the program.
+
+mod obstacle;
+mod process_rings;
+mod ring_reader;
+mod tick_clock;
+
+pub use obstacle::{Obstacle, obstacle};
+
+use crate::{Event, StackId, Stacks};
+use linux::Pid;
+use process_rings::ProcessRings;
+use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
+use rustix::fs::{Mode, chmod};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tick_clock::TickClock;
+
+/// The library's file.
+pub const LIBRARY: &str = "libnearside_preload.so";
+/// The environment variable with the library's path, where it is elsewhere than [`library`] looks.
+pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
+const PID_NAMESPACE: &str = "/proc/self/ns/pid";
+
+/// How objects are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectOptions {
+    /// Objects that take no more than this are counted by site, not told one by one, bytes: see
+    /// [`ObjectRings::small_objects`]. 0 tells all.
+    pub small_bytes: usize,
+    /// Call chains have at most so many frames, 48 or less.
+    pub frames: usize,
+    /// How far a thread may be ahead of the recorder, bytes: 32 an event. A power of two from 64 KiB to 1 GiB.
+    pub ring_bytes: usize,
+    /// Threads of one process that can be followed at a time, up to 65,536.
+    pub threads: usize,
+    /// How long a thread that is further ahead waits for the recorder before it loses events, which are counted.
+    pub patience: Duration,
+}
+
+impl Default for ObjectOptions {
+    fn default() -> Self {
+        let patience = Duration::from_millis(100);
+        Self { small_bytes: 0, frames: 32, ring_bytes: 1 << 20, threads: 4096, patience }
+    }
+}
+
+/// Why objects cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// The folder cannot be made.
+    #[error("cannot make a folder for what programs tell of their objects in {}: {why}", place.display())]
+    Folder {
+        /// Where.
+        place: PathBuf,
+        /// What came back.
+        why: io::Error,
+    },
+    /// The library is not where it should be.
+    #[error("there is no {LIBRARY}: looked for {}; {LIBRARY_VARIABLE} can say where it is",
+        places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NoLibrary {
+        /// Where it was looked for.
+        places: Vec<PathBuf>,
+    },
+    /// The options cannot be kept.
+    #[error(
+        "objects cannot be recorded so: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
+    )]
+    Options,
+    /// What programs tell cannot be looked at.
+    #[error("cannot read what programs tell of their objects in {}: {why}", place.display())]
+    Read {
+        /// Where.
+        place: PathBuf,
+        /// What came back.
+        why: io::Error,
+    },
+}
+
+/// What was not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectLosses {
+    /// Events that found a full ring, or no memory for one, or came in a signal handler in the middle of another.
+    pub lost: u64,
+    /// Places of rings that said nothing that can be read: the program wrote into them.
+    pub malformed: u64,
+}
+
+/// Small objects of a site, which are counted only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmallObjects {
+    /// How many were allocated.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What programs tell of their objects while they run: the folder and its files, until it is dropped.
+#[derive(Debug)]
+pub struct ObjectRings {
+    folder: TempDir,
+    settings: Settings,
+    clock: TickClock,
+    processes: BTreeMap<String, ProcessRings>,
+    seen: BTreeSet<Pid>,
+    totals: Totals,
+}
+
+/// What adds up over processes.
+#[derive(Debug, Default)]
+struct Totals {
+    losses: ObjectLosses,
+    small: BTreeMap<(Pid, StackId), SmallObjects>,
+}
+
+/// The library: beside this program, where it was built, or in `lib/nearside` beside the folder that this program is in,
+/// where it was installed, or where [`LIBRARY_VARIABLE`] says.
+pub fn library() -> Result<PathBuf, ObjectsError> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let built = vec![folder.join(LIBRARY), folder.join("../lib/nearside").join(LIBRARY)];
+    let places = named.map_or(built, |named| vec![named]);
+    let found = places.iter().find_map(|place| fs::canonicalize(place).ok());
+    found.ok_or(ObjectsError::NoLibrary { places })
+}
+
+impl ObjectRings {
+    /// Makes the folder, in shared memory where there is some. The superuser's can be written to by all users, so that
+    /// programs that drop their rights can go on, but not listed.
+    pub fn create(options: &ObjectOptions) -> Result<Self, ObjectsError> {
+        let tsc = linux::tells_time_by_tsc();
+        let settings = Settings {
+            clock: if tsc { Clock::Tsc } else { Clock::Monotonic },
+            ring_bytes: options.ring_bytes,
+            rings: options.threads,
+            patience_ns: u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX),
+            small_bytes: options.small_bytes,
+            frames: options.frames,
+            namespace: fs::metadata(PID_NAMESPACE).map_or(0, |metadata| metadata.ino()),
+        };
+        let words = settings.to_words();
+        let settings = Settings::from_words(words).map_err(|_| ObjectsError::Options)?;
+        let shared = Path::new("/dev/shm");
+        let place = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let make = || {
+            let folder = tempfile::Builder::new().prefix("nearside-objects-").tempdir_in(&place)?;
+            let file = folder.path().join(SETTINGS_FILE);
+            fs::write(&file, words.map(u64::to_le_bytes).concat())?;
+            if rustix::process::geteuid().is_root() {
+                chmod(&file, Mode::from_raw_mode(0o644))?;
+                chmod(folder.path(), Mode::from_raw_mode(0o1733))?;
+            }
+            Ok(folder)
+        };
+        let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
+        let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { folder, settings, clock: TickClock::new(tsc), processes, seen, totals: Totals::default() })
+    }
+
+    /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, and the
+    /// folder.
+    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+        let mut libraries = library.as_os_str().to_owned();
+        if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, self.folder.path().as_os_str().to_owned())]
+    }
+
+    /// What was told since the last time: the events of a thread in the order of their times, one thread after the other.
+    /// To be called often: a thread with full speed fills a ring of 1 MiB in a millisecond. A mapping that the
+    /// program asked for is [`What::Mapped`] and then [`What::Allocated`], as its call chain is known;
+    /// [`What::Unmapped`] ends both.
+    pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) -> Result<(), ObjectsError> {
+        self.look()?;
+        // What was written before this moment can be told; its times are before it, too.
+        let written: Vec<_> = self.processes.values_mut().map(ProcessRings::written).collect();
+        self.clock.look();
+        for (process, written) in self.processes.values_mut().zip(written) {
+            process.drain(&written, &self.clock, stacks, &mut self.totals, events);
+        }
+        self.clear();
+        Ok(())
+    }
+
+    /// What was told since the last time, and the small objects of processes that still run.
+    pub fn finish(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) -> Result<(), ObjectsError> {
+        self.drain(stacks, events)?;
+        for (_, process) in std::mem::take(&mut self.processes) {
+            process.finish(&mut self.totals);
+        }
+        Ok(())
+    }
+
+    /// What could not be told so far.
+    pub fn losses(&self) -> ObjectLosses {
+        let lost: u64 = self.processes.values().map(ProcessRings::lost).sum();
+        ObjectLosses { lost: self.totals.losses.lost.saturating_add(lost), ..self.totals.losses }
+    }
+
+    /// Small objects by process and site, of call chains and processes that have ended; after [`ObjectRings::finish`] of all.
+    pub fn small_objects(&self) -> impl Iterator<Item = (Pid, StackId, SmallObjects)> {
+        self.totals.small.iter().map(|(&(pid, stack), &small)| (pid, stack, small))
+    }
+
+    /// Whether the library has been in a process: it cannot be in those of static or setuid programs, see [`obstacle`].
+    pub fn has_seen(&self, pid: Pid) -> bool {
+        self.seen.contains(&pid)
+    }
+
+    /// Looks for new files. Names are `PID.NUMBER`, and a process has a further one for each program that it executes.
+    fn look(&mut self) -> Result<(), ObjectsError> {
+        let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
+        for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if name == SETTINGS_FILE || self.processes.contains_key(&name) {
+                continue;
+            }
+            // One that is not complete yet is looked at again the next time.
+            let known = |pid| self.processes.values().any(|process| process.pid == pid);
+            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else { continue };
+            self.seen.insert(process.pid);
+            self.processes.insert(name, process);
+        }
+        Ok(())
+    }
+
+    /// Lets go of processes that have ended, once all they told is read.
+    fn clear(&mut self) {
+        let ended = self.processes.iter().filter(|(_, process)| process.has_ended());
+        let gone: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            if let Some(mut process) = self.processes.remove(&name) {
+                if process.is_drained() {
+                    let _ = fs::remove_file(self.folder.path().join(&name));
+                    process.finish(&mut self.totals);
+                } else {
+                    self.processes.insert(name, process);
+                }
+            }
+        }
+    }
+}
+
+impl Totals {
+    fn add_small(&mut self, pid: Pid, stack: StackId, objects: u64, bytes: u64) {
+        let small = self.small.entry((pid, stack)).or_default();
+        small.objects = small.objects.saturating_add(objects);
+        small.bytes = small.bytes.saturating_add(bytes);
+    }
+}
+
+/// The name that a process has, from 16 bytes with zeroes at the end.
+fn text(words: impl IntoIterator<Item = u64>) -> Arc<str> {
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into()
+}

@@ -1,0 +1,146 @@
+//! Why the library cannot get into a program.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Why the library cannot get into a program. It is recorded without objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It has no dynamic linker.
+    Static(PathBuf),
+    /// It gets rights that its caller lacks, so that the dynamic linker takes no libraries from its caller.
+    Privileged(PathBuf),
+    /// It is not for x86-64.
+    OtherMachine(PathBuf),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Static(path) => write!(
+                f,
+                "{} is linked statically, so that no library can tell of its objects: link it dynamically",
+                path.display()
+            ),
+            Self::Privileged(path) => write!(
+                f,
+                "{} is setuid, setgid or has capabilities, so that the dynamic linker loads no library that its caller \
+                 names: record it as its owner, from a copy without them",
+                path.display()
+            ),
+            Self::OtherMachine(path) => {
+                write!(f, "{} is not for x86-64, as the library is that tells of objects", path.display())
+            }
+        }
+    }
+}
+
+/// What keeps the library out of a program, from its file; for a script, of what runs it. None if nothing does that can
+/// be seen there: whether the library was in a process is known once it has run. Needs to be allowed to read it.
+pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
+    let mut program = program.to_owned();
+    // As many interpreters of interpreters as the kernel follows.
+    for _ in 0..5 {
+        let file = File::open(&program)?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut start = Vec::new();
+        file.take(4096).read_to_end(&mut start)?;
+        if let Some(line) = start.strip_prefix(b"#!") {
+            let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            let mut words = line.split(|byte| b" \t".contains(byte)).filter(|word| !word.is_empty());
+            program = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned().into();
+            continue;
+        }
+        let mut nothing = [0; 0];
+        let has_capabilities = rustix::fs::getxattr(&program, c"security.capability", &mut nothing).is_ok();
+        if mode & 0o6000 != 0 || has_capabilities {
+            return Ok(Some(Obstacle::Privileged(program)));
+        }
+        return Ok(match linkage(&start) {
+            Some(Linkage::Other) => Some(Obstacle::OtherMachine(program)),
+            Some(Linkage::Static) => Some(Obstacle::Static(program)),
+            Some(Linkage::Dynamic) | None => None,
+        });
+    }
+    Ok(None)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linkage {
+    Dynamic,
+    Static,
+    Other,
+}
+
+/// What the beginning of an ELF file says; none if it is none, or does not have its program headers there.
+fn linkage(start: &[u8]) -> Option<Linkage> {
+    const PT_INTERP: u32 = 3;
+    const EM_X86_64: u16 = 62;
+    let (class, machine) = (*start.strip_prefix(b"\x7fELF")?.first()?, start.get(18..20)?);
+    if class != 2 || machine != EM_X86_64.to_le_bytes() {
+        return Some(Linkage::Other);
+    }
+    let at = |place: usize, bytes: usize| -> Option<usize> {
+        let bytes = start.get(place..place.checked_add(bytes)?)?;
+        let value = bytes.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
+        usize::try_from(value).ok()
+    };
+    let (offset, size, number) = (at(32, 8)?, at(54, 2)?, at(56, 2)?);
+    for index in 0..number {
+        let kind = at(offset.checked_add(index.checked_mul(size)?)?, 4)?;
+        if kind == PT_INTERP as usize {
+            return Some(Linkage::Dynamic);
+        }
+    }
+    Some(Linkage::Static)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    #[test]
+    fn a_program_of_this_system_lets_the_library_in() {
+        let this = std::env::current_exe().unwrap();
+        assert_eq!(obstacle(&this).unwrap(), None);
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        fs::write(&script, format!("#! {} -x\n", this.display())).unwrap();
+        assert_eq!(obstacle(&script).unwrap(), None);
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert_eq!(obstacle(&script).unwrap(), None);
+        let copy = folder.path().join("copy");
+        fs::copy(&this, &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert_eq!(obstacle(&copy).unwrap(), Some(Obstacle::Privileged(copy)));
+        assert!(obstacle(&folder.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn headers_tell_how_a_program_is_linked() {
+        let mut start = vec![0; 64 + 2 * 56];
+        start[..5].copy_from_slice(b"\x7fELF\x02");
+        (start[18], start[32], start[54], start[56]) = (62, 64, 56, 2);
+        assert_eq!(linkage(&start), Some(Linkage::Static));
+        start[64 + 56] = 3;
+        assert_eq!(linkage(&start), Some(Linkage::Dynamic));
+        start[18] = 40;
+        assert_eq!(linkage(&start), Some(Linkage::Other));
+        assert_eq!(linkage(b"#!/bin/sh"), None);
+        assert!(Obstacle::Static("/x".into()).to_string().contains("/x is linked statically"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(mut bytes: Vec<u8>) {
+            let _ = linkage(&bytes);
+            bytes.splice(0..0, *b"\x7fELF\x02");
+            let _ = linkage(&bytes);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The file of one process.
+
+use super::ring_reader::RingReader;
+use super::tick_clock::TickClock;
+use super::{Totals, text};
+use crate::{Event, Stacks, What};
+use linux::{Pid, SharedWords, Tid};
+use rings::{MAGIC, PAGE, Settings, VERSION, process, ring_stride};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::Acquire;
+
+/// The file of one process.
+#[derive(Debug)]
+pub struct ProcessRings {
+    file: File,
+    words: SharedWords,
+    pub pid: Pid,
+    /// How it begins, until that is told.
+    beginning: Vec<(u64, What)>,
+    ring_bytes: usize,
+    rings: Vec<RingReader>,
+    /// Rings that there is room for.
+    most: usize,
+}
+
+impl ProcessRings {
+    /// None while the process has not finished making it, and for what is no such file. A process that is `known`
+    /// executes a further program.
+    pub fn open(path: &Path, settings: &Settings, known: impl FnOnce(Pid) -> bool) -> Option<Self> {
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
+        let bytes = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let ring_bytes = settings.ring_bytes;
+        let most = bytes.checked_sub(PAGE)? / ring_stride(ring_bytes);
+        if most == 0 || most > settings.rings {
+            return None;
+        }
+        let words = SharedWords::map(&file, bytes).ok()?;
+        let word = |index: usize| words.get(index).map_or(0, |word| word.load(Acquire));
+        if [word(process::MAGIC), word(process::VERSION)] != [MAGIC, VERSION] {
+            return None;
+        }
+        let id = |index| u32::try_from(word(index)).ok().filter(|&id| id != 0).map(Pid);
+        let (pid, parent, started) = (id(process::PID)?, id(process::PARENT), word(process::STARTED));
+        let name = text([word(process::NAME), word(process::NAME + 1)]);
+        let mut beginning = Vec::new();
+        if parent.is_some() || !known(pid) {
+            beginning.push((started, What::ProcessStarted { parent }));
+        }
+        beginning.push((started, What::Named { name, exec: parent.is_none() }));
+        Some(Self { file, words, pid, beginning, ring_bytes, rings: Vec::new(), most })
+    }
+
+    /// How far each ring is written. Nothing, if the program has taken the file away.
+    pub fn written(&mut self) -> Vec<u64> {
+        let bytes = PAGE + self.most * ring_stride(self.ring_bytes);
+        if self.file.metadata().map_or(0, |metadata| metadata.len()) < bytes as u64 {
+            self.most = 0;
+            self.rings.clear();
+        }
+        let rings = self.words.get(process::RINGS).filter(|_| self.most != 0).map_or(0, |rings| rings.load(Acquire));
+        let rings = usize::try_from(rings).unwrap_or(usize::MAX).min(self.most);
+        let more = self.rings.len()..rings;
+        self.rings.extend(more.map(|number| RingReader::new(number, self.ring_bytes)));
+        self.rings.iter().map(|ring| ring.written(&self.words)).collect()
+    }
+
+    /// Reads all rings as far as they were written.
+    pub fn drain(
+        &mut self,
+        written: &[u64],
+        clock: &TickClock,
+        stacks: &mut Stacks,
+        totals: &mut Totals,
+        events: &mut Vec<Event>,
+    ) {
+        let tid = Tid(self.pid.0);
+        for (ticks, what) in self.beginning.drain(..) {
+            events.push(Event { time_ns: clock.ns(ticks), pid: self.pid, tid, cpu: None, what });
+        }
+        for (ring, &written) in self.rings.iter_mut().zip(written) {
+            ring.drain(&self.words, self.pid, written, clock, stacks, totals, events);
+        }
+    }
+
+    /// Events that the process counted as lost.
+    pub fn lost(&self) -> u64 {
+        let words = self.words.get(process::LOST).filter(|_| self.most != 0).map_or(0, |lost| lost.load(Acquire));
+        self.rings.iter().fold(words, |lost, ring| lost.saturating_add(ring.lost(&self.words)))
+    }
+
+    /// Whether the process is gone.
+    pub fn has_ended(&self) -> bool {
+        let pid = i32::try_from(self.pid.0).ok().and_then(rustix::process::Pid::from_raw);
+        self.most == 0 || pid.is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+    }
+
+    /// Whether all that was told is read.
+    pub fn is_drained(&mut self) -> bool {
+        let written = self.written();
+        self.rings.iter().zip(written).all(|(ring, written)| ring.has_read(written))
+    }
+
+    /// Adds up what is left.
+    pub fn finish(self, totals: &mut Totals) {
+        totals.losses.lost = totals.losses.lost.saturating_add(self.lost());
+        for ring in &self.rings {
+            ring.add_small(&self.words, self.pid, totals);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The reading side of a ring. What is in it is the program's: it may be anything.
+
+use super::tick_clock::TickClock;
+use super::{Totals, text};
+use crate::{Event, FileIdentity, StackId, Stacks, What};
+use linux::{Pid, Tid};
+use machine::CpuId;
+use rings::{
+    Head, Kind, MOST_FRAMES, NO_CPU, PAGE, RECORD_WORDS, SLOTS, mapped_flags, payload_records, ring, ring_stride,
+};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// Paths have no more words.
+const MOST_PATH: usize = 512;
+
+/// The reading side of a ring.
+#[derive(Debug)]
+pub struct RingReader {
+    /// The word of the file that it begins with.
+    start: usize,
+    /// Words of records, a power of two.
+    capacity: usize,
+    read: u64,
+    tid: Option<Tid>,
+    slots: Vec<StackId>,
+}
+
+/// The words of records that are there to be read.
+struct Records<'a> {
+    words: &'a [AtomicU64],
+    next: u64,
+    end: u64,
+}
+
+impl Records<'_> {
+    fn next(&mut self) -> Option<[u64; RECORD_WORDS]> {
+        if self.next >= self.end {
+            return None;
+        }
+        let place = (self.next as usize) & (self.words.len() - 1);
+        let words = self.words.get(place..place + RECORD_WORDS)?;
+        self.next += RECORD_WORDS as u64;
+        let mut record = [0; RECORD_WORDS];
+        record.iter_mut().zip(words).for_each(|(word, shared)| *word = shared.load(Relaxed));
+        Some(record)
+    }
+
+    /// So many words of what is behind a record.
+    fn words(&mut self, number: usize) -> Option<Vec<u64>> {
+        let mut words = Vec::with_capacity(number.next_multiple_of(RECORD_WORDS));
+        for _ in 0..payload_records(number) {
+            words.extend(self.next()?);
+        }
+        words.truncate(number);
+        Some(words)
+    }
+}
+
+impl RingReader {
+    pub fn new(number: usize, ring_bytes: usize) -> Self {
+        let start = (PAGE + number * ring_stride(ring_bytes)) / 8;
+        Self { start, capacity: ring_bytes / 8, read: 0, tid: None, slots: vec![Stacks::UNKNOWN; SLOTS] }
+    }
+
+    fn header<'a>(&self, file: &'a [AtomicU64], word: usize) -> Option<&'a AtomicU64> {
+        file.get(self.start + word)
+    }
+
+    /// How far it is written, words.
+    pub fn written(&self, file: &[AtomicU64]) -> u64 {
+        self.header(file, ring::WRITTEN).map_or(0, |written| written.load(Acquire))
+    }
+
+    /// Whether all is read up to there.
+    pub fn has_read(&self, written: u64) -> bool {
+        self.read == written
+    }
+
+    /// Events that its thread counted as lost.
+    pub fn lost(&self, file: &[AtomicU64]) -> u64 {
+        self.header(file, ring::LOST).map_or(0, |lost| lost.load(Relaxed))
+    }
+
+    /// Adds the small objects that were counted and not told.
+    pub fn add_small(&self, file: &[AtomicU64], pid: Pid, totals: &mut Totals) {
+        for (slot, &stack) in self.slots.iter().enumerate() {
+            let count = |word| self.header(file, ring::SMALL + 2 * slot + word).map_or(0, |word| word.load(Relaxed));
+            if count(0) != 0 {
+                totals.add_small(pid, stack, count(0), count(1));
+            }
+        }
+    }
+
+    /// Reads up to `written`, and gives the thread that room back.
+    #[expect(clippy::too_many_arguments)] // where from, what with, and where to
+    pub fn drain(
+        &mut self,
+        file: &[AtomicU64],
+        pid: Pid,
+        written: u64,
+        clock: &TickClock,
+        stacks: &mut Stacks,
+        totals: &mut Totals,
+        events: &mut Vec<Event>,
+    ) {
+        let first = self.start + PAGE / 8;
+        let Some(words) = file.get(first..first + self.capacity) else { return };
+        let is_sound = written >= self.read
+            && written - self.read <= self.capacity as u64
+            && written.is_multiple_of(RECORD_WORDS as u64);
+        let mut records = Records { words, next: self.read, end: if is_sound { written } else { self.read } };
+        let mut malformed = u64::from(!is_sound);
+        while let Some(record) = records.next() {
+            let told = Head::from_words(record).and_then(|head| {
+                let mut context =
+                    Context { pid, clock, stacks: &mut *stacks, totals: &mut *totals, events: &mut *events };
+                self.read_record(head, &mut records, &mut context)
+            });
+            malformed += u64::from(told.is_none());
+        }
+        totals.losses.malformed = totals.losses.malformed.saturating_add(malformed);
+        // Of what is not sound nothing can be told any more: the next look begins where the writer is.
+        self.read = if is_sound { written } else { written & !(RECORD_WORDS as u64 - 1) };
+        if let Some(read) = self.header(file, ring::READ) {
+            read.store(self.read, Release);
+        }
+    }
+
+    fn read_record(&mut self, head: Head, records: &mut Records<'_>, context: &mut Context<'_>) -> Option<()> {
+        let Head { time, address, bytes, .. } = head;
+        let chain = self.slots.get(usize::from(head.slot)).copied();
+        match head.kind {
+            Kind::Chain => {
+                let frames = usize::try_from(bytes).ok().filter(|&frames| frames <= MOST_FRAMES)?;
+                let chain = records.words(frames)?;
+                *self.slots.get_mut(usize::from(head.slot))? = context.stacks.id(&chain);
+            }
+            Kind::Small => context.totals.add_small(context.pid, chain?, time, bytes),
+            Kind::Thread => {
+                self.tid = Some(Tid(u32::try_from(bytes).ok()?));
+                let is_first = address == 0 && self.tid? != Tid(context.pid.0);
+                if is_first {
+                    context.tell(self.tid?, &head, What::ThreadStarted);
+                }
+            }
+            Kind::ThreadEnded => context.tell(self.tid?, &head, What::ThreadEnded),
+            Kind::Allocated => context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? }),
+            Kind::Resized => context.tell(self.tid?, &head, What::Resized { address, bytes }),
+            Kind::Freed => context.tell(self.tid?, &head, What::Freed { address }),
+            Kind::Unmapped => context.tell(self.tid?, &head, What::Unmapped { start: address, bytes }),
+            Kind::Mapped => {
+                let [offset, flags, path, _] = records.next()?;
+                let path = usize::try_from(path).ok().filter(|&words| words <= MOST_PATH)?;
+                let name = text(records.words(path)?);
+                let has = |flag| flags & flag != 0;
+                let file = has(mapped_flags::BINARY).then_some(FileIdentity { build_id: None, inode: 0 });
+                let executable = has(mapped_flags::EXECUTABLE);
+                context.tell(self.tid?, &head, What::Mapped { start: address, bytes, offset, name, file, executable });
+                if has(mapped_flags::OBJECT) {
+                    context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// What a record is read with.
+struct Context<'a> {
+    pid: Pid,
+    clock: &'a TickClock,
+    stacks: &'a mut Stacks,
+    totals: &'a mut Totals,
+    events: &'a mut Vec<Event>,
+}
+
+impl Context<'_> {
+    #[inline]
+    fn tell(&mut self, tid: Tid, head: &Head, what: What) {
+        let cpu = (head.cpu != NO_CPU).then_some(CpuId(head.cpu));
+        self.events.push(Event { time_ns: self.clock.ns(head.time), pid: self.pid, tid, cpu, what });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const RING_BYTES: usize = 64 << 10;
+
+    /// A file with one ring that has these records, said to be written so far, words.
+    fn file(records: &[[u64; RECORD_WORDS]], written: u64) -> Vec<AtomicU64> {
+        let words = (PAGE + ring_stride(RING_BYTES)) / 8;
+        let file: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        for (place, &word) in file.iter().skip((PAGE + PAGE) / 8).zip(records.as_flattened()) {
+            place.store(word, Relaxed);
+        }
+        file[PAGE / 8 + ring::WRITTEN].store(written, Relaxed);
+        file
+    }
+
+    fn read(records: &[[u64; RECORD_WORDS]], written: u64) -> (Vec<Event>, Stacks, Totals) {
+        let file = file(records, written);
+        let (mut stacks, mut totals, mut events) = (Stacks::new(), Totals::default(), Vec::new());
+        let mut reader = RingReader::new(0, RING_BYTES);
+        let written = reader.written(&file);
+        reader.drain(&file, Pid(7), written, &TickClock::new(false), &mut stacks, &mut totals, &mut events);
+        assert!(
+            !written.is_multiple_of(4)
+                || (reader.has_read(written) && file[PAGE / 8 + ring::READ].load(Relaxed) == written)
+        );
+        reader.add_small(&file, Pid(7), &mut totals);
+        (events, stacks, totals)
+    }
+
+    fn record(kind: Kind, time: u64, address: u64, bytes: u64) -> [u64; RECORD_WORDS] {
+        Head { time, kind, address, bytes, slot: 3, cpu: 1 }.to_words()
+    }
+
+    #[test]
+    fn records_become_events() {
+        let path = u64::from_le_bytes(*b"/bin/x\0\0");
+        let records = [
+            record(Kind::Thread, 1, 0, 8),
+            record(Kind::Chain, 0, 0, 5),
+            [10, 11, 12, 13],
+            [14, 0, 0, 0],
+            record(Kind::Allocated, 2, 0x1000, 99),
+            record(Kind::Freed, 3, 0x1000, 0),
+            record(Kind::Small, 4, 0, 400),
+            record(Kind::Mapped, 5, 0x2000, 4096),
+            [512, mapped_flags::EXECUTABLE | mapped_flags::BINARY, 1, 0],
+            [path, 0, 0, 0],
+            record(Kind::ThreadEnded, 6, 0, 8),
+        ];
+        let (events, stacks, totals) = read(&records, 4 * records.len() as u64);
+        let told: Vec<What> = events.iter().map(|event| event.what.clone()).collect();
+        let [What::ThreadStarted, What::Allocated { address: 0x1000, bytes: 99, stack }, freed, mapped, ended] =
+            &told[..]
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!(stacks.chain(*stack), [10, 11, 12, 13, 14]);
+        assert_eq!((freed, ended), (&What::Freed { address: 0x1000 }, &What::ThreadEnded));
+        assert!(matches!(mapped, What::Mapped { offset: 512, name, executable: true, .. } if &**name == "/bin/x"));
+        assert!(events.iter().all(|event| event.tid == Tid(8) && event.cpu == Some(CpuId(1))));
+        assert_eq!(totals.small[&(Pid(7), *stack)], crate::objects::SmallObjects { objects: 4, bytes: 400 });
+        assert_eq!(totals.losses.malformed, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_is_counted() {
+        let malformed = |records: &[_], written| read(records, written).2.losses.malformed;
+        // Of no thread, of no kind, a chain that is too long or not all there, and more than there is room for.
+        assert_eq!(malformed(&[record(Kind::Freed, 1, 2, 3)], 4), 1);
+        assert_eq!(malformed(&[[0; 4]], 4), 1);
+        assert_eq!(malformed(&[record(Kind::Chain, 0, 0, 1000)], 4), 1);
+        assert_eq!(malformed(&[record(Kind::Chain, 0, 0, 9), [0; 4]], 8), 1);
+        assert_eq!(malformed(&[], RING_BYTES as u64), 1);
+        assert_eq!(malformed(&[], 3), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_program_writes_breaks_it(
+            records in vec((0_u64..12, any::<[u64; 4]>(), 0_u64..64), 0..60),
+            written in prop_oneof![any::<u64>(), (0_u64..70).prop_map(|records| 4 * records)],
+        ) {
+            let records: Vec<_> = records
+                .into_iter()
+                .map(|(kind, [time, place, bytes, slot], less)| [time, kind << 56 | place >> 8, bytes % (1 << less), slot])
+                .collect();
+            read(&records, written);
+        }
+    }
+}
