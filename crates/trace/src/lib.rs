@@ -1,11 +1,35 @@
 //! Who touched what, when: samples of memory accesses, and the lifecycle events that say what was at an address at that
 //! time. All times are the traced system's `CLOCK_MONOTONIC`, ns.
 
+mod about;
+mod address_space;
+mod checked_file;
+mod contained;
+mod elf;
+mod error;
 mod event;
+mod image;
 pub mod objects;
+mod parquet_file;
+mod perf_data;
+mod reader;
+mod rows;
 mod sample;
 mod stack;
+mod symbol_rows;
+mod symbols;
+mod table;
+mod table_folder;
+mod timed;
+mod writer;
 
+pub use about::{About, Clock, FORMAT, Loss, SourceNote};
+pub use address_space::{AddressSpaces, MappedFile};
+pub use error::{Damage, ReadError};
 pub use event::{Event, FileIdentity, What};
+pub use image::{CodeLine, Image, ImageState, Named, Segment};
+pub use reader::{Record, Records, Trace};
 pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};
+pub use symbols::Symbols;
+pub use writer::{Flush, WriteError, Writer};

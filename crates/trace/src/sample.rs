@@ -3,6 +3,7 @@
 use crate::StackId;
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
+use serde::{Deserialize, Serialize};
 
 /// One observed access to memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +41,8 @@ pub struct Sample {
 }
 
 /// What an access does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AccessKind {
     /// Reads.
     Load,
@@ -51,7 +53,8 @@ pub enum AccessKind {
 }
 
 /// What served an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Served {
     /// The core's first-level cache, or a fill that was under way.
     L1,
@@ -66,7 +69,8 @@ pub enum Served {
 }
 
 /// Who observed a sample. Each says what it cannot see in the manual of `nearside record`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Instruction-based sampling of AMD's processors.
     Ibs,

@@ -9,6 +9,7 @@ mod preload_speed;
 mod profile_speed;
 mod saved_process;
 mod target;
+mod trace_speed;
 
 use bench::Error;
 use clap::{Parser, ValueEnum};
@@ -47,6 +48,8 @@ enum Part {
     Profile,
     /// The library that tells of objects
     Preload,
+    /// Traces, and perf.data files
+    Trace,
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Act => act_speed::measure()?,
             Part::Profile => profile_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
+            Part::Trace => trace_speed::measure()?,
         });
     }
     if arguments.cold_build {

@@ -1,0 +1,161 @@
+//! How fast perf.data files are read, beside perf; and how fast a trace is written and read.
+
+#[path = "../../../../crates/trace/tests/perf_file/mod.rs"]
+#[allow(dead_code)] // the tests that it is shared with need more of it
+mod perf_file;
+
+use crate::target::{Row, Target, median};
+use bench::Error;
+use perf_file::{FINISHED_ROUND, LOCAL, MemorySample, REMOTE, SAMPLE_TYPE, begin, comm, mmap, record, sample};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+use trace::{About, Flush, Record, Trace, Writer};
+
+/// Of the records of the perf.data file.
+const FILE_BYTES: u64 = 1 << 30;
+/// perf reads a part, of which its time for all follows: it takes minutes.
+const PERF_PART: u64 = 8;
+/// Samples of a trace that is written.
+const SAMPLES: u64 = 2_000_000;
+const PROCESSES: u64 = 4;
+const CPUS: u64 = 8;
+const ROUND: u64 = 20_000;
+const START: u64 = 1_000_000_000;
+/// Measured so many times.
+const RUNS: usize = 3;
+
+/// All.
+pub fn measure() -> Result<Vec<Row>, Error> {
+    let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
+    let mut rows = vec![perf_data(&scratch)?];
+    rows.extend(kept(&scratch)?);
+    Ok(rows)
+}
+
+fn perf_data(scratch: &TempDir) -> Result<Row, Error> {
+    let (whole, part) = (scratch.path().join("perf.data"), scratch.path().join("part.data"));
+    eprintln!("a perf.data file of 1 GiB, and perf");
+    generate(&whole, FILE_BYTES)
+        .and_then(|_| generate(&part, FILE_BYTES / PERF_PART))
+        .map_err(Error::system("write perf.data"))?;
+    let mut ours = Vec::new();
+    for _ in 0..RUNS {
+        let started = Instant::now();
+        read(&whole)?;
+        ours.push(started.elapsed().as_secs_f64());
+    }
+    let started = Instant::now();
+    let mut perf = Command::new("perf");
+    perf.arg("script").arg("--force").arg("-i").arg(&part).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = perf.status().map_err(Error::system("run perf"))?;
+    if !status.success() {
+        let command = "perf script".to_owned();
+        return Err(Error::Failed { command, status: status.to_string(), said: String::new() });
+    }
+    let theirs = started.elapsed().as_secs_f64() * PERF_PART as f64;
+    let ours = median(ours);
+    Ok(Row {
+        what: format!("perf.data of 1 GiB: all samples in {ours:.2} s, of perf script's speed"),
+        target: Target::AtLeast(10.0),
+        measured: theirs / ours,
+        unit: "times",
+        command: "perf script --force -i FILE (of an eighth of it)".to_owned(),
+    })
+}
+
+/// Writes a file as `perf mem record -a` does: processes, their mappings, then samples of every CPU in turn.
+fn generate(path: &Path, bytes: u64) -> io::Result<u64> {
+    let mut starting = Vec::new();
+    for pid in (100..).take(PROCESSES as usize) {
+        starting.push(comm(0, pid, pid, "program", true));
+        starting.push(mmap(0, pid, 0x40_0000, 0x10_0000, "/usr/bin/program"));
+    }
+    let starting = starting.concat();
+    let one = |number: u64| {
+        // A generator of the simplest kind is good enough to spread addresses.
+        let random = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20;
+        let (cpu, remote) = (number / 64 % CPUS, random.is_multiple_of(3));
+        sample(&MemorySample {
+            // Each CPU's samples are in order, and CPUs take turns.
+            time: START + number / 512 * 64_000 + number % 64 * 1000 + cpu,
+            pid: 100 + (cpu % PROCESSES) as u32,
+            tid: 100 + (cpu % PROCESSES) as u32,
+            cpu: cpu as u32,
+            instruction: 0x40_0000 + random % 512 * 16,
+            address: 0x7f00_0000_0000 + random % (1 << 30),
+            physical: random % (2 << 30),
+            data_source: if remote { REMOTE } else { LOCAL },
+            cycles: 200 + random % 300,
+        })
+    };
+    let round = record(FINISHED_ROUND, 0, &[]);
+    let count = bytes.saturating_sub(starting.len() as u64) / one(0).len() as u64;
+    let rounds = count / ROUND * round.len() as u64;
+    let records = starting.len() as u64 + count * one(0).len() as u64 + rounds;
+    let mut file = BufWriter::new(File::create(path)?);
+    let end = begin(&mut file, "cpu/mem-loads,ldlat=30/P", SAMPLE_TYPE, records)?;
+    file.write_all(&starting)?;
+    for number in 0..count {
+        file.write_all(&one(number))?;
+        if number % ROUND == ROUND - 1 {
+            file.write_all(&round)?;
+        }
+    }
+    file.write_all(&end)?;
+    file.flush()?;
+    Ok(count)
+}
+
+fn failed(why: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::System { what: "keep a trace".to_owned(), why: io::Error::other(why) }
+}
+
+/// Reads all records; how many there are.
+fn read(path: &Path) -> Result<u64, Error> {
+    let mut count = 0;
+    for record in Trace::open(path).and_then(|trace| trace.records()).map_err(failed)? {
+        record.map_err(failed)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// A trace of the samples of a perf.data file, written and read.
+fn kept(scratch: &TempDir) -> Result<[Row; 2], Error> {
+    eprintln!("a trace of {SAMPLES} samples");
+    let (perf, folder) = (scratch.path().join("perf.data"), scratch.path().join("trace"));
+    let records = Trace::open(&perf).and_then(|trace| trace.records()).map_err(failed)?;
+    let samples = records.filter_map(|record| match record {
+        Ok(Record::Sample(sample)) => Some(sample),
+        _ => None,
+    });
+    let samples: Vec<_> = samples.take(SAMPLES as usize).collect();
+    let machine = machine::presets::find("small-4x2")?;
+    let mut writer =
+        Writer::create(&folder, About::of_command(Vec::new()), &machine, Flush::default()).map_err(failed)?;
+    let started = Instant::now();
+    for sample in &samples {
+        writer.sample(*sample).map_err(failed)?;
+    }
+    let written = started.elapsed().as_secs_f64();
+    writer.finish().map_err(failed)?;
+    let started = Instant::now();
+    let count = read(&folder)?;
+    let taken = started.elapsed().as_secs_f64();
+    let row = |what: &str, target, samples: u64, seconds: f64| Row {
+        what: what.to_owned(),
+        target,
+        measured: samples as f64 / seconds / 1e6,
+        unit: "M/s",
+        command: format!("{samples} samples, one thread"),
+    };
+    // A recorder must keep up with 200,000 samples a second in a twentieth of a core.
+    Ok([
+        row("a trace: samples written", Target::AtLeast(4.0), samples.len() as u64, written),
+        row("a trace: samples read", Target::None, count, taken),
+    ])
+}

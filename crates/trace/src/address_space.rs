@@ -1,0 +1,165 @@
+//! What is mapped where, in each process, as events tell it.
+
+use crate::{Event, FileIdentity, What};
+use linux::Pid;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The mappings of all processes, at the time of the last event that was taken.
+#[derive(Clone, Debug, Default)]
+pub struct AddressSpaces {
+    processes: HashMap<Pid, BTreeMap<u64, Part>>,
+}
+
+/// A mapping, as it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Its first address.
+    pub start: u64,
+    /// How long it is, bytes.
+    pub bytes: u64,
+    /// Where in the file it begins, bytes.
+    pub offset: u64,
+    /// The file's path, or the kernel's name; empty for anonymous memory.
+    pub name: Arc<str>,
+    /// The file.
+    pub file: Option<FileIdentity>,
+    /// Whether it can be executed.
+    pub executable: bool,
+}
+
+/// What is left of a mapping: others may have taken parts of it.
+#[derive(Clone, Debug)]
+struct Part {
+    end: u64,
+    mapped: Arc<MappedFile>,
+}
+
+impl AddressSpaces {
+    /// Takes an event; those that are about other things change nothing.
+    pub fn take(&mut self, event: &Event) {
+        match &event.what {
+            What::ProcessStarted { parent } => {
+                let inherited = parent.and_then(|parent| self.processes.get(&parent)).cloned();
+                self.processes.insert(event.pid, inherited.unwrap_or_default());
+            }
+            What::Named { exec: true, .. } => {
+                self.processes.remove(&event.pid);
+            }
+            // What has no length maps nothing.
+            What::Mapped { bytes: 0, .. } | What::Unmapped { bytes: 0, .. } => {}
+            What::Mapped { start, bytes, offset, name, file, executable } => {
+                let parts = self.processes.entry(event.pid).or_default();
+                let end = start.saturating_add(*bytes);
+                unmap(parts, *start, end);
+                let (name, file) = (name.clone(), file.clone());
+                let (start, bytes, offset, executable) = (*start, *bytes, *offset, *executable);
+                let mapped = Arc::new(MappedFile { start, bytes, offset, name, file, executable });
+                parts.insert(start, Part { end, mapped });
+            }
+            What::Unmapped { start, bytes } => {
+                if let Some(parts) = self.processes.get_mut(&event.pid) {
+                    unmap(parts, *start, start.saturating_add(*bytes));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What is mapped at an address of a process. Anonymous memory right behind a file is the file's: its variables that
+    /// begin as zeros lie there.
+    pub fn find(&self, pid: Pid, address: u64) -> Option<&Arc<MappedFile>> {
+        let parts = self.processes.get(&pid)?;
+        let part = |address: u64| parts.range(..=address).next_back().filter(|(_, part)| address < part.end);
+        let (start, found) = part(address)?;
+        if !found.mapped.name.is_empty() {
+            return Some(&found.mapped);
+        }
+        let before = start.checked_sub(1).and_then(part).map(|(_, part)| &part.mapped);
+        before.filter(|before| before.file.is_some()).or(Some(&found.mapped))
+    }
+}
+
+/// Takes a range away from what is mapped.
+fn unmap(parts: &mut BTreeMap<u64, Part>, start: u64, end: u64) {
+    let overlapping = |(first, part): (&u64, &Part)| (part.end > start).then_some(*first);
+    // Parts do not overlap each other, so those that overlap the range follow each other.
+    let firsts: Vec<u64> = parts.range(..end).rev().map_while(overlapping).collect();
+    for first in firsts {
+        let Some(part) = parts.remove(&first) else { continue };
+        if part.end > end {
+            parts.insert(end, part.clone());
+        }
+        if first < start {
+            parts.insert(first, Part { end: start, ..part });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::Tid;
+    use proptest::prelude::*;
+
+    fn event(pid: u32, what: What) -> Event {
+        Event { time_ns: 0, pid: Pid(pid), tid: Tid(pid), cpu: None, what }
+    }
+
+    fn mapped(start: u64, bytes: u64, name: &str) -> What {
+        let file = name.starts_with('/').then_some(FileIdentity { build_id: None, inode: 1 });
+        What::Mapped { start, bytes, offset: 0, name: name.into(), file, executable: false }
+    }
+
+    fn name(spaces: &AddressSpaces, pid: u32, address: u64) -> Option<&str> {
+        spaces.find(Pid(pid), address).map(|mapped| &*mapped.name)
+    }
+
+    #[test]
+    fn mappings_replace_each_other_and_go_with_their_process() {
+        let mut spaces = AddressSpaces::default();
+        for what in [mapped(0x1000, 0x4000, "/a"), mapped(0x2000, 0x1000, "/b")] {
+            spaces.take(&event(1, what));
+        }
+        let names = [0xfff, 0x1000, 0x2000, 0x3000, 0x4fff, 0x5000].map(|address| name(&spaces, 1, address));
+        assert_eq!(names, [None, Some("/a"), Some("/b"), Some("/a"), Some("/a"), None]);
+        spaces.take(&event(2, What::ProcessStarted { parent: Some(Pid(1)) }));
+        spaces.take(&event(1, What::Unmapped { start: 0x1800, bytes: 0x1000 }));
+        assert_eq!([0x1000, 0x1800, 0x2800].map(|address| name(&spaces, 1, address)), [Some("/a"), None, Some("/b")]);
+        assert_eq!(name(&spaces, 2, 0x1800), Some("/a"));
+        spaces.take(&event(2, What::Named { name: "x".into(), exec: true }));
+        assert_eq!(name(&spaces, 2, 0x1800), None);
+    }
+
+    #[test]
+    fn memory_behind_a_file_is_the_files() {
+        let mut spaces = AddressSpaces::default();
+        let maps = [mapped(0x1000, 0x1000, "/a"), mapped(0x2000, 0x1000, ""), mapped(0x9000, 0x1000, "")];
+        for what in maps {
+            spaces.take(&event(1, what));
+        }
+        assert_eq!([0x2fff, 0x9000].map(|address| name(&spaces, 1, address)), [Some("/a"), Some("")]);
+    }
+
+    proptest! {
+        /// Against the plainest way to know: a name for each byte.
+        #[test]
+        fn what_is_found_was_mapped_last(
+            maps in prop::collection::vec((0..64_u64, 0..32_u64, prop::option::of("/[a-z]")), 0..30),
+        ) {
+            let mut spaces = AddressSpaces::default();
+            let mut bytes: Vec<Option<String>> = vec![None; 128];
+            for (start, length, name) in maps {
+                let what = match &name {
+                    Some(name) => mapped(start, length, name),
+                    None => What::Unmapped { start, bytes: length },
+                };
+                spaces.take(&event(1, what));
+                bytes[start as usize..(start + length) as usize].fill(name);
+            }
+            for (address, expected) in bytes.iter().enumerate() {
+                prop_assert_eq!(name(&spaces, 1, address as u64), expected.as_deref());
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Runs what panics on hostile input. Parquet's reader does, here and there: a file that contradicts itself is to be an
+//! error as any other.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Does the work, or nothing where it panics; then nothing is printed either. What the work has touched is not to be
+/// used again after that.
+pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !CONTAINED.get() {
+                before(panic);
+            }
+        }));
+    });
+    CONTAINED.set(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    CONTAINED.set(false);
+    done.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_contained_and_others_are_not_silenced() {
+        assert_eq!(contained(|| 7), Some(7));
+        assert_eq!(contained(|| -> u32 { panic!("contained") }), None);
+        assert!(!CONTAINED.get());
+    }
+}

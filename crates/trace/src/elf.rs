@@ -1,0 +1,170 @@
+//! Reads a mapped file: what it says of addresses, from its symbols and its debugging information.
+//!
+//! addr2line does what is needed with less to build than wholesym, which also speaks to symbol servers and reads Windows'
+//! and macOS's formats.
+
+use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
+use crate::rows::hexadecimal;
+use crate::{FileIdentity, contained::contained};
+use addr2line::{Loader, demangle_auto};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Larger programs are not read into memory.
+const MAX_FILE_BYTES: u64 = 4 << 30;
+/// Where distributions put what they strip from programs.
+const DEBUG_FOLDER: &str = "usr/lib/debug/.build-id";
+const EXECUTABLE: u32 = 1;
+
+/// A file that is the one that was mapped.
+pub(crate) struct Elf {
+    pub image: Image,
+    functions: Vec<Named>,
+    variables: Vec<Named>,
+    /// The file's own debugging information, or what was stripped from it.
+    lines: Option<Loader>,
+}
+
+impl Elf {
+    /// Opens the file of an image. `began_unix_s` is when the recording began: a file without a build id that was
+    /// written later is another one.
+    pub fn open(root: &Path, path: &Arc<str>, identity: &FileIdentity, began_unix_s: u64) -> Result<Self, ImageState> {
+        let file = File::open(below(root, path)).map_err(|error| {
+            let missing = error.kind() == ErrorKind::NotFound;
+            if missing { ImageState::Missing } else { ImageState::Unreadable }
+        })?;
+        let opened = contained(|| Self::read(root, &file, path, identity, began_unix_s));
+        opened.unwrap_or(Err(ImageState::Unreadable))
+    }
+
+    fn read(
+        root: &Path,
+        file: &File,
+        path: &Arc<str>,
+        identity: &FileIdentity,
+        began_unix_s: u64,
+    ) -> Result<Self, ImageState> {
+        let unreadable = |_| ImageState::Unreadable;
+        let metadata = file.metadata().map_err(|_| ImageState::Unreadable)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|_| ImageState::Unreadable)?;
+        let elf = object::File::parse(&*bytes).map_err(unreadable)?;
+        let found = elf.build_id().map_err(unreadable)?;
+        let same = match &identity.build_id {
+            Some(id) => found == Some(&**id),
+            None => metadata.ino() == identity.inode && metadata.mtime().cast_unsigned() < began_unix_s,
+        };
+        if !same {
+            return Err(ImageState::Changed);
+        }
+        let mut image = Image::new(path.clone(), identity.clone(), ImageState::Read);
+        image.segments = elf.segments().map(|segment| of_segment(&segment)).collect();
+        image.sections = ranges(elf.sections().filter(|section| section.address() > 0).map(|section| Named {
+            name: section.name().unwrap_or_default().into(),
+            address: section.address(),
+            bytes: section.size(),
+        }));
+        let stripped = found.and_then(|id| stripped_from(root, id));
+        let debug = stripped.as_ref().and_then(|bytes| object::File::parse(&**bytes).ok());
+        let symbols = |kinds: &[SymbolKind]| {
+            let of = |elf: &object::File<'_>| -> Vec<Named> {
+                let all = elf.symbols().chain(elf.dynamic_symbols());
+                all.filter(|symbol| kinds.contains(&symbol.kind()) && symbol.size() > 0)
+                    .filter_map(|s| of_symbol(&s))
+                    .collect()
+            };
+            ranges(debug.iter().flat_map(of).chain(of(&elf)))
+        };
+        let (functions, variables) = (symbols(&[SymbolKind::Text]), symbols(&[SymbolKind::Data]));
+        Ok(Self { image, functions, variables, lines: lines(root, file, found) })
+    }
+
+    /// Keeps what is known of an instruction, or of the one before a return address.
+    pub fn keep_code(&mut self, address: u64, returns: bool) {
+        let probe = address.saturating_sub(u64::from(returns));
+        let mut code = self.lines.as_ref().and_then(|lines| contained(|| frames(lines, probe))).unwrap_or_default();
+        let symbol = containing(&self.functions, probe).map(|function| function.name.clone());
+        match code.last_mut() {
+            Some(outermost) if outermost.function.is_none() => outermost.function = symbol,
+            Some(_) => {}
+            None => code.extend(symbol.map(|name| CodeLine { function: Some(name), ..CodeLine::default() })),
+        }
+        if !code.is_empty() {
+            self.image.code.insert(address, code);
+        }
+    }
+
+    /// Keeps the variables at these addresses.
+    pub fn keep_variables(&mut self, addresses: impl Iterator<Item = u64>) {
+        let at = |address: u64| containing(&self.variables, address).map(|variable| variable.address);
+        let kept: BTreeSet<u64> = addresses.filter_map(at).collect();
+        let variables = self.variables.iter().filter(|variable| kept.contains(&variable.address));
+        self.image.variables = variables.cloned().collect();
+    }
+}
+
+fn below(root: &Path, path: &str) -> std::path::PathBuf {
+    root.join(path.trim_start_matches('/'))
+}
+
+fn of_segment<'data>(segment: &impl ObjectSegment<'data>) -> Segment {
+    let (offset, file_bytes) = segment.file_range();
+    let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & EXECUTABLE != 0);
+    Segment { offset, file_bytes, address: segment.address(), memory_bytes: segment.size(), executable }
+}
+
+fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
+    let name = demangle_auto(Cow::Borrowed(symbol.name().ok()?), None);
+    Some(Named { name: name.into(), address: symbol.address(), bytes: symbol.size() })
+}
+
+/// In order, one at each address: the longest, as others are parts or other names of it.
+fn ranges(all: impl Iterator<Item = Named>) -> Vec<Named> {
+    let mut all: Vec<Named> = all.collect();
+    all.sort_by(|a, b| (a.address, b.bytes).cmp(&(b.address, a.bytes)));
+    all.dedup_by_key(|range| range.address);
+    all
+}
+
+/// What was stripped from a program with this build id.
+fn stripped_from(root: &Path, id: &[u8]) -> Option<Vec<u8>> {
+    let bytes = fs::read(debug_path(root, id)?).ok()?;
+    let same = object::File::parse(&*bytes).is_ok_and(|elf| elf.build_id() == Ok(Some(id)));
+    same.then_some(bytes)
+}
+
+fn debug_path(root: &Path, id: &[u8]) -> Option<std::path::PathBuf> {
+    let (first, rest) = id.split_first()?;
+    let name = format!("{}.debug", hexadecimal(rest));
+    Some(root.join(DEBUG_FOLDER).join(&*hexadecimal(&[*first])).join(name))
+}
+
+/// Source lines of a file, by what it is open as, so that it is this one; or of what was stripped from it.
+fn lines(root: &Path, file: &File, id: Option<&[u8]>) -> Option<Loader> {
+    let stripped = id.filter(|id| stripped_from(root, id).is_some()).and_then(|id| debug_path(root, id));
+    match stripped {
+        Some(path) => Loader::new(path).ok(),
+        None => Loader::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
+    }
+}
+
+/// What is at an address, innermost first.
+fn frames(lines: &Loader, address: u64) -> Vec<CodeLine> {
+    let Ok(mut frames) = lines.find_frames(address) else { return Vec::new() };
+    let mut code = Vec::new();
+    while let Ok(Some(frame)) = frames.next() {
+        let function =
+            frame.function.and_then(|function| function.demangle().map(|name| name.into_owned().into()).ok());
+        let (source, line) =
+            frame.location.map_or((None, None), |location| (location.file.map(Arc::from), location.line));
+        code.push(CodeLine { function, source, line });
+    }
+    code
+}

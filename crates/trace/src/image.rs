@@ -1,0 +1,183 @@
+//! What a mapped file says of the addresses in it.
+
+use crate::{FileIdentity, MappedFile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Files are mapped in pages, whatever the size of the machine's own: linkers align to more.
+const PAGE: u64 = 4096;
+
+/// A mapped file, with what is known of addresses that occurred in it. Addresses are those of its own symbol table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its path.
+    pub path: Arc<str>,
+    /// Which file of that name.
+    pub file: FileIdentity,
+    /// Whether it could be read.
+    pub state: ImageState,
+    /// Its parts, as they are loaded.
+    pub segments: Vec<Segment>,
+    /// Its sections with code or data, by address.
+    pub sections: Vec<Named>,
+    /// Its variables that occurred, by address.
+    pub variables: Vec<Named>,
+    /// Its code that occurred: what is inlined first, then what it is inlined into.
+    pub code: BTreeMap<u64, Vec<CodeLine>>,
+}
+
+/// Whether a file could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageState {
+    /// It is the one that was mapped, and was read.
+    Read,
+    /// There is none any more.
+    Missing,
+    /// It is not the one that was mapped, or nothing tells that it is: it has no build id, or was written since.
+    Changed,
+    /// The system refuses to read it, or it is no ELF file.
+    Unreadable,
+}
+
+/// A part of a file as it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where in the file it begins, bytes.
+    pub offset: u64,
+    /// How much of it is in the file, bytes.
+    pub file_bytes: u64,
+    /// Its first address.
+    pub address: u64,
+    /// How long it is in memory, bytes: what the file does not have are zeros.
+    pub memory_bytes: u64,
+    /// Whether it is executable.
+    pub executable: bool,
+}
+
+/// A range of addresses with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// As the linker or the program's source has it; C++ and Rust as people write it.
+    pub name: Arc<str>,
+    /// Its first address.
+    pub address: u64,
+    /// How long it is, bytes.
+    pub bytes: u64,
+}
+
+/// Where in the source an address is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeLine {
+    /// The function, as people write it.
+    pub function: Option<Arc<str>>,
+    /// The path of the source file, as the compiler had it.
+    pub source: Option<Arc<str>>,
+    /// The line, from 1.
+    pub line: Option<u32>,
+}
+
+impl Image {
+    /// A file of which nothing is known but that it was mapped.
+    pub(crate) fn new(path: Arc<str>, file: FileIdentity, state: ImageState) -> Self {
+        let (segments, sections, variables, code) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
+        Self { path, file, state, segments, sections, variables, code }
+    }
+
+    /// An address of a process as one of this file, by the mapping that it lies in or right behind.
+    pub fn address(&self, mapped: &MappedFile, address: u64) -> Option<u64> {
+        let page = |value: u64| value / PAGE * PAGE;
+        let begins = |segment: &&Segment| page(segment.offset) == mapped.offset;
+        let holds = |segment: &&Segment| {
+            (page(segment.offset)..segment.offset.saturating_add(segment.file_bytes)).contains(&mapped.offset)
+        };
+        let alike = |segment: &&Segment| segment.executable == mapped.executable;
+        // Neighbours may share a page of the file: the mapping that is as long as the segment is the segment's.
+        let as_long = |segment: &&Segment| {
+            let end = segment.offset.saturating_add(segment.file_bytes);
+            end.checked_sub(page(segment.offset))
+                .is_some_and(|bytes| page(bytes.saturating_add(PAGE - 1)) == mapped.bytes)
+        };
+        let all = || self.segments.iter();
+        let exact = all().filter(begins).filter(alike).find(as_long);
+        let segment = exact.or_else(|| all().filter(begins).find(alike)).or_else(|| all().filter(holds).find(alike));
+        let segment = segment.or_else(|| all().find(holds))?;
+        let in_file = address.checked_sub(mapped.start)?.checked_add(mapped.offset)?;
+        // Both lie at the same place in their pages.
+        let first = segment.address.checked_sub(segment.offset - page(segment.offset))?;
+        first.checked_add(in_file.checked_sub(page(segment.offset))?)
+    }
+
+    /// What code is at an address that occurred: what is inlined first. Empty where it is not known.
+    pub fn code(&self, address: u64) -> &[CodeLine] {
+        self.code.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// The variable at an address that occurred.
+    pub fn variable(&self, address: u64) -> Option<&Named> {
+        containing(&self.variables, address)
+    }
+
+    /// The section at an address: `.data`, `.bss`, `.plt`.
+    pub fn section(&self, address: u64) -> Option<&Named> {
+        containing(&self.sections, address)
+    }
+}
+
+/// The range that an address lies in. Ranges are in order.
+pub(crate) fn containing(ranges: &[Named], address: u64) -> Option<&Named> {
+    let after = ranges.partition_point(|range| range.address <= address);
+    let range = ranges.get(after.checked_sub(1)?)?;
+    (address - range.address < range.bytes).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(offset: u64, file_bytes: u64, address: u64, memory_bytes: u64, executable: bool) -> Segment {
+        Segment { offset, file_bytes, address, memory_bytes, executable }
+    }
+
+    fn mapped(start: u64, bytes: u64, offset: u64, executable: bool) -> MappedFile {
+        MappedFile { start, bytes, offset, name: "/x".into(), file: None, executable }
+    }
+
+    /// As GNU ld lays programs out: read-only data and variables share a page of the file.
+    #[test]
+    fn addresses_follow_from_the_segment_that_is_mapped() {
+        let mut image = Image::new("/x".into(), FileIdentity { build_id: None, inode: 1 }, ImageState::Read);
+        image.segments = vec![
+            segment(0, 0x600, 0, 0x600, false),
+            segment(0x1000, 0x1234, 0x1000, 0x1234, true),
+            segment(0x3000, 0xf00, 0x3000, 0xf00, false),
+            segment(0x3df0, 0x400, 0x4df0, 0x9000, false),
+        ];
+        let base = 0x5555_0000_0000;
+        let address = |mapped: MappedFile, address: u64| image.address(&mapped, base + address);
+        assert_eq!(address(mapped(base + 0x1000, 0x2000, 0x1000, true), 0x1010), Some(0x1010));
+        assert_eq!(address(mapped(base + 0x3000, 0x1000, 0x3000, false), 0x3010), Some(0x3010));
+        assert_eq!(address(mapped(base + 0x4000, 0x2000, 0x3000, false), 0x4df8), Some(0x4df8));
+        // Zeros behind the file, and what the loader has split off to make it read-only.
+        assert_eq!(address(mapped(base + 0x4000, 0x2000, 0x3000, false), 0x8000), Some(0x8000));
+        assert_eq!(address(mapped(base + 0x5000, 0x1000, 0x4000, false), 0x5004), Some(0x5004));
+        assert_eq!(address(mapped(base, 0x1000, 0x9_0000, false), 0), None);
+    }
+
+    #[test]
+    fn ranges_are_found_by_any_address_in_them() {
+        let named = |address, bytes| Named { name: "x".into(), address, bytes };
+        let ranges = [named(10, 5), named(20, 1)];
+        let found = [9, 10, 14, 15, 20, 21].map(|address| containing(&ranges, address).map(|range| range.address));
+        assert_eq!(found, [None, Some(10), Some(10), None, Some(20), None]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_segment_and_mapping_make_an_address_or_none(parts: [u64; 4], executable: bool, map: [u64; 3], address: u64) {
+            let mut image = Image::new("/x".into(), FileIdentity { build_id: None, inode: 1 }, ImageState::Read);
+            image.segments = vec![segment(parts[0], parts[1], parts[2], parts[3], executable)];
+            let _ = image.address(&mapped(map[0], map[1], map[2], executable), address);
+        }
+    }
+}

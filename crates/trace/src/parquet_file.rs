@@ -1,0 +1,277 @@
+//! Rows as a Parquet file of one row group, and back.
+
+use crate::checked_file::CheckedFile;
+use crate::contained::contained;
+use crate::table::{Column, Kind, Row, Rows, Values};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::reader::{FileReader, Length, SerializedFileReader};
+use parquet::file::statistics::Statistics;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// No file of ours has more rows: whoever says so wants our memory.
+const MAX_ROWS: i64 = 1 << 20;
+/// Nor are a row's values larger: paths are the longest there is.
+const MAX_CHUNK_BYTES: i64 = 256 << 20;
+/// Columns whose values hardly repeat: a dictionary would only cost time.
+const WITHOUT_DICTIONARY: &[&str] = &["time_ns", "address", "physical_address", "latency_ns"];
+
+/// Why a file is no table of a trace.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    #[error("it is no complete Parquet file: {0}")]
+    Parquet(#[from] ParquetError),
+    #[error("it cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    #[error("it has other columns than a table of {table}: {what}")]
+    Columns { table: &'static str, what: String },
+    #[error("it says that it has {0}, which no file of a trace has")]
+    TooLarge(String),
+    #[error("its rows are not in the order of time, or earlier than it says")]
+    Order,
+    #[error("its call chains are not numbered as they follow each other")]
+    Stacks,
+    #[error("it names files that table images does not have, or has them in another order")]
+    Images,
+    #[error("row {row} of it makes no sense")]
+    Row { row: usize },
+    #[error("column {0} has no value in a row that must have one, or a word that is not known")]
+    Value(&'static str),
+}
+
+/// A Parquet file with these rows.
+pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
+    let columns = Rows::of(rows).columns;
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_max_row_group_row_count(None)
+        // LZ4 costs the recorded machine least, and needs no C compiler.
+        .set_compression(Compression::LZ4_RAW);
+    for name in WITHOUT_DICTIONARY {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(*name), false);
+    }
+    // Times are near each other, whatever they are.
+    properties = properties.set_column_encoding(ColumnPath::from("time_ns"), Encoding::DELTA_BINARY_PACKED);
+    let schema = schema(R::TABLE, R::COLUMNS)?;
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
+    let mut group = writer.next_row_group()?;
+    for (column, values) in R::COLUMNS.iter().zip(columns) {
+        let Some(mut to) = group.next_column()? else { break };
+        write_column(&mut to, column, values)?;
+        to.close()?;
+    }
+    group.close()?;
+    writer.into_inner()
+}
+
+fn schema(table: &str, columns: &[Column]) -> Result<TypePtr, ParquetError> {
+    let fields = columns.iter().map(|column| {
+        let (physical, logical) = types(column.kind);
+        let repetition = if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        let field = Type::primitive_type_builder(column.name, physical);
+        Ok(Arc::new(field.with_logical_type(logical).with_repetition(repetition).build()?))
+    });
+    let fields = fields.collect::<Result<Vec<_>, ParquetError>>()?;
+    Ok(Arc::new(Type::group_type_builder(table).with_fields(fields).build()?))
+}
+
+fn types(kind: Kind) -> (Physical, Option<LogicalType>) {
+    match kind {
+        Kind::U32 => (Physical::INT32, Some(LogicalType::integer(32, false))),
+        Kind::U64 => (Physical::INT64, Some(LogicalType::integer(64, false))),
+        Kind::F32 => (Physical::FLOAT, None),
+        Kind::Bool => (Physical::BOOLEAN, None),
+        Kind::Text | Kind::Word(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+    }
+}
+
+fn write_column(to: &mut SerializedColumnWriter<'_>, column: &Column, values: Values) -> Result<(), ParquetError> {
+    macro_rules! write {
+        ($writer:ident, $values:expr, $convert:expr) => {{
+            let levels: Option<Vec<i16>> =
+                column.optional.then(|| $values.iter().map(|value| i16::from(value.is_some())).collect());
+            let present: Vec<_> = $values.into_iter().flatten().map($convert).collect();
+            $writer.write_batch(&present, levels.as_deref(), None)?;
+        }};
+    }
+    match (to.untyped(), values) {
+        (ColumnWriter::Int32ColumnWriter(writer), Values::U32(values)) => write!(writer, values, u32::cast_signed),
+        (ColumnWriter::Int64ColumnWriter(writer), Values::U64(values)) => write!(writer, values, u64::cast_signed),
+        (ColumnWriter::FloatColumnWriter(writer), Values::F32(values)) => write!(writer, values, |value| value),
+        (ColumnWriter::BoolColumnWriter(writer), Values::Bool(values)) => write!(writer, values, |value| value),
+        (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(values)) => {
+            write!(writer, values, |text: Arc<str>| ByteArray::from(text.as_bytes().to_vec()));
+        }
+        (ColumnWriter::ByteArrayColumnWriter(writer), Values::Word(values)) => {
+            let Kind::Word(words) = column.kind else { return Err(mismatch(column)) };
+            let words: Vec<ByteArray> =
+                words.iter().map(|word| ByteArray::from(Bytes::from_static(word.as_bytes()))).collect();
+            write!(writer, values, |word| words.get(usize::from(word)).cloned().unwrap_or_default());
+        }
+        _ => return Err(mismatch(column)),
+    }
+    Ok(())
+}
+
+fn mismatch(column: &Column) -> ParquetError {
+    ParquetError::General(format!("column {} has values of another type", column.name))
+}
+
+/// A file whose columns are those of a table, not yet read.
+pub(crate) struct TableFile {
+    reader: SerializedFileReader<CheckedFile>,
+    columns: &'static [Column],
+    rows: usize,
+}
+
+impl TableFile {
+    /// Looks at the file's footer, and refuses what is not of this table.
+    pub fn open<R: Row>(file: File) -> Result<Self, TableError> {
+        let file = CheckedFile::new(file)?;
+        let length = file.len();
+        let reader = contained(|| SerializedFileReader::new(file)).unwrap_or_else(contradictory)?;
+        let rows = check(reader.metadata(), length, R::TABLE, R::COLUMNS)?;
+        Ok(Self { reader, columns: R::COLUMNS, rows })
+    }
+
+    /// The smallest and the largest value of the first column, if it is a `u64` and the file says so.
+    pub fn range_of_first(&self) -> Option<RangeInclusive<u64>> {
+        let Some(Statistics::Int64(range)) = self.reader.metadata().row_groups().first()?.column(0).statistics() else {
+            return None;
+        };
+        Some(range.min_opt()?.cast_unsigned()..=range.max_opt()?.cast_unsigned())
+    }
+
+    /// Reads all rows.
+    pub fn read<R: Row>(&self) -> Result<Vec<R>, TableError> {
+        let rows = contained(|| self.columns()).unwrap_or_else(|| contradictory().map_err(TableError::from))?;
+        let row = |row| R::take(&mut rows.cells(row)).ok_or(TableError::Row { row });
+        (0..self.rows).map(row).collect()
+    }
+
+    fn columns(&self) -> Result<Rows, TableError> {
+        let mut all = Vec::with_capacity(self.columns.len());
+        if self.rows == 0 {
+            return Ok(Rows::from_columns(all));
+        }
+        let group = self.reader.get_row_group(0)?;
+        for (number, column) in self.columns.iter().enumerate() {
+            let values = read_column(group.get_column_reader(number)?, column, self.rows)?;
+            all.push(values);
+        }
+        Ok(Rows::from_columns(all))
+    }
+}
+
+fn contradictory<T>() -> Result<T, ParquetError> {
+    Err(ParquetError::General("what it says contradicts itself".to_owned()))
+}
+
+/// The number of rows of a file that can be read.
+fn check(
+    metadata: &ParquetMetaData,
+    length: u64,
+    table: &'static str,
+    columns: &[Column],
+) -> Result<usize, TableError> {
+    let wrong = |what: String| TableError::Columns { table, what };
+    let found = metadata.file_metadata().schema_descr();
+    if found.num_columns() != columns.len() {
+        return Err(wrong(format!("{} instead of {}", found.num_columns(), columns.len())));
+    }
+    for (column, found) in columns.iter().zip(found.columns()) {
+        let named = found.path().parts();
+        let (levels, physical) = ((found.max_def_level(), found.max_rep_level()), found.physical_type());
+        let expected = ((i16::from(column.optional), 0), types(column.kind).0);
+        if named != [column.name] || (levels, physical) != expected {
+            return Err(wrong(format!("{} where {} should be", found.path(), column.name)));
+        }
+    }
+    let rows = match metadata.row_groups() {
+        [] => return Ok(0),
+        [group] => group.num_rows(),
+        groups => return Err(TableError::TooLarge(format!("{} row groups", groups.len()))),
+    };
+    if !(0..=MAX_ROWS).contains(&rows) {
+        return Err(TableError::TooLarge(format!("{rows} rows")));
+    }
+    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    for chunk in chunks {
+        check_chunk(chunk, length)?;
+    }
+    Ok(rows as usize)
+}
+
+/// Parquet's reader takes a chunk's place and size as they are: they are looked at here.
+fn check_chunk(chunk: &ColumnChunkMetaData, length: u64) -> Result<(), TableError> {
+    let size = |what: &str, bytes: i64, most: i64| {
+        if (0..=most).contains(&bytes) { Ok(()) } else { Err(TableError::TooLarge(format!("{bytes} bytes of {what}"))) }
+    };
+    let most = i64::try_from(length).unwrap_or(i64::MAX);
+    size("a column", chunk.uncompressed_size(), MAX_CHUNK_BYTES)?;
+    size("a compressed column", chunk.compressed_size(), most)?;
+    let offsets = [Some(chunk.data_page_offset()), chunk.dictionary_page_offset(), chunk.index_page_offset()];
+    for offset in offsets.into_iter().flatten() {
+        size("file before a column", offset, most - chunk.compressed_size())?;
+    }
+    Ok(())
+}
+
+fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Result<Values, TableError> {
+    let wrong = || TableError::Value(column.name);
+    Ok(match (reader, column.kind) {
+        (ColumnReader::Int32ColumnReader(reader), Kind::U32) => {
+            Values::U32(read(reader, column, rows, |value| Some(value.cast_unsigned()))?)
+        }
+        (ColumnReader::Int64ColumnReader(reader), Kind::U64) => {
+            Values::U64(read(reader, column, rows, |value| Some(value.cast_unsigned()))?)
+        }
+        (ColumnReader::FloatColumnReader(reader), Kind::F32) => Values::F32(read(reader, column, rows, Some)?),
+        (ColumnReader::BoolColumnReader(reader), Kind::Bool) => Values::Bool(read(reader, column, rows, Some)?),
+        (ColumnReader::ByteArrayColumnReader(reader), Kind::Text) => {
+            Values::Text(read(reader, column, rows, |text| text.as_utf8().ok().map(Arc::from))?)
+        }
+        (ColumnReader::ByteArrayColumnReader(reader), Kind::Word(words)) => {
+            let number = |word: ByteArray| words.iter().position(|known| known.as_bytes() == word.data());
+            Values::Word(read(reader, column, rows, |word| number(word).map(|number| number as u8))?)
+        }
+        _ => return Err(wrong()),
+    })
+}
+
+fn read<T: DataType, V>(
+    mut reader: ColumnReaderImpl<T>,
+    column: &Column,
+    rows: usize,
+    convert: impl Fn(T::T) -> Option<V>,
+) -> Result<Vec<Option<V>>, TableError> {
+    let wrong = || TableError::Value(column.name);
+    let (mut present, mut levels) = (Vec::with_capacity(rows), Vec::new());
+    let mut done = 0;
+    while done < rows {
+        let (records, ..) =
+            reader.read_records(rows - done, column.optional.then_some(&mut levels), None, &mut present)?;
+        if records == 0 {
+            return Err(wrong());
+        }
+        done += records;
+    }
+    let mut present = present.into_iter().map(|value| convert(value).ok_or_else(wrong));
+    let mut next = || present.next().unwrap_or_else(|| Err(wrong())).map(Some);
+    if column.optional {
+        levels.iter().take(rows).map(|level| if *level > 0 { next() } else { Ok(None) }).collect()
+    } else {
+        (0..rows).map(|_| next()).collect()
+    }
+}

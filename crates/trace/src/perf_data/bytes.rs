@@ -1,0 +1,60 @@
+//! Little-endian numbers and texts, taken from the front of a slice. Nothing where it is too short.
+
+/// What is left of a slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a>(pub &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    #[inline]
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    #[inline]
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    #[inline]
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// So many bytes.
+    #[inline]
+    pub fn take(&mut self, length: u64) -> Option<Bytes<'a>> {
+        let (first, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
+        self.0 = rest;
+        Some(Self(first))
+    }
+
+    /// So many numbers, left as they are.
+    #[inline]
+    pub fn take_u64s(&mut self, count: u64) -> Option<Bytes<'a>> {
+        self.take(count.checked_mul(8)?)
+    }
+
+    /// All of it as numbers.
+    pub fn u64s(self) -> impl Iterator<Item = u64> + 'a {
+        self.0.chunks_exact(8).filter_map(|bytes| Bytes(bytes).u64())
+    }
+
+    /// The text up to the first NUL, or to the end. Bytes that are no text are replaced.
+    pub fn text(self) -> String {
+        let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    }
+
+    /// A text after its length, as the sections of perf.data have it.
+    pub fn counted_text(&mut self) -> Option<String> {
+        let length = self.u32()?;
+        Some(self.take(length.into())?.text())
+    }
+}

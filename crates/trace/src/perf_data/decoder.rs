@@ -1,0 +1,331 @@
+//! Records of perf.data as samples and events, in the order of time.
+
+use super::attribute as has;
+use super::attribute::{ADDR, Attribute, ID, IDENTIFIER, TIME};
+use super::bytes::Bytes;
+use super::data_source::{IbsOp, Observed};
+use super::features::Features;
+use super::sample::SampleFields;
+use crate::{AccessKind, Event, FileIdentity, Loss, Record, Sample, Served, Source, Stacks, What};
+use linux::{Pid, Tid};
+use machine::CpuId;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::vec;
+
+// Of the kernel's include/uapi/linux/perf_event.h.
+const MMAP: u32 = 1;
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const THROTTLE: u32 = 5;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+const MMAP2: u32 = 10;
+const LOST_SAMPLES: u32 = 13;
+// Of its tools/lib/perf/include/perf/event.h.
+const HEADER_ATTR: u32 = 64;
+const HEADER_BUILD_ID: u32 = 67;
+const FINISHED_ROUND: u32 = 68;
+const TIME_CONV: u32 = 79;
+const HEADER_FEATURE: u32 = 80;
+
+const MISC_CPU_MODE: u16 = 7;
+const MISC_KERNEL: u16 = 1;
+const MISC_GUEST_KERNEL: u16 = 4;
+const MISC_MMAP_DATA: u16 = 1 << 13;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_BUILD_ID: u16 = 1 << 14;
+const PROTECTION_EXECUTE: u32 = 4;
+/// Numbers of call chains above this are markers: kernel, program, guest.
+const CONTEXT_MARKERS: u64 = -4095_i64 as u64;
+/// The process that the kernel's own mappings are of.
+const KERNEL_PID: u32 = u32::MAX;
+
+/// What records come to.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    pub attributes: Vec<Attribute>,
+    pub features: Features,
+    pub stacks: Stacks,
+    pub lost: Vec<Loss>,
+    attribute_of_id: HashMap<u64, usize>,
+    known: HashSet<u32>,
+    /// In no order; what may still come can be earlier.
+    pending: Vec<(u64, Record)>,
+    /// The latest time that was seen, and what it was when the last round ended.
+    latest: u64,
+    latest_of_round: u64,
+    chain: Vec<u64>,
+}
+
+impl Decoder {
+    /// Takes an event.
+    pub fn add_attribute(&mut self, attribute: Attribute) {
+        let number = self.attributes.len();
+        self.attribute_of_id.extend(attribute.ids.iter().map(|id| (*id, number)));
+        self.attributes.push(attribute);
+    }
+
+    /// Gives events the names that came apart from them.
+    pub fn name_events(&mut self) {
+        for (number, attribute) in self.attributes.iter_mut().enumerate() {
+            if let Some(name) = self.features.name_of(&attribute.ids, number) {
+                attribute.set_name(name);
+            }
+        }
+    }
+
+    /// Takes a record. What can be told now, in the order of time, if it ends a round.
+    pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> Option<vec::IntoIter<(u64, Record)>> {
+        let understood = match kind {
+            SAMPLE => self.sample(misc, body),
+            FINISHED_ROUND => return Some(self.finish_round()),
+            MMAP | MMAP2 => self.mapping(kind, misc, body),
+            COMM => self.named(misc, body),
+            FORK | EXIT => self.task(kind, body),
+            LOST => lost_count(body, 8).map(|count| self.lose("samples that the kernel dropped", count)),
+            LOST_SAMPLES => lost_count(body, 0).map(|count| self.lose("samples that the processor dropped", count)),
+            THROTTLE => {
+                self.lose("pauses of sampling that the kernel imposed", 1);
+                Some(())
+            }
+            HEADER_ATTR => self.attribute(body),
+            HEADER_FEATURE => self.feature(body),
+            HEADER_BUILD_ID => self.features.add_build_id(misc, body),
+            TIME_CONV => self.time_conversion(body),
+            _ => Some(()),
+        };
+        if understood.is_none() {
+            self.lose("records that are shorter than they should be, or of no event", 1);
+        }
+        None
+    }
+
+    /// Everything that is left.
+    pub fn finish(&mut self) -> vec::IntoIter<(u64, Record)> {
+        self.latest_of_round = u64::MAX;
+        self.finish_round()
+    }
+
+    /// A round ends when all CPUs have been read: what comes later is no earlier than the round before.
+    fn finish_round(&mut self) -> vec::IntoIter<(u64, Record)> {
+        self.pending.sort_by_key(|(time, _)| *time);
+        let early = self.pending.partition_point(|(time, _)| *time <= self.latest_of_round);
+        let late = self.pending.split_off(early);
+        self.latest_of_round = self.latest_of_round.max(self.latest);
+        std::mem::replace(&mut self.pending, late).into_iter()
+    }
+
+    fn push(&mut self, time: u64, record: Record) {
+        self.latest = self.latest.max(time);
+        self.pending.push((time, record));
+    }
+
+    fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
+        // Whoever is seen first without a fork was there already.
+        let started = matches!(what, What::ProcessStarted { .. });
+        if self.known.insert(pid) && !started {
+            self.event(time, pid, pid, What::ProcessStarted { parent: None });
+        }
+        let event = Event { time_ns: time, pid: Pid(pid), tid: Tid(tid), cpu: None, what };
+        self.push(time, Record::Event(event));
+    }
+
+    pub fn lose(&mut self, what: &str, count: u64) {
+        Loss::add(&mut self.lost, what, count);
+    }
+
+    /// The event that a record is of, by the id at one of its ends.
+    fn attribute_of(&self, sample: bool, body: Bytes<'_>) -> Option<&Attribute> {
+        let first = self.attributes.first()?;
+        if self.attributes.len() == 1 {
+            return Some(first);
+        }
+        // All events of a file have their ids at the same place: perf sees to that.
+        let offset = match (first.has(IDENTIFIER), sample) {
+            (true, true) => 0,
+            (true, false) => body.0.len().checked_sub(8)?,
+            (false, true) if first.has(ID) => {
+                8 * (first.sample_type & (has::IP | has::TID | TIME | ADDR)).count_ones() as usize
+            }
+            (false, false) if first.has(ID) => {
+                let after = (first.sample_type & (has::STREAM_ID | has::CPU)).count_ones() as usize;
+                body.0.len().checked_sub(8 * (after + 1))?
+            }
+            (false, _) => return Some(first),
+        };
+        let id = Bytes(body.0.get(offset..)?).u64()?;
+        // Records that perf made itself have no id.
+        self.attributes.get(self.attribute_of_id.get(&id).copied().unwrap_or(0))
+    }
+
+    /// When a record that is no sample was made; 0 for those of what was there already.
+    fn time(&self, body: Bytes<'_>) -> u64 {
+        let at_end = || {
+            let attribute = self.attribute_of(false, body)?;
+            let skipped = if attribute.has(has::TID) { 8 } else { 0 };
+            let start = (body.0.len() as u64).checked_sub(attribute.trailer())?;
+            let mut trailer = body;
+            trailer.take(start + skipped)?;
+            (attribute.trailer() > 0 && attribute.has(TIME)).then(|| trailer.u64()).flatten()
+        };
+        at_end().unwrap_or(self.latest)
+    }
+
+    fn sample(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
+        let attribute = self.attribute_of(true, body)?;
+        let fields = SampleFields::parse(body, attribute)?;
+        let (source, period) = (attribute.source, attribute.period);
+        let mut observed = fields.data_source.and_then(Observed::of_data_source);
+        let mut cycles = fields.weight.unwrap_or(0);
+        let (mut address, mut physical) = (fields.address.unwrap_or(0), fields.physical.filter(|address| *address > 0));
+        // Newer kernels decode the registers themselves.
+        let registers = fields.raw.filter(|_| source == Source::Ibs && observed.is_none());
+        if let Some(op) = registers.and_then(IbsOp::parse) {
+            (observed, address, physical) = (Some(op.observed), op.address, op.physical);
+            cycles = op.miss_cycles.into();
+        }
+        if address == 0 {
+            self.lose("samples without the address of data", 1);
+            return Some(());
+        }
+        let observed = observed.unwrap_or(Observed { kind: AccessKind::Unknown, served: None, local: None });
+        let Some(cpu) = fields.cpu.or_else(|| self.features.cpu_of_counter(attribute, fields.id?)).map(CpuId) else {
+            self.lose("samples that do not say on which CPU they are (`perf record --sample-cpu` makes them)", 1);
+            return Some(());
+        };
+        let by_address = physical.and_then(|address| self.features.node_of_memory(address));
+        let node = by_address.or_else(|| match (observed.served, observed.local) {
+            (Some(Served::Dram), Some(true)) => self.features.node_of_cpu(cpu),
+            (Some(Served::Dram), Some(false)) => {
+                self.features.node_of_cpu(cpu).and_then(|node| self.features.other_node(node))
+            }
+            _ => None,
+        });
+        let latency_ns =
+            self.features.cycles_per_ns.filter(|_| cycles > 0).map(|per_ns| (cycles as f64 / per_ns) as f32);
+        let sample = Sample {
+            time_ns: fields.time,
+            cpu,
+            pid: Pid(fields.pid),
+            tid: Tid(fields.tid),
+            instruction: fields.instruction,
+            address,
+            physical,
+            kind: observed.kind,
+            served: observed.served,
+            node,
+            latency_ns,
+            kernel: matches!(misc & MISC_CPU_MODE, MISC_KERNEL | MISC_GUEST_KERNEL),
+            stack: self.chain(fields.instruction, fields.chain),
+            weight: fields.period.unwrap_or(period).max(1) as f32,
+            source,
+        };
+        self.push(fields.time, Record::Sample(sample));
+        Some(())
+    }
+
+    /// The number of a call chain, without markers and without the instruction itself.
+    fn chain(&mut self, instruction: u64, chain: Bytes<'_>) -> Option<crate::StackId> {
+        if chain.0.is_empty() {
+            return None;
+        }
+        self.chain.clear();
+        self.chain.extend(chain.u64s().filter(|address| *address < CONTEXT_MARKERS));
+        let callers = match self.chain.split_first() {
+            Some((first, callers)) if *first == instruction => callers,
+            _ => &self.chain,
+        };
+        Some(self.stacks.id(callers))
+    }
+
+    fn mapping(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> Option<()> {
+        let time = self.time(body);
+        let mut from = body;
+        let (pid, tid, start, bytes) = (from.u32()?, from.u32()?, from.u64()?, from.u64()?);
+        let offset = from.u64()?;
+        let (mut build_id, mut inode, mut executable) = (None, 0, misc & MISC_MMAP_DATA == 0);
+        if kind == MMAP2 {
+            let mut file = from.take(24)?;
+            if misc & MISC_BUILD_ID == 0 {
+                file.u64()?;
+                inode = file.u64()?;
+            } else {
+                let length = usize::from(*file.take(4)?.0.first()?);
+                build_id = Some(Arc::from(file.0.get(..length)?));
+            }
+            executable = from.u32()? & PROTECTION_EXECUTE != 0;
+            from.u32()?;
+        }
+        if pid == KERNEL_PID {
+            return Some(());
+        }
+        let name = from.text();
+        let name = if name == "//anon" { String::new() } else { name };
+        let is_file = name.starts_with('/')
+            && !["/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:"].iter().any(|kind| name.starts_with(kind));
+        let build_id = build_id.or_else(|| self.features.build_ids.get(&name).cloned());
+        let file = is_file.then_some(FileIdentity { build_id, inode });
+        let what = What::Mapped { start, bytes, offset, name: name.into(), file, executable };
+        self.event(time, pid, tid, what);
+        Some(())
+    }
+
+    fn named(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
+        let time = self.time(body);
+        let mut from = body;
+        let (pid, tid) = (from.u32()?, from.u32()?);
+        let what = What::Named { name: from.text().into(), exec: misc & MISC_COMM_EXEC != 0 };
+        self.event(time, pid, tid, what);
+        Some(())
+    }
+
+    fn task(&mut self, kind: u32, body: Bytes<'_>) -> Option<()> {
+        let mut from = body;
+        let (pid, parent, tid, _parent_tid) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+        let time = from.u64()?;
+        let what = if kind == EXIT {
+            What::ThreadEnded
+        } else if pid != tid {
+            What::ThreadStarted
+        } else {
+            // perf says so of what ran already, with time 0: its mappings follow, and are not its parent's.
+            What::ProcessStarted { parent: (time > 0).then_some(Pid(parent)) }
+        };
+        self.event(time, pid, tid, what);
+        Some(())
+    }
+
+    fn attribute(&mut self, body: Bytes<'_>) -> Option<()> {
+        let (attribute, size) = Attribute::parse(body)?;
+        let mut ids = body;
+        ids.take(size)?;
+        self.add_attribute(Attribute { ids: ids.u64s().collect(), ..attribute });
+        Some(())
+    }
+
+    fn feature(&mut self, body: Bytes<'_>) -> Option<()> {
+        let mut from = body;
+        let feature = u32::try_from(from.u64()?).ok()?;
+        self.features.read(feature, from);
+        self.name_events();
+        Some(())
+    }
+
+    /// How the time-stamp counter, which runs as fast as the processor's base clock, becomes ns.
+    fn time_conversion(&mut self, body: Bytes<'_>) -> Option<()> {
+        let mut from = body;
+        let (shift, multiplier) = (from.u64()?, from.u64()?);
+        let per_ns = 2_f64.powi(i32::try_from(shift).ok()?) / multiplier as f64;
+        self.features.cycles_per_ns = Some(per_ns).filter(|per_ns| per_ns.is_finite() && *per_ns > 0.0);
+        Some(())
+    }
+}
+
+/// What was lost, after so many bytes.
+fn lost_count(body: Bytes<'_>, after: u64) -> Option<u64> {
+    let mut from = body;
+    from.take(after)?;
+    from.u64()
+}

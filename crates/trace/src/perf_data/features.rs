@@ -1,0 +1,212 @@
+//! What perf.data says of the machine and of itself: its feature sections, which pipes have as records.
+
+use super::attribute::Attribute;
+use super::bytes::Bytes;
+use machine::{CpuId, CpuSet, NodeId};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Of the kernel's tools/perf/util/header.h.
+const BUILD_ID: u32 = 2;
+const HOSTNAME: u32 = 3;
+const OSRELEASE: u32 = 4;
+const VERSION: u32 = 5;
+const ARCH: u32 = 6;
+const NRCPUS: u32 = 7;
+const CPUDESC: u32 = 8;
+const CMDLINE: u32 = 11;
+const EVENT_DESC: u32 = 12;
+const NUMA_TOPOLOGY: u32 = 14;
+const MEM_TOPOLOGY: u32 = 22;
+
+/// More is no text that perf writes.
+const MAX_WORDS: u32 = 1 << 16;
+/// 64 TiB in blocks of 128 MiB.
+const MAX_BLOCKS: usize = 1 << 19;
+/// The length of build ids is in the byte after them: newer versions of perf.
+const BUILD_ID_SIZE: u16 = 1 << 15;
+
+/// What a file says beside its records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Features {
+    pub host: String,
+    pub kernel: String,
+    pub version: String,
+    pub architecture: String,
+    pub command: Vec<String>,
+    /// Names of events, with the ids of their counters.
+    pub events: Vec<Attribute>,
+    /// Of the processor's base clock, GHz: cycles a nanosecond.
+    pub cycles_per_ns: Option<f64>,
+    /// Build ids by path.
+    pub build_ids: HashMap<String, Arc<[u8]>>,
+    /// How many CPUs there are, if all are online.
+    all_cpus: Option<u32>,
+    nodes: Vec<NodeId>,
+    node_of_cpu: HashMap<CpuId, NodeId>,
+    /// Physical addresses, in order.
+    memory: Vec<(Range<u64>, NodeId)>,
+}
+
+impl Features {
+    /// Whether a section means something here.
+    pub fn knows(feature: u32) -> bool {
+        let known = [
+            BUILD_ID,
+            HOSTNAME,
+            OSRELEASE,
+            VERSION,
+            ARCH,
+            NRCPUS,
+            CPUDESC,
+            CMDLINE,
+            EVENT_DESC,
+            NUMA_TOPOLOGY,
+            MEM_TOPOLOGY,
+        ];
+        known.contains(&feature)
+    }
+
+    /// Reads a section. What it does not understand stays unknown: records do not depend on it.
+    pub fn read(&mut self, feature: u32, section: Bytes<'_>) {
+        let mut from = section;
+        let text = |mut from: Bytes<'_>| from.counted_text().unwrap_or_default();
+        match feature {
+            HOSTNAME => self.host = text(section),
+            OSRELEASE => self.kernel = text(section),
+            VERSION => self.version = text(section),
+            ARCH => self.architecture = text(section),
+            NRCPUS => {
+                let counts = from.u32().zip(from.u32());
+                self.all_cpus = counts.filter(|(there, online)| there == online).map(|(cpus, _)| cpus);
+            }
+            CPUDESC => self.cycles_per_ns = self.cycles_per_ns.or_else(|| gigahertz(&text(section))),
+            CMDLINE => self.command = command(section).unwrap_or_default(),
+            EVENT_DESC => self.events = events(section).unwrap_or_default(),
+            NUMA_TOPOLOGY => {
+                let nodes = nodes(section).unwrap_or_default();
+                self.nodes = nodes.iter().map(|(node, _)| *node).collect();
+                self.node_of_cpu = nodes.iter().flat_map(|(node, cpus)| cpus.iter().map(|cpu| (cpu, *node))).collect();
+            }
+            MEM_TOPOLOGY => self.memory = memory(section).unwrap_or_default(),
+            BUILD_ID => while self.read_build_id(&mut from).is_some() {},
+            _ => {}
+        }
+    }
+
+    /// `struct perf_record_header_build_id`, with its header.
+    fn read_build_id(&mut self, from: &mut Bytes<'_>) -> Option<()> {
+        let (_type, misc, size) = (from.u32()?, from.u16()?, from.u16()?);
+        let body = from.take(u64::from(size).checked_sub(8)?)?;
+        self.add_build_id(misc, body)
+    }
+
+    /// The body of such a record.
+    pub fn add_build_id(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
+        let mut body = body;
+        let _pid = body.u32()?;
+        let Bytes(id) = body.take(20)?;
+        let length = body.take(4)?.0.first().copied()?;
+        let length = if misc & BUILD_ID_SIZE != 0 { usize::from(length) } else { 20 };
+        let id = id.get(..length)?;
+        self.build_ids.insert(body.text(), Arc::from(id));
+        Some(())
+    }
+
+    /// The node of a CPU.
+    pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
+        self.node_of_cpu.get(&cpu).copied()
+    }
+
+    /// The CPU of a counter: perf opens one on each, in their order.
+    pub fn cpu_of_counter(&self, event: &Attribute, id: u64) -> Option<u32> {
+        let all = self.all_cpus? as usize == event.ids.len();
+        let index = event.ids.iter().position(|counter| *counter == id).filter(|_| all)?;
+        u32::try_from(index).ok()
+    }
+
+    /// The node of a physical address.
+    pub fn node_of_memory(&self, address: u64) -> Option<NodeId> {
+        let index = self.memory.partition_point(|(range, _)| range.end <= address);
+        self.memory.get(index).filter(|(range, _)| range.contains(&address)).map(|(_, node)| *node)
+    }
+
+    /// The only node that is not this one.
+    pub fn other_node(&self, node: NodeId) -> Option<NodeId> {
+        match self.nodes.as_slice() {
+            [a, b] if *a == node => Some(*b),
+            [a, b] if *b == node => Some(*a),
+            _ => None,
+        }
+    }
+
+    /// The name of the event whose counters have these ids.
+    pub fn name_of(&self, ids: &[u64], number: usize) -> Option<&str> {
+        let same = |event: &&Attribute| ids.iter().any(|id| event.ids.contains(id));
+        let event = self.events.iter().find(same).or_else(|| self.events.get(number));
+        event.map(|event| event.name.as_str())
+    }
+}
+
+/// `Intel(R) Xeon(R) CPU E5-2660 v4 @ 2.00GHz`.
+fn gigahertz(description: &str) -> Option<f64> {
+    let (_, clock) = description.rsplit_once("@ ")?;
+    clock.trim().strip_suffix("GHz")?.parse().ok().filter(|clock| *clock > 0.0)
+}
+
+fn command(mut from: Bytes<'_>) -> Option<Vec<String>> {
+    let count = from.u32()?.min(MAX_WORDS);
+    (0..count).map(|_| from.counted_text()).collect()
+}
+
+fn events(mut from: Bytes<'_>) -> Option<Vec<Attribute>> {
+    let (count, size) = (from.u32()?.min(MAX_WORDS), from.u32()?);
+    let event = |from: &mut Bytes<'_>| {
+        let (attribute, _) = Attribute::parse(from.take(size.into())?)?;
+        let count = from.u32()?;
+        let name = from.counted_text()?;
+        let ids = from.take_u64s(count.into())?.u64s().collect();
+        Some(Attribute { name, ids, ..attribute })
+    };
+    (0..count).map(|_| event(&mut from)).collect()
+}
+
+fn nodes(mut from: Bytes<'_>) -> Option<Vec<(NodeId, CpuSet)>> {
+    let count = from.u32()?.min(MAX_WORDS);
+    let node = |from: &mut Bytes<'_>| {
+        let node = NodeId(from.u32()?);
+        // Its memory, total and free, is that of back then.
+        from.take_u64s(2)?;
+        Some((node, from.counted_text()?.parse().unwrap_or_default()))
+    };
+    (0..count).map(|_| node(&mut from)).collect()
+}
+
+/// Blocks of memory by node: a bit for each block.
+fn memory(mut from: Bytes<'_>) -> Option<Vec<(Range<u64>, NodeId)>> {
+    let (version, block, count) = (from.u64()?, from.u64()?, from.u64()?);
+    if version != 1 || count > u64::from(MAX_WORDS) {
+        return None;
+    }
+    let mut memory = Vec::new();
+    for _ in 0..count {
+        let node = NodeId(u32::try_from(from.u64()?).ok()?);
+        let (_blocks, bits) = (from.u64()?, from.u64()?);
+        let words = from.take_u64s(bits.div_ceil(64))?.u64s();
+        let set = words
+            .zip(0_u64..)
+            .flat_map(|(word, at)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit));
+        for number in set.take(MAX_BLOCKS.saturating_sub(memory.len())) {
+            let start = number.checked_mul(block)?;
+            memory.push((start..start.checked_add(block)?, node));
+        }
+    }
+    memory.sort_by_key(|(range, _)| range.start);
+    memory.dedup_by(|(next, node), (range, before)| {
+        let continues = node == before && next.start == range.end;
+        range.end = if continues { next.end } else { range.end };
+        continues
+    });
+    Some(memory)
+}

@@ -1,0 +1,223 @@
+//! perf.data: what `perf record` and `perf mem record` write, to a file or into a pipe, compressed or not.
+//!
+//! There is a crate for that, `linux-perf-data`. It leaves out what matters most here (what served an access, its weight,
+//! the layout of counter groups), and trusts what a file says of its sizes: it asks for so much memory, or panics.
+
+mod attribute;
+mod bytes;
+mod data_source;
+mod decoder;
+mod features;
+mod input;
+mod sample;
+mod stream;
+
+use crate::about::FORMAT;
+use crate::error::ReadError;
+use crate::{About, Source, SourceNote};
+use attribute::Attribute;
+use bytes::Bytes;
+use decoder::Decoder;
+use features::Features;
+use input::Input;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub(crate) use stream::PerfRecords;
+
+/// `PERFILE2` on a little-endian machine.
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const MAGIC_OTHER_ORDER: &[u8; 8] = b"2ELIFREP";
+/// Of the header of a file, and of a pipe's.
+const FILE_HEADER_BYTES: u64 = 104;
+const PIPE_HEADER_BYTES: u64 = 16;
+/// Where and how long the ids of an event's counters are, after its attribute.
+const SECTION_BYTES: u64 = 16;
+/// Longer sections are not read: those that are read here are lists of short texts.
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+
+/// A perf.data file.
+#[derive(Debug)]
+pub(crate) struct PerfData {
+    path: PathBuf,
+    /// Where its records are, and how long they are.
+    start: u64,
+    bytes: u64,
+    attributes: Vec<Attribute>,
+    features: Features,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Section {
+    fn parse(from: &mut Bytes<'_>) -> Option<Self> {
+        Some(Self { offset: from.u64()?, bytes: from.u64()? })
+    }
+}
+
+/// Whether a file begins as perf.data does.
+pub(crate) fn is_perf_data(file: &File) -> bool {
+    let mut magic = [0; 8];
+    file.read_exact_at(&mut magic, 0).is_ok() && (magic == *MAGIC || magic == *MAGIC_OTHER_ORDER)
+}
+
+impl PerfData {
+    /// Reads all but the records.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let failed = |source| ReadError::Io { path: path.to_owned(), source };
+        let wrong = |what: &'static str| ReadError::PerfData { path: path.to_owned(), what };
+        let file = File::open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let head = read(&file, Section { offset: 0, bytes: length.min(FILE_HEADER_BYTES) }).map_err(failed)?;
+        let mut from = Bytes(&head);
+        let magic = from.take(8).map(|magic| magic.0);
+        if magic == Some(MAGIC_OTHER_ORDER) {
+            return Err(wrong("it is of a big-endian machine, which nearside does not read"));
+        }
+        let size = from.u64().filter(|_| magic == Some(MAGIC)).ok_or_else(|| wrong("it has no complete header"))?;
+        if size == PIPE_HEADER_BYTES {
+            return Self::open_pipe(path, length - PIPE_HEADER_BYTES);
+        }
+        let sections = || {
+            let attribute_bytes = from.u64()?;
+            let (attributes, data) = (Section::parse(&mut from)?, Section::parse(&mut from)?);
+            let _event_types = Section::parse(&mut from)?;
+            Some((attribute_bytes, attributes, data, from))
+        };
+        let (attribute_bytes, attributes, data, set) = { sections }().ok_or_else(|| wrong("its header ends early"))?;
+        // perf writes the size at the end: without it, records go on to the end, and nothing follows them.
+        let complete = data.bytes > 0;
+        let bytes = if complete { data.bytes } else { length.saturating_sub(data.offset) };
+        let mut perf = Self {
+            path: path.to_owned(),
+            start: data.offset,
+            bytes,
+            attributes: Vec::new(),
+            features: Features::default(),
+        };
+        perf.read_attributes(&file, attribute_bytes, attributes).map_err(failed)?;
+        if complete {
+            perf.read_features(&file, data, set).map_err(failed)?;
+        }
+        perf.checked()
+    }
+
+    /// All that a pipe says beside its records is in records as well, which come first.
+    fn open_pipe(path: &Path, bytes: u64) -> Result<Self, ReadError> {
+        let start = PIPE_HEADER_BYTES;
+        let mut perf =
+            Self { path: path.to_owned(), start, bytes, attributes: Vec::new(), features: Features::default() };
+        let decoder = perf.records()?.head()?;
+        (perf.attributes, perf.features) = (decoder.attributes, decoder.features);
+        perf.checked()
+    }
+
+    /// Itself, if its samples can be told.
+    fn checked(self) -> Result<Self, ReadError> {
+        let timeless = self.attributes.iter().any(|attribute| !attribute.has(attribute::TIME));
+        let what = match self.attributes.as_slice() {
+            [] => "it names no event",
+            _ if timeless => "its samples are without times (`perf record --timestamp` makes them)",
+            _ => return Ok(self),
+        };
+        Err(ReadError::PerfData { path: self.path, what })
+    }
+
+    fn read_attributes(&mut self, file: &File, size: u64, section: Section) -> io::Result<()> {
+        let section = read(file, section)?;
+        let mut from = Bytes(&section);
+        while let Some(mut event) = from.take(size).filter(|event| !event.0.is_empty()) {
+            let Some((attribute, _)) = Attribute::parse(event) else { break };
+            let ids = size.checked_sub(SECTION_BYTES).and_then(|length| {
+                event.take(length)?;
+                Section::parse(&mut event)
+            });
+            let ids = ids.map(|ids| read(file, ids)).transpose()?.unwrap_or_default();
+            self.attributes.push(Attribute { ids: Bytes(&ids).u64s().collect(), ..attribute });
+        }
+        Ok(())
+    }
+
+    /// Sections of features follow the records, in the order of the bits of `set`.
+    fn read_features(&mut self, file: &File, data: Section, set: Bytes<'_>) -> io::Result<()> {
+        let bits = set
+            .u64s()
+            .zip(0_u32..)
+            .flat_map(|(word, at)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit));
+        let mut offset = data.offset.saturating_add(data.bytes);
+        for feature in bits {
+            let place = read(file, Section { offset, bytes: SECTION_BYTES })?;
+            let Some(section) = Section::parse(&mut Bytes(&place)) else { break };
+            if Features::knows(feature) {
+                self.features.read(feature, Bytes(&read(file, section)?));
+            }
+            offset = offset.saturating_add(SECTION_BYTES);
+        }
+        Ok(())
+    }
+
+    /// What it says of itself, in the words of a trace.
+    pub fn about(&self) -> About {
+        let features = &self.features;
+        let clock = self.attributes.first().map_or(crate::Clock::Perf, Attribute::clock);
+        let mut about = About::of_command(features.command.clone());
+        about.format = FORMAT;
+        about.written_by = format!("perf {}", features.version);
+        about.complete = true;
+        (about.host, about.kernel) = (features.host.clone(), features.kernel.clone());
+        (about.architecture, about.clock) = (features.architecture.clone(), clock);
+        let named = self.named();
+        about.sources = named.attributes.iter().map(note).collect();
+        about
+    }
+
+    /// A decoder that knows the events.
+    fn named(&self) -> Decoder {
+        let mut decoder = Decoder::default();
+        decoder.features = self.features.clone();
+        self.attributes.iter().cloned().for_each(|attribute| decoder.add_attribute(attribute));
+        decoder.name_events();
+        decoder
+    }
+
+    /// Its records, from the first one.
+    pub fn records(&self) -> Result<PerfRecords, ReadError> {
+        let failed = |source| ReadError::Io { path: self.path.clone(), source };
+        let mut file = File::open(&self.path).map_err(failed)?;
+        file.seek(SeekFrom::Start(self.start)).map_err(failed)?;
+        // A pipe tells its events again.
+        let decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { self.named() };
+        Ok(PerfRecords::new(self.path.clone(), Input::new(file, self.bytes), decoder))
+    }
+}
+
+fn note(attribute: &Attribute) -> SourceNote {
+    let cannot_see: &[&str] = match attribute.source {
+        Source::Ibs => &["Stores that miss do not say what served them."],
+        Source::Pebs => &[
+            "Loads that are faster than the event's threshold are not sampled.",
+            "Latencies are in cycles of the core, told as if these were as long as those of the base clock.",
+        ],
+        Source::Spe => &["The data of Arm's SPE is in a format of its own, which is not read."],
+        _ => &[
+            "Samples of this event do not say what served an access, and how long it took, unless perf was asked for it.",
+        ],
+    };
+    let cannot_see = cannot_see.iter().map(|sentence| (*sentence).to_owned()).collect();
+    SourceNote { source: attribute.source, event: attribute.name.clone(), cannot_see }
+}
+
+/// What of a section is there.
+fn read(file: &File, section: Section) -> io::Result<Vec<u8>> {
+    let there = file.metadata()?.len().saturating_sub(section.offset).min(section.bytes);
+    let mut bytes = vec![0; usize::try_from(there.min(MAX_SECTION_BYTES)).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, section.offset)?;
+    Ok(bytes)
+}

@@ -1,0 +1,121 @@
+//! A sample record of perf.data: where each field lies follows from the event's attribute.
+
+use super::attribute as has;
+use super::attribute::Attribute;
+use super::bytes::Bytes;
+
+/// The fields of a sample record that mean something here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleFields<'a> {
+    pub instruction: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub time: u64,
+    pub address: Option<u64>,
+    pub cpu: Option<u32>,
+    /// Of the counter.
+    pub id: Option<u64>,
+    pub period: Option<u64>,
+    /// Innermost first, with markers between the kernel's part and the program's.
+    pub chain: Bytes<'a>,
+    pub raw: Option<Bytes<'a>>,
+    pub weight: Option<u64>,
+    pub data_source: Option<u64>,
+    pub physical: Option<u64>,
+}
+
+const GROUP: u64 = 1 << 3;
+const HARDWARE_INDEX: u64 = 1 << 17;
+const BRANCH_COUNTERS: u64 = 1 << 19;
+
+impl<'a> SampleFields<'a> {
+    /// Reads a record's body. Nothing where it is shorter than its attribute says.
+    pub fn parse(body: Bytes<'a>, attribute: &Attribute) -> Option<Self> {
+        let mut from = body;
+        let is = |what| attribute.has(what);
+        let identifier = if is(has::IDENTIFIER) { Some(from.u64()?) } else { None };
+        let instruction = if is(has::IP) { from.u64()? } else { 0 };
+        let (pid, tid) = if is(has::TID) { (from.u32()?, from.u32()?) } else { (0, 0) };
+        let time = if is(has::TIME) { from.u64()? } else { 0 };
+        let address = if is(has::ADDR) { Some(from.u64()?) } else { None };
+        let id = if is(has::ID) { Some(from.u64()?) } else { identifier };
+        if is(has::STREAM_ID) {
+            from.u64()?;
+        }
+        let cpu = if is(has::CPU) { Some(from.u64()? as u32) } else { None };
+        let period = if is(has::PERIOD) { Some(from.u64()?) } else { None };
+        if is(has::READ) {
+            skip_read(&mut from, attribute.read_format)?;
+        }
+        let chain = if is(has::CALLCHAIN) {
+            let count = from.u64()?;
+            from.take_u64s(count)?
+        } else {
+            Bytes(&[])
+        };
+        let raw = if is(has::RAW) {
+            let length = from.u32()?;
+            Some(from.take(length.into())?)
+        } else {
+            None
+        };
+        if is(has::BRANCH_STACK) {
+            skip_branches(&mut from, attribute.branch_sample_type)?;
+        }
+        if is(has::REGS_USER) {
+            skip_registers(&mut from, attribute.user_registers)?;
+        }
+        if is(has::STACK_USER) {
+            let length = from.u64()?;
+            from.take(length)?;
+            if length > 0 {
+                from.u64()?;
+            }
+        }
+        let weight = if is(has::WEIGHT) {
+            Some(from.u64()?)
+        } else if is(has::WEIGHT_STRUCT) {
+            // Three weights: the first, of 32 bits, is the latency.
+            Some(from.u64()? & u64::from(u32::MAX))
+        } else {
+            None
+        };
+        let data_source = if is(has::DATA_SRC) { Some(from.u64()?) } else { None };
+        if is(has::TRANSACTION) {
+            from.u64()?;
+        }
+        if is(has::REGS_INTR) {
+            skip_registers(&mut from, attribute.interrupt_registers)?;
+        }
+        let physical = if is(has::PHYS_ADDR) { Some(from.u64()?) } else { None };
+        Some(Self { instruction, pid, tid, time, address, cpu, id, period, chain, raw, weight, data_source, physical })
+    }
+}
+
+/// Values of the counter, or of all of its group: `PERF_FORMAT_` in `read_format`.
+fn skip_read(from: &mut Bytes<'_>, format: u64) -> Option<()> {
+    let times = u64::from((format & 3).count_ones());
+    // An identifier and a count of what was lost go with each value.
+    let fields =
+        1 + u64::from((format >> 2 & 1) + (format >> 4 & 1) > 0) * u64::from((format >> 2 & 0b101).count_ones());
+    let count = if format & GROUP == 0 { 1 } else { from.u64()? };
+    from.take_u64s(times.checked_add(count.checked_mul(fields)?)?)?;
+    Some(())
+}
+
+fn skip_branches(from: &mut Bytes<'_>, of: u64) -> Option<()> {
+    let count = from.u64()?;
+    if of & HARDWARE_INDEX != 0 {
+        from.u64()?;
+    }
+    from.take_u64s(count.checked_mul(if of & BRANCH_COUNTERS == 0 { 3 } else { 4 })?)?;
+    Some(())
+}
+
+/// Registers are there only if the first word says of which kind they are.
+fn skip_registers(from: &mut Bytes<'_>, count: u32) -> Option<()> {
+    if from.u64()? != 0 {
+        from.take_u64s(count.into())?;
+    }
+    Some(())
+}

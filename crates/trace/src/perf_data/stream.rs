@@ -1,0 +1,169 @@
+//! The records of a perf.data file as samples and events, round by round.
+
+use super::bytes::Bytes;
+use super::decoder::Decoder;
+use super::input::{Header, Input};
+use crate::error::ReadError;
+use crate::{Loss, Record, Stacks};
+use std::io;
+use std::path::PathBuf;
+use std::vec;
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+// Of the kernel's tools/lib/perf/include/perf/event.h.
+const TRACING_DATA: u32 = 66;
+const AUXTRACE: u32 = 71;
+const COMPRESSED: u32 = 81;
+const COMPRESSED2: u32 = 83;
+/// Records that only say what the file is: events, features and their like.
+const HEADERS: [u32; 6] = [64, 65, 67, 69, 79, 80];
+
+/// What one compressed record may become: perf compresses what its buffers hold.
+const MAX_PLAIN_BYTES: usize = 1 << 30;
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Samples and events of a perf.data file, in the order of time.
+pub(crate) struct PerfRecords {
+    path: PathBuf,
+    input: Input,
+    decoder: Decoder,
+    zstd: Option<DCtx<'static>>,
+    /// What was decompressed, and how much of it is used.
+    plain: Vec<u8>,
+    used: usize,
+    ready: vec::IntoIter<(u64, Record)>,
+    ended: bool,
+}
+
+impl PerfRecords {
+    pub fn new(path: PathBuf, input: Input, decoder: Decoder) -> Self {
+        let ready = Vec::new().into_iter();
+        Self { path, input, decoder, zstd: None, plain: Vec::new(), used: 0, ready, ended: false }
+    }
+
+    pub fn stacks(&self) -> &Stacks {
+        &self.decoder.stacks
+    }
+
+    pub fn lost(&self) -> &[Loss] {
+        &self.decoder.lost
+    }
+
+    /// What the records before the first one of the kernel's say.
+    pub fn head(mut self) -> Result<Decoder, ReadError> {
+        let failed = |source| ReadError::Io { path: self.path.clone(), source };
+        while let Some((header, record)) = self.input.next().map_err(failed)? {
+            if !HEADERS.contains(&header.kind) {
+                break;
+            }
+            self.decoder.take(header.kind, header.misc, header.body(record).unwrap_or(Bytes(&[])));
+        }
+        Ok(self.decoder)
+    }
+
+    /// The next one.
+    pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            if let Some((_, record)) = self.ready.next() {
+                return Ok(Some(record));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        }
+    }
+
+    /// Reads until something is ready, or to the end.
+    fn read_round(&mut self) -> io::Result<()> {
+        loop {
+            if self.take_plain() {
+                return Ok(());
+            }
+            let Some((header, record)) = self.input.next()? else {
+                self.end();
+                return Ok(());
+            };
+            let body = header.body(record).unwrap_or(Bytes(&[]));
+            match header.kind {
+                COMPRESSED | COMPRESSED2 => {
+                    // What is compressed ends with the record, or is as long as it says.
+                    let mut body = body;
+                    let counted = header.kind == COMPRESSED2;
+                    let compressed = if counted { body.u64().and_then(|length| body.take(length)) } else { Some(body) };
+                    let done = compressed.and_then(|from| decompress(&mut self.zstd, from.0, &mut self.plain));
+                    if done.is_none() {
+                        self.decoder.lose("compressed records that cannot be decompressed", 1);
+                        self.end();
+                        return Ok(());
+                    }
+                }
+                AUXTRACE => {
+                    let bytes = { body }.u64().unwrap_or(0);
+                    self.decoder.lose("bytes of processors' own trace formats, which are not read", bytes);
+                    self.input.skip(bytes)?;
+                }
+                TRACING_DATA => {
+                    let bytes = { body }.u32().unwrap_or(0);
+                    self.input.skip(u64::from(bytes).next_multiple_of(8))?;
+                }
+                kind => {
+                    if let Some(ready) = self.decoder.take(kind, header.misc, body) {
+                        self.ready = ready;
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what was decompressed, up to the end of a round: whether there is one.
+    fn take_plain(&mut self) -> bool {
+        while let Some(rest) = self.plain.get(self.used..) {
+            let Some(header) = Header::parse(rest) else { break };
+            let Some(body) = header.body(rest) else { break };
+            self.used += header.size;
+            if let Some(ready) = self.decoder.take(header.kind, header.misc, body) {
+                self.ready = ready;
+                return true;
+            }
+        }
+        // The beginning of a record stays, for the next compressed one to continue.
+        self.plain.drain(..self.used);
+        self.used = 0;
+        false
+    }
+
+    fn end(&mut self) {
+        let left = self.input.left() + self.plain.len() as u64;
+        if left > 0 {
+            self.decoder.lose("bytes at the end that are no complete record", left);
+        }
+        self.ended = true;
+        self.ready = self.decoder.finish();
+    }
+}
+
+/// Adds what is compressed. The records of a file are one stream, of which nothing says where it ends.
+fn decompress(zstd: &mut Option<DCtx<'static>>, from: &[u8], to: &mut Vec<u8>) -> Option<()> {
+    if zstd.is_none() {
+        *zstd = DCtx::try_create();
+    }
+    let zstd = zstd.as_mut()?;
+    let mut input = InBuffer::around(from);
+    loop {
+        let start = to.len();
+        to.resize(start + CHUNK_BYTES, 0);
+        let mut output = OutBuffer::around(to.get_mut(start..)?);
+        let done = zstd.decompress_stream(&mut output, &mut input);
+        let written = output.pos();
+        to.truncate(start + written);
+        done.ok()?;
+        if written < CHUNK_BYTES && input.pos() == from.len() {
+            return Some(());
+        }
+        if to.len() > MAX_PLAIN_BYTES {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The files of one table, read as if they were one.
+
+use crate::error::ReadError;
+use crate::parquet_file::{TableError, TableFile};
+use crate::table::Row;
+use crate::timed::Timed;
+use crate::writer::TABLE_ENDING;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+/// So many files may overlap in time: a source would have to be minutes late.
+const MAX_OPEN: usize = 256;
+
+/// The complete files of a table, in the order of their names, which is that of their writing; none when there is no
+/// such table.
+pub(crate) fn files<R: Row>(trace: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let folder = trace.join(R::TABLE);
+    let failed = |source| ReadError::Io { path: folder.clone(), source };
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == TABLE_ENDING) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Opens a file of a table.
+pub(crate) fn open<R: Row>(path: &Path) -> Result<TableFile, ReadError> {
+    let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    TableFile::open::<R>(file).map_err(|source| ReadError::table(path, source))
+}
+
+/// All rows of a table, file by file. Of a trace that was not finished, the last may be unreadable, and is left out.
+pub(crate) fn all<R: Row>(
+    trace: &Path,
+    finished: bool,
+) -> Result<impl Iterator<Item = Result<Vec<R>, ReadError>>, ReadError> {
+    let files = files::<R>(trace)?;
+    let last = if finished { None } else { files.last().cloned() };
+    let read = move |path: PathBuf| {
+        let rows = open::<R>(&path).and_then(|file| file.read().map_err(|source| ReadError::table(&path, source)));
+        if rows.is_err() && Some(path) == last { None } else { Some(rows) }
+    };
+    Ok(files.into_iter().filter_map(read))
+}
+
+/// Rows in the order of time. Each file is ordered, and files overlap a little.
+pub(crate) struct Merge<R> {
+    /// Files that are not read yet, in the order of their first rows.
+    waiting: VecDeque<Waiting>,
+    open: Vec<Open<R>>,
+}
+
+struct Waiting {
+    /// The time of its first row.
+    first: u64,
+    /// The files are numbered as they were written, which decides between equal times.
+    number: usize,
+    path: PathBuf,
+}
+
+struct Open<R> {
+    number: usize,
+    first: R,
+    rest: vec::IntoIter<R>,
+}
+
+impl<R: Row + Timed> Merge<R> {
+    /// Looks at all files. Of a trace that was not finished, the last may be unreadable, and is left out.
+    pub fn new(trace: &Path, finished: bool) -> Result<Self, ReadError> {
+        let files = files::<R>(trace)?;
+        let mut waiting = Vec::with_capacity(files.len());
+        let last = files.len().saturating_sub(1);
+        for (number, path) in files.into_iter().enumerate() {
+            match open::<R>(&path) {
+                // Without a range, it may begin at any time.
+                Ok(file) => {
+                    let first = file.range_of_first().map_or(0, |range| *range.start());
+                    waiting.push(Waiting { first, number, path });
+                }
+                Err(_) if number == last && !finished => {}
+                Err(error) => return Err(error),
+            }
+        }
+        waiting.sort_by_key(|file| file.first);
+        Ok(Self { waiting: waiting.into(), open: Vec::new() })
+    }
+
+    /// The time of the next row.
+    pub fn peek(&mut self) -> Result<Option<u64>, ReadError> {
+        loop {
+            let next = self.open.iter().map(|file| file.first.time_ns()).min();
+            match self.waiting.front() {
+                Some(file) if next.is_none_or(|next| file.first <= next) => self.open_next()?,
+                _ => return Ok(next),
+            }
+        }
+    }
+
+    /// The next row.
+    pub fn next(&mut self) -> Result<Option<R>, ReadError> {
+        self.peek()?;
+        let times = self.open.iter().enumerate();
+        let Some((index, _)) = times.min_by_key(|(_, file)| (file.first.time_ns(), file.number)) else {
+            return Ok(None);
+        };
+        let Some(file) = self.open.get_mut(index) else { return Ok(None) };
+        Ok(Some(match file.rest.next() {
+            Some(following) => std::mem::replace(&mut file.first, following),
+            None => self.open.swap_remove(index).first,
+        }))
+    }
+
+    fn open_next(&mut self) -> Result<(), ReadError> {
+        let Some(Waiting { first, number, path }) = self.waiting.pop_front() else { return Ok(()) };
+        if self.open.len() == MAX_OPEN {
+            let what = format!("the same time as {MAX_OPEN} others");
+            return Err(ReadError::table(&path, TableError::TooLarge(what)));
+        }
+        let rows: Vec<R> = open::<R>(&path)?.read().map_err(|source| ReadError::table(&path, source))?;
+        let early = rows.first().is_some_and(|row| row.time_ns() < first);
+        if early || !rows.is_sorted_by_key(Timed::time_ns) {
+            return Err(ReadError::table(&path, TableError::Order));
+        }
+        let mut rest = rows.into_iter();
+        if let Some(first) = rest.next() {
+            self.open.push(Open { number, first, rest });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Writes a trace as it is recorded: complete files of limited size, each put in its place as a whole, so that whatever
+//! happens to the recorder, what is there can be read.
+
+use crate::parquet_file::encode;
+use crate::rows::Frame;
+use crate::symbol_rows::write_symbols;
+use crate::table::Row;
+use crate::timed::Timed;
+use crate::{About, Event, ReadError, Sample, Stacks, Trace};
+use machine::{Machine, MachineError};
+use parquet::errors::ParquetError;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The file that makes a folder a trace.
+pub(crate) const ABOUT: &str = "trace.toml";
+/// The description of the machine.
+pub(crate) const MACHINE: &str = "machine.toml";
+/// The ending of complete files.
+pub(crate) const TABLE_ENDING: &str = "parquet";
+
+/// When rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// As soon as a table has so many.
+    pub rows: usize,
+    /// As soon as the oldest has waited so long, for [`Writer::tick`].
+    pub after: Duration,
+}
+
+impl Default for Flush {
+    /// 65,536 rows need about 8 MB of memory, and 5 seconds are what a crash may take with it.
+    fn default() -> Self {
+        Self { rows: 1 << 16, after: Duration::from_secs(5) }
+    }
+}
+
+/// Why a trace cannot be written. What was written before can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// There is something already.
+    #[error("{} is there already and is not an empty folder: name another one for the trace, or remove it", .0.display())]
+    Exists(PathBuf),
+    /// The system refused.
+    #[error("cannot write {} of the trace: {source}; what was written before it can be read", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// Rows cannot be made a file.
+    #[error("cannot encode {} of the trace: {source}; what was written before it can be read", path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ParquetError,
+    },
+    /// The machine's description cannot be written as TOML.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// What was written cannot be read, so that nothing can be looked up for it.
+    #[error("the trace was written, but cannot be finished: {0}")]
+    Read(#[source] Box<ReadError>),
+    /// The trace's description cannot be written as TOML.
+    #[error("cannot describe the trace: {0}")]
+    About(#[from] toml::ser::Error),
+}
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    about: About,
+    flush: Flush,
+    samples: Pending<Sample>,
+    events: Pending<Event>,
+    frames: Pending<Frame>,
+    stacks: Stacks,
+    stacks_written: usize,
+}
+
+/// Rows that are not written yet.
+#[derive(Debug)]
+struct Pending<R> {
+    rows: Vec<R>,
+    /// Since when the oldest waits.
+    since: Option<Instant>,
+    /// So many files are written.
+    files: u32,
+}
+
+impl Writer {
+    /// Begins a trace in a folder, which must be empty if it is there.
+    pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
+        let failed = |source| WriteError::Io { path: folder.to_owned(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+            return Err(WriteError::Exists(folder.to_owned()));
+        }
+        put(&folder.join(MACHINE), machine.to_toml()?.as_bytes())?;
+        let writer = Self {
+            folder: folder.to_owned(),
+            about: About { complete: false, ..about },
+            flush,
+            samples: Pending::default(),
+            events: Pending::default(),
+            frames: Pending::default(),
+            stacks: Stacks::new(),
+            stacks_written: 1, // the empty chain has no frame
+        };
+        writer.describe()?;
+        Ok(writer)
+    }
+
+    /// Where call chains get their numbers.
+    pub fn stacks(&mut self) -> &mut Stacks {
+        &mut self.stacks
+    }
+
+    /// What the trace will say of itself, to be completed.
+    pub fn about(&mut self) -> &mut About {
+        &mut self.about
+    }
+
+    /// Keeps a sample. Its call chain is one of [`Writer::stacks`].
+    pub fn sample(&mut self, sample: Sample) -> Result<(), WriteError> {
+        self.samples.add(sample);
+        if self.samples.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
+    }
+
+    /// Keeps an event. Its call chain is one of [`Writer::stacks`].
+    pub fn event(&mut self, event: Event) -> Result<(), WriteError> {
+        self.events.add(event);
+        if self.events.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
+    }
+
+    /// Writes what has waited long enough. To be called now and then.
+    pub fn tick(&mut self) -> Result<(), WriteError> {
+        let waited = [self.samples.since, self.events.since]
+            .into_iter()
+            .flatten()
+            .any(|since| since.elapsed() >= self.flush.after);
+        if waited { self.write() } else { Ok(()) }
+    }
+
+    /// Ends the trace: looks up what occurred in it in the files that were mapped, as long as these are here.
+    pub fn finish(mut self) -> Result<PathBuf, WriteError> {
+        self.write()?;
+        let trace = Trace::open(&self.folder).map_err(|source| WriteError::Read(Box::new(source)))?;
+        let occurred = trace.occurrences().map_err(|source| WriteError::Read(Box::new(source)))?;
+        write_symbols(&self.folder, &occurred.resolve(Path::new("/"), self.about.began_unix_s))?;
+        self.about.complete = true;
+        self.describe()?;
+        Ok(self.folder)
+    }
+
+    /// Writes everything that waits: call chains first, so that no row names one that is not there, and events before
+    /// samples, which mean nothing without them.
+    fn write(&mut self) -> Result<(), WriteError> {
+        let new = self.stacks.iter().skip(self.stacks_written);
+        let frames = new.flat_map(|(stack, chain)| {
+            let frame = move |(depth, address): (usize, &u64)| Frame { stack, depth: depth as u32, address: *address };
+            chain.iter().enumerate().map(frame)
+        });
+        self.frames.rows.extend(frames);
+        self.stacks_written = self.stacks.iter().len();
+        self.frames.write(&self.folder, self.flush.rows)?;
+        self.events.rows.sort_by_key(Timed::time_ns);
+        self.events.write(&self.folder, self.flush.rows)?;
+        self.samples.rows.sort_by_key(Timed::time_ns);
+        self.samples.write(&self.folder, self.flush.rows)?;
+        self.describe()
+    }
+
+    fn describe(&self) -> Result<(), WriteError> {
+        put(&self.folder.join(ABOUT), toml::to_string(&self.about)?.as_bytes())
+    }
+}
+
+impl<R> Default for Pending<R> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), since: None, files: 0 }
+    }
+}
+
+impl<R: Row> Pending<R> {
+    fn add(&mut self, row: R) {
+        self.since.get_or_insert_with(Instant::now);
+        self.rows.push(row);
+    }
+
+    /// Writes all rows, as files of so many each. Rows that could not be written stay.
+    fn write(&mut self, trace: &Path, rows: usize) -> Result<(), WriteError> {
+        while !self.rows.is_empty() {
+            let rows = self.rows.len().min(rows.max(1));
+            write_table(trace, self.files + 1, self.rows.get(..rows).unwrap_or_default())?;
+            self.files += 1;
+            self.rows.drain(..rows);
+        }
+        self.since = None;
+        Ok(())
+    }
+}
+
+/// Writes one file of a table.
+pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Result<(), WriteError> {
+    let folder = trace.join(R::TABLE);
+    let path = folder.join(format!("{number:06}.{TABLE_ENDING}"));
+    let bytes = encode(rows).map_err(|source| WriteError::Encode { path: path.clone(), source })?;
+    fs::create_dir_all(&folder).map_err(|source| WriteError::Io { path: folder, source })?;
+    put(&path, &bytes)
+}
+
+/// Puts a file in its place as a whole, or not at all.
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let part = path.with_extension("part");
+    let written =
+        fs::File::create(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
+    written.map_err(|source| {
+        // It may not be there at all; what counts is the first error.
+        let _ = fs::remove_file(&part);
+        WriteError::Io { path: path.to_owned(), source }
+    })
+}

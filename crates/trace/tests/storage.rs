@@ -1,0 +1,309 @@
+//! What is written is read, in order; what is damaged is refused with its name.
+
+use linux::{Pid, Tid};
+use machine::{CpuId, Machine, NodeId, presets};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use trace::{
+    About, AccessKind, Event, FileIdentity, Flush, ReadError, Record, Sample, Served, Source, StackId, Stacks, Trace,
+    What, WriteError, Writer,
+};
+
+fn machine() -> Machine {
+    presets::find("small-4x2").unwrap()
+}
+
+/// At most so many rows a file.
+fn flush(rows: usize) -> Flush {
+    Flush { rows, after: Duration::ZERO }
+}
+
+fn writer(folder: &Path, rows: usize) -> Writer {
+    let mut about = About::of_command(vec!["cat".into(), "a \"b\"\n".into()]);
+    about.lose("samples that the kernel dropped", 3);
+    about.lose("samples that the kernel dropped", 4);
+    Writer::create(folder, about, &machine(), flush(rows)).unwrap()
+}
+
+fn read(folder: &Path) -> Result<(Vec<Record>, Stacks), ReadError> {
+    let mut records = Trace::open(folder)?.records()?;
+    let all = records.by_ref().collect::<Result<_, _>>()?;
+    Ok((all, records.stacks().clone()))
+}
+
+fn sample(time_ns: u64) -> Sample {
+    Sample {
+        time_ns,
+        cpu: CpuId(3),
+        pid: Pid(10),
+        tid: Tid(11),
+        instruction: 0x40_1000,
+        address: u64::MAX - time_ns,
+        physical: None,
+        kind: AccessKind::Load,
+        served: Some(Served::Dram),
+        node: Some(NodeId(1)),
+        latency_ns: Some(140.5),
+        kernel: false,
+        stack: None,
+        weight: 1.0,
+        source: Source::Ibs,
+    }
+}
+
+const SERVED: &[Served] = &[Served::L1, Served::L2, Served::L3, Served::Peer, Served::Dram];
+const SOURCES: &[Source] = &[Source::Ibs, Source::Pebs, Source::Spe, Source::Perf, Source::Lab, Source::HintFault];
+
+fn samples() -> impl Strategy<Value = Sample> {
+    let kind = prop_oneof![Just(AccessKind::Load), Just(AccessKind::Store), Just(AccessKind::Unknown)];
+    let who = (0..1000_u64, any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
+    let what = (option::of(any::<u64>()), kind, option::of(prop::sample::select(SERVED)), option::of(any::<u32>()));
+    let more = (option::of(0.0..1e9_f32), any::<bool>(), option::of(vec(any::<u64>(), 0..4)), 0.0..1e9_f32);
+    (who, what, more, prop::sample::select(SOURCES)).prop_map(|(who, what, more, source)| Sample {
+        time_ns: who.0,
+        cpu: CpuId(who.1),
+        pid: Pid(who.2),
+        tid: Tid(who.3),
+        instruction: who.4,
+        address: who.5,
+        physical: what.0,
+        kind: what.1,
+        served: what.2,
+        node: what.3.map(NodeId),
+        latency_ns: more.0,
+        kernel: more.1,
+        // The number of its call chain is got when it is written: here, how many frames it has.
+        stack: more.2.map(|chain| StackId(chain.len() as u32)),
+        weight: more.3,
+        source,
+    })
+}
+
+fn whats() -> impl Strategy<Value = What> {
+    let text = || "\\PC{0,20}".prop_map(Arc::<str>::from);
+    let range = || (any::<u64>(), any::<u64>());
+    let file = (option::of(vec(any::<u8>(), 1..21)), any::<u64>())
+        .prop_map(|(build_id, inode)| FileIdentity { build_id: build_id.map(Arc::from), inode });
+    prop_oneof![
+        option::of(any::<u32>()).prop_map(|parent| What::ProcessStarted { parent: parent.map(Pid) }),
+        Just(What::ThreadStarted),
+        Just(What::ThreadEnded),
+        (text(), any::<bool>()).prop_map(|(name, exec)| What::Named { name, exec }),
+        (range(), any::<u64>(), text(), option::of(file), any::<bool>()).prop_map(
+            |((start, bytes), offset, name, file, executable)| What::Mapped {
+                start,
+                bytes,
+                offset,
+                name,
+                file,
+                executable
+            }
+        ),
+        range().prop_map(|(start, bytes)| What::Unmapped { start, bytes }),
+        (range(), 0..4_u32).prop_map(|((address, bytes), stack)| What::Allocated {
+            address,
+            bytes,
+            stack: StackId(stack)
+        }),
+        range().prop_map(|(address, bytes)| What::Resized { address, bytes }),
+        any::<u64>().prop_map(|address| What::Freed { address }),
+        (range(), any::<u32>(), option::of(any::<u32>())).prop_map(|((address, bytes), node, from)| {
+            What::PagePlaced { address, bytes, node: NodeId(node), from: from.map(NodeId) }
+        }),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    (0..1000_u64, any::<u32>(), any::<u32>(), option::of(any::<u32>()), whats()).prop_map(
+        |(time_ns, pid, tid, cpu, what)| Event { time_ns, pid: Pid(pid), tid: Tid(tid), cpu: cpu.map(CpuId), what },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_written_is_read_in_the_order_of_time(
+        samples in vec(samples(), 0..60),
+        events in vec(events(), 0..60),
+        rows in 1..30_usize,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = writer(folder.path(), rows);
+        // The numbers that samples and events have are those of these.
+        let chains: [&[u64]; 4] = [&[], &[1], &[1, 2], &[7, 7, 7]];
+        for (number, chain) in chains.iter().enumerate() {
+            prop_assert_eq!(writer.stacks().id(chain), StackId(number as u32));
+        }
+        for event in &events {
+            writer.event(event.clone()).unwrap();
+        }
+        for sample in &samples {
+            writer.sample(*sample).unwrap();
+        }
+        writer.finish().unwrap();
+        let (found, stacks) = read(folder.path()).unwrap();
+        let mut expected: Vec<Record> = events.into_iter().map(Record::Event).collect();
+        expected.extend(samples.into_iter().map(Record::Sample));
+        // Events before samples of the same time, and otherwise as they came.
+        expected.sort_by_key(time);
+        prop_assert_eq!(found, expected);
+        let found: Vec<_> = stacks.iter().map(|(_, chain)| chain.to_vec()).collect();
+        prop_assert_eq!(found, chains.map(<[u64]>::to_vec));
+    }
+
+    #[test]
+    fn a_damaged_file_is_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), 100);
+        let path = folder.path().join("samples/000001.parquet");
+        let mut bytes = fs::read(&path).unwrap();
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at) } else { bytes[at] = byte }
+        fs::write(&path, &bytes).unwrap();
+        let found = read(folder.path());
+        prop_assert!(!cut || found.is_err());
+    }
+}
+
+fn time(record: &Record) -> u64 {
+    match record {
+        Record::Sample(sample) => sample.time_ns,
+        Record::Event(event) => event.time_ns,
+    }
+}
+
+/// A trace with so many samples, in files of 10.
+fn written(folder: &Path, count: u64) {
+    let mut writer = writer(folder, 10);
+    (0..count).for_each(|time_ns| writer.sample(sample(time_ns)).unwrap());
+    writer.finish().unwrap();
+}
+
+#[test]
+fn a_trace_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), 3);
+    let trace = Trace::open(folder.path()).unwrap();
+    let about = trace.about();
+    assert!(about.complete);
+    assert_eq!((about.command[1].as_str(), about.lost[0].count, trace.machine()), ("a \"b\"\n", 7, Some(&machine())));
+}
+
+#[test]
+fn a_recording_that_was_killed_is_read_up_to_the_last_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), 10);
+    let stack = writer.stacks().id(&[1, 2, 3]);
+    (0..25).for_each(|time_ns| writer.sample(Sample { stack: Some(stack), ..sample(time_ns) }).unwrap());
+    // As SIGKILL leaves it: nothing more is written, and the file that was under way has another name.
+    drop(writer);
+    fs::write(folder.path().join("samples/000003.part"), "PAR1").unwrap();
+    let (found, stacks) = read(folder.path()).unwrap();
+    assert_eq!(found.len(), 20);
+    assert_eq!(stacks.chain(stack), [1, 2, 3]);
+    assert!(!Trace::open(folder.path()).unwrap().about().complete);
+    // A machine that lost power may leave the last file empty.
+    fs::write(folder.path().join("samples/000002.parquet"), "").unwrap();
+    assert_eq!(read(folder.path()).unwrap().0.len(), 10);
+    fs::write(folder.path().join("samples/000001.parquet"), "").unwrap();
+    assert!(read(folder.path()).unwrap_err().to_string().contains("000001.parquet is damaged"));
+}
+
+#[test]
+fn what_waits_is_written_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), 1000);
+    writer.sample(sample(1)).unwrap();
+    writer.tick().unwrap();
+    assert_eq!(read(folder.path()).unwrap().0.len(), 1);
+}
+
+#[test]
+fn sources_that_are_late_are_put_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), 10);
+    let times: Vec<u64> = (0..100).map(|number| number * 10 % 101).collect();
+    for time_ns in times {
+        writer.sample(sample(time_ns)).unwrap();
+    }
+    writer.finish().unwrap();
+    assert!(read(folder.path()).unwrap().0.is_sorted_by_key(time));
+}
+
+#[test]
+fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), 3);
+    let again = Writer::create(folder.path(), About::of_command(vec![]), &machine(), flush(10));
+    assert!(matches!(again, Err(WriteError::Exists(_))));
+    let refused = |path: &Path| Trace::open(path).unwrap_err().to_string();
+    assert!(refused(&folder.path().join("samples")).contains("is no trace"));
+    assert!(refused(&folder.path().join("machine.toml")).contains("is no trace"));
+    assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
+    let about = folder.path().join("trace.toml");
+    let text = fs::read_to_string(&about).unwrap();
+    fs::write(&about, text.replace("format = 1", "format = 2")).unwrap();
+    assert!(refused(folder.path()).contains("is of format 2"));
+    fs::write(&about, "format = 1").unwrap();
+    assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
+}
+
+#[test]
+fn a_table_of_another_kind_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), 10);
+    let stack = writer.stacks().id(&[1]);
+    writer.sample(Sample { stack: Some(stack), ..sample(1) }).unwrap();
+    let what = What::ThreadStarted;
+    writer.event(Event { time_ns: 1, pid: Pid(1), tid: Tid(1), cpu: None, what }).unwrap();
+    writer.finish().unwrap();
+    let table = |table: &str| folder.path().join(table).join("000001.parquet");
+    for (from, to) in [("events", "samples"), ("stacks", "events"), ("samples", "stacks")] {
+        let kept = fs::read(table(to)).unwrap();
+        fs::copy(table(from), table(to)).unwrap();
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("other columns than a table of {to}")), "{error}");
+        fs::write(table(to), kept).unwrap();
+    }
+    assert_eq!(read(folder.path()).unwrap().0.len(), 2);
+}
+
+/// The folder in which the next test, as a program of its own, writes until it cannot.
+const FILL: &str = "NEARSIDE_TEST_FILL";
+
+#[test]
+fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
+    let Some(folder) = std::env::var_os(FILL).map(PathBuf::from) else {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("trace");
+        // A file that may not grow further is what a full disk is to who writes it.
+        let script =
+            "trap '' XFSZ; ulimit -f 32; exec \"$0\" --exact a_disk_that_is_full_is_told_and_leaves_what_was_written";
+        let mut test = Command::new("sh");
+        test.args(["-c", script]).arg(std::env::current_exe().unwrap()).env(FILL, &folder);
+        let output = test.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(read(&folder).unwrap().0.len(), 10);
+        assert!(!folder.join("events/000001.part").exists());
+        return;
+    };
+    let mut writer = writer(&folder, 10);
+    (0..10).for_each(|time_ns| writer.sample(sample(time_ns)).unwrap());
+    // Text that no compression makes small.
+    let text = |number: u64| {
+        (0..200).map(move |word| format!("{:x}", (number * 200 + word).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    };
+    let event = |number: u64| {
+        let what = What::Named { name: text(number).collect::<String>().into(), exec: false };
+        Event { time_ns: number, pid: Pid(1), tid: Tid(1), cpu: None, what }
+    };
+    let error = (0..10).map(|number| writer.event(event(number))).find_map(Result::err).unwrap().to_string();
+    assert!(error.contains("events/000001.parquet") && error.contains("can be read"), "{error}");
+}

@@ -1,0 +1,28 @@
+//! A perf.data file: what is read of it can be kept and told, whatever is in it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::fs;
+use std::sync::LazyLock;
+use tempfile::TempDir;
+use trace::{AddressSpaces, Record, Trace};
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new_in("/dev/shm").expect("a folder"));
+
+fuzz_target!(|bytes: &[u8]| {
+    let file = FOLDER.path().join("perf.data");
+    fs::write(&file, bytes).expect("a file");
+    let Ok(trace) = Trace::open(&file) else { return };
+    let Ok(mut records) = trace.records() else { return };
+    let mut spaces = AddressSpaces::default();
+    while let Some(Ok(record)) = records.next() {
+        match record {
+            Record::Event(event) => spaces.take(&event),
+            Record::Sample(sample) => {
+                let _ = spaces.find(sample.pid, sample.address);
+                // Each call chain is there before the sample that names it.
+                assert!(sample.stack.is_none_or(|stack| (stack.0 as usize) < records.stacks().iter().len()));
+            }
+        }
+    }
+});
