@@ -112,6 +112,7 @@ mod statistics;
 mod sweep;
 mod symbols;
 mod tally;
+mod trace_symbols;
 mod verdict;
 mod view;
 

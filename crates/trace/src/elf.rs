@@ -90,14 +90,20 @@ impl Elf {
     pub fn keep_code(&mut self, address: u64, returns: bool) {
         let probe = address.saturating_sub(u64::from(returns));
         let mut code = self.lines.as_ref().and_then(|lines| contained(|| frames(lines, probe))).unwrap_or_default();
-        let symbol = containing(&self.functions, probe).map(|function| function.name.clone());
+        let symbol = containing(&self.functions, probe);
         match code.last_mut() {
-            Some(outermost) if outermost.function.is_none() => outermost.function = symbol,
+            Some(outermost) if outermost.function.is_none() => {
+                outermost.function = symbol.map(|symbol| symbol.name.clone());
+            }
             Some(_) => {}
-            None => code.extend(symbol.map(|name| CodeLine { function: Some(name), ..CodeLine::default() })),
+            None => code
+                .extend(symbol.map(|symbol| CodeLine { function: Some(symbol.name.clone()), ..CodeLine::default() })),
+        }
+        for line in &mut code {
+            line.begins = symbol.map(|symbol| symbol.address);
         }
         if !code.is_empty() {
-            self.image.code.insert(address, code);
+            self.image.code.insert(probe, code);
         }
     }
 
@@ -164,7 +170,7 @@ fn frames(lines: &Loader, address: u64) -> Vec<CodeLine> {
             frame.function.and_then(|function| function.demangle().map(|name| name.into_owned().into()).ok());
         let (source, line) =
             frame.location.map_or((None, None), |location| (location.file.map(Arc::from), location.line));
-        code.push(CodeLine { function, source, line });
+        code.push(CodeLine { function, source, line, begins: None });
     }
     code
 }

@@ -22,7 +22,8 @@ pub struct Image {
     pub sections: Vec<Named>,
     /// Its variables that occurred, by address.
     pub variables: Vec<Named>,
-    /// Its code that occurred: what is inlined first, then what it is inlined into.
+    /// Its code that occurred: what is inlined first, then what it is inlined into. Of a return address it is the byte
+    /// before, which is of the call.
     pub code: BTreeMap<u64, Vec<CodeLine>>,
 }
 
@@ -74,11 +75,13 @@ pub struct CodeLine {
     pub source: Option<Arc<str>>,
     /// The line, from 1.
     pub line: Option<u32>,
+    /// The first address of the function; of what is inlined, of the function that it is inlined into.
+    pub begins: Option<u64>,
 }
 
 impl Image {
     /// A file of which nothing is known but that it was mapped.
-    pub(crate) fn new(path: Arc<str>, file: FileIdentity, state: ImageState) -> Self {
+    pub fn new(path: Arc<str>, file: FileIdentity, state: ImageState) -> Self {
         let (segments, sections, variables, code) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         Self { path, file, state, segments, sections, variables, code }
     }
@@ -107,7 +110,26 @@ impl Image {
         first.checked_add(in_file.checked_sub(page(segment.offset))?)
     }
 
-    /// What code is at an address that occurred: what is inlined first. Empty where it is not known.
+    /// A place in the file as one of its addresses: of code, or of data. Places behind the file's bytes of a segment are
+    /// those of the zeros that follow them in memory.
+    pub fn address_of_offset(&self, offset: u64, executable: bool) -> Option<u64> {
+        let there = self.segments.iter().filter(|segment| segment.executable == executable && segment.offset <= offset);
+        let in_memory = |segment: &&Segment| offset - segment.offset < segment.memory_bytes.max(segment.file_bytes);
+        // Zeros of one segment may have the place of the next one's bytes: bytes come first.
+        let segment = there.filter(in_memory).max_by_key(|segment| segment.offset)?;
+        segment.address.checked_add(offset - segment.offset)
+    }
+
+    /// A place of the file, for one of its addresses: the other way round.
+    pub fn offset_of_address(&self, address: u64) -> Option<u64> {
+        let holds =
+            |segment: &&Segment| address.checked_sub(segment.address).is_some_and(|at| at < segment.memory_bytes);
+        let segment = self.segments.iter().find(holds)?;
+        segment.offset.checked_add(address - segment.address)
+    }
+
+    /// What code is at an address that occurred, or before a return address that did: what is inlined first. Empty where
+    /// it is not known.
     pub fn code(&self, address: u64) -> &[CodeLine] {
         self.code.get(&address).map_or(&[], Vec::as_slice)
     }
@@ -162,6 +184,11 @@ mod tests {
         assert_eq!(address(mapped(base + 0x4000, 0x2000, 0x3000, false), 0x8000), Some(0x8000));
         assert_eq!(address(mapped(base + 0x5000, 0x1000, 0x4000, false), 0x5004), Some(0x5004));
         assert_eq!(address(mapped(base, 0x1000, 0x9_0000, false), 0), None);
+        assert_eq!(image.address_of_offset(0x1010, true), Some(0x1010));
+        assert_eq!(image.address_of_offset(0x1010, false), None);
+        // `.bss` begins where the file has something else, or nothing.
+        assert_eq!(image.address_of_offset(0x5000, false), Some(0x6000));
+        assert_eq!(image.offset_of_address(0x6000), Some(0x5000));
     }
 
     #[test]
@@ -178,6 +205,8 @@ mod tests {
             let mut image = Image::new("/x".into(), FileIdentity { build_id: None, inode: 1 }, ImageState::Read);
             image.segments = vec![segment(parts[0], parts[1], parts[2], parts[3], executable)];
             let _ = image.address(&mapped(map[0], map[1], map[2], executable), address);
+            let offset = image.offset_of_address(address);
+            prop_assert!(offset.is_none_or(|offset| image.address_of_offset(offset, executable) == Some(address)));
         }
     }
 }

@@ -137,6 +137,7 @@ impl Row for CodeRow {
         optional("function", Kind::Text),
         optional("source", Kind::Text),
         optional("line", Kind::U32),
+        optional("function_address", Kind::U64),
     ];
 
     fn put(&self, rows: &mut Rows) {
@@ -146,12 +147,14 @@ impl Row for CodeRow {
         rows.put_text(self.line.function.clone());
         rows.put_text(self.line.source.clone());
         rows.put_u32(self.line.line);
+        rows.put_u64(self.line.begins);
     }
 
     fn take(cells: &mut Cells<'_>) -> Option<Self> {
         let (image, address, depth) = (cells.u32()?, cells.u64()?, cells.u32()?);
         let (function, source) = (cells.optional_text()?, cells.optional_text()?);
-        Some(Self { image, address, depth, line: CodeLine { function, source, line: cells.optional_u32()? } })
+        let (line, begins) = (cells.optional_u32()?, cells.optional_u64()?);
+        Some(Self { image, address, depth, line: CodeLine { function, source, line, begins } })
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Symbols {
 
 impl Symbols {
     /// Of these files.
-    pub(crate) fn new(images: Vec<Image>) -> Self {
+    pub fn new(images: Vec<Image>) -> Self {
         let key = |(number, image): (usize, &Image)| ((image.path.clone(), image.file.clone()), number);
         let by_file = images.iter().enumerate().map(key).collect();
         Self { images, by_file }
@@ -31,8 +31,12 @@ impl Symbols {
 
     /// The file of a mapping.
     pub fn image(&self, mapped: &MappedFile) -> Option<&Image> {
-        let key = (mapped.name.clone(), mapped.file.clone()?);
-        self.images.get(*self.by_file.get(&key)?)
+        self.image_of_file(&mapped.name, mapped.file.as_ref()?)
+    }
+
+    /// A file.
+    pub fn image_of_file(&self, path: &Arc<str>, file: &FileIdentity) -> Option<&Image> {
+        self.images.get(*self.by_file.get(&(path.clone(), file.clone()))?)
     }
 
     /// The file of a mapping, and an address of the process as one of the file.
@@ -145,7 +149,6 @@ fn resolve(mut elf: Elf, mapped: &[Occurred]) -> Image {
         for address in addresses.returns.iter().filter_map(of_file) {
             elf.keep_code(address, true);
         }
-        // An instruction that is also returned to is told as the instruction.
         for address in addresses.instructions.iter().filter_map(of_file) {
             elf.keep_code(address, false);
         }

@@ -106,8 +106,9 @@ fn functions_lines_and_variables_are_in_the_trace() {
     record(folder.path(), 0, mappings(|_, _| ()), caller);
     let (image, [landmark, counter, caller]) = look_up(folder.path(), caller);
     assert_eq!(image.state, ImageState::Read);
-    for address in [landmark, caller] {
-        let line = &image.code(address.unwrap())[0];
+    for address in [landmark.unwrap(), caller.unwrap() - 1] {
+        let line = &image.code(address)[0];
+        assert_eq!(line.begins, landmark);
         assert!(line.function.as_ref().unwrap().contains("landmark"), "{line:?}");
         assert!(line.source.as_ref().unwrap().ends_with("symbols.rs") && line.line.is_some(), "{line:?}");
     }
