@@ -153,9 +153,9 @@ fn kept(scratch: &TempDir) -> Result<[Row; 2], Error> {
         unit: "M/s",
         command: format!("{samples} samples, one thread"),
     };
-    // A recorder must keep up with 200,000 samples a second in a twentieth of a core.
+    // Five times what a recorder has to keep up with.
     Ok([
-        row("a trace: samples written", Target::AtLeast(4.0), samples.len() as u64, written),
+        row("a trace: samples written", Target::AtLeast(1.0), samples.len() as u64, written),
         row("a trace: samples read", Target::None, count, taken),
     ])
 }
