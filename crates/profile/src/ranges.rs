@@ -3,19 +3,19 @@
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Addresses that are looked up together: 4 KiB.
-const PAGE_BITS: u32 = 12;
-/// Ranges of at most so many bytes are kept by page.
+/// Addresses that are looked up together: 1 KiB. As a rule it has few objects, in one line of the processor's cache.
+const PAGE_BITS: u32 = 10;
+/// Ranges of at most so many bytes are kept by KiB, which are called pages here.
 const MOST_SMALL: u64 = 16 << 10;
 
 /// Ranges of addresses that do not overlap, each with a value.
 ///
-/// Most objects are small and there may be a million of them: they are kept in a list for each page that they have
+/// Most objects are small and there may be a million of them: they are kept in a list for each KiB that they have
 /// addresses in, so that finding one takes a hash and a few neighbours in memory. Large ones are few, and in a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges<T> {
     /// Ascending in each page.
-    small: FxHashMap<u64, Vec<Piece<T>>>,
+    small: FxHashMap<u64, Vec<Small<T>>>,
     /// By first address.
     large: BTreeMap<u64, Piece<T>>,
 }
@@ -26,6 +26,21 @@ pub(crate) struct Piece<T> {
     pub first: u64,
     pub last: u64,
     pub value: T,
+}
+
+/// A small range, in as few bytes as it takes: neighbours are to be in one line of the processor's cache.
+#[derive(Clone, Copy, Debug)]
+struct Small<T> {
+    first: u64,
+    /// To the last address.
+    length: u32,
+    value: T,
+}
+
+impl<T: Copy> Small<T> {
+    fn piece(&self) -> Piece<T> {
+        Piece { first: self.first, last: self.first + u64::from(self.length), value: self.value }
+    }
 }
 
 impl<T> Default for Ranges<T> {
@@ -40,7 +55,8 @@ pub(crate) fn last(start: u64, bytes: u64) -> Option<u64> {
 }
 
 impl<T> Piece<T> {
-    fn is_small(&self) -> bool {
+    /// Whether it is one of those that there may be many of.
+    pub fn is_small(&self) -> bool {
         self.last - self.first < MOST_SMALL
     }
 
@@ -54,7 +70,7 @@ impl<T: Copy> Ranges<T> {
     pub fn get(&self, address: u64) -> Option<Piece<T>> {
         if let Some(page) = self.small.get(&(address >> PAGE_BITS)) {
             let after = page.partition_point(|piece| piece.first <= address);
-            let piece = after.checked_sub(1).map(|at| page[at]).filter(|piece| piece.last >= address);
+            let piece = after.checked_sub(1).map(|at| page[at].piece()).filter(|piece| piece.last >= address);
             if piece.is_some() {
                 return piece;
             }
@@ -69,11 +85,11 @@ impl<T: Copy> Ranges<T> {
         let mut found: Vec<Piece<T>> =
             before.into_iter().chain(self.large.range(first..=last)).map(|(_, &piece)| piece).collect();
         let (first_page, last_page) = (first >> PAGE_BITS, last >> PAGE_BITS);
-        let mut add = |page: u64, pieces: &[Piece<T>]| {
+        let mut add = |page: u64, pieces: &[Small<T>]| {
             // A range of several pages counts in the first of them only.
-            let counts = |piece: &&Piece<T>| page == first_page || piece.first >> PAGE_BITS == page;
-            let overlaps = |piece: &&Piece<T>| piece.first <= last && piece.last >= first;
-            found.extend(pieces.iter().filter(overlaps).filter(counts));
+            let counts = |piece: &Piece<T>| page == first_page || piece.first >> PAGE_BITS == page;
+            let overlaps = |piece: &Piece<T>| piece.first <= last && piece.last >= first;
+            found.extend(pieces.iter().map(Small::piece).filter(overlaps).filter(counts));
         };
         if last_page - first_page < self.small.len() as u64 {
             for page in first_page..=last_page {
@@ -120,9 +136,10 @@ impl<T: Copy> Ranges<T> {
             self.large.insert(piece.first, piece);
             return;
         }
+        let small = Small { first: piece.first, length: (piece.last - piece.first) as u32, value: piece.value };
         for page in piece.pages() {
             let pieces = self.small.entry(page).or_default();
-            pieces.insert(pieces.partition_point(|other| other.first < piece.first), piece);
+            pieces.insert(pieces.partition_point(|other| other.first < piece.first), small);
         }
     }
 

@@ -20,6 +20,9 @@ impl Sweep<'_> {
     pub(crate) fn allocated(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Option<Piece<ObjectId>> {
         let space = &mut self.spaces[process.index()];
         let piece = space.objects.get(address)?;
+        if !space.inherits {
+            return Some(piece);
+        }
         let object = &self.objects[piece.value.index()];
         if object.process == process {
             return Some(piece);

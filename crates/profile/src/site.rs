@@ -2,7 +2,7 @@
 //! processes.
 
 use crate::code::{Code, Codes};
-use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId};
+use crate::ids::{CodeId, FileId, ObjectId, SiteId};
 use crate::object::{Object, ObjectKind};
 use crate::profile::Profile;
 use std::collections::HashMap;
@@ -53,23 +53,22 @@ pub(crate) fn sites(objects: &[Object], codes: &Codes, wrappers: &[String]) -> (
     let site_of = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
     let of_chain: Vec<Option<CodeId>> = codes.chains.iter().map(site_of).collect();
     let (mut sites, mut ids) = (Vec::new(), HashMap::new());
-    let mut last: Option<(ChainId, SiteId)> = None;
+    // Of what is allocated, by chain: there may be a million of them.
+    let mut heap: Vec<Option<SiteId>> = vec![None; codes.chains.len()];
     let of_objects = objects.iter().map(|object| {
-        let heap = object.kind == ObjectKind::Heap;
-        if let Some((_, site)) = last.filter(|(chain, _)| heap && *chain == object.site) {
+        let is_heap = object.kind == ObjectKind::Heap;
+        if let Some(site) = heap[object.site.index()].filter(|_| is_heap) {
             return site;
         }
-        let site = Site {
-            kind: object.kind,
-            code: of_chain[object.site.index()],
-            name: object.name.clone(),
-            file: object.file,
-        };
+        let code = of_chain[object.site.index()];
+        let site = Site { kind: object.kind, code, name: object.name.clone(), file: object.file };
         let id = *ids.entry(site.clone()).or_insert_with(|| {
             sites.push(site);
             SiteId(sites.len() as u32 - 1)
         });
-        last = heap.then_some((object.site, id)).or(last);
+        if is_heap {
+            heap[object.site.index()] = Some(id);
+        }
         id
     });
     let of_objects = of_objects.collect();

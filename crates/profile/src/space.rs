@@ -14,6 +14,8 @@ pub(crate) struct Space {
     pub objects: Arc<Ranges<ObjectId>>,
     /// Positions in the list of mappings.
     pub mappings: Arc<Ranges<u32>>,
+    /// Some of the objects may be a parent's.
+    pub inherits: bool,
     /// The own copies of the parent's objects that were accessed.
     pub copies: FxHashMap<ObjectId, ObjectId>,
     /// Objects that are made when they are first accessed.
@@ -65,6 +67,7 @@ impl Space {
         Self {
             objects: self.objects.clone(),
             mappings: self.mappings.clone(),
+            inherits: true,
             pages: self.pages.clone(),
             ..Self::default()
         }

@@ -51,7 +51,8 @@ struct Caller {
     renewals: u32,
     thread: ThreadId,
     process: ProcessId,
-    allocated: Option<Recent>,
+    /// Of large and of small objects: threads go to and fro between the two.
+    allocated: [Option<Recent>; 2],
     other: Option<Recent>,
 }
 
@@ -118,15 +119,18 @@ impl<'a> Sweep<'a> {
         let changes = self.spaces[process.index()].changes;
         let recent = |recent: &Recent| {
             let Recent { piece, changes: then } = recent;
-            let alive = self.objects[piece.value.index()].until_ns.is_none();
-            (alive && *then == changes && (piece.first..=piece.last).contains(&address)).then_some(piece.value)
+            // What costs most comes last: the object itself is rarely in a cache.
+            let is_it = (piece.first..=piece.last).contains(&address)
+                && *then == changes
+                && self.objects[piece.value.index()].until_ns.is_none();
+            is_it.then_some(piece.value)
         };
-        if let Some(object) = caller.allocated.as_ref().and_then(recent) {
+        if let Some(object) = caller.allocated.iter().flatten().find_map(recent) {
             return object;
         }
         let other = caller.other.as_ref().and_then(recent);
         if let Some(piece) = self.allocated(process, address, time_ns) {
-            caller.allocated = Some(Recent { piece, changes });
+            caller.allocated[usize::from(piece.is_small())] = Some(Recent { piece, changes });
             return piece.value;
         }
         other.unwrap_or_else(|| {
@@ -139,7 +143,7 @@ impl<'a> Sweep<'a> {
     fn caller(&mut self, (pid, tid): (Pid, Tid)) -> Caller {
         let thread = self.thread(pid, tid);
         let (process, renewals) = (self.threads[thread.index()].process, self.renewals);
-        Caller { renewals, thread, process, allocated: None, other: None }
+        Caller { renewals, thread, process, allocated: [None; 2], other: None }
     }
 
     /// The process with this pid now, which is made up where its start was not seen.
