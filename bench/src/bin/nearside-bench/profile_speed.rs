@@ -68,7 +68,7 @@ fn flows() -> Result<f64, Error> {
             let samples: Vec<Sample> = numbers.map(|number| sample(number, cpu)).collect();
             let started = processor_time();
             recording.add_samples(samples);
-            taken += processor_time() - started;
+            taken += processor_time().saturating_sub(started);
         }
     }
     let large = (0..LARGE).map(|object| allocated(0, LARGE_START + object * LARGE_BYTES, LARGE_BYTES, sites[0]));
@@ -82,7 +82,7 @@ fn flows() -> Result<f64, Error> {
     let threads: Vec<_> = view.threads().into_iter().map(|(thread, _)| thread).collect();
     let of_objects: usize = view.flows_of_objects(&objects).iter().map(profile::Flow::len).sum();
     let of_threads: usize = view.flows_of_threads(&threads).iter().map(profile::Flow::len).sum();
-    taken += processor_time() - started;
+    taken += processor_time().saturating_sub(started);
     let known = profile
         .accesses()
         .filter(|access| profile.objects()[access.object.0 as usize].kind == ObjectKind::Heap)
