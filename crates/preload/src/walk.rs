@@ -108,18 +108,21 @@ impl Walk {
     /// The slot of the call chain of a function's caller, which the recorder knows then. None if there is no room to tell it.
     #[inline]
     pub fn slot(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
-        let (generation, place) = (module::generation(), place(frame));
-        for slot in [place, place ^ 1] {
-            if self.entries.get(slot).is_some_and(|entry| entry.holds(frame, generation)) {
-                return Some(slot as u16);
-            }
-        }
-        self.walk(ring, frame, own)
+        self.kept(frame).or_else(|| self.walk(ring, frame, own))
     }
 
+    /// Likewise, if it is kept.
+    #[inline]
+    pub fn kept(&self, frame: Frame) -> Option<u16> {
+        let (generation, place) = (module::generation(), place(frame));
+        let holds = |&slot: &usize| self.entries.get(slot).is_some_and(|entry| entry.holds(frame, generation));
+        [place, place ^ 1].into_iter().find(holds).map(|slot| slot as u16)
+    }
+
+    /// Likewise, anew.
     #[cold]
     #[inline(never)]
-    fn walk(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
+    pub fn walk(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
         let generation = module::generation();
         if self.generation != generation {
             self.generation = generation;

@@ -191,11 +191,21 @@ fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
 pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize, frame: Frame, is_small: bool) {
     let stack = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
-    let Some(slot) = walk.slot(ring, frame, stack) else { return ring.lose() };
     if is_small {
-        return ring.count(slot, bytes);
+        return match walk.slot(ring, frame, stack) {
+            Some(slot) => ring.count(slot, bytes),
+            None => ring.lose(),
+        };
     }
-    let time = clock::now_after_reads();
+    // First, as the processor looks for the chain while it reads its clock. What a walk has to tell comes before.
+    let mut time = clock::now_after_reads();
+    let slot = if let Some(slot) = walk.kept(frame) {
+        slot
+    } else {
+        let Some(slot) = walk.walk(ring, frame, stack) else { return ring.lose() };
+        time = clock::now();
+        slot
+    };
     ring.tell(Head { slot, ..ring::event(Kind::Allocated, time, address as usize, bytes) });
 }
 

@@ -179,7 +179,7 @@ impl ObjectRings {
     }
 
     /// What was told since the last time: the events of a thread in the order of their times, one thread after the other.
-    /// To be called often: a thread with full speed fills a ring of 1 MiB in a millisecond. A mapping that the
+    /// To be called often, and again at once while there is much: a thread at full speed fills a ring of 1 MiB in two milliseconds. A mapping that the
     /// program asked for is [`What::Mapped`] and then [`What::Allocated`], as its call chain is known;
     /// [`What::Unmapped`] ends both.
     pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) -> Result<(), ObjectsError> {

@@ -4,13 +4,23 @@ use std::collections::VecDeque;
 
 /// Moments that are remembered: a thread may be in the middle of telling an event for so long.
 const MOMENTS: usize = 1 << 14;
+/// Rates are in units of 2^-32.
+const RATE_BITS: u32 = 32;
 
 /// What the time was at some ticks. Between two of them it is on a straight line.
 #[derive(Debug)]
 pub struct TickClock {
     is_tsc: bool,
-    /// Ticks and ns, both growing.
-    moments: VecDeque<(u64, u64)>,
+    moments: VecDeque<Moment>,
+}
+
+/// Both times grow from moment to moment.
+#[derive(Debug)]
+struct Moment {
+    ticks: u64,
+    ns: u64,
+    /// Of the line that begins here, ns a tick, rounded down so that no line ends after the next one begins.
+    rate: u64,
 }
 
 impl TickClock {
@@ -27,25 +37,47 @@ impl TickClock {
         }
     }
 
-    fn add(&mut self, moment: (u64, u64)) {
-        if self.moments.back().is_none_or(|last| last.0 < moment.0 && last.1 <= moment.1) {
-            self.moments.push_back(moment);
+    fn add(&mut self, (ticks, ns): (u64, u64)) {
+        let mut rate = 0;
+        if let Some(last) = self.moments.back_mut() {
+            if ticks <= last.ticks || ns < last.ns {
+                return;
+            }
+            let exact = (u128::from(ns - last.ns) << RATE_BITS) / u128::from(ticks - last.ticks);
+            last.rate = u64::try_from(exact).unwrap_or(u64::MAX);
+            rate = last.rate;
         }
+        self.moments.push_back(Moment { ticks, ns, rate });
         if self.moments.len() > MOMENTS {
             self.moments.pop_front();
         }
     }
 
     /// The time at these ticks, ns.
+    #[inline]
     pub fn ns(&self, ticks: u64) -> u64 {
-        let last = self.moments.len().saturating_sub(1);
-        let after = self.moments.partition_point(|moment| moment.0 <= ticks).clamp(1, last.max(1));
-        let Some((&(from, from_ns), &(to, to_ns))) = self.moments.get(after - 1).zip(self.moments.get(after)) else {
-            return self.moments.front().map_or(ticks, |moment| moment.1);
+        // Nearly all are of the last line.
+        let before_last = self.moments.len().checked_sub(2).and_then(|index| self.moments.get(index));
+        let moment = before_last.filter(|moment| moment.ticks <= ticks).filter(|_| !self.is_after_last(ticks));
+        let Some(moment) = moment.or_else(|| self.moment_before(ticks)) else { return ticks };
+        let span = |ticks: u64| {
+            let ns = (u128::from(ticks) * u128::from(moment.rate)) >> RATE_BITS;
+            u64::try_from(ns).unwrap_or(u64::MAX)
         };
-        let passed = i128::from(ticks) - i128::from(from);
-        let ns = i128::from(from_ns) + passed.saturating_mul((to_ns - from_ns).into()) / i128::from(to - from);
-        ns.clamp(0, u64::MAX.into()) as u64
+        match ticks.checked_sub(moment.ticks) {
+            Some(passed) => moment.ns.saturating_add(span(passed)),
+            None => moment.ns.saturating_sub(span(moment.ticks - ticks)),
+        }
+    }
+
+    fn is_after_last(&self, ticks: u64) -> bool {
+        self.moments.back().is_some_and(|last| last.ticks <= ticks)
+    }
+
+    /// The moment whose line goes through these ticks: of what is before all, the first.
+    fn moment_before(&self, ticks: u64) -> Option<&Moment> {
+        let after = self.moments.partition_point(|moment| moment.ticks <= ticks);
+        self.moments.get(after.saturating_sub(1))
     }
 }
 
