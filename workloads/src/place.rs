@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use crate::options::{PagesKind, Part, PlaceOptions};
-use linux::{Advice, HUGE_PAGE, MemoryPolicy, Pages, Tid, advise, nodes_of_cpus, set_affinity, set_memory_policy};
-use machine::{CpuSet, NodeId};
+use linux::{Advice, HUGE_PAGE, MemoryPolicy, NodeState, Pages, Tid, advise, set_affinity, set_memory_policy};
+use machine::NodeId;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -75,8 +75,7 @@ fn place(part: &Part) -> io::Result<Pages> {
 
 /// The calling thread runs on a node, if that has CPUs, and takes memory from it alone.
 fn go_to(node: NodeId) -> io::Result<()> {
-    let nodes = nodes_of_cpus(Path::new("/sys")).map_err(io::Error::other)?;
-    let cpus: CpuSet = nodes.iter().filter(|(_, other)| **other == node).map(|(cpu, _)| *cpu).collect();
+    let cpus = NodeState::read(Path::new("/sys")).map_err(io::Error::other)?.cpus_of(&[node].into_iter().collect());
     if !cpus.is_empty() {
         set_affinity(Tid::CALLER, &cpus)?;
     }

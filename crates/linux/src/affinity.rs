@@ -8,11 +8,6 @@ use std::io;
 /// Bits of the largest mask tried, far above any kernel's number of CPUs.
 const MOST_CPUS: usize = 1 << 20;
 
-impl Tid {
-    /// The calling thread, as the kernel's own calls name it.
-    pub const CALLER: Self = Self(0);
-}
-
 /// The CPUs that a thread may run on. Since Linux 2.6, as are the calls below. Needs no rights; ESRCH says that the thread has ended.
 pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
     let mut words = vec![0; 1024 / BITS];

@@ -1,6 +1,8 @@
 //! Why the kernel refused, in words, and what to do about it.
 
+use crate::cgroup::MemoryLimit;
 use crate::process::{Pid, Status};
+use machine::size::rounded;
 use machine::{CpuSet, NodeSet};
 use std::fmt;
 
@@ -148,6 +150,27 @@ pub enum Cause {
     /// A filter forbids the call.
     #[error("a filter of system calls (seccomp), as containers have, forbids it: the call needs no rights otherwise")]
     Filtered,
+    /// A control group that may not have so much memory.
+    #[error(
+        "{} more do not fit control group {}, which may have {} (memory.max) and uses {}",
+        rounded(*wanted_bytes), limit.cgroup, rounded(limit.max_bytes), rounded(limit.used_bytes)
+    )]
+    MemoryLimit {
+        /// What it may have, and has.
+        limit: MemoryLimit,
+        /// What was wanted, bytes.
+        wanted_bytes: u64,
+    },
+    /// Nodes that have not so much memory.
+    #[error("{} more do not fit node {nodes}, which has room for {}", rounded(*wanted_bytes), rounded(*room_bytes))]
+    NodesFull {
+        /// The nodes.
+        nodes: NodeSet,
+        /// What is free there or can be made free, bytes.
+        room_bytes: u64,
+        /// What was wanted, bytes.
+        wanted_bytes: u64,
+    },
     /// A strict policy finds pages on other nodes.
     #[error("pages lie elsewhere already")]
     Misplaced,

@@ -1,10 +1,11 @@
 //! Control groups, version 2: in which one a process is, which CPUs and nodes that one leaves it, and where its memory
 //! lies.
 
+use crate::file::{FileError, parsed};
+use crate::node_files::parse_counters;
 use crate::process::{MalformedLine, Process, ProcessError};
 use machine::{CpuSet, NodeId, NodeSet};
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 /// How the kernel's names of kinds begin that count events.
@@ -22,22 +23,9 @@ pub enum CgroupError {
     /// The process cannot be looked at.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A file is not as the kernel writes it.
-    #[error("{} is {source}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        source: MalformedLine,
-    },
+    /// A file of it tells nothing.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// The hierarchy of control groups, version 2 (Linux 4.5; cpusets in it since 5.0).
@@ -66,6 +54,19 @@ pub struct CgroupMemory {
     pub by_node: Vec<(NodeId, u64)>,
 }
 
+/// How much memory a control group may have, and how much of it is in use for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The group.
+    pub cgroup: String,
+    /// What it may have, bytes.
+    pub max_bytes: u64,
+    /// What it has, bytes, but for what the kernel gives back when it must: pages of files, and caches of its own.
+    pub used_bytes: u64,
+    /// What it may still put into swap, bytes, if there is so much swap.
+    pub swap_bytes: u64,
+}
+
 impl Cgroups {
     /// The hierarchy of this system. Needs no rights.
     pub fn find() -> Result<Self, CgroupError> {
@@ -75,7 +76,7 @@ impl Cgroups {
     /// Likewise, of a saved system with its `proc/self/mountinfo`.
     pub fn find_in(root: &Path) -> Result<Self, CgroupError> {
         let path = root.join("proc/self/mountinfo");
-        let text = fs::read_to_string(&path).map_err(|source| CgroupError::Read { path, source })?;
+        let text = fs::read_to_string(&path).map_err(|source| FileError::Read { path, source })?;
         let folder = cgroup2_mount(&text).ok_or(CgroupError::NotMounted)?;
         Ok(Self { folder: root.join(folder.trim_start_matches('/')) })
     }
@@ -100,7 +101,7 @@ impl Cgroups {
         for ancestor in Path::new(cgroup).ancestors() {
             let folder = self.path(ancestor);
             let (cpus, nodes) = (folder.join("cpuset.cpus.effective"), folder.join("cpuset.mems.effective"));
-            if let (Some(cpus), Some(nodes)) = (set(&cpus)?, set(&nodes)?) {
+            if let (Some(cpus), Some(nodes)) = (parsed(&cpus, str::parse)?, parsed(&nodes, str::parse)?) {
                 return Ok(Some(EffectiveCpuset { cgroup: ancestor.display().to_string(), cpus, nodes }));
             }
         }
@@ -113,9 +114,36 @@ impl Cgroups {
         if is_outside(cgroup) {
             return Ok(None);
         }
-        let path = self.path(Path::new(cgroup)).join("memory.numa_stat");
-        let Some(text) = read(&path)? else { return Ok(None) };
-        parse_memory_numa_stat(&text).map(Some).map_err(|source| CgroupError::Malformed { path, source })
+        Ok(parsed(&self.path(Path::new(cgroup)).join("memory.numa_stat"), parse_memory_numa_stat)?)
+    }
+
+    /// The limits of a group's memory (`memory.max`), from its own upwards; groups without one are left out. Needs no
+    /// rights.
+    pub fn memory_limits(&self, cgroup: &str) -> Result<Vec<MemoryLimit>, CgroupError> {
+        if is_outside(cgroup) {
+            return Ok(Vec::new());
+        }
+        let limits = Path::new(cgroup).ancestors().map(|ancestor| self.memory_limit(ancestor));
+        limits.filter_map(Result::transpose).collect()
+    }
+
+    fn memory_limit(&self, cgroup: &Path) -> Result<Option<MemoryLimit>, CgroupError> {
+        let folder = self.path(cgroup);
+        let bytes =
+            |name: &str| parsed(&folder.join(name), |text| if text == "max" { Ok(u64::MAX) } else { text.parse() });
+        let Some(max_bytes) = bytes("memory.max")?.filter(|max| *max < u64::MAX) else { return Ok(None) };
+        let used_bytes = bytes("memory.current")?.unwrap_or(0);
+        let uses = parsed(&folder.join("memory.stat"), parse_counters)?.unwrap_or_default();
+        let given_back =
+            ["inactive_file", "active_file", "slab_reclaimable"].map(|name| uses.get(name).copied().unwrap_or(0));
+        Ok(Some(MemoryLimit {
+            cgroup: cgroup.display().to_string(),
+            max_bytes,
+            used_bytes: used_bytes.saturating_sub(given_back.iter().sum()),
+            swap_bytes: bytes("memory.swap.max")?
+                .unwrap_or(0)
+                .saturating_sub(bytes("memory.swap.current")?.unwrap_or(0)),
+        }))
     }
 
     fn path(&self, cgroup: &Path) -> PathBuf {
@@ -133,21 +161,6 @@ impl CgroupMemory {
 /// Whether a group's path leads out of the hierarchy.
 fn is_outside(cgroup: &str) -> bool {
     Path::new(cgroup).components().any(|component| component == Component::ParentDir)
-}
-
-/// Nothing where there is no such file, or a controller that is not there.
-fn read(path: &Path) -> Result<Option<String>, CgroupError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => Ok(None),
-        Err(source) => Err(CgroupError::Read { path: path.to_owned(), source }),
-    }
-}
-
-fn set<T>(path: &Path) -> Result<Option<machine::IdSet<T>>, CgroupError> {
-    let Some(text) = read(path)? else { return Ok(None) };
-    let malformed = |_| CgroupError::Malformed { path: path.to_owned(), source: MalformedLine(text.clone()) };
-    text.parse().map(Some).map_err(malformed)
 }
 
 /// Where the text of /proc/PID/mountinfo has the hierarchy of version 2 mounted: the first place.
@@ -247,11 +260,17 @@ mod tests {
         // The top of our namespace is not above what is outside of it.
         assert_eq!(cgroups.effective_cpuset("/../top").unwrap(), None);
         assert_eq!(cgroups.memory("/../top/leaf").unwrap(), None);
+        put(&format!("{unified}/top/memory.max"), "65536\n");
+        put(&format!("{unified}/top/memory.current"), "32768\n");
+        put(&format!("{unified}/top/memory.stat"), "anon 4096\ninactive_file 20480\n");
+        put(&format!("{unified}/top/leaf/memory.max"), "max\n");
+        let limit = MemoryLimit { cgroup: "/top".to_owned(), max_bytes: 65536, used_bytes: 12288, swap_bytes: 0 };
+        assert_eq!(cgroups.memory_limits(&cgroup).unwrap(), [limit]);
         assert_eq!(cgroups.effective_cpuset("/").unwrap(), None);
         put(&format!("{unified}/cpuset.cpus.effective"), "x\n");
         put(&format!("{unified}/cpuset.mems.effective"), "0\n");
-        assert!(matches!(cgroups.effective_cpuset("/"), Err(CgroupError::Malformed { .. })));
-        assert!(matches!(Cgroups::find_in(Path::new("/nowhere")), Err(CgroupError::Read { .. })));
+        assert!(matches!(cgroups.effective_cpuset("/"), Err(CgroupError::File(FileError::Malformed { .. }))));
+        assert!(matches!(Cgroups::find_in(Path::new("/nowhere")), Err(CgroupError::File(FileError::Read { .. }))));
     }
 
     proptest! {

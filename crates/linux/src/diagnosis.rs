@@ -127,7 +127,7 @@ pub fn nodes_in_the_way(nodes: &NodeSet, situation: &Situation) -> Option<Diagno
     }
     let cpuset = situation.outermost(|cpuset| !outside.is_subset(&cpuset.nodes));
     let wanted: NodeSet = allowed.iter().chain(outside.iter()).collect();
-    let remedy = cpuset.as_deref().map(|group| wider(group, "mems", &wanted.to_string()));
+    let remedy = cpuset.as_deref().map(|group| wider(group, "cpuset.mems", &wanted.to_string()));
     Some(Diagnosis { cause: Cause::NodeOutsideCpuset { outside, allowed: allowed.clone(), cpuset }, remedy })
 }
 
@@ -147,22 +147,26 @@ pub fn cpus_in_the_way(cpus: &CpuSet, situation: &Situation) -> Option<Diagnosis
     let allowed = cpuset.cpus.clone();
     let cpuset = situation.outermost(|cpuset| !outside.is_subset(&cpuset.cpus));
     let wanted: CpuSet = allowed.iter().chain(outside.iter()).collect();
-    let remedy = cpuset.as_deref().map(|group| wider(group, "cpus", &wanted.to_string()));
+    let remedy = cpuset.as_deref().map(|group| wider(group, "cpuset.cpus", &wanted.to_string()));
     Some(Diagnosis { cause: Cause::CpuOutsideCpuset { outside, allowed, cpuset }, remedy })
 }
 
-/// The command that widens a cpuset.
-fn wider(group: &str, file: &str, wanted: &str) -> String {
+/// The command that widens what a control group allows.
+pub(crate) fn wider(group: &str, file: &str, wanted: &str) -> String {
     let unit = group
         .rsplit('/')
         .next()
         .filter(|name| [".service", ".scope", ".slice"].iter().any(|ending| name.ends_with(ending)));
     if let Some(unit) = unit {
-        let property = if file == "mems" { "AllowedMemoryNodes" } else { "AllowedCPUs" };
+        let property = match file {
+            "cpuset.mems" => "AllowedMemoryNodes",
+            "cpuset.cpus" => "AllowedCPUs",
+            _ => "MemoryMax",
+        };
         return format!("to widen it: sudo systemctl set-property --runtime {unit} {property}={wanted}");
     }
     let folder = group.trim_end_matches('/');
-    format!("to widen it: echo {wanted} | sudo tee /sys/fs/cgroup{folder}/cpuset.{file}")
+    format!("to widen it: echo {wanted} | sudo tee /sys/fs/cgroup{folder}/{file}")
 }
 
 fn refused_policy(policy: &MemoryPolicy, other: &Cause) -> Diagnosis {

@@ -55,6 +55,7 @@ mod clock;
 mod device_node;
 mod diagnosis;
 mod feature;
+mod file;
 mod follow;
 mod huge_page_use;
 mod huge_pages;
@@ -74,6 +75,7 @@ mod pages;
 mod present;
 mod process;
 mod residence;
+mod room;
 mod route;
 mod shared_range;
 mod shared_words;
@@ -90,7 +92,8 @@ pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
 pub use cause::{Capability, Cause, Diagnosis, with_capability};
 pub use cgroup::{
-    CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, cgroup2_mount, parse_cgroup, parse_memory_numa_stat,
+    CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
+    parse_memory_numa_stat,
 };
 pub use child::{ChildSetup, Credentials};
 pub use clock::{monotonic_ns, tells_time_by_tsc, tsc_and_monotonic_ns};
@@ -99,6 +102,7 @@ pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
 };
 pub use feature::Feature;
+pub use file::FileError;
 pub use follow::{Departure, Follower};
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
@@ -109,8 +113,7 @@ pub use memory_policy::{
 };
 pub use migrate::{MigrateError, Migration};
 pub use node_files::{
-    Counters, HugetlbPool, NodeError, NodeFiles, nodes, nodes_of_cpus, online_nodes, parse_counters,
-    parse_node_meminfo, system_events,
+    Counters, HugetlbPool, NodeError, NodeFiles, nodes, online_nodes, parse_counters, parse_node_meminfo, system_events,
 };
 pub use node_state::NodeState;
 pub use numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
@@ -124,6 +127,7 @@ pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
+pub use room::Room;
 pub use route::{Course, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};
 pub use shared_words::SharedWords;

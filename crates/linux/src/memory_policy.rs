@@ -4,6 +4,7 @@ use crate::mask::{BITS, mask, set};
 use crate::process::Pid;
 use machine::{NodeId, NodeSet};
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::io;
 use std::ptr::{null, null_mut};
 
@@ -55,6 +56,21 @@ impl MemoryMode {
         Self::PreferredMany,
         Self::WeightedInterleave,
     ];
+}
+
+/// In numactl's words.
+impl fmt::Display for MemoryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Preferred => "preferred",
+            Self::Bind => "bind",
+            Self::Interleave => "interleave",
+            Self::Local => "local",
+            Self::PreferredMany => "preferred-many",
+            Self::WeightedInterleave => "weighted interleave",
+        })
+    }
 }
 
 /// What the numbers of a policy's nodes mean when the cpuset changes. Since Linux 2.6.26.
@@ -113,6 +129,14 @@ impl MemoryPolicy {
         };
         let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
         Ok(Self { mode: known.ok_or_else(unknown)?, nodes, numbering, balancing })
+    }
+}
+
+/// Such as `bind: 0-1`.
+impl fmt::Display for MemoryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.mode.fmt(f)?;
+        if self.nodes.is_empty() { Ok(()) } else { write!(f, ": {}", self.nodes) }
     }
 }
 

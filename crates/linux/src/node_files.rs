@@ -1,10 +1,10 @@
 //! What /sys says of each node's memory: how much there is and of what, and how often it was taken from where.
 
+use crate::file::{FileError, parsed};
 use crate::process::MalformedLine;
-use machine::{CpuId, CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, NodeId, NodeSet};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The folder of the nodes in /sys.
@@ -16,22 +16,9 @@ pub enum NodeError {
     /// The kernel shows no nodes.
     #[error("{} is not there: this kernel was built without NUMA, or /sys is hidden", .0.display())]
     NoNodes(PathBuf),
-    /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A file is not as the kernel writes it.
-    #[error("{} is {source}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        source: MalformedLine,
-    },
+    /// A file of one tells nothing.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Values by the kernel's own names, which differ from kernel to kernel.
@@ -81,20 +68,10 @@ pub fn online_nodes(sys: &Path) -> Result<NodeSet, NodeError> {
     parsed(&sys.join(NODES).join("online"), str::parse)?.ok_or_else(|| NodeError::NoNodes(sys.join(NODES)))
 }
 
-/// The node of each CPU that is online. Needs no rights.
-pub fn nodes_of_cpus(sys: &Path) -> Result<BTreeMap<CpuId, NodeId>, NodeError> {
-    let mut nodes = BTreeMap::new();
-    for node in online_nodes(sys)?.iter() {
-        let cpus: CpuSet = parsed(&sys.join(format!("{NODES}/node{node}/cpulist")), str::parse)?.unwrap_or_default();
-        nodes.extend(cpus.iter().map(|cpu| (cpu, node)));
-    }
-    Ok(nodes)
-}
-
 /// NUMA balancing and migration of the whole system since boot, by name: /proc/vmstat. Needs no rights.
 pub fn system_events(proc: &Path) -> Result<Counters, NodeError> {
     let path = proc.join("vmstat");
-    parsed(&path, parse_counters)?.ok_or_else(|| missing(&path))
+    Ok(parsed(&path, parse_counters)?.ok_or_else(|| FileError::missing(&path))?)
 }
 
 fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> {
@@ -112,20 +89,6 @@ fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> 
     }))
 }
 
-/// What a file says; nothing where there is none, or where its node went offline just now (ENODEV).
-pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, NodeError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
-            return Ok(None);
-        }
-        Err(source) => return Err(NodeError::Read { path: path.to_owned(), source }),
-    };
-    let line = || MalformedLine(text.lines().next().unwrap_or_default().to_owned());
-    let malformed = |_| NodeError::Malformed { path: path.to_owned(), source: line() };
-    parse(text.trim_end()).map(Some).map_err(malformed)
-}
-
 fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
     let mut pools = Vec::new();
     // Kernels may have no hugetlb pages.
@@ -136,17 +99,13 @@ fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
         let Some(kilobytes) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
         let number = |name: &str| {
             let path = entry.path().join(name);
-            parsed(&path, str::parse)?.ok_or_else(|| missing(&path))
+            parsed(&path, str::parse)?.ok_or_else(|| FileError::missing(&path))
         };
         let page_bytes = kilobytes.saturating_mul(1024);
         pools.push(HugetlbPool { page_bytes, pages: number("nr_hugepages")?, free_pages: number("free_hugepages")? });
     }
     pools.sort_unstable();
     Ok(pools)
-}
-
-fn missing(path: &Path) -> NodeError {
-    NodeError::Read { path: path.to_owned(), source: ErrorKind::NotFound.into() }
 }
 
 /// Reads `numa_hit 7`, a line a counter: the form of numastat and vmstat.
@@ -211,7 +170,6 @@ mod tests {
         assert_eq!((node.memory["HugePages_Total"], node.allocations["other_node"]), (3, 1));
         assert_eq!((node.events["nr_free_pages"], node.events["nr_zone_x"]), (2_243_304, 0));
         assert_eq!((node.cpus.to_string().as_str(), &node.distances[..]), ("2-3", &[16, 10][..]));
-        assert_eq!(nodes_of_cpus(root.path()).unwrap().get(&CpuId(3)), Some(&NodeId(2)));
         let pools = [(2 << 20, 3, 2), (1 << 30, 1, 0)];
         let pools = pools.map(|(page_bytes, pages, free_pages)| HugetlbPool { page_bytes, pages, free_pages });
         assert_eq!(node.hugetlb, pools);

@@ -1,7 +1,8 @@
 //! Which nodes there are, and which of them have memory and CPUs.
 
-use crate::node_files::{NODES, NodeError, online_nodes, parsed};
-use machine::{CpuSet, IdSet, NodeId, NodeSet};
+use crate::file::parsed;
+use crate::node_files::{NODES, NodeError, online_nodes};
+use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -39,11 +40,17 @@ impl NodeState {
     pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         self.cpus.iter().filter(|(_, own)| !own.intersection(cpus).is_empty()).map(|(node, _)| *node).collect()
     }
+
+    /// The node of each CPU.
+    pub fn of_cpus(&self) -> BTreeMap<CpuId, NodeId> {
+        self.cpus.iter().flat_map(|(node, cpus)| cpus.iter().map(|cpu| (cpu, *node))).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::FileError;
     use std::fs;
 
     #[test]
@@ -64,7 +71,9 @@ mod tests {
         let nodes = |text: &str| text.parse::<NodeSet>().unwrap();
         assert_eq!((state.with_memory.clone(), state.cpus_of(&nodes("2-3"))), (nodes("0,3"), "2,4".parse().unwrap()));
         assert_eq!(state.nodes_of(&"1,4".parse().unwrap()), nodes("0,2"));
+        assert_eq!((state.of_cpus().len(), state.of_cpus().get(&CpuId(4))), (4, Some(&NodeId(2))));
         put("online", "x\n");
-        assert!(matches!(NodeState::read(root.path()), Err(NodeError::Malformed { .. })));
+        let malformed = NodeState::read(root.path()).unwrap_err();
+        assert!(matches!(malformed, NodeError::File(FileError::Malformed { .. })));
     }
 }

@@ -1,49 +1,14 @@
 //! A process as /proc shows it: its mappings, threads and status.
 
 use machine::{CpuSet, IdSet, NodeSet};
+pub use machine::{Pid, Tid};
 use rustix::fs::{Dir, Mode, OFlags};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
-
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-
-        impl From<u32> for $name {
-            fn from(id: u32) -> Self {
-                Self(id)
-            }
-        }
-
-        impl From<$name> for u32 {
-            fn from(id: $name) -> Self {
-                id.0
-            }
-        }
-    };
-}
-
-id! {
-    /// A process, by the number of its first thread.
-    Pid
-}
-id! {
-    /// A thread.
-    Tid
-}
 
 /// Why a process cannot be looked at.
 #[derive(Debug, thiserror::Error)]

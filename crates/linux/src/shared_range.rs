@@ -1,14 +1,15 @@
 //! Memory that processes share, by a file or by a System V segment, and the policy that it has for all of them.
 
+use crate::advice::{Advice, advise};
 use crate::memory_policy::{MemoryPolicy, Misplaced, bind_range, memory_policy_at, node_at};
 use machine::NodeId;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::ffi::{CString, c_int, c_void};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 
@@ -50,7 +51,7 @@ impl SharedRange {
         let file = options.read(true).write(true).create(length.is_some()).mode(mode).open(path)?;
         let metadata = file.metadata()?;
         let bytes = length.unwrap_or_else(|| metadata.len().saturating_sub(offset));
-        let page_bytes = usize::try_from(metadata.blksize()).unwrap_or(0);
+        let page_bytes = page_bytes(&file)?;
         let end = offset.checked_add(bytes).ok_or_else(|| misplaced("it is too long"))?;
         check(offset, bytes, page_bytes)?;
         if metadata.len() < end {
@@ -106,14 +107,42 @@ impl SharedRange {
         bind_range(self.start.as_ptr() as usize, self.bytes, policy, misplaced)
     }
 
-    /// Makes all pages present, by the policy, and changes none. A page that cannot be had ends the process by SIGBUS,
-    /// as with every mapping.
-    pub fn touch(&self) {
+    /// Makes all pages present, by the policy, and changes none. EFAULT: its file system has no page left, hugetlb pages
+    /// among them. ENOMEM: its nodes have none. Before Linux 5.14 both end the process, by SIGBUS or by the kernel's
+    /// out-of-memory killer; that one always ends processes of a control group that reaches its limit.
+    pub fn populate(&self) -> io::Result<()> {
+        let start = self.start.as_ptr() as usize;
+        match advise(&(start..start + self.bytes), Advice::PopulateWrite) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.touch();
+                Ok(())
+            }
+            populated => populated,
+        }
+    }
+
+    fn touch(&self) {
         for offset in (0..self.bytes).step_by(self.page_bytes) {
             // SAFETY: the byte is inside the mapping, which is never undone. Whatever others write to it meanwhile is a
             // byte, and nothing depends on it. A read is enough: shared memory has no page of zeroes.
             let _ = unsafe { self.start.as_ptr().add(offset).read_volatile() };
         }
+    }
+
+    /// How much of it is not in memory, bytes.
+    pub fn absent_bytes(&self) -> io::Result<u64> {
+        let mut present = vec![0_u8; self.bytes.div_ceil(crate::BASE_PAGE as usize)];
+        // SAFETY: the kernel writes a byte for each page of the range, which is mapped, and there are so many.
+        let result = unsafe { libc::mincore(self.start.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
+        if result == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(present.iter().filter(|page| **page & 1 == 0).count() as u64 * crate::BASE_PAGE)
+    }
+
+    /// Bytes of a page of it: more than [`BASE_PAGE`](crate::BASE_PAGE) where they are of hugetlb's pools.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes as u64
     }
 
     /// The policies of its pages.
@@ -155,6 +184,15 @@ fn check(offset: u64, bytes: u64, page_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes of a page of a file: those of hugetlbfs have the size of their mount's, others begin anywhere.
+fn page_bytes(file: &File) -> io::Result<usize> {
+    let system = rustix::fs::fstatfs(file)?;
+    if system.f_type == libc::HUGETLBFS_MAGIC {
+        return usize::try_from(system.f_bsize).map_err(|_| misplaced("its pages have no size"));
+    }
+    Ok(crate::BASE_PAGE as usize)
+}
+
 fn ftok(key: &SegmentKey<'_>, mode: u32) -> io::Result<libc::key_t> {
     let path = CString::new(key.file.as_os_str().as_bytes())?;
     if !fs::exists(key.file)? {
@@ -184,7 +222,9 @@ mod tests {
         let file = tempfile::Builder::new().prefix("linux-crate").tempfile_in("/dev/shm").unwrap();
         let range = SharedRange::of_file(file.path(), 0, Some(64 << 10), 0o600).unwrap();
         range.set_policy(&MemoryPolicy::bind(node), Misplaced::default()).unwrap();
-        range.touch();
+        assert_eq!(range.absent_bytes().unwrap(), 64 << 10);
+        range.populate().unwrap();
+        assert_eq!((range.absent_bytes().unwrap(), range.page_bytes()), (0, 4096));
         let again = SharedRange::of_file(file.path(), 4096, None, 0o600).unwrap();
         let policies = again.policies().unwrap();
         assert_eq!(policies, [Row { range: 4096..64 << 10, value: MemoryPolicy::bind(node) }]);
@@ -202,7 +242,7 @@ mod tests {
         let missing = SharedRange::of_segment(&key, 0, None, 0o600).unwrap_err();
         assert!(missing.to_string().contains("no length"), "{missing}");
         let range = SharedRange::of_segment(&key, 0, Some(16 << 10), 0o600).unwrap();
-        range.touch();
+        range.populate().unwrap();
         let again = SharedRange::of_segment(&key, 8192, None, 0o600).unwrap();
         assert_eq!((again.bytes, again.offset), (8192, 8192));
         assert!(SharedRange::of_segment(&key, 0, Some(32 << 10), 0o600).unwrap_err().to_string().contains("longer"));

@@ -1,4 +1,4 @@
-//! Numbers that Linux gives to nodes, CPUs and packages, as types that cannot be mixed up.
+//! Numbers that Linux gives to nodes, CPUs, packages, processes and threads, as types that cannot be mixed up.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,4 +41,17 @@ id! {
 id! {
     /// A package: what goes into one socket.
     PackageId
+}
+id! {
+    /// A process, by the number of its first thread.
+    Pid
+}
+id! {
+    /// A thread.
+    Tid
+}
+
+impl Tid {
+    /// The calling thread, as the kernel's own calls name it.
+    pub const CALLER: Self = Self(0);
 }

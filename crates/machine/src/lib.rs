@@ -27,7 +27,7 @@ pub use description::{
 };
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
-pub use ids::{CpuId, NodeId, PackageId};
+pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
 pub use render::{HeatMap, Place, Strip, heat_maps_to_svg, strips_to_svg};
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};

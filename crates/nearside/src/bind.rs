@@ -1,14 +1,14 @@
 //! `nearside bind`: where the threads of a running process may run, and pages that follow them.
 
 use crate::interrupt::interrupted;
-use crate::migrate::cannot_look;
 use crate::output;
-use crate::places::{Cpus, Nodes, Places};
+use crate::places::{Cpus, Nodes};
+use crate::target::{Target, unseen};
 use crate::threads;
 use clap::Args;
 use linux::{
-    Amount, Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Pid, Process, ProcessError, Route,
-    Situation, Tid, Whose, without_memory,
+    Amount, Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid,
+    Whose,
 };
 use machine::{CpuSet, NodeId};
 use report::{BindEvent, BindReport, Threads};
@@ -103,14 +103,8 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let pid = Pid(arguments.pid);
-    let hidden = |error: ProcessError| cannot_look(pid, &error);
-    let process = Process::open(pid).map_err(hidden)?;
-    let status = process.status().map_err(hidden)?;
-    if let Some(cause) = without_memory(pid, &status) {
-        return Err(cause.to_string().into());
-    }
-    let mut places = Places::new(Situation::of(Some(pid)), false);
+    let Target { process, status, mut places } = Target::open(arguments.pid)?;
+    let pid = process.pid();
     let cpus = match (&arguments.cpunodebind, &arguments.physcpubind) {
         (Some(nodes), _) => places.cpus_of(nodes)?,
         (None, Some(cpus)) => places.cpus(cpus)?,
@@ -120,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // Where threads are before they are bound: their pages follow from there.
     let mut follower = Follower::default();
     let state = &places.situation.nodes;
-    follower.look(&nodes_of_threads(&process, state).map_err(hidden)?);
+    follower.look(&nodes_of_threads(&process, state).map_err(|error| unseen(pid, &error))?);
     let threads = if arguments.thread.is_empty() {
         threads::bind_all(&process, &cpus, arguments.intersect)?
     } else {
@@ -189,7 +183,7 @@ impl Watch<'_> {
             let nodes = match nodes_of_threads(self.process, state) {
                 Ok(nodes) if self.process.mappings().is_ok_and(|mappings| !mappings.is_empty()) => nodes,
                 Err(error) if !matches!(error, ProcessError::Gone(_)) => {
-                    return Err(cannot_look(self.process.pid(), &error));
+                    return Err(unseen(self.process.pid(), &error).into());
                 }
                 _ => {
                     show(self.arguments, &BindEvent::Ended)?;

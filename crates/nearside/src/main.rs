@@ -19,8 +19,10 @@ mod run;
 mod shared;
 mod show;
 mod system;
+mod target;
 mod threads;
 mod topology;
+mod verify;
 mod watch;
 mod wrong;
 

@@ -1,16 +1,14 @@
 //! `nearside migrate`: moves the pages, and threads, of a running process.
 
 use crate::interrupt::interrupted;
-use crate::places::{Nodes, Places};
+use crate::places::Nodes;
+use crate::target::{Target, unseen};
 use crate::threads;
 use crate::wrong::Wrong;
 use crate::{output, ranges};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use linux::{
-    Attempt, MigrateError, Migration, Pid, Process, ProcessError, Route, Situation, Tally, Whose, diagnose,
-    diagnose_process, without_memory,
-};
+use linux::{Attempt, MigrateError, Migration, Pid, Route, Situation, Tally, Whose, diagnose};
 use machine::NodeId;
 use report::MigrateReport;
 use std::collections::BTreeMap;
@@ -98,18 +96,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let pid = Pid(arguments.pid);
-    let hidden = |error: ProcessError| cannot_look(pid, &error);
-    let process = Process::open(pid).map_err(hidden)?;
-    let status = process.status().map_err(hidden)?;
-    if let Some(cause) = without_memory(pid, &status) {
-        return Err(cause.to_string().into());
-    }
-    let mut places = Places::new(Situation::of(Some(pid)), false);
+    let Target { process, status, mut places } = Target::open(arguments.pid)?;
+    let pid = process.pid();
     let to = places.memory(&arguments.to)?;
     let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
     let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
-    let mappings = process.mappings().map_err(hidden)?;
+    let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;
     let chosen = ranges::choose(&mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
     let migration = Migration {
         ranges: chosen.ranges,
@@ -139,15 +131,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// Why a process cannot be looked at.
-pub fn cannot_look(pid: Pid, error: &ProcessError) -> Box<dyn Error> {
-    format!("cannot look at process {pid}: {}", diagnose_process(error, &Situation::of(Some(pid)))).into()
-}
-
 /// Why its pages cannot be moved.
 pub fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Error> {
     match error {
-        MigrateError::Process(error) => cannot_look(pid, &error),
+        MigrateError::Process(error) => unseen(pid, &error).into(),
         MigrateError::Move(error) => {
             let attempt = Attempt::Move { to: migration.route.targets(), whose: migration.whose };
             let errno = error.raw_os_error().unwrap_or_default();

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 #[derive(Debug, Args)]
 pub struct Policy {
     /// Take memory from these nodes in turn, page by page
-    #[arg(long, short, value_name = "NODES", group = "policy")]
+    #[arg(long, short, alias = "interleaved", value_name = "NODES", group = "policy")]
     interleave: Option<Nodes>,
 
     /// Take memory from these nodes in turn, so many pages of each as its weight says in

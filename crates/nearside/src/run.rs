@@ -3,14 +3,16 @@
 use crate::output;
 use crate::places::{Cpus, Nodes, Places};
 use crate::policy::{self, Policy, note};
-use crate::shared::{Shared, described};
+use crate::shared::Shared;
 use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
 use linux::{
-    Attempt, Cgroups, Situation, Switch, Tid, affinity, allowed_memory_nodes, diagnose, forbid_huge_pages,
-    memory_policy, set_affinity, set_memory_policy,
+    Attempt, Cgroups, MemoryMode, Situation, Switch, Tid, affinity, allowed_memory_nodes, diagnose, forbid_huge_pages,
+    memory_policy, next_interleave_node, set_affinity, set_memory_policy,
 };
 use machine::CpuSet;
+use report::{HardwareReport, PolicyReport};
+use rustix::io::Errno;
 use std::env;
 use std::error::Error;
 use std::ffi::OsString;
@@ -28,7 +30,11 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 /// Takes the options of numactl, with the same letters and the same effect; the program, and all that it starts, inherit
 /// them. It takes nearside's place: same process, same exit status. Needs no rights.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+#[command(infer_long_args = true)]
 #[command(after_help = "\
+Options may be shortened as long as no other begins so (--inter, --cpunode, --mem).
+
 NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); counted among those that are allowed (+0-1); those of the option
 before (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
 
@@ -41,6 +47,7 @@ Examples:
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
   nearside run --interleave all --file /dev/shm/pool --length 1G --touch
   nearside run --dump-nodes --file /dev/shm/pool
+  nearside run --membind 1 --show                 in numactl's own lines
 
 Exit codes, unless the program runs, which then has its own:
   0  the shared memory has its policy
@@ -50,12 +57,25 @@ pub struct Arguments {
     #[command(flatten)]
     policy: Policy,
 
-    /// Run on the CPUs of these nodes only
-    #[arg(long, short = 'N', visible_alias = "cpubind", short_alias = 'c', value_name = "NODES")]
+    /// Run on the CPUs of these nodes only. Of this option and the next one, the last holds
+    #[arg(
+        long,
+        short = 'N',
+        visible_alias = "cpubind",
+        short_alias = 'c',
+        value_name = "NODES",
+        overrides_with_all = ["cpunodebind", "physcpubind"]
+    )]
     cpunodebind: Option<Nodes>,
 
     /// Run on these CPUs only
-    #[arg(long, short = 'C', value_name = "CPUS", conflicts_with = "cpunodebind")]
+    #[arg(
+        long,
+        short = 'C',
+        alias = "physcpunodebind",
+        value_name = "CPUS",
+        overrides_with_all = ["cpunodebind", "physcpubind"]
+    )]
     physcpubind: Option<Cpus>,
 
     /// Mean the whole machine by `all`, `!` and `+`, and not the cpuset
@@ -72,15 +92,23 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
 
-    /// Print the policies and places that hold for what is run, and run nothing
+    /// Print the policy and places that would hold for a program, as numactl does, and run nothing
     #[arg(long, short)]
     show: bool,
+
+    /// Print the machine's nodes, as numactl does, and run nothing
+    #[arg(long, short = 'H', conflicts_with = "policy")]
+    hardware: bool,
+
+    /// With --hardware, print CPUs as ranges and how many they are
+    #[arg(long, requires = "hardware")]
+    cpu_compress: bool,
 
     #[command(flatten)]
     shared: Shared,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -102,6 +130,10 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.hardware {
+        output::write(&hardware(arguments)?.to_string(), None)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(cgroup) = &arguments.cgroup {
         join(cgroup)?;
     }
@@ -136,7 +168,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     let tunables = arguments.huge.map(huge_pages).transpose()?.flatten();
     let Some(program) = program.filter(|_| !arguments.show) else {
-        output::write(&shown(&places)?, None)?;
+        output::write(&shown(&places)?.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);
     };
     let mut command = Command::new(program);
@@ -153,11 +185,18 @@ fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
     }
     let folder = Cgroups::find()?.folder().join(relative);
     let failed = |what: &str, error: std::io::Error| {
-        format!(
-            "cannot {what} the control group {} ({error}): it needs root, or a group that was delegated to you \
-             (systemd-run --user --scope -p Delegate=yes)",
-            folder.display()
-        )
+        let why = match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY) => {
+                "it hands controllers on to groups below it, and then has no processes of its own: name one below it"
+            }
+            Some(Errno::OPNOTSUPP) => "it is of threads, or below one that is: name another",
+            Some(Errno::AGAIN) => {
+                "a group above it may have no more groups: see its cgroup.max.descendants and cgroup.max.depth"
+            }
+            Some(Errno::NOENT) => "a group above it is not there, or it was removed just now: make that one first",
+            _ => "it needs root, or a group that was delegated to you (systemd-run --user --scope -p Delegate=yes)",
+        };
+        format!("cannot {what} the control group {} ({error}): {why}", folder.display())
     };
     if !folder.is_dir() {
         fs::create_dir(&folder).map_err(|error| failed("make", error))?;
@@ -201,15 +240,22 @@ fn huge_pages(huge: Huge) -> Result<Option<OsString>, Box<dyn Error>> {
 }
 
 /// What holds for what is run.
-fn shown(places: &Places) -> Result<String, Box<dyn Error>> {
+fn shown(places: &Places) -> Result<PolicyReport, Box<dyn Error>> {
     let failed = |error: std::io::Error| format!("cannot read what holds: {error}");
     let policy = memory_policy().map_err(failed)?;
+    let in_turn = matches!(policy.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave);
+    let next = in_turn.then(next_interleave_node).transpose().map_err(failed)?;
     let cpus = affinity(Tid::CALLER).map_err(failed)?;
-    let memory = allowed_memory_nodes().map_err(failed)?;
-    let balanced = if policy.balancing { ", balanced by the kernel" } else { "" };
-    Ok(format!(
-        "memory policy  {}{balanced}\ncpus           {cpus}\nnodes          {}\nmemory nodes   {memory}\n",
-        described(&policy),
-        places.situation.nodes.nodes_of(&cpus),
-    ))
+    let memory_nodes = allowed_memory_nodes().map_err(failed)?;
+    Ok(PolicyReport { policy, next, nodes: places.situation.nodes.nodes_of(&cpus), cpus, memory_nodes })
+}
+
+/// The nodes that the cpuset allows, and with --all the others too; those without memory are in no cpuset.
+fn hardware(arguments: &Arguments) -> Result<HardwareReport, Box<dyn Error>> {
+    let mut nodes = linux::nodes(Path::new("/sys"))?;
+    if !arguments.all {
+        let Situation { caller, nodes: state, .. } = Situation::of(None);
+        nodes.retain(|node| caller.nodes.contains(node.node) || !state.with_memory.contains(node.node));
+    }
+    Ok(HardwareReport { nodes, compressed: arguments.cpu_compress })
 }

@@ -2,12 +2,15 @@
 
 use crate::output;
 use crate::policy::{self, note};
+use crate::verify::mismatches;
 use crate::wrong::Wrong;
 use clap::Args;
-use linux::{MemoryMode, MemoryPolicy, Misplaced, Row, SegmentKey, SharedRange};
+use linux::{BASE_PAGE, MemoryMode, MemoryPolicy, Misplaced, Room, Row, SegmentKey, SharedRange};
 use machine::size;
+use rustix::io::Errno;
 use std::error::Error;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
+use std::io;
 use std::path::PathBuf;
 
 /// Which shared memory, and what to do with it beside giving it the policy.
@@ -47,6 +50,10 @@ pub struct Shared {
     #[arg(long, short = 'T', requires = "shared")]
     touch: bool,
 
+    /// Fail when pages have another policy or lie elsewhere than the policy says, and print which; makes them present
+    #[arg(long, short = 'V', requires = "shared", requires = "policy")]
+    verify: bool,
+
     /// Print the policies of its pages
     #[arg(long, short, requires = "shared")]
     dump: bool,
@@ -82,30 +89,45 @@ impl Shared {
             return Err(Wrong::because("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
         }
         let (range, name) = self.range(huge)?;
-        if let Some(policy) = policy {
-            let set = |strict| {
-                let misplaced = Misplaced { strict, moved: None };
-                policy::set(policy, &name, |policy| range.set_policy(policy, misplaced))
-            };
-            set(false)?;
-            if self.strict {
-                // The kernel looks only at pages that this process maps.
-                range.touch();
-                set(true)?;
-            }
+        // The kernel looks only at pages that this process maps.
+        let populated = self.touch || self.verify || self.dump_nodes || (self.strict && policy.is_some());
+        if populated {
+            has_room(&range, &name, policy)?;
         }
-        if self.touch {
-            range.touch();
+        let set = |policy, strict| {
+            let misplaced = Misplaced { strict, moved: None };
+            policy::set(policy, &name, |policy| range.set_policy(policy, misplaced))
+        };
+        policy.map_or(Ok(()), |policy| set(policy, false))?;
+        if populated {
+            range.populate().map_err(|error| {
+                let begin = if policy.is_some() { "the policy is set, but cannot" } else { "cannot" };
+                format!("{begin} make all pages of {name} present (madvise: {error}): {}", why_absent(&error, &range))
+            })?;
         }
-        let mut text = String::new();
+        if self.strict {
+            policy.map_or(Ok(()), |policy| set(policy, true))?;
+        }
         let failed = |error| format!("cannot look at the pages of {name} (get_mempolicy: {error})");
+        let mut text = String::new();
         if self.dump {
-            range.policies().map_err(failed)?.iter().for_each(|row| line(&mut text, row, &described(&row.value)));
+            range.policies().map_err(failed)?.iter().for_each(|row| line(&mut text, row, &row.value));
         }
         if self.dump_nodes {
-            range.nodes().map_err(failed)?.iter().for_each(|row| line(&mut text, row, &row.value.to_string()));
+            range.nodes().map_err(failed)?.iter().for_each(|row| line(&mut text, row, &row.value));
         }
-        Ok(output::write(&text, None)?)
+        let wrong = match policy.filter(|_| self.verify) {
+            Some(policy) => {
+                let (policies, nodes) = (range.policies().map_err(failed)?, range.nodes().map_err(failed)?);
+                mismatches(policy, range.page_bytes(), &policies, &nodes)
+            }
+            None => Vec::new(),
+        };
+        for row in &wrong {
+            line(&mut text, row, &row.value);
+        }
+        output::write(&text, None)?;
+        if wrong.is_empty() { Ok(()) } else { Err(format!("not all of {name} is as the policy says").into()) }
     }
 
     fn range(&self, huge: bool) -> Result<(SharedRange, String), Box<dyn Error>> {
@@ -125,30 +147,54 @@ impl Shared {
         match range {
             Ok(range) => Ok((range, name)),
             Err(error) if error.raw_os_error().is_none() => Err(Wrong::because(format!("{name}: {error}"))),
-            Err(error) => {
-                let hint =
-                    if huge { "; to have huge pages for it: echo 64 | sudo tee /proc/sys/vm/nr_hugepages" } else { "" };
-                Err(format!("cannot use {name}: {error}{hint}").into())
-            }
+            Err(error) => Err(format!("cannot use {name}: {error}{}", why_unusable(&error, huge)).into()),
         }
     }
 }
 
-fn line<T>(text: &mut String, row: &Row<T>, value: &str) {
-    // Writing to a text cannot fail.
-    let _ = writeln!(text, "{:016x}-{:016x}: {value}", row.range.start, row.range.end);
+/// Refuses what the kernel would end a process for, before anything is done.
+fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> Result<(), Box<dyn Error>> {
+    // Huge pages are of pools, and come from no node's free memory.
+    if is_huge(range) {
+        return Ok(());
+    }
+    let absent =
+        range.absent_bytes().map_err(|error| format!("cannot look at the pages of {name} (mincore: {error})"))?;
+    let bound = policy.filter(|policy| policy.mode == MemoryMode::Bind).map(|policy| &policy.nodes);
+    let refused = |why| format!("cannot make all pages of {name} present, and nothing was done: {why}").into();
+    Room::of_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
 }
 
-/// A policy in the kernel's words.
-pub fn described(policy: &MemoryPolicy) -> String {
-    let name = match policy.mode {
-        MemoryMode::Default => "default",
-        MemoryMode::Preferred => "preferred",
-        MemoryMode::Bind => "bind",
-        MemoryMode::Interleave => "interleave",
-        MemoryMode::Local => "local",
-        MemoryMode::PreferredMany => "preferred-many",
-        MemoryMode::WeightedInterleave => "weighted interleave",
-    };
-    if policy.nodes.is_empty() { name.to_owned() } else { format!("{name}: {}", policy.nodes) }
+/// Whether its pages are of hugetlb's pools.
+fn is_huge(range: &SharedRange) -> bool {
+    range.page_bytes() > BASE_PAGE
+}
+
+fn why_absent(error: &io::Error, range: &SharedRange) -> &'static str {
+    match (error.raw_os_error().map(Errno::from_raw_os_error), is_huge(range)) {
+        (_, true) => {
+            "the pools of the policy's nodes have no huge page left: nearside show has them, \
+                      /sys/devices/system/node/node*/hugepages/*/nr_hugepages sets them"
+        }
+        (Some(Errno::FAULT), false) => "its file system is full: df has its size, mount -o remount,size=BYTES sets it",
+        _ => "the policy's nodes have no memory left",
+    }
+}
+
+fn why_unusable(error: &io::Error, huge: bool) -> &'static str {
+    match (error.raw_os_error().map(Errno::from_raw_os_error), huge) {
+        (Some(Errno::PERM), true) => {
+            "; huge pages for a segment need CAP_IPC_LOCK, or the group of vm.hugetlb_shm_group"
+        }
+        (Some(Errno::NOMEM), _) => {
+            "; if it is of huge pages, to have some: echo 64 | sudo tee /proc/sys/vm/nr_hugepages"
+        }
+        (Some(Errno::INVAL), false) => "; a segment has at most kernel.shmmax bytes",
+        _ => "",
+    }
+}
+
+fn line<T>(text: &mut String, row: &Row<T>, value: &dyn Display) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(text, "{:016x}-{:016x}: {value}", row.range.start, row.range.end);
 }

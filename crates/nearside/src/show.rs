@@ -5,8 +5,8 @@ use crate::system::System;
 use crate::watch::Watch;
 use clap::Args;
 use linux::{
-    CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, Pid, PolicyMark, Process, Switch, nodes,
-    nodes_of_cpus, online_nodes, printable, threads, total_pages,
+    CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, NodeState, Pid, PolicyMark, Process, Switch, nodes,
+    online_nodes, printable, threads, total_pages,
 };
 use machine::{NodeId, NodeSet};
 use report::{
@@ -88,7 +88,7 @@ fn machine(system: &System) -> Result<NodesReport, NodeError> {
 
 fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn Error>> {
     let all_nodes = online_nodes(&system.sys())?;
-    let node_of = nodes_of_cpus(&system.sys())?;
+    let node_of = NodeState::read(&system.sys())?.of_cpus();
     let found = mappings(system, process)?;
     let mut notes: Vec<String> = found.changes().into_iter().collect();
     let untold = found.mappings.iter().filter(|mapping| !mapping.huge_pages_told).count();

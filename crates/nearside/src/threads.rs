@@ -1,6 +1,6 @@
 //! The CPUs of a process's threads.
 
-use crate::migrate::cannot_look;
+use crate::target::unseen;
 use crate::wrong::Wrong;
 use linux::{Attempt, Process, Situation, Tid, affinity, diagnose, set_affinity};
 use machine::CpuSet;
@@ -19,7 +19,7 @@ pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Thr
     let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
     let mut seen = BTreeSet::new();
     loop {
-        let threads = process.threads().map_err(|error| cannot_look(process.pid(), &error))?;
+        let threads = process.threads().map_err(|error| unseen(process.pid(), &error))?;
         let new: Vec<Tid> = threads.iter().filter(|thread| seen.insert(*thread)).collect();
         if new.is_empty() {
             return Ok(result);
@@ -38,7 +38,7 @@ pub fn bind_these(
     wanted: &[u32],
 ) -> Result<Threads, Box<dyn Error>> {
     let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
-    let threads = process.threads().map_err(|error| cannot_look(process.pid(), &error))?;
+    let threads = process.threads().map_err(|error| unseen(process.pid(), &error))?;
     if let Some(stranger) = wanted.iter().find(|thread| !threads.contains(Tid(**thread))) {
         return Err(Wrong::because(format!("process {} has no thread {stranger}", process.pid())));
     }

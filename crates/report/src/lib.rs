@@ -8,6 +8,7 @@ mod memory;
 mod memory_text;
 mod migrate;
 mod nodes;
+mod numactl;
 mod number;
 mod openmetrics;
 mod page_line;
@@ -25,6 +26,7 @@ pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory
 pub use memory_text::{History, MemoryText};
 pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads};
 pub use nodes::{HugetlbReport, NodeReport, NodesReport};
+pub use numactl::{HardwareReport, PolicyReport};
 pub use number::{bytes, count, percent};
 pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};

@@ -1,0 +1,27 @@
+//! The running process that a command acts on.
+
+use crate::places::Places;
+use crate::system::{System, UnseenError};
+use linux::{Pid, Process, ProcessError, Situation, Status};
+
+/// A process with memory, held, and where it may be.
+pub struct Target {
+    pub process: Process,
+    pub status: Status,
+    pub places: Places,
+}
+
+impl Target {
+    /// Takes hold of a process.
+    pub fn open(pid: u32) -> Result<Self, UnseenError> {
+        let pid = Pid(pid);
+        let process = System::live().process(pid)?;
+        let status = process.status().map_err(|error| unseen(pid, &error))?;
+        Ok(Self { process, status, places: Places::new(Situation::of(Some(pid)), false) })
+    }
+}
+
+/// Why a process cannot be looked at.
+pub fn unseen(pid: Pid, error: &ProcessError) -> UnseenError {
+    System::live().unseen(pid, error)
+}
