@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::options::CallsOptions;
 use linux::{
     Advice, AdvisedProcess, HUGE_PAGE, MemoryMode, MemoryPolicy, Misplaced, PageBatch, Pages, Pid, Process, Switch,
-    Tid, advise, bind_range, huge_pages_by_node, memory_policy_at, next_interleave_node, nodes_of_cpus, set_affinity,
+    Tid, advise, bind_range, huge_pages_by_node, memory_policy_at, next_interleave_node, set_affinity,
     set_home_node, set_memory_policy, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet};
@@ -83,8 +83,7 @@ fn by_node(nodes: &[NodeId]) -> Value {
 }
 
 fn go_to(node: NodeId) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let cpus = nodes_of_cpus(Path::new("/sys"))?;
-    let cpus: CpuSet = cpus.iter().filter(|(_, other)| **other == node).map(|(cpu, _)| *cpu).collect();
+    let cpus = NodeState::read(Path::new("/sys"))?.cpus_of(&[node].into_iter().collect());
     Ok(set_affinity(Tid::CALLER, &cpus)?)
 }
 

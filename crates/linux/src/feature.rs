@@ -49,7 +49,9 @@ impl Feature {
         Self::new("page_flags", "pages: flags", |_| readable("/proc/kpageflags", Capability::SysAdmin)),
         Self::new("huge_pages", "run --huge always", huge_pages),
         Self::new("collapse", "making huge pages of small ones", |s| advice(s, Advice::Collapse, "6.1")),
-        Self::new("populate", "making pages present by their policy", |s| advice(s, Advice::PopulateWrite, "5.14")),
+        Self::new("populate", "run --touch and --verify: pages that cannot be had are told", |s| {
+            advice(s, Advice::PopulateWrite, "5.14")
+        }),
         Self::new("process_advice", "advice on other processes' memory", process_advice),
         Self::new("split_huge_pages", "splitting huge pages of other processes", |_| {
             writable("/sys/kernel/debug/split_huge_pages", "as root: mount -t debugfs debugfs /sys/kernel/debug")

@@ -48,7 +48,7 @@ Examples:
 
 Exit codes:
   0  all threads have the CPUs, or the process has ended meanwhile
-  1  the system refused; the message says why and what to do
+  1  the system refused, also when no thread got the CPUs; the message or the report says why and what to do
   2  the command line is wrong, or names a node, a CPU or a thread that is not there
   3  some threads kept other CPUs: the report says which, and why")]
 pub struct Arguments {
@@ -120,7 +120,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
     };
-    let partial = !threads.refused.is_empty();
+    let code = match (threads.bound, threads.refused.len()) {
+        (_, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::FAILURE,
+        _ => ExitCode::from(PARTIAL),
+    };
     let given_up = threads.refused.iter().map(|refused| Tid(refused.tid)).collect();
     let report = BindReport { pid: pid.0, name: status.name, threads };
     show(arguments, &report)?;
@@ -128,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let watch = Watch { process: &process, arguments, interrupted: &interrupted };
         watch.run(&mut follower, &cpus, given_up, state)?;
     }
-    Ok(if partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(code)
 }
 
 /// Prints a report or an event. Whether anybody still reads.

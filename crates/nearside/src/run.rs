@@ -96,7 +96,7 @@ pub struct Arguments {
     #[arg(long, short)]
     show: bool,
 
-    /// Print the machine's nodes, as numactl does, and run nothing
+    /// Print the machine's nodes, as numactl does, whatever the cpuset allows, and run nothing
     #[arg(long, short = 'H', conflicts_with = "policy")]
     hardware: bool,
 
@@ -131,7 +131,8 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.hardware {
-        output::write(&hardware(arguments)?.to_string(), None)?;
+        let hardware = HardwareReport { nodes: linux::nodes(Path::new("/sys"))?, compressed: arguments.cpu_compress };
+        output::write(&hardware.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(cgroup) = &arguments.cgroup {
@@ -248,14 +249,4 @@ fn shown(places: &Places) -> Result<PolicyReport, Box<dyn Error>> {
     let cpus = affinity(Tid::CALLER).map_err(failed)?;
     let memory_nodes = allowed_memory_nodes().map_err(failed)?;
     Ok(PolicyReport { policy, next, nodes: places.situation.nodes.nodes_of(&cpus), cpus, memory_nodes })
-}
-
-/// The nodes that the cpuset allows, and with --all the others too; those without memory are in no cpuset.
-fn hardware(arguments: &Arguments) -> Result<HardwareReport, Box<dyn Error>> {
-    let mut nodes = linux::nodes(Path::new("/sys"))?;
-    if !arguments.all {
-        let Situation { caller, nodes: state, .. } = Situation::of(None);
-        nodes.retain(|node| caller.nodes.contains(node.node) || !state.with_memory.contains(node.node));
-    }
-    Ok(HardwareReport { nodes, compressed: arguments.cpu_compress })
 }

@@ -161,7 +161,8 @@ fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> R
     let absent =
         range.absent_bytes().map_err(|error| format!("cannot look at the pages of {name} (mincore: {error})"))?;
     let bound = policy.filter(|policy| policy.mode == MemoryMode::Bind).map(|policy| &policy.nodes);
-    let refused = |why| format!("cannot make all pages of {name} present, and nothing was done: {why}").into();
+    let refused =
+        |why| format!("cannot make all pages of {name} present, and has left its policy as it was: {why}").into();
     Room::of_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
 }
 

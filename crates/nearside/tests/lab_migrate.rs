@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Lab, is_root};
+use support::{FAST, Lab, Ran, is_root};
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
 const HOLD: &str = r#"
@@ -37,10 +37,10 @@ fn stayed<'a>(report: &'a Value, reason: &str) -> &'a Value {
 
 /// Claims 9 and 10 of the specification, ranges, single pages, mappings, budget, huge pages.
 #[test]
-fn pages_go_where_they_are_sent() {
+fn pages_and_threads_go_where_they_are_sent() {
     let lab = Lab::new();
     let script = HOLD.to_owned()
-        + r"
+        + r#"
         echo '[all]'; hold --size 32M; move --to 1; echo '[all-nodes]'; nodes
         echo '[range]'; start=${range%-*}; half=$(printf '%x' $((0x$start + 0x400000)))
         move --from 1 --to 2 --range $start-$half; echo '[range-nodes]'; nodes
@@ -61,9 +61,35 @@ fn pages_go_where_they_are_sent() {
         for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
         mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge
         hold --size 8M --file /tmp/huge/file; move --to 1 --range $range; let_go
+        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
+        $work checksum --size 4M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
+        until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | tail -1)
+        echo '[intersect]'
+        taskset -pc 4-7 $pid > /dev/null; taskset -pc 0-7 $thread > /dev/null
+        $near bind $pid --physcpubind 2-5 --intersect --json; echo '[intersect-masks]'; masks
+        echo '[nothing-left]'; try $near bind $pid --physcpubind 0-1 --intersect | tail -1; masks
+        echo '[overwrite]'; $near bind $pid --cpunodebind 1 > /dev/null; masks
+        for look in 1 2 3 4 5 6 7 8; do cut -d' ' -f39 /proc/$pid/task/$thread/stat; sleep 0.02; done | sort -u | grep -vE '^[23]$'
+        echo '[one]'; $near bind $pid --physcpubind 7 --thread $thread > /dev/null; masks
+        echo '[bind-wrong]'; for wrong in '--cpunodebind 9' '--physcpubind 99' '--physcpubind 1 --thread 1' '' '--physcpubind !all'; do
+            $near bind $pid $wrong 2> /dev/null; echo $?; done
+        kill $pid; wait $pid 2>/dev/null
+        echo '[follow]'
+        numactl --cpunodebind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
+        sleep 0.5; $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
+        until grep -q pages_followed /tmp/events; do sleep 0.2; done
+        grep -oE 'N[0-9]+=[0-9]+' /proc/$pid/numa_maps | sort | awk -F= '{ sum[$1] += $2 } END { print "N2=" sum["N2"] }'
+        kill $pid; wait $follower; echo "status $?"; cat /tmp/events
+        echo '[follow-not]'; numactl --cpunodebind 0 --membind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
+        sleep 0.3; $near bind $pid --cpunodebind 2 --follow --interval 0.05 > /tmp/events & follower=$!
+        sleep 0.5; kill $pid; wait $follower; echo "status $?"; tail -n +2 /tmp/events
+        echo '[follow-exec]'; sh -c 'sleep 0.3; sleep 0.3; exec sleep 0.5' & pid=$!; sleep 0.1
+        $near bind $pid --cpunodebind 3 --follow --interval 0.05 | sed -E 's/[0-9]{2,}/N/g'
         echo '[end]'
-    ";
-    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never"], &script).succeeded();
+    "#;
+    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let ran = lab.script("small-4x2", &options, &script).succeeded();
+    threads_go_where_they_are_bound_and_their_pages_follow(&ran);
     let section = |name: &str| json(ran.section(name));
     let bytes = |report: &Value, what: &str| report[what]["bytes"].as_u64().unwrap();
     let all = section("all");
@@ -98,6 +124,31 @@ fn pages_go_where_they_are_sent() {
     assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
 }
 
+/// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their own; pages
+/// follow a thread that has moved (2.7).
+fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
+    let intersect = json(ran.section("intersect"));
+    assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
+    assert_eq!(ran.section("intersect-masks"), "4-5 2-5 \n");
+    assert_eq!(ran.section("nothing-left"), "status 1\n4-5 2-5 \n");
+    assert_eq!(ran.section("overwrite"), "2-3 2-3 \n");
+    assert_eq!(ran.section("one"), "2-3 7 \n");
+    assert_eq!(ran.section("bind-wrong"), "2\n2\n2\n2\n2\n");
+    // A policy of its own says where its pages are to be.
+    let not = ran.section("follow-not");
+    assert!(not.starts_with("status 0\n") && not.ends_with("to 2: 0 B followed\nthe process has ended\n"), "{not}");
+    assert!(ran.section("follow-exec").ends_with("has ended\n"), "{}", ran.section("follow-exec"));
+    let follow = ran.section("follow");
+    let (before, events) = follow.split_once("status 0\n").unwrap_or_else(|| panic!("{follow}"));
+    let on_new_node: u64 = before.trim().strip_prefix("N2=").unwrap().parse().unwrap();
+    assert!(on_new_node >= 4096, "{follow}");
+    let events: Vec<Value> = events.lines().map(json).collect();
+    let followed = events.iter().find(|event| event["event"] == "pages_followed").unwrap();
+    assert_eq!((&followed["from"], &followed["to"]), (&0.into(), &2.into()));
+    assert!(followed["moved"]["bytes"].as_u64().unwrap() >= 16 << 20, "{follow}");
+    assert_eq!(events.last().unwrap()["event"], "ended");
+}
+
 /// Millions of random writes while their pages move to and fro; processes that exit, execute and fork meanwhile; pages
 /// that cannot move; processes that are not one's own.
 #[test]
@@ -106,35 +157,40 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let script = HOLD.to_owned()
         + r#"
         echo '[writes]'
-        $work checksum --size 16M --threads 4 --writes 2000000 > /tmp/sum & pid=$!
+        $work checksum --size 8M --threads 4 --writes 250000 > /tmp/sum & pid=$!
         while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
         wait $pid; echo "status $?"; cat /tmp/sum
-        echo '[exit]'; hold --size 64M; (sleep 1.5; kill $pid) & move --to 1 --budget 20; wait $pid 2>/dev/null
+        echo '[exit]'; hold --size 32M; (sleep 1; kill $pid) & move --to 1 --budget 10; wait $pid 2>/dev/null
         echo '[exec]'; cp $work /tmp/work
-        sh -c 'head -c 30000000 /dev/zero > /dev/shm/zeroes; read x < /dev/shm/zeroes; sleep 0.5; exec sleep 30' & pid=$!
+        sh -c 'head -c 8000000 /dev/zero > /dev/shm/zeroes; read x < /dev/shm/zeroes; sleep 0.5; exec sleep 30' & pid=$!
         sleep 0.2; try move --to 2 --budget 1; kill $pid
         echo '[fork]'; sh -c 'while :; do /bin/true; done' & pid=$!
         for node in 1 2 3; do try move --to $node | tail -1; done; kill $pid
         echo '[shared]'; hold --size 4M --file /dev/shm/both; first=$pid; hold --size 4M --file /dev/shm/both
         try move --to 1 --range $range; try move --to 1 --range $range --shared; let_go; kill $first
         echo '[pinned]'; hold --size 4M --file /dev/shm/pinned --pinned; try move --to 1 --range $range; let_go; rm /dev/shm/*
-        echo '[full]'; on='--membind 3'; hold --size 400M; full=$pid; on='--membind 0'; hold --size 200M; try move --to 3 --range $range; let_go; kill $full
+        echo '[full]'; on='--membind 3'; hold --size 110M; full=$pid; on='--membind 0'; hold --size 90M; try move --to 3 --range $range; let_go; kill $full
         echo '[others]'
         echo '  gone'; try $near migrate 99999 --to 1
         echo '  kernel'; try $near migrate 2 --to 1
+        for target in 99999 2; do try $near bind $target --cpunodebind 1; try $near bind $target --cpunodebind 1 --follow; done | grep -c 'status 1'
         echo '  zombie'; sh -c 'sleep 0 & exec sleep 5' & sleep 1; zombie=$(ps -eo pid,stat | awk '$2 ~ /Z/ { print $1; exit }'); try $near migrate $zombie --to 1 | sed "s/$zombie/N/"
         sleep 60 & pid=$!; sleep 0.2
         echo '  stranger'; try setpriv --reuid 65534 --clear-groups $near migrate $pid --to 1 | sed "s/$pid/N/g"
+        echo '  stranger-bind'; try setpriv --reuid 65534 --clear-groups $near bind $pid --cpunodebind 1 | sed "s/$pid/N/g"
         echo '  own'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 > /dev/null; echo status \$?; kill \$!"
         echo '  shared'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 --shared 2>&1; echo status \$?; kill \$!" | sed -E 's/process [0-9]+/process N/g'
-        echo '  cpuset'; echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control; mkdir /sys/fs/cgroup/few; echo 0-1 > /sys/fs/cgroup/few/cpuset.mems
+        echo '  cpuset'; echo '+cpuset +memory' > /sys/fs/cgroup/cgroup.subtree_control; mkdir /sys/fs/cgroup/few; echo 0-1 > /sys/fs/cgroup/few/cpuset.mems
         echo $pid > /sys/fs/cgroup/few/cgroup.procs; try $near migrate $pid --to 2; try $near bind $pid --cpunodebind 2 | head -1 | sed "s/$pid/N/"
+        echo '[limit]'; mkdir /sys/fs/cgroup/limited; echo 40M > /sys/fs/cgroup/limited/memory.max; on='--membind 0'
+        hold() { $near run --cgroup /limited $on -- $work hold "$@" > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done; range=$(sed 's/holding //' /tmp/held); }
+        hold --size 36M; move --to 1 --range $range; nodes; grep -E '^(max|oom) ' /sys/fs/cgroup/limited/memory.events; let_go
         echo '[end]'
     "#;
-    let options = ["--quiet", "--thp", "never", "--memory-per-node", "512M"];
+    let options = [&["--quiet", "--thp", "never", "--memory-per-node", "192M"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let writes = ran.section("writes");
-    assert!(writes.contains("status 0\n") && writes.ends_with("40000000 writes, none lost\n"), "{writes}{}", ran.error);
+    assert!(writes.contains("status 0\n") && writes.ends_with("5000000 writes, none lost\n"), "{writes}{}", ran.error);
     assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
     let exit = json(ran.section("exit"));
     assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
@@ -157,12 +213,17 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let stays = full["stayed"].as_array().unwrap();
     assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
     assert!(stays[0]["pages"].as_u64().unwrap() > 10_000, "{full:#}");
+    // What moves is not charged twice: a group at its limit is in nobody's way.
+    let limit = ran.section("limit");
+    assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
     let others = ran.section("others");
     let all_told = [
         "gone\nnearside: cannot look at process 99999: there is no process 99999: it has ended, or the number is wrong\nstatus 1\n",
-        "kernel\nnearside: process 2 is a kernel thread: it has no memory of its own\nstatus 1\n",
-        "zombie\nnearside: process N has ended (it is a zombie that waits for its parent): it has no memory any more\nstatus 1\n",
+        "kernel\nnearside: cannot look at process 2: process 2 is a kernel thread: it has no memory of its own\nstatus 1\n4\n",
+        "zombie\nnearside: cannot look at process N: process N has ended (it is a zombie that waits for its parent): it has no memory any more\nstatus 1\n",
         "stranger\nnearside: cannot look at process N: process N runs as user 0, and user 65534 may not touch it without CAP_SYS_PTRACE; run it",
+        "stranger-bind\nprocess N (sleep): 0 threads run on CPUs 2-3\n",
+        "process N runs as user 0, and user 65534 may not touch it without CAP_SYS_NICE; run it with sudo",
         "own\nstatus 0\n",
         "shared\nnearside: cannot move pages of process N (move_pages: Operation not permitted (os error 1)): moving pages that other \
          processes map too needs CAP_SYS_NICE, which you have not; run it with sudo",
@@ -172,52 +233,6 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     for told in all_told {
         assert!(others.contains(told), "no {told:?} in:\n{others}");
     }
-}
-
-/// Claims 3, 11, 12 and 26 of the specification: existing threads get the new mask, or its intersection with their own;
-/// pages follow a thread that has moved (2.7).
-#[test]
-fn threads_go_where_they_are_bound_and_their_pages_follow() {
-    let lab = Lab::new();
-    let script = HOLD.to_owned()
-        + r#"
-        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
-        $work checksum --size 4M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | tail -1)
-        echo '[intersect]'
-        taskset -pc 4-7 $pid > /dev/null; taskset -pc 0-7 $thread > /dev/null
-        $near bind $pid --physcpubind 2-5 --intersect --json; echo '[intersect-masks]'; masks
-        echo '[nothing-left]'; try $near bind $pid --physcpubind 0-1 --intersect | tail -1; masks
-        echo '[overwrite]'; $near bind $pid --cpunodebind 1 > /dev/null; masks
-        echo '[one]'; $near bind $pid --physcpubind 7 --thread $thread > /dev/null; masks
-        echo '[wrong]'; for wrong in '--cpunodebind 9' '--physcpubind 99' '--physcpubind 1 --thread 1' '' '--physcpubind !all'; do
-            $near bind $pid $wrong 2> /dev/null; echo $?; done
-        kill $pid; wait $pid 2>/dev/null
-        echo '[follow]'
-        numactl --cpunodebind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        sleep 0.5; $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
-        until grep -q pages_followed /tmp/events; do sleep 0.2; done
-        grep -oE 'N[0-9]+=[0-9]+' /proc/$pid/numa_maps | sort | awk -F= '{ sum[$1] += $2 } END { print "N2=" sum["N2"] }'
-        kill $pid; wait $follower; echo "status $?"; cat /tmp/events
-        echo '[end]'
-    "#;
-    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never", "--numa-balancing", "off"], &script).succeeded();
-    let intersect = json(ran.section("intersect"));
-    assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
-    assert_eq!(ran.section("intersect-masks"), "4-5 2-5 \n");
-    assert_eq!(ran.section("nothing-left"), "status 3\n4-5 2-5 \n");
-    assert_eq!(ran.section("overwrite"), "2-3 2-3 \n");
-    assert_eq!(ran.section("one"), "2-3 7 \n");
-    assert_eq!(ran.section("wrong"), "2\n2\n2\n2\n2\n");
-    let follow = ran.section("follow");
-    let (before, events) = follow.split_once("status 0\n").unwrap_or_else(|| panic!("{follow}"));
-    let on_new_node: u64 = before.trim().strip_prefix("N2=").unwrap().parse().unwrap();
-    assert!(on_new_node >= 4096, "{follow}");
-    let events: Vec<Value> = events.lines().map(json).collect();
-    let followed = events.iter().find(|event| event["event"] == "pages_followed").unwrap();
-    assert_eq!((&followed["from"], &followed["to"]), (&0.into(), &2.into()));
-    assert!(followed["moved"]["bytes"].as_u64().unwrap() >= 16 << 20, "{follow}");
-    assert_eq!(events.last().unwrap()["event"], "ended");
 }
 
 /// Two nodes; the same as an ordinary user, for whom doctor says ahead of time what will not work.
@@ -234,8 +249,8 @@ fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
     "#;
     let script = script.replace('\'', "'\\''");
     let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
-    let ran =
-        lab.script("small-2x2", &["--quiet", "--thp", "never"], &format!("{as_nobody}sh -c '{script}'")).succeeded();
+    let options = [&["--quiet", "--thp", "never"][..], &FAST].concat();
+    let ran = lab.script("small-2x2", &options, &format!("{as_nobody}sh -c '{script}'")).succeeded();
     let placed = ran.section("placed");
     assert_eq!(
         placed,

@@ -207,12 +207,15 @@ pub fn noise(count: usize) -> Vec<u8> {
     std::iter::repeat_with(&mut next).flatten().take(count).collect()
 }
 
-/// Writes small-4x2 as a machine file, with a node 2 that has no memory and a node 3 that has no CPUs.
+/// Writes small-8x2 as a machine file, with a node 2 that has no memory and a node 7 that has no CPUs.
 pub fn write_uneven_machine(path: &Path) {
-    let preset = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/small-4x2.toml");
+    let preset = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/small-8x2.toml");
     let text = fs::read_to_string(preset).unwrap();
     let (head, nodes) = text.split_once("[[node]]\nid = 2\n").unwrap();
-    let nodes = nodes.replacen("memory_bytes = \"1 GiB\"", "memory_bytes = \"0\"", 1).replace("cpus = \"6-7\"\n", "");
-    let head = head.replace("cpus = \"4-7\"", "cpus = \"4-5\"");
+    let nodes = nodes.replacen("memory_bytes = \"1 GiB\"", "memory_bytes = \"0\"", 1).replace("cpus = \"14-15\"\n", "");
+    let head = head.replace("cpus = \"12-15\"", "cpus = \"12-13\"");
     fs::write(path, format!("{head}[[node]]\nid = 2\n{nodes}")).unwrap();
 }
+
+/// How much of the model is used where no test asserts simulated time.
+pub const FAST: [&str; 2] = ["--fidelity", "fast"];

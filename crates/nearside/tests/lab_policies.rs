@@ -1,0 +1,168 @@
+//! Each policy places pages where it says, on a virtual machine of 8 nodes, one of which has no memory and one no CPUs:
+//! asked of the kernel, seen by the machine's own memory, and beside numactl doing the same; as root and as an ordinary
+//! user.
+
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use support::{FAST, Lab, Ran, is_root};
+
+/// `placed OPTIONS` has a program fill 4 MiB under options of `nearside run`, and tells its process, the node of each
+/// page as `move_pages` has it, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` those alone.
+const PLACED: &str = r#"
+    near=../nearside; work=../nearside-workloads
+    try() { "$@" 2>&1; echo "status $?"; }
+    hold() {
+        "$@" > /tmp/held-$user & pid=$!
+        until grep -q holding /tmp/held-$user; do sleep 0.05; done
+        range=$(sed 's/holding //' /tmp/held-$user); rm /tmp/held-$user
+    }
+    nodes() { grep "^${range%-*}" /proc/$pid/numa_maps | grep -oE 'N[0-9]+=[0-9]+' | tr '\n' ' '; echo; }
+    let_go() { kill $pid; wait $pid 2>/dev/null; }
+    placed() {
+        hold $near run "$@" -- $work hold --size 4M
+        echo "[$user $*]"; echo $pid; nodes; $near pages $pid $range --each --json 2>/dev/null; let_go
+    }
+    placed_by_numactl() { hold numactl "$@" -- $work hold --size 4M; echo "[numactl $*]"; nodes; let_go; }
+    all_placed() {
+        placed --interleave 0,3,7; placed --membind 7; placed --preferred 1; placed -P 4,5 -N 0; placed --localalloc -N 3
+        placed -N 2
+    }
+"#;
+
+/// A page: its node, and its frame where it is known.
+type Pages = BTreeMap<u64, (u64, Option<u64>)>;
+
+fn hexadecimal(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.trim_start_matches("0x"), 16).ok()
+}
+
+fn pages(lines: &str) -> Pages {
+    let page = |line: &str| {
+        let page: Value = serde_json::from_str(line).unwrap_or_else(|why| panic!("{why} in:\n{line}"));
+        let start = hexadecimal(&page["address"]).unwrap();
+        let node = page["node"].as_u64().unwrap_or_else(|| panic!("no node: {line}"));
+        (start, (node, hexadecimal(&page["frame"])))
+    };
+    lines.lines().map(page).collect()
+}
+
+/// The nodes of a program's memory, told in three ways which agree.
+fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
+    let (pid, rest) = ran.section(section).split_once('\n').unwrap();
+    let (by_numa_maps, lines) = rest.split_once('\n').unwrap();
+    let pages = pages(lines);
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    pages.values().for_each(|(node, _)| *counts.entry(*node).or_default() += 1);
+    let counts: String = counts.iter().map(|(node, pages)| format!("N{node}={pages} ")).collect();
+    assert_eq!(counts, by_numa_maps, "{section}");
+    // The kernel fills new pages with zeroes, at addresses of its own: the machine knows them by their frames, which
+    // root alone is told.
+    let by_frame: BTreeMap<u64, u64> = pages.values().filter_map(|(node, frame)| Some(((*frame)?, *node))).collect();
+    assert_eq!(by_frame.is_empty(), section.starts_with("nobody"), "{section}");
+    let of_memory = samples.iter().filter(|sample| sample["level"] == 4 && sample["pid"].to_string() == pid);
+    let mut seen = 0;
+    for sample in of_memory {
+        if let Some(node) = by_frame.get(&(sample["physical_address"].as_u64().unwrap() >> 12)) {
+            assert_eq!(sample["node"], *node, "{section}: {sample}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20 || by_frame.is_empty(), "{section}: {seen} samples");
+    by_numa_maps
+}
+
+/// Claims 5 to 8 of the specification; node 2 has no memory and node 7 no CPUs, which numactl refuses altogether (its
+/// issues 127, 165 and 184).
+#[test]
+fn each_policy_places_pages_where_it_says() {
+    let lab = Lab::new();
+    support::write_uneven_machine(&lab.path("uneven.toml"));
+    let others = r#"
+        for options in '--interleave=0,3,5' --membind=4 --preferred=1 '-N 3 --localalloc'; do user=root; placed $options; placed_by_numactl $options; done
+        echo 3 > /sys/kernel/mm/mempolicy/weighted_interleave/node0 && placed --weighted-interleave 0-1
+        echo '[full]'; hold $near run --preferred 6 -- $work hold --size 300M; nodes; let_go
+        echo '[hugetlb]'; for node in 3 7; do echo 4 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
+        mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge; hold $near run --interleave 3,7 -- $work hold --size 8M --file /tmp/huge/file; nodes; let_go
+        echo '[transparent]'; echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; hold $near run --membind 7 -- $work hold --size 8M --huge
+        nodes; $near pages $pid $range --each --json | grep -c 2097152; let_go; echo never > /sys/kernel/mm/transparent_hugepage/enabled
+        echo '[without-memory]'; try $near run --membind 2 true; try $near run --cpunodebind 2 grep -h Cpus_allowed_list /proc/self/status
+        echo '[without-cpus]'; try $near run --cpunodebind 7 true
+        echo '[hardware]'; $near run --hardware | grep -E '^available|^node [27] (cpus|size)|^ *7:'
+        echo '[wrong]'; try $near run --membind 8 true; try $near run --physcpubind 99 true; try $near run --membind 1-0 true 2>&1 | tail -1; try $near run --preferred 0,1 true
+        try $near run --membind !all true; try $near run --interleave 0 --membind 1 true | tail -1; try $near run --cpunodebind 0 | tail -1; try $near run --balancing --interleave 0 echo idle
+        echo '[offline]'; echo 0 > /sys/devices/system/cpu/cpu5/online; try $near run --physcpubind 5 true; try $near run --cpunodebind 2 grep -h Cpus_allowed_list /proc/self/status
+        sleep 60 & pid=$!; sleep 0.1; try $near bind $pid --physcpubind 5; echo 1 > /sys/devices/system/cpu/cpu5/online
+        echo '[live]'; act() { $near $@ 2>&1 | tail -1; }
+        act migrate $pid --to 2; $near migrate $pid --from 0-1,3-6 --to 7 --mapping '[stack]' | head -3 | tail -1 | cut -d' ' -f1
+        act bind $pid --cpunodebind 2 | sed "s/$pid/N/"; act bind $pid --cpunodebind 7; kill $pid
+        echo '[touching]'; $near run -N 0 -- sh -c 'x=$(head -c 2000000 /dev/zero | tr "\0" x); ../nearside bind $$ --cpunodebind 5 > /dev/null; y=$(head -c 2000000 /dev/zero | tr "\0" y)
+            awk "/anon/ { for (i = 1; i <= NF; i++) if (split(\$i, part, \"=\") == 2 && part[1] ~ /^N[0-9]/) sum[part[1]] += part[2] } END { print (sum[\"N0\"] > 450), (sum[\"N5\"] > 450) }" /proc/$$/numa_maps'
+        echo '[end]'
+    "#;
+    let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
+    let of_user = format!("{PLACED} user=nobody; all_placed").replace('\'', "'\\''");
+    let script = format!("{PLACED} user=root; all_placed; {as_nobody}sh -c '{of_user}'; {others}");
+    let (machine, samples) = (lab.path("uneven.toml"), lab.path("samples"));
+    let options = ["--quiet", "--thp", "never", "--memory-per-node", "256M", "--sample-period", "500", "--samples"];
+    let options = [&options[..], &[samples.to_str().unwrap()], &FAST].concat();
+    let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
+    let samples = lab.text("samples");
+    let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for user in ["root", "nobody"] {
+        let nodes = |options: &str| nodes_of(&ran, &format!("{user} {options}"), &samples);
+        let interleaved = nodes("--interleave 0,3,7");
+        assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
+        assert_eq!(nodes("--membind 7"), "N7=1024 ");
+        assert_eq!(nodes("--preferred 1"), "N1=1024 ");
+        assert_eq!(nodes("-P 4,5 -N 0"), "N4=1024 ", "the nearest of them");
+        assert_eq!(nodes("--localalloc -N 3"), "N3=1024 ");
+        let near_2 = nodes("-N 2");
+        assert!(!near_2.contains("N2=") && near_2.ends_with("=1024 "), "{near_2}");
+    }
+    for options in ["--interleave=0,3,5", "--membind=4", "--preferred=1", "-N 3 --localalloc"] {
+        let (ours, theirs) =
+            (nodes_of(&ran, &format!("root {options}"), &samples), ran.section(&format!("numactl {options}")));
+        let shares = |text: &str| {
+            let mut shares: Vec<String> = text.split_whitespace().map(|part| part.replace("341", "342")).collect();
+            shares.sort();
+            shares
+        };
+        assert_eq!(shares(ours), shares(theirs), "{options}");
+    }
+    nodes_are_used_for_what_they_have(&ran);
+    if is_root() {
+        assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
+        assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n");
+        assert_eq!(ran.section("transparent"), "N7=2048 \n4\n");
+        let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
+        assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
+    }
+}
+
+fn nodes_are_used_for_what_they_have(ran: &Ran) {
+    let full = ran.section("full");
+    assert!(full.contains("N6=") && full.split_whitespace().count() > 1, "{full}");
+    let told = "cannot use 2: node 2 has no memory: memory is on 0-1,3-7\n";
+    let memory = ran.section("without-memory");
+    assert_eq!(memory, format!("nearside: {told}status 1\nCpus_allowed_list:\t4-5\nstatus 0\n"));
+    assert_eq!(ran.section("without-cpus"), "nearside: node 7 has no CPUs to run on\nstatus 2\n");
+    let hardware = ran.section("hardware");
+    assert!(
+        hardware.starts_with("available: 8 nodes (0-7)\nnode 2 cpus: 4 5\nnode 2 size: 0 MB\nnode 7 cpus:\n"),
+        "{hardware}"
+    );
+    assert!(hardware.ends_with("  7:  16  22  22  16  22  22  16  10 \n"), "{hardware}");
+    let live = ran.section("live");
+    let bound = "process N (sleep): 1 thread runs on CPUs 4-5\nnearside: node 7 has no CPUs";
+    assert!(live.contains(told) && live.contains(bound), "{live}");
+    let wrong = "nearside: cannot use 8: there is no node 8: this machine has 0-7\nstatus 2\n\
+                 nearside: cannot use 99: there is no CPU 99: this machine has 0-13\nstatus 2\nstatus 2\n\
+                 nearside: --preferred takes one node, and got 0-1: --preferred-many takes several\nstatus 2\n\
+                 nearside: `!all` selects nothing\nstatus 2\nstatus 2\nstatus 2\n\
+                 nearside: --balancing goes with --membind only, and is ignored\nidle\nstatus 0\n";
+    assert_eq!(ran.section("wrong"), wrong);
+    // Claim 6: what a thread touches after it has moved lies where it is then.
+    assert_eq!(ran.section("touching"), "1 1\n");
+}
