@@ -4,11 +4,11 @@
 use crate::error::Error;
 use crate::options::CallsOptions;
 use linux::{
-    Advice, AdvisedProcess, HUGE_PAGE, MemoryMode, MemoryPolicy, Misplaced, PageBatch, Pages, Pid, Process, Switch,
-    Tid, advise, bind_range, huge_pages_by_node, memory_policy_at, next_interleave_node, set_affinity,
+    Advice, AdvisedProcess, HUGE_PAGE, MemoryMode, MemoryPolicy, Misplaced, NodeState, PageBatch, Pages, Pid, Process,
+    Switch, Tid, advise, bind_range, huge_pages_by_node, memory_policy_at, next_interleave_node, set_affinity,
     set_home_node, set_memory_policy, split_huge_pages,
 };
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{NodeId, NodeSet};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
