@@ -3,6 +3,7 @@
 use crate::page_batch::PageRefusal;
 use machine::NodeId;
 use std::collections::BTreeMap;
+use std::iter::Sum;
 
 /// Pages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,12 @@ impl Amount {
     pub(crate) fn add(&mut self, page_bytes: u64) {
         self.pages += 1;
         self.bytes += page_bytes;
+    }
+}
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |sum, part| Self { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes })
     }
 }
 
@@ -56,8 +63,7 @@ impl Tally {
         for (sum, part) in
             [(&mut self.there, found.there), (&mut self.elsewhere, found.elsewhere), (&mut self.gone, found.gone)]
         {
-            sum.pages += part.pages;
-            sum.bytes += part.bytes;
+            *sum = [*sum, part].into_iter().sum();
         }
         self.passed_bytes += found.passed_bytes;
         self.ended |= found.ended;
@@ -65,7 +71,11 @@ impl Tally {
 
     /// All that was moved.
     pub fn moved(&self) -> Amount {
-        let sum = |sum: Amount, part: &Amount| Amount { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes };
-        self.moved.values().fold(Amount::default(), sum)
+        self.moved.values().copied().sum()
+    }
+
+    /// All that was not moved.
+    pub fn all_stayed(&self) -> Amount {
+        self.stayed.values().map(|stayed| stayed.amount).sum()
     }
 }

@@ -7,8 +7,7 @@ use crate::target::{Target, unseen};
 use crate::threads;
 use clap::Args;
 use linux::{
-    Amount, Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid,
-    Whose,
+    Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid, Whose,
 };
 use machine::{CpuSet, NodeId};
 use report::{BindEvent, BindReport, Threads};
@@ -230,10 +229,8 @@ impl Watch<'_> {
             Err(MigrateError::Process(ProcessError::Gone(_))) => return Ok(BindEvent::Ended),
             tally => tally.map_err(|error| crate::migrate::refused(self.process.pid(), error, &migration))?,
         };
-        let sum = |sum: Amount, part: &Amount| Amount { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes };
-        let stayed = tally.stayed.values().map(|stayed| &stayed.amount).fold(Amount::default(), sum);
         let Departure { thread, from, to } = departure;
-        let (moved, stayed) = (tally.moved().into(), stayed.into());
+        let (moved, stayed) = (tally.moved().into(), tally.all_stayed().into());
         Ok(BindEvent::PagesFollowed { tid: thread.0, from, to, moved, stayed })
     }
 }

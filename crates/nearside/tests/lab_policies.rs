@@ -54,14 +54,17 @@ fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
     let (by_numa_maps, lines) = rest.split_once('\n').unwrap();
     let pages = pages(lines);
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-    pages.values().for_each(|(node, _)| *counts.entry(*node).or_default() += 1);
-    let counts: String = counts.iter().map(|(node, pages)| format!("N{node}={pages} ")).collect();
-    assert_eq!(counts, by_numa_maps, "{section}");
+    for (node, _) in pages.values() {
+        *counts.entry(*node).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(node, pages)| format!("N{node}={pages} ")).collect();
+    assert_eq!(counts.concat(), by_numa_maps, "{section}");
     // The kernel fills new pages with zeroes, at addresses of its own: the machine knows them by their frames, which
     // root alone is told.
     let by_frame: BTreeMap<u64, u64> = pages.values().filter_map(|(node, frame)| Some(((*frame)?, *node))).collect();
     assert_eq!(by_frame.is_empty(), section.starts_with("nobody"), "{section}");
-    let of_memory = samples.iter().filter(|sample| sample["level"] == 4 && sample["pid"].to_string() == pid);
+    let pid: u64 = pid.parse().unwrap();
+    let of_memory = samples.iter().filter(|sample| sample["level"] == 4 && sample["pid"] == pid);
     let mut seen = 0;
     for sample in of_memory {
         if let Some(node) = by_frame.get(&(sample["physical_address"].as_u64().unwrap() >> 12)) {
