@@ -117,8 +117,8 @@ impl Cgroups {
         Ok(parsed(&self.path(Path::new(cgroup)).join("memory.numa_stat"), parse_memory_numa_stat)?)
     }
 
-    /// The limits of a group's memory (`memory.max`), from its own upwards; groups without one are left out. Needs no
-    /// rights.
+    /// The limits of a group's memory (`memory.max`, Linux 4.5), from its own upwards; groups without one are left out,
+    /// and all of them outside of our cgroup namespace. Needs no rights.
     pub fn memory_limits(&self, cgroup: &str) -> Result<Vec<MemoryLimit>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(Vec::new());
