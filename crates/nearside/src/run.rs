@@ -51,7 +51,7 @@ Examples:
 
 Exit codes, unless the program runs, which then has its own:
   0  the shared memory has its policy
-  1  the system refused, or the program cannot be started; the message says why and what to do
+  1  the system refused, the program cannot be started, or --verify found pages elsewhere; the message says why and what to do
   2  the command line is wrong, or names a node or CPU that is not there")]
 pub struct Arguments {
     #[command(flatten)]

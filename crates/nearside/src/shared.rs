@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-/// Refuses what the kernel would end a process for, before anything is done.
+/// Refuses what the kernel would end a process for, before the policy is set.
 fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> Result<(), Box<dyn Error>> {
     // Huge pages are of pools, and come from no node's free memory.
     if is_huge(range) {
