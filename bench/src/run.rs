@@ -29,6 +29,8 @@ pub struct Machine {
     pub cpus_per_node: Option<u32>,
     /// Transparent huge pages (`--thp`), if not the kernel's own default.
     pub thp: Option<&'static str>,
+    /// How much of the model (`--fidelity`).
+    pub fidelity: &'static str,
     /// Host time after which it is given up, s.
     pub timeout_s: u64,
 }
@@ -60,16 +62,20 @@ pub struct Report {
     pub measured: Measured,
 }
 
+/// All of the model.
+pub const FULL: &str = "full";
+
 /// Runs a command on all of a preset or a machine file. Fails unless its exit status is 0.
-pub fn run(machine: &str, command: &[&str]) -> Result<Run, Error> {
+pub fn run(machine: &str, fidelity: &'static str, command: &[&str]) -> Result<Run, Error> {
     let machine = machine.to_owned();
-    Machine { machine, memory_per_node: None, cpus_per_node: None, thp: None, timeout_s: TIMEOUT_S }
+    Machine { machine, memory_per_node: None, cpus_per_node: None, thp: None, fidelity, timeout_s: TIMEOUT_S }
         .run(command, |_| ())
 }
 
 /// A command on all of a machine, as one can type it.
-pub fn shown(machine: &str, command: &[&str]) -> String {
-    format!("nearside lab run -m {machine} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
+pub fn shown(machine: &str, fidelity: &str, command: &[&str]) -> String {
+    let fidelity = if fidelity == FULL { String::new() } else { format!(" --fidelity {fidelity}") };
+    format!("nearside lab run -m {machine}{fidelity} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
 }
 
 impl Machine {
@@ -82,7 +88,7 @@ impl Machine {
         let for_program = complaints.try_clone().map_err(Error::system("make a temporary file"))?;
         let mut program = Command::new(nearside);
         program.args(["lab", "run", "--quiet", "--numa-balancing", NUMA_BALANCING, "--machine", &self.machine]);
-        program.args(["--timeout", &self.timeout_s.to_string()]);
+        program.args(["--fidelity", self.fidelity, "--timeout", &self.timeout_s.to_string()]);
         if let Some(bytes) = self.memory_per_node {
             program.args(["--memory-per-node", &bytes.to_string()]);
         }
@@ -111,7 +117,7 @@ impl Machine {
         let read = complaints.rewind().and_then(|()| complaints.read_to_end(&mut complained));
         read.map_err(Error::system("read a temporary file"))?;
         let [printed, complained] = [printed, complained].map(|text| String::from_utf8_lossy(&text).into_owned());
-        let command = shown(&self.machine, command);
+        let command = shown(&self.machine, self.fidelity, command);
         if !status.success() {
             return Err(Error::Failed { command, status: status.to_string(), said: printed + &complained });
         }

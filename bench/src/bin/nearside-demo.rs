@@ -1,6 +1,6 @@
 //! What the placement of memory costs three programs on a machine that is not there.
 
-use bench::{Error, Run, run};
+use bench::{Error, FULL, Run, run};
 use clap::Parser;
 use report::{Table, percent};
 use std::path::PathBuf;
@@ -132,7 +132,7 @@ fn benchmark_seconds(said: &str) -> Option<f64> {
 fn placed(program: &Program, placement: &Placement) -> Result<Placed, Error> {
     eprintln!("  {}, {}", program.name, placement.name);
     let command: Vec<&str> = placement.numactl.split_whitespace().chain(program.command.split_whitespace()).collect();
-    let run = run(MACHINE, &command)?;
+    let run = run(MACHINE, FULL, &command)?;
     let counters = &run.report.measured.counters;
     let bytes = || counters.controllers.iter().map(|controller| controller.load.bytes);
     let number = |number: Option<f64>, what| number.ok_or_else(|| run.no_figure(what));

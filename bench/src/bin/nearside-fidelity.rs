@@ -1,6 +1,6 @@
 //! Runs the experiments, and says how near the lab's machines come to the real ones.
 
-use bench::Machine;
+use bench::{FULL, Machine};
 use clap::Parser;
 use explore::{Experiment, Observed, Outcome, Page, Section, Session, Suite, Thp, evaluate, plan};
 use std::error::Error;
@@ -112,6 +112,7 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             memory_per_node: session.boot.memory_per_node,
             cpus_per_node: session.boot.cpus_per_node,
             thp: session.boot.thp.map(Thp::name),
+            fidelity: FULL,
             timeout_s: BOOT_S + RUN_S * runs,
         };
         let (mut begun, mut last) = (0, None);

@@ -1,7 +1,7 @@
 //! What nearside costs beside the bare calls of the kernel, and beside numactl.
 
 use crate::target::{Row, Target, median};
-use bench::{Error, Machine, nearside};
+use bench::{Error, FULL, Machine, nearside};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -39,7 +39,8 @@ pub fn measure() -> Result<Vec<Row>, Error> {
 fn moving() -> Result<Row, Error> {
     let machine = MACHINE.to_owned();
     let memory_per_node = Some(MEMORY_PER_NODE);
-    let machine = Machine { machine, memory_per_node, cpus_per_node: None, thp: None, timeout_s: TIMEOUT_S };
+    let machine =
+        Machine { machine, memory_per_node, cpus_per_node: None, thp: None, fidelity: FULL, timeout_s: TIMEOUT_S };
     eprintln!("moving 1 GiB, by a bare loop and by nearside");
     let run = machine.run(&["sh", "-c", SCRIPT], |_| ())?;
     let figures = |path: &str| explore::numbers(&run.printed, path);
