@@ -2,6 +2,7 @@
 //! and map all physical memory at a fixed place (see the lab's `-cpu` and its kernel's command line).
 
 use crate::qemu::read_memory;
+use model::PageEntry;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Where Linux maps all physical memory, with four levels and `nokaslr` (its own `Documentation/arch/x86/x86_64/mm.rst`).
@@ -52,9 +53,8 @@ impl PageTable {
         }
     }
 
-    /// The physical address of the entry that has an address's frame; none where there is none. Only within a callback
-    /// of that CPU.
-    pub(crate) fn entry(&self, address: u64) -> Option<u64> {
+    /// The entry that has an address's frame; none where there is none. Only within a callback of that CPU.
+    pub(crate) fn entry(&self, address: u64) -> Option<PageEntry> {
         let wanted = address >> REGION_BITS;
         let [region, place] = self.regions.get(wanted as usize % REGIONS)?;
         if region.load(Relaxed) != wanted {
@@ -64,7 +64,8 @@ impl PageTable {
         }
         let place = place.load(Relaxed);
         let index = address >> 12 & 511;
-        Some(if place & TABLE == 0 { place } else { (place & !TABLE) + 8 * index })
+        let huge = place & TABLE == 0;
+        Some(PageEntry { address: if huge { place } else { (place & !TABLE) + 8 * index }, huge })
     }
 }
 

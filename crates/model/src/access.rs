@@ -34,6 +34,15 @@ impl Request {
     }
 }
 
+/// What a walk of the page table ends at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntry {
+    /// Its physical address.
+    pub address: u64,
+    /// Whether its page is larger than 4 KiB.
+    pub huge: bool,
+}
+
 /// Where the line was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

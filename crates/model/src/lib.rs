@@ -22,7 +22,7 @@ mod streams;
 mod tlb;
 mod windows;
 
-pub use access::{Access, AccessKind, Level, Request};
+pub use access::{Access, AccessKind, Level, PageEntry, Request};
 pub use counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
 pub use error::ModelError;
 pub use mechanism::{Mechanism, Mechanisms};

@@ -10,9 +10,11 @@ use crate::queues::Step;
 use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picoseconds};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
-use crate::tlb::{Tlb, Translated};
+use crate::tlb::{Tlb, Translated, may_be_huge};
 use crate::windows::{WINDOW_PS, Waited, Windows, lines_so_far};
-use crate::{Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, Request};
+use crate::{
+    Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
+};
 use machine::{CacheKind, CpuId, Machine, NodeId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -143,9 +145,8 @@ impl Model {
         self.map.node_of(address)
     }
 
-    /// A CPU's access at a time of its own, ps. `page_entry` is asked where its page is not known: for the physical
-    /// address of the entry of the page table that tells the frame, which the walk reads. Where there is none, a walk
-    /// takes no time.
+    /// A CPU's access at a time of its own, ps. `page_entry` is asked where its page is not known: for the entry of the
+    /// page table that tells the frame, which the walk reads. Where there is none, a walk takes no time.
     ///
     /// # Panics
     /// When there is no such CPU.
@@ -155,7 +156,7 @@ impl Model {
         cpu: usize,
         time_ps: u64,
         request: Request,
-        page_entry: impl FnOnce() -> Option<u64>,
+        page_entry: impl FnOnce() -> Option<PageEntry>,
     ) -> Access {
         let cpu = &self.cpus[cpu];
         let Request { kind, physical, virtual_address, .. } = request;
@@ -164,7 +165,12 @@ impl Model {
         let translation_ps = match cpu.tlb.as_ref().map(|tlb| (tlb, tlb.translate(virtual_address, physical))) {
             None => 0,
             Some((_, Translated::Known(ps))) => ps,
-            Some((tlb, Translated::Unknown)) => self.walk(cpu, tlb, time_ps, page_entry()),
+            Some((tlb, Translated::Unknown)) => {
+                let entry = page_entry();
+                let huge = entry.map_or_else(|| may_be_huge(virtual_address, physical), |entry| entry.huge);
+                tlb.learn(virtual_address, huge);
+                self.walk(cpu, tlb, time_ps, entry)
+            }
         };
         let first = if kind == AccessKind::Instruction { cpu.caches.instruction } else { cpu.caches.data };
         let Some(cache) = self.caches.get(first as usize) else {
@@ -236,11 +242,11 @@ impl Model {
     /// Reads the entry of a page table. A CPU has one walker, so walks come one after another. Returns how long it takes,
     /// ps.
     #[cold]
-    fn walk(&self, cpu: &Cpu, tlb: &Tlb, time_ps: u64, entry: Option<u64>) -> u32 {
+    fn walk(&self, cpu: &Cpu, tlb: &Tlb, time_ps: u64, entry: Option<PageEntry>) -> u32 {
         add(&cpu.counts.page_walks, 1);
         let Some(entry) = entry else { return 0 };
         let slot = self.windows.slot(time_ps);
-        let latency_ps = self.fetch(cpu, time_ps, slot, entry / LINE_BYTES, AccessKind::Load).latency_ps;
+        let latency_ps = self.fetch(cpu, time_ps, slot, entry.address / LINE_BYTES, AccessKind::Load).latency_ps;
         // A walker is never busy beyond the latency of a few lines, unless time went back.
         let latest = time_ps + 16 * u64::from(latency_ps);
         let begin = tlb.walker_until_ps.load(Relaxed).clamp(time_ps, latest);

@@ -1,7 +1,7 @@
 //! The translation buffers of one CPU: which pages it knows the frames of.
 
 use crate::LINE_BYTES;
-use crate::cache::{Cache, Found};
+use crate::cache::Cache;
 use machine::{Machine, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -51,30 +51,52 @@ impl Tlb {
         })
     }
 
-    /// Looks the page of an address up; it is known from then on.
+    /// Looks the page of an address up. One that is not known is to be [learned](Self::learn).
     #[inline]
     pub(crate) fn translate(&self, virtual_address: u64, physical: u64) -> Translated {
-        let page = Page::of(virtual_address, physical);
-        let recent = &self.recent[page.number as usize % RECENT];
-        if recent.load(Relaxed) == page.number {
+        let small = page(virtual_address, false);
+        if self.is_recent(small) {
             return Translated::Known(0);
         }
-        recent.store(page.number, Relaxed);
-        self.look_up(page)
+        let huge = may_be_huge(virtual_address, physical).then(|| page(virtual_address, true));
+        if huge.is_some_and(|huge| self.is_recent(huge)) {
+            return Translated::Known(0);
+        }
+        let huge = huge.and_then(|page| self.look_up(&self.huge, page));
+        huge.or_else(|| self.look_up(&self.small, small)).map_or(Translated::Unknown, Translated::Known)
     }
 
-    fn look_up(&self, page: Page) -> Translated {
-        let levels = if page.huge { self.huge } else { self.small };
-        let mut known = Translated::Unknown;
+    /// The page of an address is known from now on.
+    pub(crate) fn learn(&self, virtual_address: u64, huge: bool) {
+        let page = page(virtual_address, huge);
+        self.use_recently(page);
         // All levels take the page in, as caches do with lines.
-        for buffer in levels.into_iter().flatten().filter_map(|buffer| self.buffers.get(buffer)) {
-            let found = buffer.access(page.number, false);
-            if known == Translated::Unknown && !matches!(found, Found::Missed(_)) {
-                known = Translated::Known(buffer.latency_ps);
-                break;
-            }
+        for buffer in self.of_levels(if huge { &self.huge } else { &self.small }) {
+            buffer.access(page, false);
         }
-        known
+    }
+
+    fn is_recent(&self, page: u64) -> bool {
+        self.recent[page as usize % RECENT].load(Relaxed) == page
+    }
+
+    fn use_recently(&self, page: u64) {
+        self.recent[page as usize % RECENT].store(page, Relaxed);
+    }
+
+    /// How long the first level takes that knows a page, ps.
+    fn look_up(&self, levels: &[Option<usize>], page: u64) -> Option<u32> {
+        let knows = self.of_levels(levels).position(|buffer| buffer.holds(page))?;
+        self.use_recently(page);
+        let used = self.of_levels(levels).take(knows + 1).map(|buffer| {
+            buffer.access(page, false);
+            buffer.latency_ps
+        });
+        used.last()
+    }
+
+    fn of_levels(&self, levels: &[Option<usize>]) -> impl Iterator<Item = &Cache> {
+        levels.iter().flatten().filter_map(|&buffer| self.buffers.get(buffer))
     }
 
     /// Another address space: nothing is known.
@@ -86,28 +108,25 @@ impl Tlb {
     }
 }
 
-/// A page, by a number that buffers have room for.
-#[derive(Clone, Copy)]
-struct Page {
-    number: u64,
-    huge: bool,
+const HUGE_BITS: u32 = 21;
+const SMALL_BITS: u32 = 12;
+
+/// Whether an address may be in a huge page: that has the same place within 2 MiB in both kinds of addresses. So have
+/// small pages by chance, and many in a row where the kernel had memory in one piece.
+#[inline]
+pub(crate) fn may_be_huge(virtual_address: u64, physical: u64) -> bool {
+    (virtual_address ^ physical) & ((1 << HUGE_BITS) - (1 << SMALL_BITS)) == 0
 }
 
-impl Page {
-    /// A huge page has the same place within 2 MiB in both kinds of addresses. So has one of 512 small pages by chance,
-    /// which is taken for a huge one.
-    #[inline]
-    fn of(virtual_address: u64, physical: u64) -> Self {
-        const HUGE_BITS: u32 = 21;
-        const SMALL_BITS: u32 = 12;
-        /// Neighbours differ in these; what is above is mixed in.
-        const NUMBER_BITS: u32 = 28;
-        let huge = (virtual_address ^ physical) & ((1 << HUGE_BITS) - (1 << SMALL_BITS)) == 0;
-        let page = virtual_address >> if huge { HUGE_BITS } else { SMALL_BITS };
-        let above = (page >> NUMBER_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - NUMBER_BITS);
-        let number = (page ^ above) & ((1 << NUMBER_BITS) - 1);
-        Self { number: number | u64::from(huge) << NUMBER_BITS, huge }
-    }
+/// The number of an address's page, for which buffers have room.
+#[inline]
+fn page(virtual_address: u64, huge: bool) -> u64 {
+    /// Neighbours differ in these; what is above is mixed in.
+    const NUMBER_BITS: u32 = 28;
+    let page = virtual_address >> if huge { HUGE_BITS } else { SMALL_BITS };
+    let above = (page >> NUMBER_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - NUMBER_BITS);
+    let number = (page ^ above) & ((1 << NUMBER_BITS) - 1);
+    number | u64::from(huge) << NUMBER_BITS
 }
 
 #[cfg(test)]
@@ -140,8 +159,17 @@ mod tests {
         Tlb::of(&machine).unwrap()
     }
 
+    /// Translates and, where that is not known, learns. Whether it had to.
+    fn learns(tlb: &Tlb, virtual_address: u64, physical: u64, huge: bool) -> bool {
+        let unknown = tlb.translate(virtual_address, physical) == Translated::Unknown;
+        if unknown {
+            tlb.learn(virtual_address, huge);
+        }
+        unknown
+    }
+
     fn unknown(tlb: &Tlb, pages: impl Iterator<Item = u64>) -> usize {
-        pages.filter(|&page| tlb.translate(page, frame(page)) == Translated::Unknown).count()
+        pages.filter(|&page| learns(tlb, page, frame(page), false)).count()
     }
 
     #[test]
@@ -170,18 +198,27 @@ mod tests {
     #[test]
     fn huge_pages_have_buffers_of_their_own_or_share_them() {
         let tlb = tlb(&[(1, &[PageSize::Small], 4, 4, 0.0), (1, &[PageSize::Huge], 4, 4, 0.0)]);
-        assert_eq!(tlb.translate(HUGE + 77, 5 * HUGE + 77), Translated::Unknown);
+        assert!(learns(&tlb, HUGE + 77, 5 * HUGE + 77, true));
         assert_eq!(tlb.translate(2 * HUGE - 1, 6 * HUGE - 1), Translated::Known(0), "the same page's end");
         unknown(&tlb, (0..64).map(|page| (1 << 30) + page * SMALL));
         assert_eq!(tlb.translate(HUGE, 5 * HUGE), Translated::Known(0), "small pages push out small pages");
     }
 
+    #[test]
+    fn small_pages_that_lie_like_a_huge_one_are_small() {
+        let tlb = tlb(&[(1, &[PageSize::Small, PageSize::Huge], 1024, 8, 0.0)]);
+        let learned =
+            |from: u64| (0..512).filter(|page| learns(&tlb, from + page * SMALL, from + page * SMALL, false)).count();
+        assert_eq!((learned(HUGE), learned(HUGE)), (512, 0));
+    }
+
     proptest! {
         #[test]
-        fn what_was_used_last_is_known(pages in prop::collection::vec((any::<u64>(), any::<u64>()), 1..200)) {
+        fn what_was_used_last_is_known(pages in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..200)) {
             let tlb = tlb(&[(1, &[PageSize::Small, PageSize::Huge], 16, 16, 0.0)]);
-            for (virtual_address, physical) in pages {
-                tlb.translate(virtual_address, physical);
+            for (virtual_address, physical, huge) in pages {
+                let huge = huge && may_be_huge(virtual_address, physical);
+                learns(&tlb, virtual_address, physical, huge);
                 prop_assert_eq!(tlb.translate(virtual_address, physical), Translated::Known(0));
             }
         }

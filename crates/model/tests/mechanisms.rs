@@ -4,7 +4,7 @@
 mod support;
 
 use machine::PageSize;
-use model::{AccessKind, Level, Mechanism, Mechanisms, MemoryRange, Model, Request};
+use model::{AccessKind, Level, Mechanism, Mechanisms, MemoryRange, Model, PageEntry, Request};
 use support::{NODE_BYTES, Pattern, Random, Rates, Runner, assert_within, machine, model, model_with, rates};
 
 const MS: u64 = 1_000_000_000;
@@ -178,7 +178,8 @@ fn walks(pages: u64, stride: u64, table: u64, part: Option<Mechanism>) -> f64 {
                 virtual_address: (7 << 40) + physical + 8192,
                 instruction: 1,
             };
-            let entry = || Some(table * (1 << 30) + (512 << 20) + page * stride);
+            let address = table * (1 << 30) + (512 << 20) + page * stride;
+            let entry = || Some(PageEntry { address, huge: false });
             time_ps += model.access(0, time_ps, request, entry).stall_ps;
             model.advance(time_ps);
         }
