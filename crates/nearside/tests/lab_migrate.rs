@@ -212,7 +212,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
     let stays = full["stayed"].as_array().unwrap();
     assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
-    assert!(stays[0]["pages"].as_u64().unwrap() > 10_000, "{full:#}");
+    assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
     // What moves is not charged twice: a group at its limit is in nobody's way.
     let limit = ran.section("limit");
     assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
