@@ -174,7 +174,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
         echo '  gone'; try $near migrate 99999 --to 1
         echo '  kernel'; try $near migrate 2 --to 1
         for target in 99999 2; do try $near bind $target --cpunodebind 1; try $near bind $target --cpunodebind 1 --follow; done | grep -c 'status 1'
-        echo '  zombie'; sh -c 'sleep 0 & exec sleep 5' & sleep 1; zombie=$(ps -eo pid,stat | awk '$2 ~ /Z/ { print $1; exit }'); try $near migrate $zombie --to 1 | sed "s/$zombie/N/"
+        echo '  zombie'; sh -c 'sleep 0 & exec sleep 5' & sleep 1; zombie=$(ps -eo pid,stat | awk '$2 ~ /Z/ { print $1; exit }'); try $near migrate $zombie --to 1 | sed "s/$zombie/N/g"
         sleep 60 & pid=$!; sleep 0.2
         echo '  stranger'; try setpriv --reuid 65534 --clear-groups $near migrate $pid --to 1 | sed "s/$pid/N/g"
         echo '  stranger-bind'; try setpriv --reuid 65534 --clear-groups $near bind $pid --cpunodebind 1 | sed "s/$pid/N/g"
