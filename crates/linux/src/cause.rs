@@ -15,6 +15,8 @@ pub enum Capability {
     SysAdmin = 21,
     /// Moves other users' threads and pages that processes share.
     SysNice = 23,
+    /// Observes other users' processes, all CPUs and the kernel. Since Linux 5.8; before, `SysAdmin` does.
+    Perfmon = 38,
 }
 
 impl Capability {
@@ -30,6 +32,7 @@ impl fmt::Display for Capability {
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
+            Self::Perfmon => "CAP_PERFMON",
         })
     }
 }

@@ -72,6 +72,7 @@ mod page_flags;
 mod page_walk;
 mod pagemap;
 mod pages;
+mod perf_ring;
 mod present;
 mod process;
 mod residence;
@@ -83,6 +84,7 @@ mod situation;
 mod smaps;
 mod switch;
 mod tally;
+mod thread_stack;
 mod threads;
 
 // Ids and sets that the interfaces here speak of.
@@ -122,6 +124,7 @@ pub use page_flags::{FrameFlags, PageFlags};
 pub use page_walk::{Page, PageWalk, WalkError};
 pub use pagemap::{PageEntry, Pagemap};
 pub use pages::{HUGE_PAGE, Pages};
+pub use perf_ring::share_perf_ring;
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
@@ -135,4 +138,5 @@ pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
 pub use switch::{Switch, SwitchError, SwitchGuard, split_huge_pages};
 pub use tally::{Amount, Stayed, Tally};
+pub use thread_stack::thread_stack;
 pub use threads::{PolicyMark, Thread, last_cpu, threads};

@@ -9,6 +9,7 @@ mod elf;
 mod error;
 mod event;
 mod image;
+pub mod live;
 pub mod objects;
 mod parquet_file;
 mod perf_data;

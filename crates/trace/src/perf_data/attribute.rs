@@ -51,6 +51,25 @@ pub(crate) struct Attribute {
 }
 
 impl Attribute {
+    /// Of an event that is open, whose records have the time of `CLOCK_MONOTONIC`.
+    pub fn live(name: &str, sample_type: u64, period: u64, ids: Vec<u64>) -> Self {
+        let mut attribute = Self {
+            period,
+            sample_type,
+            read_format: 0,
+            branch_sample_type: 0,
+            user_registers: 0,
+            interrupt_registers: 0,
+            flags: SAMPLE_ID_ALL | USE_CLOCKID,
+            clock_id: CLOCK_MONOTONIC,
+            name: String::new(),
+            source: Source::Perf,
+            ids,
+        };
+        attribute.set_name(name);
+        attribute
+    }
+
     /// Reads the structure, which says how long it is itself.
     pub fn parse(bytes: Bytes<'_>) -> Option<(Self, u64)> {
         let mut from = bytes;

@@ -42,6 +42,9 @@ const CONTEXT_MARKERS: u64 = -4095_i64 as u64;
 /// The process that the kernel's own mappings are of.
 const KERNEL_PID: u32 = u32::MAX;
 
+/// What [`Decoder::lost`] calls records that found their ring full.
+pub(crate) const LOST_BY_KERNEL: &str = "samples that the kernel dropped";
+
 /// What records come to.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
@@ -60,7 +63,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes an event.
+    /// Takes what an event of perf observes.
     pub fn add_attribute(&mut self, attribute: Attribute) {
         let number = self.attributes.len();
         self.attribute_of_id.extend(attribute.ids.iter().map(|id| (*id, number)));
@@ -84,7 +87,7 @@ impl Decoder {
             MMAP | MMAP2 => self.mapping(kind, misc, body),
             COMM => self.named(misc, body),
             FORK | EXIT => self.task(kind, body),
-            LOST => lost_count(body, 8).map(|count| self.lose("samples that the kernel dropped", count)),
+            LOST => lost_count(body, 8).map(|count| self.lose(LOST_BY_KERNEL, count)),
             LOST_SAMPLES => lost_count(body, 0).map(|count| self.lose("samples that the processor dropped", count)),
             THROTTLE => {
                 self.lose("pauses of sampling that the kernel imposed", 1);
@@ -122,7 +125,8 @@ impl Decoder {
         self.pending.push((time, record));
     }
 
-    fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
+    /// Takes an event.
+    pub fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
         // Whoever is seen first without a fork was there already.
         let started = matches!(what, What::ProcessStarted { .. });
         if self.known.insert(pid) && !started {
@@ -263,10 +267,8 @@ impl Decoder {
         }
         let name = from.text();
         let name = if name == "//anon" { String::new() } else { name };
-        let is_file = name.starts_with('/')
-            && !["/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:"].iter().any(|kind| name.starts_with(kind));
         let build_id = build_id.or_else(|| self.features.build_ids.get(&name).cloned());
-        let file = is_file.then_some(FileIdentity { build_id, inode });
+        let file = has_symbols(&name).then_some(FileIdentity { build_id, inode });
         let what = What::Mapped { start, bytes, offset, name: name.into(), file, executable };
         self.event(time, pid, tid, what);
         Some(())
@@ -321,6 +323,12 @@ impl Decoder {
         self.features.cycles_per_ns = Some(per_ns).filter(|per_ns| per_ns.is_finite() && *per_ns > 0.0);
         Some(())
     }
+}
+
+/// Whether a mapping's name is that of a file that may have symbols, not one of the kernel's own.
+pub(crate) fn has_symbols(name: &str) -> bool {
+    name.starts_with('/')
+        && !["/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:"].iter().any(|kind| name.starts_with(kind))
 }
 
 /// What was lost, after so many bytes.

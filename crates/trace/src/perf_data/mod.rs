@@ -3,7 +3,7 @@
 //! There is a crate for that, `linux-perf-data`. It leaves out what matters most here (what served an access, its weight,
 //! the layout of counter groups), and trusts what a file says of its sizes: it asks for so much memory, or panics.
 
-mod attribute;
+pub(crate) mod attribute;
 mod bytes;
 mod data_source;
 mod decoder;
@@ -16,8 +16,6 @@ use crate::about::FORMAT;
 use crate::error::ReadError;
 use crate::{About, Source, SourceNote};
 use attribute::Attribute;
-use bytes::Bytes;
-use decoder::Decoder;
 use features::Features;
 use input::Input;
 use std::fs::File;
@@ -25,6 +23,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use bytes::Bytes;
+pub(crate) use decoder::{Decoder, LOST_BY_KERNEL, has_symbols};
 pub(crate) use stream::PerfRecords;
 
 /// `PERFILE2` on a little-endian machine.

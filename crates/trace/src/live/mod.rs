@@ -1,0 +1,50 @@
+//! What Linux tells of programs while they run: sources of samples and events, each detected by trying.
+//!
+//! | source | tells | needs |
+//! |---|---|---|
+//! | [`SideBand`] | processes, threads, names, mappings | `kernel.perf_event_paranoid` of 2 or less for one's own processes; 0 or less, or `CAP_PERFMON`, for the system |
+//!
+//! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
+//! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
+//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`.
+//!
+//! ```no_run
+//! use std::{process::Command, thread::sleep, time::Duration};
+//! use trace::{Stacks, live::{SideBand, Target}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // First the sources, then the program, by the same thread: it is observed from its first instruction.
+//! let mut side_band = SideBand::open(&Target::Program)?;
+//! let mut program = Command::new("./program").spawn()?;
+//! let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+//! while program.try_wait()?.is_none() {
+//!     sleep(Duration::from_millis(20));
+//!     side_band.drain(&mut stacks, &mut events);
+//! }
+//! // What it did last.
+//! side_band.drain(&mut stacks, &mut events);
+//! # Ok(())
+//! # }
+//! ```
+
+mod perf_rings;
+mod permission;
+mod running;
+mod side_band;
+
+pub use permission::LiveError;
+pub use side_band::SideBand;
+
+use linux::Pid;
+
+/// Whom to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The programs that the calling thread starts from now on, each from its first instruction, with all that they
+    /// start themselves. Has to be chosen before; what other threads start is not observed.
+    Program,
+    /// Processes, with all their threads and what they start from now on.
+    Pids(Vec<Pid>),
+    /// Everything.
+    System,
+}

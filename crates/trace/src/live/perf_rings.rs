@@ -1,0 +1,251 @@
+//! Rings that the kernel writes the records of events into, one for each CPU.
+
+use super::Target;
+use super::permission::Refusal;
+use linux::{CpuSet, Pid, Process, ProcessError, Tid, share_perf_ring};
+use machine::CpuId;
+use perf_event::{Builder, Clock, Counter, Sampler};
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+
+/// The least that a ring has, bytes.
+const LEAST_BYTES: usize = 32 << 10;
+const HEADER_BYTES: usize = 8;
+const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
+
+/// An event to open on each CPU.
+pub(super) struct Wanted {
+    pub builder: Builder<'static>,
+    /// An event that has to lead the group it is in, and writes nothing itself.
+    pub leader: Option<Builder<'static>>,
+    /// The CPUs that have it; all where nothing is said.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Wanted {
+    /// With what all events here have in common.
+    pub fn new(mut builder: Builder<'static>) -> Self {
+        builder.clockid(Clock::MONOTONIC).sample_id_all(true);
+        Self { builder, leader: None, cpus: None }
+    }
+
+    fn open(&self, task: Task, cpu: CpuId, target: &Target) -> io::Result<(Counter, Option<Counter>)> {
+        let aimed = |builder: &Builder<'static>| {
+            let mut builder = builder.clone();
+            match task {
+                Task::Caller => builder.observe_self(),
+                Task::Thread(tid) => builder.observe_pid(tid.0.cast_signed()),
+                Task::All => builder.any_pid(),
+            };
+            // Whom a task starts is observed likewise.
+            builder.inherit(*target != Target::System).enable_on_exec(*target == Target::Program);
+            builder.one_cpu(cpu.0 as usize);
+            builder
+        };
+        let Some(leader) = &self.leader else { return Ok((aimed(&self.builder).build()?, None)) };
+        let mut leader = aimed(leader).build()?;
+        Ok((aimed(&self.builder).build_with_group(&mut leader)?, Some(leader)))
+    }
+}
+
+/// Whom an event is opened for.
+#[derive(Clone, Copy)]
+enum Task {
+    /// The calling thread, and whom it starts.
+    Caller,
+    Thread(Tid),
+    All,
+}
+
+/// Rings and the events that write into them.
+pub(super) struct Rings {
+    of_cpus: Vec<Sampler>,
+    /// Events that write into the ring of another one, or into none.
+    others: Vec<Counter>,
+    /// The ids of each event that was wanted.
+    pub ids: Vec<Vec<u64>>,
+    bytes: usize,
+}
+
+impl Rings {
+    /// Opens events for a target, with rings of at most so many bytes, and less where that is more than the user may lock. They
+    /// write from [`enable`](Self::enable) on.
+    pub fn open(target: &Target, wanted: &[Wanted], most_bytes: usize) -> Result<Self, Refusal> {
+        let mut bytes = most_bytes.next_power_of_two().max(LEAST_BYTES);
+        loop {
+            match Self::open_with(target, wanted, bytes) {
+                Err(Refusal::Ring(_, error))
+                    if bytes > LEAST_BYTES && Errno::from_io_error(&error) == Some(Errno::PERM) =>
+                {
+                    bytes /= 2;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_with(target: &Target, wanted: &[Wanted], bytes: usize) -> Result<Self, Refusal> {
+        let (tasks, pid) = (tasks(target)?, first_pid(target));
+        let refused = |error| Refusal::Event(pid, error);
+        let mut all = Self { of_cpus: Vec::new(), others: Vec::new(), ids: vec![Vec::new(); wanted.len()], bytes };
+        for cpu in online_cpus().map_err(refused)?.iter() {
+            let mut ring: Option<Sampler> = None;
+            for &task in &tasks {
+                for (wanted, ids) in wanted.iter().zip(&mut all.ids) {
+                    if wanted.cpus.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
+                        continue;
+                    }
+                    let (event, leader) = match wanted.open(task, cpu, target) {
+                        Ok(opened) => opened,
+                        Err(error) if task.has_ended(&error) => continue,
+                        Err(error) => return Err(refused(error)),
+                    };
+                    ids.push(event.id());
+                    all.others.extend(leader);
+                    let failed = |error| Refusal::Ring(bytes, error);
+                    if let Some(ring) = &ring {
+                        share_perf_ring(&event, ring).map_err(failed)?;
+                        all.others.push(event);
+                    } else {
+                        ring = Some(event.sampled(bytes).map_err(failed)?);
+                    }
+                }
+            }
+            all.of_cpus.extend(ring);
+        }
+        if all.of_cpus.is_empty() { Err(refused(Errno::SRCH.into())) } else { Ok(all) }
+    }
+
+    /// Has the events write: those of running programs from now on. Those of programs to be started begin with them.
+    pub fn enable(&mut self, target: &Target) -> Result<(), Refusal> {
+        if *target == Target::Program {
+            return Ok(());
+        }
+        let rings = self.of_cpus.iter_mut().map(|ring| &mut **ring);
+        let mut events = self.others.iter_mut().chain(rings);
+        events.try_for_each(Counter::enable).map_err(|error| Refusal::Event(None, error))
+    }
+
+    /// Gives what is in the rings, ring by ring: kind, `misc` and body of each record. At most as much as they hold.
+    pub fn drain(&mut self, mut take: impl FnMut(u32, u16, &[u8])) {
+        for ring in &mut self.of_cpus {
+            let mut left = self.bytes;
+            while left > 0
+                && let Some(record) = ring.next_record()
+            {
+                left = left.saturating_sub(record.len() + HEADER_BYTES);
+                take(record.ty(), record.misc(), &record.to_contiguous());
+            }
+        }
+    }
+}
+
+impl Task {
+    fn has_ended(self, error: &io::Error) -> bool {
+        matches!(self, Self::Thread(_)) && Errno::from_io_error(error) == Some(Errno::SRCH)
+    }
+}
+
+fn tasks(target: &Target) -> Result<Vec<Task>, Refusal> {
+    let Target::Pids(pids) = target else {
+        return Ok(vec![if *target == Target::System { Task::All } else { Task::Caller }]);
+    };
+    let mut tasks = Vec::new();
+    for &pid in pids {
+        let threads = Process::open(pid).and_then(|process| process.threads());
+        let threads = threads.map_err(|error| match error {
+            ProcessError::Read { source, .. } => Refusal::Event(Some(pid), source),
+            _ => Refusal::Event(Some(pid), Errno::SRCH.into()),
+        })?;
+        tasks.extend(threads.iter().map(Task::Thread));
+    }
+    Ok(tasks)
+}
+
+/// The process that is to blame.
+fn first_pid(target: &Target) -> Option<Pid> {
+    if let Target::Pids(pids) = target { pids.first().copied() } else { None }
+}
+
+fn online_cpus() -> io::Result<CpuSet> {
+    fs::read_to_string(ONLINE_CPUS)?.trim().parse().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::permission::Scope;
+    use super::*;
+    use crate::live::LiveError;
+    use crate::perf_data::attribute::{ADDR, Attribute, CPU, IDENTIFIER, IP, TID, TIME};
+    use crate::perf_data::{Bytes, Decoder};
+    use crate::{Record, Sample};
+    use linux::{Pages, monotonic_ns};
+    use perf_event::events::Software;
+
+    const PAGES: u64 = 20_000;
+    const SAMPLE_TYPE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU;
+
+    /// Touches so many pages for the first time, which an event tells: samples of them, and what was lost.
+    fn faults(ring_bytes: usize, looks: u64) -> Option<(Vec<Sample>, Pages, u64)> {
+        let mut builder = Builder::new(Software::PAGE_FAULTS);
+        builder.sample_period(1);
+        builder.attrs_mut().sample_type = SAMPLE_TYPE;
+        let target = Target::Pids(vec![Pid(std::process::id())]);
+        let opened = Rings::open(&target, &[Wanted::new(builder)], ring_bytes);
+        let mut rings = match opened {
+            Ok(rings) => rings,
+            Err(refusal) => {
+                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                eprintln!("not tried here: {error}");
+                assert!(
+                    ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
+                );
+                return None;
+            }
+        };
+        let mut decoder = Decoder::default();
+        decoder.add_attribute(Attribute::live("page-faults", SAMPLE_TYPE, 1, rings.ids.concat()));
+        let mut memory = Pages::reserve(usize::try_from(PAGES).unwrap() * 4096).unwrap();
+        memory.advise_huge(false).unwrap();
+        rings.enable(&target).map_err(|_| "cannot be enabled").unwrap();
+        for look in 0..looks {
+            for page in look * PAGES / looks..(look + 1) * PAGES / looks {
+                memory.touch(usize::try_from(page).unwrap() * 4096);
+            }
+            rings.drain(|kind, misc, body| {
+                decoder.take(kind, misc, Bytes(body));
+            });
+        }
+        let own = memory.range();
+        let samples = decoder.finish().filter_map(|(_, record)| match record {
+            Record::Sample(sample) => Some(sample),
+            Record::Event(_) => None,
+        });
+        let samples = samples.filter(|sample| own.contains(&sample.address)).collect();
+        Some((samples, memory, decoder.lost.iter().map(|loss| loss.count).sum()))
+    }
+
+    #[test]
+    fn each_access_has_its_address_thread_and_time_although_rings_wrap() {
+        let before = monotonic_ns();
+        let Some((samples, memory, lost)) = faults(64 << 10, 100) else { return };
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        // Other tests of this process may fill the ring meanwhile.
+        assert!(samples.len() as u64 + lost >= PAGES && samples.len() as u64 > PAGES / 2, "{} {lost}", samples.len());
+        for sample in &samples {
+            assert_eq!((sample.pid, sample.tid), (Pid(std::process::id()), Tid(tid)));
+            assert!((before..monotonic_ns()).contains(&sample.time_ns));
+        }
+        let addresses = samples.iter().map(|sample| sample.address);
+        let first = memory.range().start;
+        assert!(addresses.clone().is_sorted() && addresses.clone().all(|address| (address - first) % 4096 == 0));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let Some((samples, _memory, lost)) = faults(LEAST_BYTES, 1) else { return };
+        assert!(samples.len() < LEAST_BYTES, "{}", samples.len());
+        assert!(lost > 0 && samples.len() as u64 + lost >= PAGES, "{} {lost}", samples.len());
+    }
+}

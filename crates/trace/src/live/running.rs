@@ -1,0 +1,55 @@
+//! What runs already when a recording begins, as events.
+
+use crate::perf_data::has_symbols;
+use crate::{FileIdentity, What};
+use linux::{Mapping, Pid, Process, ProcessError, Tid, thread_stack};
+use std::fs;
+
+/// All processes there are.
+pub(super) fn all_pids() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid).collect()
+}
+
+/// The threads, names and mappings of a process. An error says that its mappings may not be seen, or that it has ended.
+pub(super) fn events_of(pid: Pid, mut take: impl FnMut(Tid, What)) -> Result<(), ProcessError> {
+    let process = Process::open(pid)?;
+    let first = Tid(pid.0);
+    take(first, What::ProcessStarted { parent: None });
+    let threads = process.threads()?;
+    for tid in threads.iter() {
+        // A thread that has ended is none any more.
+        let Some(status) = process.thread_status(tid)? else { continue };
+        if tid != first {
+            take(tid, What::ThreadStarted);
+        }
+        take(tid, What::Named { name: status.name.into(), exec: false });
+    }
+    let mappings = process.mappings()?;
+    for mapping in &mappings {
+        take(first, mapped(mapping));
+    }
+    for tid in threads.iter().filter(|tid| *tid != first) {
+        if let Some(range) = thread_stack(&process, tid, &mappings) {
+            take(tid, stack_of(tid, range.start, range.end - range.start));
+        }
+    }
+    Ok(())
+}
+
+/// A mapping that is a thread's stack.
+pub(super) fn stack_of(tid: Tid, start: u64, bytes: u64) -> What {
+    What::Mapped { start, bytes, offset: 0, name: format!("[stack:{tid}]").into(), file: None, executable: false }
+}
+
+fn mapped(mapping: &Mapping) -> What {
+    let Mapping { range, offset, inode, name, execute, .. } = mapping;
+    What::Mapped {
+        start: range.start,
+        bytes: range.end - range.start,
+        offset: *offset,
+        name: name.as_str().into(),
+        file: has_symbols(name).then_some(FileIdentity { build_id: None, inode: *inode }),
+        executable: *execute,
+    }
+}

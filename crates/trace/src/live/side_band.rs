@@ -1,0 +1,155 @@
+//! Processes, threads, names and mappings, as the kernel tells of them: the records beside samples. They come from a
+//! software event that never counts, so that they need no PMU, and little of the programs' time.
+
+use super::perf_rings::{Rings, Wanted};
+use super::permission::Scope;
+use super::running::{all_pids, events_of, stack_of};
+use super::{LiveError, Target};
+use crate::perf_data::attribute::{Attribute, CPU, IDENTIFIER, TID, TIME};
+use crate::perf_data::{Bytes, Decoder, LOST_BY_KERNEL};
+use crate::{Event, Loss, Record, Source, SourceNote, Stacks, What};
+use linux::{Mapping, Pid, Process, ProcessError, monotonic_ns, thread_stack};
+use perf_event::Builder;
+use perf_event::events::Software;
+use std::collections::VecDeque;
+
+/// What the event is called.
+const EVENT: &str = "dummy";
+/// With names of files of 4 KiB, some dozens of mappings between two looks.
+const RING_BYTES: usize = 128 << 10;
+const SAMPLE_TYPE: u64 = IDENTIFIER | TID | TIME | CPU;
+/// How often a new thread's stack is looked for, while the kernel does not tell it, and how many at a time.
+const TRIES: u8 = 20;
+const THREADS_AT_ONCE: usize = 32;
+/// More new threads are not kept in mind.
+const MOST_THREADS: usize = 4096;
+
+/// Processes, threads, names and mappings while they come and go, and those that are there already.
+pub struct SideBand {
+    rings: Rings,
+    decoder: Decoder,
+    /// Threads whose stacks are not known yet, with how often they were looked for.
+    young: VecDeque<(Event, u8)>,
+    hidden: u64,
+}
+
+/// A process, as it was seen last.
+struct Seen {
+    pid: Pid,
+    process: Process,
+    mappings: Vec<Mapping>,
+}
+
+impl Seen {
+    fn of(pid: Pid) -> Option<Self> {
+        let process = Process::open(pid).ok()?;
+        let mappings = process.mappings().ok()?;
+        Some(Self { pid, process, mappings })
+    }
+}
+
+impl SideBand {
+    /// Begins to listen. What runs already is told by the first [`drain`](Self::drain), as of this moment. Of one's own
+    /// processes it needs `kernel.perf_event_paranoid` of 2 or less (the kernel's default), of others' `CAP_SYS_PTRACE`
+    /// too, and of the system 0 or less; or else `CAP_PERFMON`. Mappings of other users' processes need
+    /// `CAP_SYS_PTRACE` to be told of those that run already.
+    pub fn open(target: &Target) -> Result<Self, LiveError> {
+        let scope = Scope::of(target);
+        let failed = |refusal| LiveError::of("listen to processes, threads and mappings (perf)", &refusal, scope);
+        let mut builder = Builder::new(Software::DUMMY);
+        // The kernel's own are not listened to.
+        builder.exclude_kernel(true).sample_period(1).mmap(true).mmap2(true).mmap_data(true);
+        builder.comm(true).comm_exec(true).task(true);
+        builder.attrs_mut().sample_type = SAMPLE_TYPE;
+        let mut rings = Rings::open(target, &[Wanted::new(builder)], RING_BYTES).map_err(failed)?;
+        let began = monotonic_ns();
+        rings.enable(target).map_err(failed)?;
+        let mut decoder = Decoder::default();
+        let ids = rings.ids.concat();
+        decoder.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
+        let mut side_band = Self { rings, decoder, young: VecDeque::new(), hidden: 0 };
+        side_band.tell_what_runs(target, began);
+        Ok(side_band)
+    }
+
+    /// Whatever comes while this looks is later than what it finds.
+    fn tell_what_runs(&mut self, target: &Target, began: u64) {
+        let pids = match target {
+            Target::Program => Vec::new(),
+            Target::Pids(pids) => pids.clone(),
+            Target::System => all_pids(),
+        };
+        for pid in pids {
+            let told = events_of(pid, |tid, what| self.decoder.event(began, pid.0, tid.0, what));
+            // A process that has ended is none that is hidden.
+            self.hidden += u64::from(matches!(told, Err(ProcessError::Read { .. })));
+        }
+    }
+
+    /// What it cannot see.
+    pub fn notes(&self) -> Vec<SourceNote> {
+        let cannot_see = [
+            "That a mapping ends is not told, only what takes its place.",
+            "The stack of a thread is told once it is seen to wait for something; until then it is anonymous memory.",
+        ];
+        let event = "processes, threads and mappings".to_owned();
+        vec![SourceNote { source: Source::Perf, event, cannot_see: cannot_see.map(str::to_owned).into() }]
+    }
+
+    /// Events since the last time, in the order of time. Never blocks.
+    pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        std::mem::swap(stacks, &mut self.decoder.stacks);
+        self.rings.drain(|kind, misc, body| {
+            self.decoder.take(kind, misc, Bytes(body));
+        });
+        std::mem::swap(stacks, &mut self.decoder.stacks);
+        let first = events.len();
+        events.extend(self.decoder.finish().filter_map(|(_, record)| match record {
+            Record::Event(event) => Some(event),
+            Record::Sample(_) => None,
+        }));
+        for event in events.iter().skip(first) {
+            self.keep_young(event);
+        }
+        self.find_stacks(events);
+    }
+
+    /// Remembers threads that began, and forgets those that ended.
+    fn keep_young(&mut self, event: &Event) {
+        match event.what {
+            What::ThreadStarted if self.young.len() < MOST_THREADS => self.young.push_back((event.clone(), 0)),
+            What::ThreadEnded => self.young.retain(|(young, _)| young.tid != event.tid),
+            _ => {}
+        }
+    }
+
+    fn find_stacks(&mut self, events: &mut Vec<Event>) {
+        let mut seen: Option<Seen> = None;
+        for _ in 0..self.young.len().min(THREADS_AT_ONCE) {
+            let Some((event, tries)) = self.young.pop_front() else { return };
+            if seen.as_ref().is_none_or(|seen| seen.pid != event.pid) {
+                seen = Seen::of(event.pid);
+            }
+            // A process that has ended has no threads.
+            let Some(Seen { process, mappings, .. }) = &seen else { continue };
+            match thread_stack(process, event.tid, mappings) {
+                Some(range) => {
+                    let what = stack_of(event.tid, range.start, range.end - range.start);
+                    events.push(Event { what, ..event });
+                }
+                None if tries < TRIES => self.young.push_back((event, tries + 1)),
+                None => {}
+            }
+        }
+    }
+
+    /// What was lost so far.
+    pub fn lost(&self) -> Vec<Loss> {
+        let mut lost = self.decoder.lost.clone();
+        for loss in lost.iter_mut().filter(|loss| loss.what == LOST_BY_KERNEL) {
+            "records of processes, threads and mappings that the kernel dropped".clone_into(&mut loss.what);
+        }
+        Loss::add(&mut lost, "processes that ran already whose mappings may not be seen", self.hidden);
+        lost
+    }
+}

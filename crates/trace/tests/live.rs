@@ -1,0 +1,137 @@
+//! What Linux tells of programs while they run, on the machine that tests. Where it forbids that, the tests say so, and
+//! look at the reason that is given instead.
+
+use linux::{Pid, Tid, monotonic_ns};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use trace::live::{LiveError, SideBand, Target};
+use trace::{Event, Stacks, What};
+
+/// What was opened; or nothing, and its reason is one that helps.
+fn opened<T>(result: Result<T, LiveError>) -> Option<T> {
+    result
+        .inspect_err(|error| {
+            eprintln!("not tried here: {error}");
+            let known = ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb", "does not have this event"];
+            assert!(known.iter().any(|reason| error.to_string().contains(reason)), "{error}");
+        })
+        .ok()
+}
+
+fn names(events: &[Event], pid: Pid) -> Vec<(&str, bool)> {
+    let named = events.iter().filter(|event| event.pid == pid).filter_map(|event| match &event.what {
+        What::Named { name, exec } => Some((&**name, *exec)),
+        _ => None,
+    });
+    named.collect()
+}
+
+#[test]
+fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
+    let Some(mut side_band) = opened(SideBand::open(&Target::Program)) else { return };
+    let began = monotonic_ns();
+    let shell = ["sh", "-c", "cat /proc/self/maps; exec true"];
+    let program = Command::new(shell[0]).args(&shell[1..]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = Pid(program.id());
+    let maps = String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap();
+    let mut events = Vec::new();
+    side_band.drain(&mut Stacks::new(), &mut events);
+    let ended = monotonic_ns();
+    assert!(side_band.lost().is_empty(), "{:?}", side_band.lost());
+    assert!(events.iter().all(|event| (began..ended).contains(&event.time_ns)), "{events:?}");
+    assert!(events.is_sorted_by_key(|event| event.time_ns));
+    assert_eq!(names(&events, pid), [("sh", true), ("true", true)]);
+    // Nobody else is told of.
+    let child = events.iter().find(|event| event.what == What::ProcessStarted { parent: Some(pid) }).unwrap().pid;
+    assert!(events.iter().all(|event| [pid, child].contains(&event.pid)), "{events:?}");
+    assert_eq!(names(&events, child), [("cat", true)]);
+    for pid in [pid, child] {
+        assert!(events.iter().any(|event| event.pid == pid && event.what == What::ThreadEnded));
+    }
+    // Each mapping of a file's code that the child saw of itself was told, and its inode.
+    let mappings = linux::parse_maps(&maps).unwrap();
+    let of_code = mappings.iter().filter(|mapping| mapping.execute && mapping.inode != 0);
+    for mapping in of_code.clone() {
+        let is_told = events.iter().any(|event| match &event.what {
+            What::Mapped { start, name, file: Some(file), executable: true, .. } => {
+                (event.pid, *start, &**name, file.inode)
+                    == (child, mapping.range.start, mapping.name.as_str(), mapping.inode)
+            }
+            _ => false,
+        });
+        assert!(is_told, "{mapping:?}");
+    }
+    assert!(of_code.count() > 1);
+}
+
+#[test]
+fn what_runs_already_is_told_first_and_then_what_comes() {
+    let ((is_there, ready), (release, wait)) = (channel(), channel::<()>());
+    let there = std::thread::Builder::new().name("was there".into()).spawn(move || {
+        is_there.send(()).unwrap();
+        wait.recv()
+    });
+    ready.recv().unwrap();
+    let pid = Pid(std::process::id());
+    let Some(mut side_band) = opened(SideBand::open(&Target::Pids(vec![pid]))) else { return };
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    side_band.drain(&mut stacks, &mut events);
+    assert_eq!(events[0].what, What::ProcessStarted { parent: None });
+    assert!(events.iter().all(|event| event.pid == pid), "{events:?}");
+    assert!(names(&events, pid).contains(&("was there", false)));
+    let here = std::ptr::from_ref(&release) as u64;
+    let mapped = |events: &[Event], address: u64| {
+        let last = events.iter().rev().find_map(|event| match &event.what {
+            What::Mapped { start, bytes, name, .. } if (*start..start + bytes).contains(&address) => Some(name.clone()),
+            _ => None,
+        });
+        last.map(|name| name.to_string())
+    };
+    assert!(mapped(&events, here).is_some());
+    let code = mapped(&events, names as *const () as u64).unwrap();
+    assert_eq!(code, std::env::current_exe().unwrap().to_str().unwrap());
+
+    let (told, tell) = channel();
+    let (release_new, wait) = channel::<()>();
+    let new = std::thread::Builder::new().name("comes".into()).spawn(move || {
+        let local = 0_u8;
+        told.send((rustix::thread::gettid().as_raw_nonzero().get(), std::ptr::from_ref(&local) as u64)).unwrap();
+        wait.recv()
+    });
+    let (tid, address) = tell.recv().unwrap();
+    let tid = Tid(tid.cast_unsigned());
+    // Its stack is told as soon as it is seen to wait.
+    let since = Instant::now();
+    while mapped(&events, address) != Some(format!("[stack:{tid}]")) && since.elapsed() < Duration::from_secs(20) {
+        sleep(Duration::from_millis(1));
+        side_band.drain(&mut stacks, &mut events);
+    }
+    assert_eq!(mapped(&events, address), Some(format!("[stack:{tid}]")));
+    let of_thread = |what: &What| events.iter().any(|event| event.tid == tid && event.what == *what);
+    assert!(of_thread(&What::ThreadStarted));
+    assert!(of_thread(&What::Named { name: "comes".into(), exec: false }));
+    drop((release, release_new));
+    let _ = (there.unwrap().join(), new.unwrap().join());
+}
+
+#[test]
+fn the_system_is_told_of_if_it_may_be_seen() {
+    let Some(mut side_band) = opened(SideBand::open(&Target::System)) else { return };
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = Pid(child.id());
+    child.wait().unwrap();
+    let mut events = Vec::new();
+    side_band.drain(&mut Stacks::new(), &mut events);
+    assert!(names(&events, pid).contains(&("true", true)), "{events:?}");
+    let own = Pid(std::process::id());
+    assert!(events.iter().any(|event| event.pid == own && event.what == What::ProcessStarted { parent: None }));
+}
+
+#[test]
+fn a_process_that_is_not_there_is_no_target() {
+    let error = SideBand::open(&Target::Pids(vec![Pid(u32::MAX >> 1)])).err().unwrap();
+    let told = "cannot listen to processes, threads and mappings (perf): there is no process 2147483647";
+    assert!(error.to_string().starts_with(told), "{error}");
+}
