@@ -32,6 +32,8 @@ pub enum CgroupError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups {
     folder: PathBuf,
+    /// The group that is mounted there: not the one at the top in a container without a cgroup namespace of its own.
+    mounted: PathBuf,
 }
 
 /// Which CPUs and nodes a control group leaves its processes.
@@ -77,23 +79,25 @@ impl Cgroups {
     pub fn find_in(root: &Path) -> Result<Self, CgroupError> {
         let path = root.join("proc/self/mountinfo");
         let text = fs::read_to_string(&path).map_err(|source| FileError::Read { path, source })?;
-        let folder = cgroup2_mount(&text).ok_or(CgroupError::NotMounted)?;
-        Ok(Self { folder: root.join(folder.trim_start_matches('/')) })
+        let (mounted, folder) = cgroup2_mount(&text).ok_or(CgroupError::NotMounted)?;
+        Ok(Self { folder: root.join(folder.trim_start_matches('/')), mounted: mounted.into() })
     }
 
-    /// The folder of the group at the top.
+    /// The folder of the group at the top of what is mounted.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The group that a process is in, as a path from the hierarchy's top: `/` is the top. Seen from this process: one
-    /// outside of our own cgroup namespace begins with `/..`. Needs no rights.
+    /// The group that a process is in, as a path from the top of what is mounted, which is `/`. One outside of it, or of
+    /// our own cgroup namespace, begins with `/..`. Needs no rights.
     pub fn of(&self, process: &Process) -> Result<String, CgroupError> {
-        parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)
+        let group = parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)?;
+        let inside = Path::new(&group).strip_prefix(&self.mounted).map(|inside| Path::new("/").join(inside));
+        Ok(inside.map_or_else(|_| format!("/..{group}"), |inside| inside.display().to_string()))
     }
 
     /// What a group leaves its processes; nothing where neither it nor a group above it has a cpuset, and of groups
-    /// outside of our cgroup namespace. Needs no rights.
+    /// outside of what is mounted. Needs no rights.
     pub fn effective_cpuset(&self, cgroup: &str) -> Result<Option<EffectiveCpuset>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(None);
@@ -108,8 +112,8 @@ impl Cgroups {
         Ok(None)
     }
 
-    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller, and of groups outside of our
-    /// cgroup namespace. Needs no rights.
+    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller, and of groups outside of what
+    /// is mounted. Needs no rights.
     pub fn memory(&self, cgroup: &str) -> Result<Option<Vec<CgroupMemory>>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(None);
@@ -118,7 +122,7 @@ impl Cgroups {
     }
 
     /// The limits of a group's memory (`memory.max`, Linux 4.5), from its own upwards; groups without one are left out,
-    /// and all of them outside of our cgroup namespace. Needs no rights.
+    /// and all of them outside of what is mounted. Needs no rights.
     pub fn memory_limits(&self, cgroup: &str) -> Result<Vec<MemoryLimit>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(Vec::new());
@@ -163,11 +167,12 @@ fn is_outside(cgroup: &str) -> bool {
     Path::new(cgroup).components().any(|component| component == Component::ParentDir)
 }
 
-/// Where the text of /proc/PID/mountinfo has the hierarchy of version 2 mounted: the first place.
-pub fn cgroup2_mount(mountinfo: &str) -> Option<String> {
+/// Which group of the hierarchy of version 2 the text of /proc/PID/mountinfo has mounted, and where: the first place.
+pub fn cgroup2_mount(mountinfo: &str) -> Option<(String, String)> {
     let mount = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;
-        (file_system.split(' ').next()? == "cgroup2").then(|| mount.split(' ').nth(4).map(unescaped))?
+        let mut words = mount.split(' ').skip(3).map(unescaped);
+        (file_system.split(' ').next()? == "cgroup2").then(|| Some((words.next()?, words.next()?)))?
     };
     mountinfo.lines().find_map(mount)
 }
@@ -224,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_hierarchy_and_the_group_are_found_among_older_ones() {
-        assert_eq!(cgroup2_mount(HYBRID).as_deref(), Some("/sys/fs/cgroup/uni fied"));
+        assert_eq!(cgroup2_mount(HYBRID), Some(("/".to_owned(), "/sys/fs/cgroup/uni fied".to_owned())));
         assert_eq!(cgroup2_mount("34 31 0:31 / /a rw - cgroup cgroup2 rw\n"), None);
         assert_eq!(parse_cgroup("3:cpuset:/a\n0::/b/c (deleted)\n").as_deref(), Some("/b/c"));
         assert_eq!(parse_cgroup("3:cpuset:/a\n"), None);
@@ -271,6 +276,25 @@ mod tests {
         put(&format!("{unified}/cpuset.mems.effective"), "0\n");
         assert!(matches!(cgroups.effective_cpuset("/"), Err(CgroupError::File(FileError::Malformed { .. }))));
         assert!(matches!(Cgroups::find_in(Path::new("/nowhere")), Err(CgroupError::File(FileError::Read { .. }))));
+    }
+
+    #[test]
+    fn a_container_may_see_a_part_of_the_hierarchy_under_its_full_names() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/self/mountinfo", "41 31 0:38 /box/a /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n");
+        put("proc/7/cgroup", "0::/box/a/leaf\n");
+        put("proc/8/cgroup", "0::/box/another\n");
+        put("sys/fs/cgroup/leaf/memory.max", "65536\n");
+        let cgroups = Cgroups::find_in(root.path()).unwrap();
+        let of = |pid| cgroups.of(&Process::open_in(&root.path().join("proc"), Pid(pid)).unwrap()).unwrap();
+        assert_eq!((of(7).as_str(), of(8).as_str()), ("/leaf", "/../box/another"));
+        assert_eq!(cgroups.memory_limits(&of(7)).unwrap()[0].max_bytes, 65536);
+        assert_eq!(cgroups.memory_limits(&of(8)).unwrap(), []);
     }
 
     proptest! {

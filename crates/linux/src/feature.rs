@@ -2,7 +2,7 @@
 
 use crate::advice::{Advice, AdvisedProcess, advise};
 use crate::cause::{Capability, Cause, Diagnosis, with_capability};
-use crate::cgroup::Cgroups;
+use crate::cgroup::{CgroupError, Cgroups};
 use crate::diagnosis::{Attempt, diagnose, diagnose_process};
 use crate::memory_policy::{MemoryMode, MemoryPolicy, Misplaced, Whose, bind_range, set_home_node, set_memory_policy};
 use crate::node_state::NodeState;
@@ -67,6 +67,7 @@ impl Feature {
             writable(Switch::interleave_weight(scratch.node).path(), "weighted interleave is since Linux 6.9")
         }),
         Self::new("cgroup_cpusets", "which cpuset is in the way", cgroup_cpusets),
+        Self::new("cgroup_memory", "memory --cgroup; run --touch: limits are looked at before", cgroup_memory),
         Self::new("cgroup_create", "run --cgroup", cgroup_create),
         Self::new("damon", "seeing accesses without samples", |_| {
             let none = "the kernel needs CONFIG_DAMON_SYSFS";
@@ -242,16 +243,26 @@ fn writable(path: impl AsRef<Path>, missing: &str) -> Result<(), Diagnosis> {
 }
 
 fn cgroup_cpusets(_: &Scratch) -> Result<(), Diagnosis> {
-    let told = |error: &dyn ToString| -> Diagnosis { Cause::Other(error.to_string()).into() };
-    let cgroups = Cgroups::find().map_err(|error| told(&error))?;
-    let group = cgroups.of(&own()?).map_err(|error| told(&error))?;
-    match cgroups.effective_cpuset(&group).map_err(|error| told(&error))? {
-        Some(_) => Ok(()),
-        None => Err(with_remedy(
-            Cause::Other(format!("neither control group {group} nor one above it has a cpuset")),
-            format!("to have one: echo +cpuset | sudo tee {}/cgroup.subtree_control", cgroups.folder().display()),
-        )),
+    let of_group = |cgroups: &Cgroups, group: &str| cgroups.effective_cpuset(group).map(|found| found.is_some());
+    controller("cpuset", of_group)
+}
+
+fn cgroup_memory(_: &Scratch) -> Result<(), Diagnosis> {
+    controller("memory", |cgroups, group| cgroups.memory(group).map(|found| found.is_some()))
+}
+
+/// Whether a controller of control groups is there for our own.
+fn controller(name: &str, of_group: impl Fn(&Cgroups, &str) -> Result<bool, CgroupError>) -> Result<(), Diagnosis> {
+    let told = |error: CgroupError| -> Diagnosis { Cause::Other(error.to_string()).into() };
+    let cgroups = Cgroups::find().map_err(told)?;
+    let group = cgroups.of(&own()?).map_err(told)?;
+    if of_group(&cgroups, &group).map_err(told)? {
+        return Ok(());
     }
+    Err(with_remedy(
+        Cause::Other(format!("control group {group} has no {name} controller")),
+        format!("to have one: echo +{name} | sudo tee {}/cgroup.subtree_control", cgroups.folder().display()),
+    ))
 }
 
 fn cgroup_create(_: &Scratch) -> Result<(), Diagnosis> {

@@ -74,12 +74,14 @@ fn pages_and_threads_go_where_they_are_sent() {
         echo '[bind-wrong]'; for wrong in '--cpunodebind 9' '--physcpubind 99' '--physcpubind 1 --thread 1' '' '--physcpubind !all'; do
             $near bind $pid $wrong 2> /dev/null; echo $?; done
         kill $pid; wait $pid 2>/dev/null
+        shared() { grep -E 'libc.so.* mapmax=' /proc/$pid/numa_maps | grep -v anon= | grep -oE 'N0=[0-9]+' | awk -F= '{ sum += $2 } END { print sum + 0 }'; }
         echo '[follow]'
         numactl --cpunodebind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        sleep 0.5; $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
+        sleep 0.5; shared_before=$(shared); $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
         until grep -q pages_followed /tmp/events; do sleep 0.2; done
         grep -oE 'N[0-9]+=[0-9]+' /proc/$pid/numa_maps | sort | awk -F= '{ sum[$1] += $2 } END { print "N2=" sum["N2"] }'
-        kill $pid; wait $follower; echo "status $?"; cat /tmp/events
+        shared_after=$(shared); kill $pid; wait $follower; echo "status $?"; cat /tmp/events
+        echo '[follow-shared]'; echo $shared_before; echo $shared_after
         echo '[follow-not]'; numactl --cpunodebind 0 --membind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
         sleep 0.3; $near bind $pid --cpunodebind 2 --follow --interval 0.05 > /tmp/events & follower=$!
         sleep 0.5; kill $pid; wait $follower; echo "status $?"; tail -n +2 /tmp/events
@@ -134,6 +136,9 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
     assert_eq!(ran.section("overwrite"), "2-3 2-3 \n");
     assert_eq!(ran.section("one"), "2-3 7 \n");
     assert_eq!(ran.section("bind-wrong"), "2\n2\n2\n2\n2\n");
+    // Claim 12: pages that other processes map too, here those of the C library, stay.
+    let shared: Vec<u32> = ran.section("follow-shared").lines().map(|pages| pages.parse().unwrap()).collect();
+    assert!(shared[0] > 0 && shared[1] >= shared[0], "{shared:?}");
     // A policy of its own says where its pages are to be.
     let not = ran.section("follow-not");
     assert!(not.starts_with("status 0\n") && not.ends_with("to 2: 0 B followed\nthe process has ended\n"), "{not}");
