@@ -21,9 +21,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long the streams stay open, and how much more may come, after the command has ended: what it left running may
-/// hold them open for ever. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that
+/// hold them open for ever, and takes its time on a busy host. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that
 /// the command itself wrote arrives.
-const LAST_OUTPUT: Duration = Duration::from_millis(500);
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
 const LAST_BYTES: usize = 1 << 20;
 
 /// Runs the command between the start and the end of measurement. Returns the last message for the host.
