@@ -15,6 +15,8 @@ mod pages;
 mod places;
 mod policy;
 mod ranges;
+mod recorded;
+mod report;
 mod run;
 mod shared;
 mod show;
@@ -22,6 +24,7 @@ mod system;
 mod target;
 mod threads;
 mod topology;
+mod trace_filter;
 mod verify;
 mod watch;
 mod wrong;
@@ -56,6 +59,7 @@ enum Command {
     Migrate(migrate::Arguments),
     Bind(bind::Arguments),
     Doctor(doctor::Arguments),
+    Report(Box<report::Arguments>),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Bind(arguments) => bind::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

@@ -1,6 +1,6 @@
 //! Which accesses to look at.
 
-use crate::ids::{ObjectId, ThreadId};
+use crate::ids::{ObjectId, SiteId, ThreadId};
 use crate::object::ObjectKind;
 use crate::profile::{Access, Profile};
 use linux::{Pid, Tid};
@@ -37,6 +37,8 @@ pub enum Predicate {
     FunctionContains(String),
     /// The site of its object has this in its label: see [`Profile::site_label`].
     Site(String),
+    /// Its object is of this site.
+    OfSite(SiteId),
     /// It is of this object.
     Object(ObjectId),
     /// Its object is of this kind. Not the stacks: `Not(Kind(Stacks))`.
@@ -102,6 +104,9 @@ fn prepare<'a>(predicate: &'a Predicate, profile: &Profile) -> Prepared<'a> {
     };
     let threads = |is: &dyn Fn(&crate::Thread) -> bool| Prepared::Thread(profile.threads().iter().map(is).collect());
     let process = |thread: &crate::Thread| &profile.processes()[thread.process.index()];
+    let objects_of = |is: &dyn Fn(SiteId) -> bool| {
+        Prepared::Object(profile.sites_of_objects().iter().map(|&site| is(site)).collect())
+    };
     match predicate {
         Predicate::Application(name) => threads(&|thread| process(thread).name.as_deref() == Some(name)),
         Predicate::Pid(pids) => threads(&|thread| pids.contains(&process(thread).pid)),
@@ -110,9 +115,9 @@ fn prepare<'a>(predicate: &'a Predicate, profile: &Profile) -> Prepared<'a> {
         Predicate::FunctionContains(part) => functions(&|function| function.contains(part)),
         Predicate::Site(part) => {
             let sites: Table = profile.site_ids().map(|site| profile.site_label(site).contains(part)).collect();
-            let object = |at| profile.site_of(ObjectId(at as u32)).is_some_and(|site| sites[site.index()]);
-            Prepared::Object((0..profile.objects().len()).map(object).collect())
+            objects_of(&|site| sites[site.index()])
         }
+        Predicate::OfSite(site) => objects_of(&|of| of == *site),
         Predicate::Kind(kind) => {
             Prepared::Object(profile.objects().iter().map(|object| object.kind == *kind).collect())
         }
@@ -162,6 +167,7 @@ impl Predicate {
             | Self::Function(_)
             | Self::FunctionContains(_)
             | Self::Site(_)
+            | Self::OfSite(_)
             | Self::Kind(_)
             | Self::Any(_)
             | Self::Not(_) => false,

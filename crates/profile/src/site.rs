@@ -9,25 +9,55 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Functions that allocate for others: the code that called them is the site.
-const WRAPPERS: [&str; 15] = [
+const WRAPPERS: [&str; 31] = [
     "malloc",
     "calloc",
     "realloc",
-    "xmalloc",
-    "xcalloc",
-    "xrealloc",
-    "g_malloc",
-    "g_malloc0",
-    "g_realloc",
-    "strdup",
+    "reallocarray",
     "memalign",
     "posix_memalign",
     "aligned_alloc",
+    "valloc",
+    "pvalloc",
+    "strdup",
+    "strndup",
+    "__strdup",
+    "__strndup",
     "mmap",
+    "mmap64",
     "mremap",
+    "xmalloc",
+    "xcalloc",
+    "xrealloc",
+    "xstrdup",
+    "g_malloc",
+    "g_malloc0",
+    "g_malloc_n",
+    "g_malloc0_n",
+    "g_realloc",
+    "g_slice_alloc",
+    "g_slice_alloc0",
+    "numa_alloc",
+    "numa_alloc_local",
+    "numa_alloc_onnode",
+    "numa_alloc_interleaved",
 ];
-/// Likewise, by how their names begin.
-const WRAPPER_BEGINNINGS: [&str; 6] = ["operator new", "std::", "__gnu_cxx::", "alloc::", "__rust_", "hashbrown::"];
+/// Likewise, by how their names begin: those of the languages' own libraries.
+const WRAPPER_BEGINNINGS: [&str; 11] = [
+    "operator new",
+    "std::",
+    "void std::",
+    "__gnu_cxx::",
+    "alloc::",
+    "<alloc::",
+    "core::",
+    "<core::",
+    "__rust_",
+    "__rustc",
+    "hashbrown::",
+];
+/// Likewise, by the files that they are in, up to their versions: who tells of objects, and libraries of a language.
+const WRAPPER_FILES: [&str; 4] = ["libnearside_preload.so", "libstdc++.so", "libc++.so", "libc++abi.so"];
 
 /// Where objects come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,8 +75,11 @@ pub struct Site {
 /// The site of each object, and all sites.
 pub(crate) fn sites(objects: &[Object], codes: &Codes, wrappers: &[String]) -> (Vec<SiteId>, Vec<Site>) {
     let is_wrapper = |code: &CodeId| {
-        let name = codes.places[code.index()].function.as_ref().map_or("", |function| &function.name);
-        WRAPPERS.contains(&name)
+        let place = &codes.places[code.index()];
+        let name = place.function.as_ref().map_or("", |function| &function.name);
+        let file = place.file.map_or("", |file| file_name(&codes.files[file.index()].name));
+        WRAPPER_FILES.iter().any(|library| file.starts_with(library))
+            || WRAPPERS.contains(&name)
             || WRAPPER_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
             || wrappers.iter().any(|wrapper| wrapper == name)
     };

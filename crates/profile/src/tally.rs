@@ -28,6 +28,8 @@ pub struct Tally {
     pub memory_time_ns: f64,
     /// How many accesses that are.
     pub timed_accesses: f64,
+    /// The latencies of the remote ones among them, ns.
+    pub remote_time_ns: f64,
 }
 
 impl Tally {
@@ -52,6 +54,9 @@ impl Tally {
             if let Some(latency_ns) = access.latency_ns {
                 self.memory_time_ns += weight * f64::from(latency_ns);
                 self.timed_accesses += weight;
+                if access.is_remote() {
+                    self.remote_time_ns += weight * f64::from(latency_ns);
+                }
             }
         }
     }
@@ -68,6 +73,7 @@ impl Tally {
         self.remote_accesses += other.remote_accesses;
         self.memory_time_ns += other.memory_time_ns;
         self.timed_accesses += other.timed_accesses;
+        self.remote_time_ns += other.remote_time_ns;
     }
 
     /// The share of accesses that reached memory that went to the node of their CPU.
@@ -107,6 +113,7 @@ impl Tally {
             local_access_ratio: self.local_access_ratio(),
             latency_mean_ns: self.latency_mean_ns(),
             memory_time_share: ratio(self.memory_time_ns, all.memory_time_ns),
+            remote_time_share: ratio(self.remote_time_ns, all.memory_time_ns),
         }
     }
 }
@@ -141,4 +148,6 @@ pub struct Counts {
     pub latency_mean_ns: Option<f64>,
     /// The share of the latencies of all accesses that were looked at, 0 to 1; none where no source told.
     pub memory_time_share: Option<f64>,
+    /// That of its remote accesses alone, of the same whole: their cost. None where no source told.
+    pub remote_time_share: Option<f64>,
 }

@@ -1,7 +1,7 @@
-//! The symbols that a trace has with it.
+//! The symbols that a trace has with it, and those of this machine's files for a trace that has none.
 
 use crate::symbols::{Data, File, Function, SourceLine, Symbols};
-use trace::Image;
+use trace::{CodeLine, HostFiles, Image, Named};
 
 fn image<'a>(symbols: &'a trace::Symbols, file: &File) -> Option<&'a Image> {
     symbols.image_of_file(&file.name, file.identity.as_ref()?)
@@ -11,24 +11,42 @@ impl Symbols for trace::Symbols {
     fn function(&self, file: &File, offset: u64) -> Option<Function> {
         let image = image(self, file)?;
         // What is inlined there is what somebody looks for.
-        let code = image.code(image.address_of_offset(offset, true)?).first()?;
-        let line = code.source.clone().zip(code.line).map(|(file, line)| SourceLine { file, line });
-        let start = code.begins.and_then(|address| image.offset_of_address(address)).unwrap_or(offset);
-        Some(Function { name: code.function.clone()?, start, line })
+        function(image, image.code(image.address_of_offset(offset, true)?).first()?, offset)
     }
 
     fn data(&self, file: &File, offset: u64) -> Option<Data> {
         let image = image(self, file)?;
-        let place = |address: u64| {
-            let variable = image.variable(address);
-            let range = variable.or_else(|| image.section(address))?;
-            // What lies before is as far before in the file as in memory.
-            let start = offset.checked_sub(address - range.address)?;
-            Some(Data { name: range.name.clone(), variable: variable.is_some(), start, bytes: range.bytes })
-        };
-        // Code may be read as well.
-        [false, true].into_iter().find_map(|executable| place(image.address_of_offset(offset, executable)?))
+        data(image, |address| image.variable(address).cloned(), offset)
     }
+}
+
+impl Symbols for HostFiles {
+    fn function(&self, file: &File, offset: u64) -> Option<Function> {
+        self.code(&file.name, file.identity.as_ref()?, offset, |image, code| function(image, code, offset))?
+    }
+
+    fn data(&self, file: &File, offset: u64) -> Option<Data> {
+        HostFiles::data(self, &file.name, file.identity.as_ref()?, |image, variable| data(image, variable, offset))
+    }
+}
+
+fn function(image: &Image, code: &CodeLine, offset: u64) -> Option<Function> {
+    let line = code.source.clone().zip(code.line).map(|(file, line)| SourceLine { file, line });
+    let start = code.begins.and_then(|address| image.offset_of_address(address)).unwrap_or(offset);
+    Some(Function { name: code.function.clone()?, start, line })
+}
+
+fn data(image: &Image, variable: impl Fn(u64) -> Option<Named>, offset: u64) -> Option<Data> {
+    let place = |address: u64| {
+        let variable = variable(address);
+        let is_variable = variable.is_some();
+        let range = variable.or_else(|| image.section(address).cloned())?;
+        // What lies before is as far before in the file as in memory.
+        let start = offset.checked_sub(address - range.address)?;
+        Some(Data { name: range.name, variable: is_variable, start, bytes: range.bytes })
+    };
+    // Code may be read as well.
+    [false, true].into_iter().find_map(|executable| place(image.address_of_offset(offset, executable)?))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::profile::{Access, Profile};
 use crate::samples::NONE;
 use crate::tally::Tally;
 use machine::NodeId;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 
 /// Accesses that a filter lets through.
@@ -121,6 +122,17 @@ impl<'a> View<'a> {
             }
         }
         cells
+    }
+
+    /// Accesses by thread, node of the CPU and node of the memory, as far as these are known; those that no memory
+    /// served too.
+    pub fn thread_nodes(&self) -> BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally> {
+        let mut cells: FxHashMap<_, Tally> = FxHashMap::default();
+        for access in self.accesses() {
+            let to = access.to.filter(|_| access.reaches_memory());
+            cells.entry((access.thread, access.from, to)).or_default().add(&access);
+        }
+        cells.into_iter().collect()
     }
 
     /// What happened to each of these objects, in one pass over the accesses.

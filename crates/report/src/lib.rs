@@ -15,10 +15,16 @@ mod page_line;
 mod pages;
 mod pages_text;
 mod process;
+mod profile;
 mod residence;
 mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
+pub use self::profile::{
+    AdviceRow, By, Column, Controller, Detail as ProfileDetail, DetailReport, FunctionRow, Mark, ObjectPages,
+    ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, SiteRow, Subject, ThreadRow, Timeline, TimelineRow,
+    TraceFacts, Wanted, controllers,
+};
 pub use bind::{BindEvent, BindReport};
 pub use doctor::{DoctorReport, Finding};
 pub use lab::{LabReport, Samples};

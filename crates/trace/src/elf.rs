@@ -86,9 +86,8 @@ impl Elf {
         Ok(Self { image, functions, variables, lines: lines(root, file, found) })
     }
 
-    /// Keeps what is known of an instruction, or of the one before a return address.
-    pub fn keep_code(&mut self, address: u64, returns: bool) {
-        let probe = address.saturating_sub(u64::from(returns));
+    /// What is known of the code at an address: what is inlined first.
+    pub fn code(&self, probe: u64) -> Vec<CodeLine> {
         let mut code = self.lines.as_ref().and_then(|lines| contained(|| frames(lines, probe))).unwrap_or_default();
         let symbol = containing(&self.functions, probe);
         match code.last_mut() {
@@ -102,6 +101,18 @@ impl Elf {
         for line in &mut code {
             line.begins = symbol.map(|symbol| symbol.address);
         }
+        code
+    }
+
+    /// The variable at an address.
+    pub fn variable(&self, address: u64) -> Option<&Named> {
+        containing(&self.variables, address)
+    }
+
+    /// Keeps what is known of an instruction, or of the one before a return address.
+    pub fn keep_code(&mut self, address: u64, returns: bool) {
+        let probe = address.saturating_sub(u64::from(returns));
+        let code = self.code(probe);
         if !code.is_empty() {
             self.image.code.insert(probe, code);
         }
@@ -109,7 +120,7 @@ impl Elf {
 
     /// Keeps the variables at these addresses.
     pub fn keep_variables(&mut self, addresses: impl Iterator<Item = u64>) {
-        let at = |address: u64| containing(&self.variables, address).map(|variable| variable.address);
+        let at = |address: u64| self.variable(address).map(|variable| variable.address);
         let kept: BTreeSet<u64> = addresses.filter_map(at).collect();
         let variables = self.variables.iter().filter(|variable| kept.contains(&variable.address));
         self.image.variables = variables.cloned().collect();

@@ -11,9 +11,10 @@ use crate::table::Row;
 use crate::table_folder::{Merge, all};
 use crate::writer::{ABOUT, MACHINE};
 use crate::{About, Event, Loss, Sample, StackId, Stacks};
-use machine::Machine;
+use machine::{Machine, NodeId};
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Longer than any text of a trace: that of the largest machine has 20 MB.
@@ -70,7 +71,8 @@ impl Trace {
                 return Err(ReadError::Foreign(path.to_owned()));
             }
             let perf = PerfData::open(path)?;
-            return Ok(Self { about: perf.about(), machine: None, kept: Kept::PerfData(Box::new(perf)) });
+            let (about, machine) = (perf.about(), perf.machine());
+            return Ok(Self { about, machine, kept: Kept::PerfData(Box::new(perf)) });
         }
         let about_path = path.join(ABOUT);
         let text = match read_text(&about_path) {
@@ -94,9 +96,23 @@ impl Trace {
         &self.about
     }
 
-    /// The machine that it was recorded on; perf.data files do not describe theirs.
+    /// The machine that it was recorded on. Of perf.data files it is nodes with their CPUs and memory only; none where
+    /// perf has not written these down.
     pub fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
+    }
+
+    /// The physical memory of each node, in the order of addresses: of perf.data files that have it, empty of others.
+    pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
+        match &self.kept {
+            Kept::Folder(_) => &[],
+            Kept::PerfData(perf) => perf.memory(),
+        }
+    }
+
+    /// Whether it is one of nearside's own: a folder.
+    pub fn is_folder(&self) -> bool {
+        matches!(self.kept, Kept::Folder(_))
     }
 
     /// Its samples and events, from the first one.

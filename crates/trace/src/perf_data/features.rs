@@ -2,10 +2,13 @@
 
 use super::attribute::Attribute;
 use super::bytes::Bytes;
-use machine::{CpuId, CpuSet, NodeId};
-use std::collections::HashMap;
+use machine::{CpuId, Machine, Node, NodeId, Source};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// The key of the only source of its description of the machine.
+const PERF: &str = "perf";
 
 /// Of the kernel's tools/perf/util/header.h.
 const BUILD_ID: u32 = 2;
@@ -43,7 +46,7 @@ pub(crate) struct Features {
     pub build_ids: HashMap<String, Arc<[u8]>>,
     /// How many CPUs there are, if all are online.
     all_cpus: Option<u32>,
-    nodes: Vec<NodeId>,
+    nodes: Vec<Node>,
     node_of_cpu: HashMap<CpuId, NodeId>,
     /// Physical addresses, in order.
     memory: Vec<(Range<u64>, NodeId)>,
@@ -85,9 +88,9 @@ impl Features {
             CMDLINE => self.command = command(section).unwrap_or_default(),
             EVENT_DESC => self.events = events(section).unwrap_or_default(),
             NUMA_TOPOLOGY => {
-                let nodes = nodes(section).unwrap_or_default();
-                self.nodes = nodes.iter().map(|(node, _)| *node).collect();
-                self.node_of_cpu = nodes.iter().flat_map(|(node, cpus)| cpus.iter().map(|cpu| (cpu, *node))).collect();
+                self.nodes = nodes(section).unwrap_or_default();
+                let cpus = |node: &Node| node.cpus.iter().map(|cpu| (cpu, node.id)).collect::<Vec<_>>();
+                self.node_of_cpu = self.nodes.iter().flat_map(cpus).collect();
             }
             MEM_TOPOLOGY => self.memory = memory(section).unwrap_or_default(),
             BUILD_ID => while self.read_build_id(&mut from).is_some() {},
@@ -132,11 +135,38 @@ impl Features {
         self.memory.get(index).filter(|(range, _)| range.contains(&address)).map(|(_, node)| *node)
     }
 
+    /// The machine's nodes with their CPUs and memory: all that perf writes down of it.
+    pub fn machine(&self) -> Option<Machine> {
+        let source = || Some(Source::All(PERF.to_owned()));
+        let machine = Machine {
+            name: "recorded".to_owned(),
+            description: self.host.clone(),
+            sources: BTreeMap::from([(PERF.to_owned(), "the perf.data file".to_owned())]),
+            smt_cores: Vec::new(),
+            core: None,
+            coherence: None,
+            latency: None,
+            distances: None,
+            packages: Vec::new(),
+            nodes: self.nodes.iter().map(|node| Node { source: source(), ..node.clone() }).collect(),
+            caches: Vec::new(),
+            tlbs: Vec::new(),
+            links: Vec::new(),
+            routes: Vec::new(),
+        };
+        (!machine.nodes.is_empty() && machine.validate().is_empty()).then_some(machine)
+    }
+
+    /// The physical memory of each node, in the order of addresses; empty where perf was not asked for it.
+    pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
+        &self.memory
+    }
+
     /// The only node that is not this one.
     pub fn other_node(&self, node: NodeId) -> Option<NodeId> {
         match self.nodes.as_slice() {
-            [a, b] if *a == node => Some(*b),
-            [a, b] if *b == node => Some(*a),
+            [a, b] if a.id == node => Some(b.id),
+            [a, b] if b.id == node => Some(a.id),
             _ => None,
         }
     }
@@ -172,15 +202,18 @@ fn events(mut from: Bytes<'_>) -> Option<Vec<Attribute>> {
     (0..count).map(|_| event(&mut from)).collect()
 }
 
-fn nodes(mut from: Bytes<'_>) -> Option<Vec<(NodeId, CpuSet)>> {
+fn nodes(mut from: Bytes<'_>) -> Option<Vec<Node>> {
     let count = from.u32()?.min(MAX_WORDS);
     let node = |from: &mut Bytes<'_>| {
-        let node = NodeId(from.u32()?);
-        // Its memory, total and free, is that of back then.
-        from.take_u64s(2)?;
-        Some((node, from.counted_text()?.parse().unwrap_or_default()))
+        let id = NodeId(from.u32()?);
+        let (all_kib, _free_kib) = (from.u64()?, from.u64()?);
+        let cpus = from.counted_text()?.parse().unwrap_or_default();
+        let memory_bytes = all_kib.saturating_mul(1024);
+        Some(Node { id, cpus, memory_bytes, bandwidth_bytes_per_s: None, write_cost: None, source: None })
     };
-    (0..count).map(|_| node(&mut from)).collect()
+    let mut nodes = (0..count).map(|_| node(&mut from)).collect::<Option<Vec<_>>>()?;
+    nodes.sort_by_key(|node| node.id);
+    Some(nodes)
 }
 
 /// Blocks of memory by node: a bit for each block.

@@ -18,8 +18,10 @@ use crate::{About, Source, SourceNote};
 use attribute::Attribute;
 use features::Features;
 use input::Input;
+use machine::{Machine, NodeId};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -176,6 +178,16 @@ impl PerfData {
         let named = self.named();
         about.sources = named.attributes.iter().map(note).collect();
         about
+    }
+
+    /// The machine, as far as perf has written it down.
+    pub fn machine(&self) -> Option<Machine> {
+        self.features.machine()
+    }
+
+    /// The physical memory of each node, in the order of addresses.
+    pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
+        self.features.memory()
     }
 
     /// A decoder that knows the events.

@@ -1,0 +1,178 @@
+//! A trace, read: what it says of itself, and the profile of its samples and events.
+
+use crate::machine_source;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use machine::Machine;
+use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
+use report::TraceFacts;
+use std::collections::HashSet;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
+use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
+
+/// Records that one thread hands to the other at once, and how many such batches wait at most.
+const BATCH: usize = 1 << 14;
+const BATCHES: usize = 8;
+/// What takes longer shows how far it is.
+const SOON: Duration = Duration::from_secs(2);
+
+/// How to read traces.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reading")]
+pub struct Reading {
+    /// The machine that was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside topology --from).
+    /// Traces of nearside describe theirs; perf.data files name nodes and CPUs only, without latencies [default: what
+    /// the trace says, or else this host]
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
+
+    /// A function of the program that allocates for others, so that the code that calls it is the site; malloc, operator
+    /// new and those of languages' libraries are known (may be given several times)
+    #[arg(long, value_name = "FUNCTION")]
+    wrapper: Vec<String>,
+}
+
+/// A trace, read.
+pub struct Recorded {
+    pub profile: Profile,
+    pub facts: TraceFacts,
+}
+
+/// What names code and data of a trace.
+enum Names {
+    Kept(trace::Symbols),
+    Host(HostFiles),
+}
+
+impl Reading {
+    /// Reads a trace of nearside's or a perf.data file.
+    pub fn read(&self, path: &Path) -> Result<Recorded, Box<dyn Error>> {
+        let trace = Trace::open(path)?;
+        let (machine, from) = self.machine(&trace)?;
+        let memory = trace.memory().iter();
+        let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
+        let mut recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
+        let (stacks, lost) = fill(&mut recording, trace.records()?)?;
+        // Of perf.data files and of recordings that were killed nobody has looked anything up.
+        let names = if trace.is_folder() && trace.about().complete {
+            Names::Kept(trace.symbols()?)
+        } else {
+            Names::Host(HostFiles::of(trace.about()))
+        };
+        let profile = recording.into_profile(&stacks, names.symbols());
+        let mut facts = TraceFacts::of(path.display().to_string(), trace.about(), lost, &profile, from);
+        facts.unnamed_files = names.unnamed(&profile);
+        Ok(Recorded { profile, facts })
+    }
+
+    /// The machine, and where its description is from.
+    fn machine(&self, trace: &Trace) -> Result<(Machine, String), Box<dyn Error>> {
+        if let Some(from) = &self.machine {
+            return Ok((machine_source::read(Some(from))?, format!("as --machine {from} describes it")));
+        }
+        match trace.machine() {
+            Some(machine) if trace.is_folder() => Ok((machine.clone(), "as the trace describes it".to_owned())),
+            Some(machine) => {
+                let from = "as perf.data names its nodes; --machine FILE has latencies, which gains are predicted from";
+                Ok((machine.clone(), from.to_owned()))
+            }
+            None => {
+                let from = "this host, as the trace names no machine; --machine FILE names another one";
+                Ok((machine_source::read(None)?, from.to_owned()))
+            }
+        }
+    }
+}
+
+impl Names {
+    fn symbols(&self) -> &dyn Symbols {
+        match self {
+            Self::Kept(symbols) => symbols,
+            Self::Host(files) => files,
+        }
+    }
+
+    /// Programs and libraries of the profile's code that could not be read, and why.
+    fn unnamed(&self, profile: &Profile) -> Vec<String> {
+        let places = (0..).map_while(|number| profile.code(CodeId(number)));
+        let of_code: HashSet<&str> = places.filter_map(|code| Some(&*profile.file(code.file?)?.name)).collect();
+        let states: Vec<(Arc<str>, ImageState)> = match self {
+            Self::Kept(symbols) => symbols.images().iter().map(|image| (image.path.clone(), image.state)).collect(),
+            Self::Host(files) => files.states(),
+        };
+        let why = |(path, state): (Arc<str>, ImageState)| match state {
+            ImageState::Read => None,
+            ImageState::Missing => Some(format!("in {path}, which is not there any more")),
+            ImageState::Changed => Some(format!("in {path}, which is not known to be the file that was recorded")),
+            ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
+        };
+        states.into_iter().filter(|(path, _)| of_code.contains(&**path)).filter_map(why).collect()
+    }
+}
+
+/// Reads all records: one thread reads, another one takes them.
+fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>), ReadError> {
+    let (to, from) = sync_channel::<Vec<Record>>(BATCHES);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut records = records;
+            let mut batch = Vec::with_capacity(BATCH);
+            while let Some(record) = records.next().transpose()? {
+                batch.push(record);
+                if batch.len() == BATCH {
+                    // Nobody stops taking before the end.
+                    let _ = to.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
+                }
+            }
+            let _ = to.send(batch);
+            Ok((records.stacks().clone(), records.lost().to_vec()))
+        });
+        let progress = Progress::new();
+        let mut count = 0;
+        for batch in from {
+            count += batch.len();
+            progress.show(count);
+            for record in batch {
+                match record {
+                    Record::Sample(sample) => recording.add_samples([sample]),
+                    Record::Event(event) => recording.add_events([event]),
+                }
+            }
+        }
+        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// How far reading is, on a terminal and after a while.
+struct Progress {
+    since: Instant,
+    line: ProgressBar,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let line = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            line.set_style(style);
+        }
+        Self { since: Instant::now(), line }
+    }
+
+    fn show(&self, count: usize) {
+        if self.since.elapsed() > SOON {
+            self.line.set_message(format!("{} samples and events", report::count(count as u64)));
+            self.line.tick();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
+    }
+}

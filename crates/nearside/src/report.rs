@@ -1,0 +1,216 @@
+//! `nearside report`: what a trace shows.
+
+use crate::output;
+use crate::recorded::{Reading, Recorded};
+use crate::trace_filter::FilterOptions;
+use crate::wrong::Wrong;
+use clap::{Args, ValueEnum};
+use linux::Tid;
+use profile::{Filter, ObjectId, Predicate, SiteId, ThreadId, View};
+use report::{By, DetailReport, ProfileDetail, ProfileReport, Subject, Wanted};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show what a trace says: whether NUMA is the problem, which objects and threads, and what to do
+///
+/// Reads a trace of nearside record or a perf.data file (perf mem record, perf record -e ibs_op// --data). First comes
+/// the verdict with its numbers, then what was lost and cannot be seen, advice for what costs most, and objects, sites,
+/// threads, functions and nodes. An address that no known object covers is unknown, and its share is told. Of a trace of
+/// the lab, times are simulated. Needs no privileges.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside report trace                              all of it, ten rows of each ranking
+  nearside report perf.data --machine server.toml    of perf, with the machine that it is from
+  nearside report trace --object 12                  one object: timeline, call chain, pages, functions
+  nearside report trace --remote --user --dram       only the program's accesses to other nodes' memory
+  nearside report trace --time 0.5-1 --from-node 0   in half a second, from CPUs of node 0
+  nearside report trace --json | jq '.advice[0]'
+
+Costs are shares of the time that accesses wait for memory; remote cost is that of accesses to other nodes. Where a trace
+has no latencies, remote accesses are counted instead. Numbers of objects and sites are the same whenever the same trace
+is read.
+
+Exit codes:
+  0  all went well
+  1  the trace cannot be read; the message says why
+  2  the command line is wrong, or names what the trace does not have")]
+pub struct Arguments {
+    /// The trace: a folder of nearside record, or a perf.data file
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+
+    /// One object in detail, by its number
+    #[arg(long, value_name = "OBJECT", group = "subject")]
+    object: Option<u32>,
+
+    /// One thread in detail, by the kernel's number
+    #[arg(long, value_name = "TID", group = "subject")]
+    thread: Option<u32>,
+
+    /// One site in detail, by its number
+    #[arg(long, value_name = "SITE", group = "subject")]
+    site: Option<u32>,
+
+    /// One function in detail, by its name
+    #[arg(long, value_name = "NAME", group = "subject")]
+    function: Option<String>,
+
+    /// Rows of each ranking
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+
+    /// What decides who comes first
+    #[arg(long, value_enum, default_value_t = Order::Cost)]
+    by: Order,
+
+    /// Rows of a timeline: one an access where there are no more
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+
+    /// As JSON (see docs/report.md)
+    #[arg(long)]
+    json: bool,
+
+    /// Write to this file and not to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    reading: Reading,
+
+    #[command(flatten)]
+    filter: FilterOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// The time spent waiting for memory
+    Cost,
+    /// The time spent waiting for memory of other nodes
+    RemoteCost,
+    /// Observed accesses
+    Samples,
+    /// Observed writes
+    Stores,
+    /// The mean latency
+    Latency,
+}
+
+impl From<Order> for By {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Cost => Self::Cost,
+            Order::RemoteCost => Self::RemoteCost,
+            Order::Samples => Self::Samples,
+            Order::Stores => Self::Stores,
+            Order::Latency => Self::Latency,
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let recorded = arguments.reading.read(&arguments.trace)?;
+    let filter = arguments.filter.filter(&recorded.profile);
+    let view = recorded.profile.view(&filter);
+    let text = match arguments.subject(&view)? {
+        Some(subject) => arguments.text(&detail(arguments, &recorded, &view, filter, &subject)?)?,
+        None => {
+            let Arguments { top, by, .. } = arguments;
+            let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
+            arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
+        }
+    };
+    output::write(&text, arguments.output.as_deref())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked for alone, as what its accesses have in common.
+enum Only {
+    Object(ObjectId),
+    Thread(ThreadId),
+    Site(SiteId),
+    Function(String),
+}
+
+impl Arguments {
+    fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {
+        if self.json { Ok(serde_json::to_string_pretty(report)? + "\n") } else { Ok(report.to_string()) }
+    }
+
+    fn subject(&self, view: &View) -> Result<Option<Only>, Box<dyn Error>> {
+        let profile = view.profile();
+        if let Some(object) = self.object {
+            let there = profile.objects().len();
+            if object as usize >= there {
+                return Err(Wrong::because(format!(
+                    "the trace has no object {object}: they are numbered from 0 to {}, and `nearside report` lists those that cost most",
+                    there.saturating_sub(1)
+                )));
+            }
+            return Ok(Some(Only::Object(ObjectId(object))));
+        }
+        if let Some(site) = self.site {
+            if profile.site(SiteId(site)).is_none() {
+                return Err(Wrong::because(format!(
+                    "the trace has no site {site}: they are numbered from 0 to {}",
+                    profile.site_ids().len().saturating_sub(1)
+                )));
+            }
+            return Ok(Some(Only::Site(SiteId(site))));
+        }
+        if let Some(tid) = self.thread {
+            return Ok(Some(Only::Thread(thread(view, Tid(tid))?)));
+        }
+        Ok(self.function.clone().map(Only::Function))
+    }
+}
+
+/// The thread with a number, among those that did any of the accesses.
+fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
+    let threads = view.profile().threads();
+    let has = |thread: &ThreadId| threads.get(thread.0 as usize).is_some_and(|thread| thread.tid == tid);
+    let found: Vec<ThreadId> = view.threads().into_iter().map(|(thread, _)| thread).filter(has).collect();
+    match found.as_slice() {
+        [] => Err(Wrong::because(format!("no thread {} did any of these accesses", tid.0))),
+        [one] => Ok(*one),
+        several => Err(Wrong::because(format!(
+            "{} threads had the number {} one after the other: --time FROM-TO or --pid chooses one",
+            several.len(),
+            tid.0
+        ))),
+    }
+}
+
+fn detail(
+    arguments: &Arguments,
+    recorded: &Recorded,
+    all: &View,
+    filter: Filter,
+    only: &Only,
+) -> Result<DetailReport, Box<dyn Error>> {
+    let predicate = match only {
+        Only::Object(object) => Predicate::Object(*object),
+        Only::Thread(thread) => Predicate::Thread(*thread),
+        Only::Site(site) => Predicate::OfSite(*site),
+        Only::Function(name) => Predicate::Function(name.clone()),
+    };
+    let view = recorded.profile.view(&Filter([filter.0, vec![predicate]].concat()));
+    let top = arguments.top as usize;
+    let subject = match only {
+        Only::Object(object) => Subject::object(&view, *object),
+        Only::Thread(thread) => Subject::thread(&view, *thread),
+        Only::Site(site) => Subject::site(&view, *site),
+        Only::Function(name) if view.tally().samples == 0 => {
+            return Err(Wrong::because(format!(
+                "no function `{name}` did any of these accesses: the name is to be whole, and --by-function finds parts of names"
+            )));
+        }
+        Only::Function(name) => Some(Subject::function(&view, name, top)),
+    };
+    let subject = subject.ok_or("the trace changed while it was read")?;
+    let detail =
+        ProfileDetail { top, by: arguments.by.into(), rows: arguments.rows as usize, filter: arguments.filter.words() };
+    Ok(DetailReport::of(subject, &view, all.tally(), recorded.facts.clone(), detail))
+}

@@ -1,0 +1,148 @@
+//! What to do about the objects that cost most.
+
+use super::ranked::source_of;
+use super::text::{WIDTH, share, short, time, wrapped};
+use crate::bytes;
+use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};
+use serde::Serialize;
+use std::fmt;
+
+/// What to do about the objects of a site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AdviceRow {
+    /// What to do, and why.
+    #[serde(flatten)]
+    pub advice: Advice,
+    /// The line of source that allocates them.
+    pub source: Option<String>,
+}
+
+impl AdviceRow {
+    /// With the line of source.
+    pub fn of(profile: &Profile, advice: Advice) -> Self {
+        Self { source: source_of(profile, advice.site), advice }
+    }
+}
+
+/// Advice as text, by rank. Times are since the start.
+pub(crate) struct AdviceText<'a> {
+    pub rows: &'a [AdviceRow],
+    pub start_ns: u64,
+}
+
+impl fmt::Display for AdviceText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let acts = |row: &&AdviceRow| row.advice.action != Action::LeaveAlone;
+        for (row, rank) in self.rows.iter().filter(acts).zip(1..) {
+            self.row(f, rank, row)?;
+        }
+        let few = |row: &&AdviceRow| row.advice.evidence.iter().any(|evidence| evidence.what == "samples");
+        let (few, known): (Vec<_>, Vec<_>) = self.rows.iter().filter(|row| !acts(row)).partition(few);
+        for row in known {
+            let why = row.advice.evidence.last().map_or("", |evidence| &evidence.text);
+            let label = place(&row.advice.label, row.source.as_deref(), WIDTH / 2);
+            f.write_str(&wrapped("  leave alone  ", &format!("{label}: {why}")))?;
+        }
+        match few.len() {
+            0 => Ok(()),
+            count => writeln!(f, "  nothing to say of {count} others: too few of their samples reached memory"),
+        }
+    }
+}
+
+impl AdviceText<'_> {
+    fn row(&self, f: &mut fmt::Formatter<'_>, rank: usize, row: &AdviceRow) -> fmt::Result {
+        let AdviceRow { advice, source } = row;
+        let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref(), WIDTH - 40));
+        writeln!(f, "  {rank}. {to_do}")?;
+        let mut line = |name: &str, text: &str| f.write_str(&wrapped(&format!("     {name:<12}"), text));
+        let objects = match (advice.objects, advice.object) {
+            (1, Some(object)) => format!("object {object}"),
+            (count, Some(object)) => format!("object {object} of {count}"),
+            (count, None) => format!("{count} objects"),
+        };
+        let of_all = share(Some(advice.counts.share));
+        let kind = kind_words(advice.kind);
+        let size = if advice.bytes > 0 { format!(" of up to {}", bytes(advice.bytes)) } else { String::new() };
+        line("what", &format!("{kind}, {objects}{size}, {of_all} of the accesses"))?;
+        if let Some(node) = advice.node {
+            line("to", &format!("node {node}"))?;
+        }
+        if let Some(after_ns) = advice.after_ns {
+            line(
+                "when",
+                &format!("after its initialisation, {} after the start", time(after_ns.saturating_sub(self.start_ns))),
+            )?;
+        }
+        if !advice.processes.is_empty() {
+            let of: Vec<String> = advice.processes.iter().map(|to| format!("{} on node {}", to.pid, to.node)).collect();
+            line("processes", &of.join(", "))?;
+        }
+        line(
+            "gain",
+            &advice
+                .gain
+                .as_ref()
+                .map_or_else(|| "not known: the trace or the machine's description has no latencies".to_owned(), gain),
+        )?;
+        line("confidence", confidence(advice.confidence))?;
+        for (evidence, at) in advice.evidence.iter().zip(0..) {
+            line(if at == 0 { "because" } else { "" }, &evidence.text)?;
+        }
+        for ruled_out in &advice.ruled_out {
+            line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text))?;
+        }
+        Ok(())
+    }
+}
+
+fn gain(gain: &Gain) -> String {
+    format!(
+        "{:.2} times as fast: memory takes {:.0} ns instead of {:.0}, {} of the accesses are local instead of {}",
+        gain.speedup,
+        gain.latency_after_ns,
+        gain.latency_before_ns,
+        share(Some(gain.local_access_ratio_after)),
+        share(Some(gain.local_access_ratio_before)),
+    )
+}
+
+/// A label and its line of source.
+pub(crate) fn place(label: &str, source: Option<&str>, width: usize) -> String {
+    let name = |source: &str| source.rsplit('/').next().unwrap_or(source).to_owned();
+    source
+        .map_or_else(|| short(label, width), |source| format!("{} ({})", short(label, width), short(&name(source), 30)))
+}
+
+/// What to do, in words.
+pub(crate) fn words(action: Action) -> &'static str {
+    match action {
+        Action::AllocateLocally => "Allocate on the node that uses it",
+        Action::Interleave => "Interleave",
+        Action::Replicate => "Replicate on each node",
+        Action::Migrate => "Migrate to its users",
+        Action::PinThreads => "Pin the threads",
+        Action::SplitHugePages => "Split huge pages",
+        Action::LeaveAlone => "Leave alone",
+    }
+}
+
+fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Low => "low: these are few samples, or near the threshold",
+        Confidence::Medium => "medium (95 %)",
+        Confidence::High => "high (99 %)",
+    }
+}
+
+/// What an object is, in a word.
+pub(crate) fn kind_words(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Heap => "heap",
+        ObjectKind::Static => "static",
+        ObjectKind::MappedFile => "file",
+        ObjectKind::BinarySection => "section",
+        ObjectKind::Stacks => "stacks",
+        ObjectKind::Unknown => "unknown",
+    }
+}

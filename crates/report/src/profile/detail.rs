@@ -1,0 +1,160 @@
+//! One object, thread, site or function of a trace in detail.
+
+use super::pages::ObjectPages;
+use super::ranked::{By, FunctionRow, ObjectRow, Ranked, Ranks, SiteRow, ThreadRow, source_of};
+use super::timeline::Timeline;
+use super::trace_facts::TraceFacts;
+use profile::{
+    Counts, Facts, Frame, LatencyPart, ObjectId, ObjectSummary, Phase, Saturation, SiteId, Tally, ThreadId,
+    ThreadSummary, View, saturations,
+};
+use serde::Serialize;
+
+/// What is looked at in detail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum Subject {
+    /// An object.
+    Object {
+        /// What it is.
+        #[serde(flatten)]
+        summary: Box<ObjectSummary>,
+        /// The line of source that allocates it.
+        source: Option<String>,
+    },
+    /// A thread.
+    Thread {
+        /// Who it is.
+        #[serde(flatten)]
+        summary: ThreadSummary,
+        /// How often an access came from another node than the one before it.
+        node_changes: u64,
+    },
+    /// A site.
+    Site {
+        /// Its number.
+        site: SiteId,
+        /// Its label.
+        label: String,
+        /// The line of source.
+        source: Option<String>,
+        /// A call chain that led there, innermost first.
+        allocated_from: Vec<Frame>,
+    },
+    /// A function.
+    Function {
+        /// Its name.
+        function: String,
+        /// Places in it that access memory, with their samples; those with the most first.
+        places: Vec<(Frame, u64)>,
+    },
+}
+
+/// One object, thread, site or function of a trace in detail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DetailReport {
+    /// What is looked at.
+    pub subject: Subject,
+    /// What the trace says of itself.
+    pub trace: TraceFacts,
+    /// What was chosen of it, in words; empty for all.
+    pub filter: Vec<String>,
+    /// Its accesses; shares are of all that was chosen.
+    pub counts: Counts,
+    /// What happened to the objects.
+    pub facts: Facts,
+    /// Who did what, in the order of time: of an object or a site.
+    pub timeline: Option<Timeline>,
+    /// How it was used over time: of an object or a site.
+    pub phases: Vec<Phase>,
+    /// Its pages: of an object or a site.
+    pub pages: Option<ObjectPages>,
+    /// Its objects.
+    pub objects: Ranked<ObjectRow>,
+    /// Where these come from.
+    pub sites: Ranked<SiteRow>,
+    /// The threads.
+    pub threads: Ranked<ThreadRow>,
+    /// The functions.
+    pub functions: Ranked<FunctionRow>,
+    /// The latency of each node's memory over time.
+    pub latency_over_time: Vec<LatencyPart>,
+    /// When a node's memory was saturated.
+    pub saturated: Vec<Saturation>,
+}
+
+/// How much of it to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// Rows of each ranking, and pages.
+    pub top: usize,
+    /// What decides who comes first.
+    pub by: By,
+    /// Rows of the timeline.
+    pub rows: usize,
+    /// What was chosen of the trace, in words.
+    pub filter: Vec<String>,
+}
+
+impl Subject {
+    /// An object; none for a number that there is not.
+    pub fn object(view: &View, object: ObjectId) -> Option<Self> {
+        let summary = view.profile().object_summary(object)?;
+        Some(Self::Object { source: source_of(view.profile(), summary.site), summary: Box::new(summary) })
+    }
+
+    /// A thread, of which the view has only the accesses; none for a number that there is not.
+    pub fn thread(view: &View, thread: ThreadId) -> Option<Self> {
+        Some(Self::Thread { summary: view.profile().thread_summary(thread)?, node_changes: view.flow().node_changes() })
+    }
+
+    /// A site, of which the view has only the accesses; none for a number that there is not.
+    pub fn site(view: &View, site: SiteId) -> Option<Self> {
+        let profile = view.profile();
+        profile.site(site)?;
+        let example = view.objects().first().and_then(|(object, _)| profile.objects().get(object.0 as usize));
+        Some(Self::Site {
+            site,
+            label: profile.site_label(site),
+            source: source_of(profile, site),
+            allocated_from: example.map(|object| profile.frames(object.site)).unwrap_or_default(),
+        })
+    }
+
+    /// A function, of which the view has only the accesses.
+    pub fn function(view: &View, function: &str, most: usize) -> Self {
+        let profile = view.profile();
+        let mut places: Vec<(Frame, u64)> =
+            view.code().into_iter().filter_map(|(code, tally)| Some((profile.frame(code)?, tally.samples))).collect();
+        places.sort_by(|(a, first), (b, second)| second.cmp(first).then_with(|| a.offset.cmp(&b.offset)));
+        places.truncate(most);
+        Self::Function { function: function.to_owned(), places }
+    }
+}
+
+impl DetailReport {
+    /// Of a view that has the subject's accesses only. `all` is what they are part of.
+    pub fn of(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
+        let Detail { top, by, rows, filter } = detail;
+        let flow = view.flow();
+        let is_object = matches!(subject, Subject::Object { .. } | Subject::Site { .. });
+        let ranks = Ranks { view, by, most: top, all };
+        let latency_over_time = flow.latency_over_time();
+        Self {
+            counts: view.tally().counts(all),
+            facts: flow.facts(),
+            timeline: is_object.then(|| Timeline::of(&flow, rows)),
+            phases: if is_object { flow.phases() } else { Vec::new() },
+            pages: is_object.then(|| ObjectPages::of(&flow, top)),
+            objects: ranks.objects(),
+            sites: ranks.sites(),
+            threads: ranks.threads(&view.thread_nodes()),
+            functions: ranks.functions(),
+            saturated: saturations(&latency_over_time),
+            latency_over_time,
+            subject,
+            trace,
+            filter,
+        }
+    }
+}

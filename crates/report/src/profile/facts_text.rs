@@ -1,0 +1,91 @@
+//! What happened to an object, in words.
+
+use super::nodes::busy_threads;
+use super::text::{Lines, latency, number, share, time};
+use crate::count;
+use profile::{Counts, Facts, Phase, Usage};
+use std::fmt;
+
+/// The accesses to something.
+pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
+    let of_all = share(Some(counts.share));
+    lines.add("samples", &format!("{}, {of_all} of all", number(counts.samples)));
+    let reads_and_writes = format!("{} reads, {} writes", number(counts.load_samples), number(counts.store_samples));
+    lines.add("", &reads_and_writes);
+    let lar = share(counts.local_access_ratio);
+    lines.add(
+        "local",
+        &format!("{lar} of what reached memory, which took {} on average", latency(counts.latency_mean_ns)),
+    );
+    let cost = match (counts.memory_time_share, counts.remote_time_share) {
+        (Some(all), Some(remote)) => {
+            format!("{} of the time waited for memory, {} remotely", share(Some(all)), share(Some(remote)))
+        }
+        _ => format!("{} of all remote accesses; latencies are not known", share(Some(counts.remote_share))),
+    };
+    lines.add("cost", &cost);
+}
+
+/// What happened to objects.
+pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, start_ns: u64) {
+    let since = |ns: u64| time(ns.saturating_sub(start_ns));
+    let busy = busy_threads(&facts.threads);
+    lines.add("threads", &format!("{} accessed it, {busy} of them more than a hundredth", facts.threads.len()));
+    if let Some(own) = facts.by_allocating_thread {
+        let before = facts.before_others_samples;
+        let before =
+            if before > 0 { format!("; {} samples before any other thread's", number(before)) } else { String::new() };
+        lines.add("allocator", &format!("did {} of the accesses{before}", share(Some(own))));
+    }
+    if let Some(writer) = facts.first_writer {
+        lines.add("first writer", &format!("thread {}, at {}", writer.tid, since(writer.time_ns)));
+    }
+    match facts.read_only_since_ns {
+        Some(ns) => lines.add("read only", &format!("since {}: nothing was seen writing after that", since(ns))),
+        None if facts.first_writer.is_none() => lines.add("read only", "nothing was seen writing"),
+        None => {}
+    }
+    if facts.pin_avoidable_accesses > 0.0 {
+        let text =
+            "remote accesses of the allocating thread were from another node than it allocated on: pinning avoids them";
+        lines.add("moved thread", &format!("{} {text}", count(facts.pin_avoidable_accesses as u64)));
+    }
+    if facts.bad_allocation_accesses > 0.0 {
+        let text =
+            "remote accesses of the allocating thread were from the node where it allocated: the memory is elsewhere";
+        lines.add("misplaced", &format!("{} {text}", count(facts.bad_allocation_accesses as u64)));
+    }
+    if facts.page_migrations > 0 {
+        lines.add("migrations", &format!("{} pages were moved", number(facts.page_migrations)));
+    }
+}
+
+/// Phases as lines.
+pub(crate) struct PhasesText<'a> {
+    pub phases: &'a [Phase],
+    pub start_ns: u64,
+}
+
+impl fmt::Display for PhasesText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Phase { from_ns, until_ns, usage, node, threads, samples } in self.phases {
+            let at = |ns: u64| time(ns.saturating_sub(self.start_ns));
+            let usage = match usage {
+                Usage::Read => "read",
+                Usage::Write => "written",
+                Usage::ReadAndWrite => "read and written",
+                Usage::Unknown => "used",
+            };
+            let from = node.map_or_else(|| "several nodes".to_owned(), |node| format!("node {node}"));
+            let threads = format!("{threads} thread{}", if *threads == 1 { "" } else { "s" });
+            let samples = number(*samples);
+            writeln!(
+                f,
+                "  {:>10} to {:>10}  {usage} from {from} by {threads} ({samples} samples)",
+                at(*from_ns),
+                at(*until_ns)
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! The numbers that a verdict rests on.
+
+use super::text::{WIDTH, short};
+use crate::{Table, percent};
+use profile::{Metric, Verdict};
+use std::fmt;
+
+/// A verdict, in words and with its numbers.
+pub(crate) struct VerdictText<'a>(pub &'a Verdict);
+
+impl fmt::Display for VerdictText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { text, metrics, samples, local_access_ratio_interval: (low, high), .. } = self.0;
+        f.write_str(&super::text::wrapped("", text))?;
+        if *samples > 0 {
+            let of = super::text::number(*samples);
+            let (low, high) = (percent(*low), percent(*high));
+            writeln!(f, "({of} samples reached memory: the share of local accesses is within {low} to {high})")?;
+        }
+        writeln!(f)?;
+        let mut table = Table::new(["", "value", "threshold", ""]);
+        for metric in metrics {
+            table.row([
+                name(metric),
+                value(metric, metric.value),
+                value(metric, Some(metric.threshold)),
+                state(metric).to_owned(),
+            ]);
+        }
+        let text = table.to_string();
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let mut lines = text.lines();
+        writeln!(f, "{}", lines.next().unwrap_or(""))?;
+        for (line, metric) in lines.zip(metrics) {
+            let counted = if metric.counted { "counted: " } else { "" };
+            let meaning = short(&format!("{counted}{}", metric.meaning), WIDTH.saturating_sub(width + 2));
+            writeln!(f, "{}", format!("{line:width$}  {meaning}").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn name(metric: &Metric) -> String {
+    let name = metric.name.replace('_', " ");
+    match (&metric.of, metric.name) {
+        (Some(of), "link_load") => format!("  {name}, {of}"),
+        (Some(of), _) => format!("  {name}, node {of}"),
+        (None, _) => format!("  {name}"),
+    }
+}
+
+fn value(metric: &Metric, value: Option<f64>) -> String {
+    let shares = ["memory_bound", "local_access_ratio", "controller_load", "link_load"];
+    match value {
+        None => "-".to_owned(),
+        Some(value) if shares.contains(&metric.name) => percent(value),
+        Some(value) if metric.name == "accesses_per_instruction" => format!("{value:.4}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+fn state(metric: &Metric) -> &'static str {
+    match (metric.value, metric.is_bad) {
+        (None, _) => "unknown",
+        (Some(_), true) => "bad",
+        (Some(_), false) => "fine",
+    }
+}

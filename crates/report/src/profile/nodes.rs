@@ -1,0 +1,150 @@
+//! Nodes: who accesses whose memory, and how busy controllers are.
+
+use super::ranked::ThreadRow;
+use super::text::{WIDTH, latency, share, short, time};
+use crate::{Table, count};
+use machine::{Machine, NodeId};
+use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View, saturations};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A line of memory, bytes.
+const LINE_BYTES: f64 = 64.0;
+/// Nodes that a table in text has columns or rows for: those with the most accesses.
+pub(crate) const MOST_NODES: usize = 8;
+
+/// The memory of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Controller {
+    /// The node.
+    pub node: NodeId,
+    /// The accesses that its memory serves.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// What they carry, bytes/s, as far as samples tell what they stand for.
+    pub bytes_per_s: Option<f64>,
+    /// That over what the controller can deliver, 0 to 1; none where the machine's description does not say.
+    pub load: Option<f64>,
+    /// When it was saturated.
+    pub saturated: Vec<Saturation>,
+}
+
+/// The memory of each node. `matrix` is the view's; `parts` are its latencies over time.
+pub fn controllers(view: &View, matrix: &BTreeMap<(NodeId, NodeId), Tally>, parts: &[LatencyPart]) -> Vec<Controller> {
+    let machine: &Machine = view.profile().machine();
+    let mut tallies: BTreeMap<NodeId, Tally> =
+        machine.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| (node.id, Tally::default())).collect();
+    for ((_, to), tally) in matrix {
+        tallies.entry(*to).or_default().merge(tally);
+    }
+    let seconds = view.profile().span_ns().map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
+    let all = saturations(parts);
+    let controller = |(node, tally): (NodeId, Tally)| {
+        let bytes_per_s = (seconds > 0.0).then(|| tally.accesses * LINE_BYTES / seconds);
+        let most = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
+        Controller {
+            node,
+            counts: tally.counts(view.tally()),
+            bytes_per_s,
+            load: bytes_per_s.zip(most).map(|(bytes, most)| bytes / most),
+            saturated: all.iter().filter(|saturation| saturation.node == node).copied().collect(),
+        }
+    };
+    tallies.into_iter().map(controller).collect()
+}
+
+/// Accesses by node of the CPU and node of the memory, as a table.
+pub(crate) fn matrix_table(pairs: &[NodePair]) -> Table {
+    let of = |end: fn(&NodePair) -> NodeId| busiest(pairs.iter().map(|pair| (end(pair), pair.counts.samples)));
+    let (from, to) = (of(|pair| pair.from), of(|pair| pair.to));
+    let all: u64 = pairs.iter().map(|pair| pair.counts.samples).sum();
+    let heading = std::iter::once("  from \\ to".to_owned()).chain(to.iter().map(|node| format!("node {node}")));
+    let mut table = Table::new(heading);
+    for row in &from {
+        let cell = |column: &NodeId| {
+            let pair = pairs.iter().find(|pair| pair.from == *row && pair.to == *column);
+            pair.map_or_else(|| "-".to_owned(), |pair| share(Some(pair.counts.samples as f64 / all.max(1) as f64)))
+        };
+        table.row(std::iter::once(format!("  node {row}")).chain(to.iter().map(cell)));
+    }
+    table
+}
+
+/// Where threads run, and whose memory they access, as a table.
+pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
+    let nodes = busiest(threads.iter().flat_map(|thread| thread.memory_on.iter().map(|(node, count)| (*node, *count))));
+    let heading = ["  thread".to_owned(), "runs on".to_owned()];
+    let mut table = Table::new(heading.into_iter().chain(nodes.iter().map(|node| format!("memory {node}"))));
+    for thread in threads {
+        let all: u64 = thread.memory_on.values().sum();
+        let name = thread.summary.name.as_deref().unwrap_or("");
+        let cell = |node: &NodeId| match thread.memory_on.get(node) {
+            Some(count) => share(Some(*count as f64 / all as f64)),
+            None => "-".to_owned(),
+        };
+        let first = [format!("  {} {}", thread.summary.tid, short(name, 16)), runs_on(&thread.ran_on)];
+        table.row(first.into_iter().chain(nodes.iter().map(cell)));
+    }
+    table
+}
+
+/// The node that a thread ran on, with its share where there are several.
+fn runs_on(nodes: &BTreeMap<NodeId, u64>) -> String {
+    let all: u64 = nodes.values().sum();
+    match nodes.iter().max_by_key(|(node, count)| (**count, std::cmp::Reverse(**node))) {
+        Some((node, count)) if *count == all => node.to_string(),
+        Some((node, count)) => format!("{node} ({:.0} %)", 100.0 * *count as f64 / all as f64),
+        None => "-".to_owned(),
+    }
+}
+
+/// The memory of the busiest nodes, as a table.
+pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64) -> String {
+    let nodes = busiest(controllers.iter().map(|controller| (controller.node, controller.counts.samples)));
+    let heading = ["  memory of", "samples", "of all", "local", "latency", "carries", "load"];
+    let mut table = Table::new(heading);
+    let mut saturated = String::new();
+    for Controller { node, counts, bytes_per_s, load, saturated: times } in
+        controllers.iter().filter(|controller| nodes.contains(&controller.node))
+    {
+        table.row([
+            format!("  node {node}"),
+            count(counts.samples),
+            share(Some(counts.share)),
+            share(counts.local_access_ratio),
+            latency(counts.latency_mean_ns),
+            bytes_per_s.map_or_else(|| "-".to_owned(), |bytes| format!("{}/s", crate::bytes(bytes as u64))),
+            share(*load),
+        ]);
+        for Saturation { from_ns, until_ns, latency_mean_ns, .. } in times.iter().take(MOST_NODES) {
+            let (from, until) = (time(from_ns - start_ns.min(*from_ns)), time(until_ns - start_ns.min(*until_ns)));
+            let line = format!("  node {node} saturated from {from} to {until}: {latency_mean_ns:.0} ns on average\n");
+            saturated.push_str(&short(&line[..line.len() - 1], WIDTH));
+            saturated.push('\n');
+        }
+    }
+    let left = controllers.len() - nodes.len().min(controllers.len());
+    if left > 0 {
+        table.row([format!("  and {left} less busy ones")]);
+    }
+    format!("{table}{saturated}")
+}
+
+/// The nodes with the most samples, in the order of their numbers.
+fn busiest(samples: impl Iterator<Item = (NodeId, u64)>) -> Vec<NodeId> {
+    let mut sums: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for (node, count) in samples {
+        *sums.entry(node).or_default() += count;
+    }
+    let mut nodes: Vec<(NodeId, u64)> = sums.into_iter().collect();
+    nodes.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+    nodes.truncate(MOST_NODES);
+    let mut nodes: Vec<NodeId> = nodes.into_iter().map(|(node, _)| node).collect();
+    nodes.sort();
+    nodes
+}
+
+/// How many threads do most of the work on something: all but a hundredth of the accesses.
+pub(crate) fn busy_threads(threads: &[ThreadUse]) -> usize {
+    threads.iter().filter(|thread| thread.counts.share >= 0.01).count()
+}

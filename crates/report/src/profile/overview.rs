@@ -1,0 +1,87 @@
+//! What a trace shows as a whole.
+
+use super::advice::AdviceRow;
+use super::nodes::{Controller, controllers};
+use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, ThreadRow};
+use super::trace_facts::TraceFacts;
+use machine::NodeId;
+use profile::{Counts, LatencyPart, Measurements, NodePair, Tally, Verdict, View};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What of a trace to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Rows of each ranking.
+    pub top: usize,
+    /// What decides who comes first.
+    pub by: By,
+    /// What was chosen of the trace, in words; empty for all of it.
+    pub filter: Vec<String>,
+}
+
+/// What a trace shows as a whole. Its JSON form is all that the text has, and more of each row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfileReport {
+    /// Whether NUMA is the problem.
+    pub verdict: Verdict,
+    /// What the trace says of itself.
+    pub trace: TraceFacts,
+    /// What was chosen of it, in words; empty for all.
+    pub filter: Vec<String>,
+    /// All accesses that are looked at.
+    pub counts: Counts,
+    /// What to do about the sites that cost most.
+    pub advice: Vec<AdviceRow>,
+    /// Objects, what decides who comes first being asked for.
+    pub objects: Ranked<ObjectRow>,
+    /// Where objects come from.
+    pub sites: Ranked<SiteRow>,
+    /// Threads, with where they run and whose memory they access.
+    pub threads: Ranked<ThreadRow>,
+    /// Processes.
+    pub processes: Ranked<ProcessRow>,
+    /// Functions.
+    pub functions: Ranked<FunctionRow>,
+    /// Accesses that reached memory, by node of the CPU and node of the memory.
+    pub nodes: Vec<NodePair>,
+    /// The memory of each node.
+    pub controllers: Vec<Controller>,
+    /// The latency of each node's memory over time.
+    pub latency_over_time: Vec<LatencyPart>,
+}
+
+impl ProfileReport {
+    /// Of the accesses of a view.
+    pub fn of(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
+        let Wanted { top, by, filter } = wanted;
+        let profile = view.profile();
+        let ranks = Ranks { view, by, most: top, all: view.tally() };
+        let cells = view.thread_nodes();
+        let mut matrix: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
+        for ((_, from, to), tally) in &cells {
+            if let (Some(from), Some(to)) = (from, to) {
+                matrix.entry((*from, *to)).or_default().merge(tally);
+            }
+        }
+        let latency_over_time = view.flow().latency_over_time();
+        Self {
+            verdict: view.verdict(&Measurements::default()),
+            counts: view.tally().counts(view.tally()),
+            advice: view.advice(top).into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
+            objects: ranks.objects(),
+            sites: ranks.sites(),
+            threads: ranks.threads(&cells),
+            processes: ranks.processes(),
+            functions: ranks.functions(),
+            nodes: matrix
+                .iter()
+                .map(|((from, to), tally)| NodePair { from: *from, to: *to, counts: tally.counts(view.tally()) })
+                .collect(),
+            controllers: controllers(view, &matrix, &latency_over_time),
+            latency_over_time,
+            trace,
+            filter,
+        }
+    }
+}

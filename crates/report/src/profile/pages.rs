@@ -1,0 +1,121 @@
+//! The pages of an object.
+
+use super::nodes::MOST_NODES;
+use crate::{Address, Table, count};
+use machine::{NodeId, NodeSet};
+use profile::{Flow, HugePageUse, PageUse, ProcessId};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The pages of an object that were accessed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectPages {
+    /// How many small pages were seen.
+    pub small: usize,
+    /// How many of them one thread alone accesses.
+    pub of_one_thread: usize,
+    /// How many of them threads of one node alone access.
+    pub from_one_node: usize,
+    /// How many of them changed their physical address.
+    pub moved: usize,
+    /// By the node of their memory, how many.
+    pub by_node: BTreeMap<NodeId, usize>,
+    /// Those with the most samples.
+    pub first: Vec<PageRow>,
+    /// Pages of 2 MiB whose small pages different nodes use each on their own.
+    pub falsely_shared: Vec<HugePageUse>,
+}
+
+/// A small page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PageRow {
+    /// Whose it is.
+    pub process: ProcessId,
+    /// Its first address.
+    pub address: Address,
+    /// Observed accesses.
+    pub samples: u64,
+    /// Of these, those that went to another node.
+    pub remote_samples: u64,
+    /// Of all, those that wrote.
+    pub store_samples: u64,
+    /// How many threads accessed it.
+    pub threads: usize,
+    /// The nodes of the CPUs that did.
+    pub from: NodeSet,
+    /// How often it was seen at another physical address than before.
+    pub moves: u64,
+}
+
+impl ObjectPages {
+    /// Of a flow, with so many pages by themselves.
+    pub fn of(flow: &Flow, most: usize) -> Self {
+        let pages = flow.pages();
+        let mut by_node: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut home: BTreeMap<(ProcessId, u64), NodeId> = BTreeMap::new();
+        for access in flow.accesses() {
+            if let (Some(node), Some(thread)) = (access.to, flow.profile().threads().get(access.thread.0 as usize)) {
+                home.insert((thread.process, access.address & !(profile::SMALL_PAGE - 1)), node);
+            }
+        }
+        home.into_values().for_each(|node| *by_node.entry(node).or_default() += 1);
+        let mut first: Vec<&PageUse> = pages.iter().collect();
+        first.sort_by_key(|page| (Reverse(page.tally.samples), page.process, page.address));
+        let row = |page: &&PageUse| PageRow {
+            process: page.process,
+            address: Address(page.address),
+            samples: page.tally.samples,
+            remote_samples: page.tally.remote_samples,
+            store_samples: page.tally.store_samples,
+            threads: page.threads.len(),
+            from: page.from.iter().copied().collect(),
+            moves: page.moves,
+        };
+        Self {
+            small: pages.len(),
+            of_one_thread: pages.iter().filter(|page| page.threads.len() == 1).count(),
+            from_one_node: pages.iter().filter(|page| page.from.len() == 1).count(),
+            moved: pages.iter().filter(|page| page.moves > 0).count(),
+            by_node,
+            first: first.iter().take(most).map(row).collect(),
+            falsely_shared: flow.huge_pages().into_iter().filter(HugePageUse::is_falsely_shared).collect(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { small, of_one_thread, from_one_node, moved, by_node, first, falsely_shared } = self;
+        let mut nodes: Vec<(&NodeId, &usize)> = by_node.iter().collect();
+        nodes.sort_by_key(|(node, pages)| (Reverse(**pages), **node));
+        let nodes: Vec<String> =
+            nodes.iter().take(MOST_NODES).map(|(node, pages)| format!("{pages} on node {node}")).collect();
+        let nodes = if nodes.is_empty() { String::new() } else { format!(" ({})", nodes.join(", ")) };
+        writeln!(f, "  {small} of 4 KiB were seen{nodes}")?;
+        writeln!(f, "  {of_one_thread} are one thread's, {from_one_node} one node's; {moved} were moved")?;
+        for page in falsely_shared {
+            let of = if page.is_huge { "the huge page" } else { "2 MiB" };
+            let share = 100.0 * page.same_node_in_small_pages.value();
+            writeln!(
+                f,
+                "  {of} at {:x}: nodes use small pages of their own ({share:.0} %), all of it together",
+                page.address
+            )?;
+        }
+        let mut table = Table::new(["  page", "samples", "remote", "writes", "threads", "from nodes", "moves"]);
+        for page in first {
+            table.row([
+                format!("  {:x}", page.address.0),
+                count(page.samples),
+                count(page.remote_samples),
+                count(page.store_samples),
+                page.threads.to_string(),
+                page.from.to_string(),
+                page.moves.to_string(),
+            ]);
+        }
+        table.fmt(f)
+    }
+}

@@ -1,0 +1,141 @@
+//! Shapes of text that the reports of a trace share.
+
+use crate::{Table, percent};
+use std::fmt;
+
+/// No line of a report is longer.
+pub(crate) const WIDTH: usize = 118;
+
+/// A share, or a dash where it is not known.
+pub(crate) fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), percent)
+}
+
+/// A latency, or a dash where it is not known.
+pub(crate) fn latency(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns"))
+}
+
+/// A duration or a time since the start: three digits or more, with its unit.
+pub(crate) fn time(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        ns if ns >= 1e9 => format!("{:.3} s", ns / 1e9),
+        ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
+        ns if ns >= 1e3 => format!("{:.2} us", ns / 1e3),
+        ns => format!("{ns} ns"),
+    }
+}
+
+/// A whole number with commas between groups of three digits.
+pub(crate) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let first = digits.len() % 3;
+    let mut text = digits.get(..first).unwrap_or("").to_owned();
+    for group in digits.as_bytes().get(first..).unwrap_or(&[]).chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.extend(group.iter().map(|&digit| char::from(digit)));
+    }
+    text
+}
+
+/// At most so many characters: what is too long loses its middle. Characters that would change the terminal are
+/// replaced.
+pub(crate) fn short(text: &str, width: usize) -> String {
+    let clean: Vec<char> = text.chars().map(|one| if one.is_control() { '?' } else { one }).collect();
+    if clean.len() <= width {
+        return clean.into_iter().collect();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = width.saturating_sub(1) - end;
+    clean[..begin].iter().chain(std::iter::once(&'…')).chain(&clean[clean.len() - end..]).collect()
+}
+
+/// Words in lines of at most [`WIDTH`], the first after `first`, the others after as many spaces.
+pub(crate) fn wrapped(first: &str, text: &str) -> String {
+    let indent = first.chars().count();
+    let (mut lines, mut line) = (String::new(), first.to_owned());
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let word = short(word, WIDTH.saturating_sub(indent).max(8));
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = " ".repeat(indent);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(&word);
+        empty = false;
+    }
+    lines.push_str(line.trim_end());
+    lines.push('\n');
+    lines
+}
+
+/// A table whose rows are followed by a line of text each, indented by two; its heading by none.
+pub(crate) struct Noted<'a> {
+    /// The table, with a heading.
+    pub table: &'a Table,
+    /// The lines.
+    pub notes: &'a [String],
+}
+
+impl fmt::Display for Noted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.table.to_string();
+        let mut lines = text.lines();
+        if let Some(heading) = lines.next() {
+            writeln!(f, "{heading}")?;
+        }
+        for (line, note) in lines.zip(self.notes) {
+            writeln!(f, "{line}\n     {}", short(note, WIDTH - 5))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines with what each is about in a column: `  site          matrix.c:455`.
+#[derive(Default)]
+pub(crate) struct Lines(String);
+
+impl Lines {
+    /// Adds a line, or several where the text is long.
+    pub fn add(&mut self, name: &str, text: &str) {
+        self.0.push_str(&wrapped(&format!("  {name:<16}"), text));
+    }
+}
+
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_short() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([12, 1500, 2_500_000, 3_214_000_000].map(time), ["12 ns", "1.50 us", "2.50 ms", "3.214 s"]);
+        assert_eq!(
+            (share(None), share(Some(0.293)), latency(Some(1041.3))),
+            ("-".into(), "29.3 %".into(), "1041 ns".into())
+        );
+    }
+
+    #[test]
+    fn long_texts_lose_their_middle_and_lines_are_wrapped() {
+        assert_eq!((short("abcdefgh", 8), short("abcdefgh", 5)), ("abcdefgh".to_owned(), "ab…gh".to_owned()));
+        assert_eq!(short("a\u{1b}[31m", 9), "a?[31m");
+        let text = wrapped("  why  ", &"word ".repeat(60));
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")), "{text}");
+    }
+}

@@ -1,0 +1,185 @@
+//! What happened to an object, from top to bottom, with a column for each of its threads.
+
+use super::text::{WIDTH, short, time};
+use profile::{Access, Flow, Profile, ThreadId};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use trace::AccessKind;
+
+/// Threads that have a column of their own.
+const COLUMNS: usize = 24;
+
+/// What happened to an object in the order of time: a column for each of its threads, those with the most accesses.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timeline {
+    /// The columns, in the order in which their threads first accessed it.
+    pub columns: Vec<Column>,
+    /// Threads that have none.
+    pub other_threads: usize,
+    /// One access each, or a part of the time each.
+    pub rows: Vec<TimelineRow>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Column {
+    /// Its number in the profile.
+    pub thread: ThreadId,
+    /// The kernel's number.
+    pub tid: u32,
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// One access, or those of a part of the time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimelineRow {
+    /// The first access, ns.
+    pub from_ns: u64,
+    /// The last, ns.
+    pub until_ns: u64,
+    /// How many.
+    pub samples: u64,
+    /// How many of them went to another node.
+    pub remote_samples: u64,
+    /// What each column's thread did; after the last, what others did.
+    pub marks: Vec<Mark>,
+    /// The function that did most of it.
+    pub function: Option<String>,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It read.
+    Load,
+    /// It wrote.
+    Store,
+    /// It did both.
+    Both,
+    /// It did what its source does not tell.
+    Unknown,
+}
+
+impl Mark {
+    fn and(self, kind: AccessKind) -> Self {
+        match (self, kind) {
+            (Self::Nothing | Self::Unknown | Self::Load, AccessKind::Load) => Self::Load,
+            (Self::Nothing | Self::Unknown | Self::Store, AccessKind::Store) => Self::Store,
+            (Self::Nothing, AccessKind::Unknown) => Self::Unknown,
+            (mark, AccessKind::Unknown) => mark,
+            _ => Self::Both,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Self::Nothing => '.',
+            Self::Load => 'x',
+            Self::Store => '*',
+            Self::Both => '#',
+            Self::Unknown => 'o',
+        }
+    }
+}
+
+impl Timeline {
+    /// Of a flow: a row an access where these are no more than `rows`, and otherwise so many parts of the time, of
+    /// which those without accesses are left out.
+    pub fn of(flow: &Flow, rows: usize) -> Self {
+        let profile = flow.profile();
+        let mut counts: HashMap<ThreadId, (u64, usize)> = HashMap::new();
+        for (access, at) in flow.accesses().zip(0..) {
+            counts.entry(access.thread).or_insert((0, at)).0 += 1;
+        }
+        let mut threads: Vec<(ThreadId, (u64, usize))> = counts.into_iter().collect();
+        threads.sort_by_key(|(thread, (count, _))| (std::cmp::Reverse(*count), *thread));
+        let other_threads = threads.len().saturating_sub(COLUMNS);
+        threads.truncate(COLUMNS);
+        threads.sort_by_key(|(_, (_, first))| *first);
+        let place: HashMap<ThreadId, usize> = threads.iter().map(|(thread, _)| *thread).zip(0..).collect();
+        let columns = threads.iter().filter_map(|(thread, _)| column(profile, *thread)).collect();
+        let width = threads.len() + usize::from(other_threads > 0);
+        let (Some(first), Some(last)) = (flow.accesses().next(), flow.accesses().next_back()) else {
+            return Self { columns, other_threads, rows: Vec::new() };
+        };
+        let length = ((last.time_ns - first.time_ns) / rows.max(1) as u64).saturating_add(1);
+        let each = flow.len() <= rows;
+        let mut found: Vec<(usize, Vec<Access>)> = Vec::new();
+        for (access, number) in flow.accesses().zip(0..) {
+            let part = if each { number } else { ((access.time_ns - first.time_ns) / length) as usize };
+            match found.last_mut() {
+                Some((known, accesses)) if *known == part => accesses.push(access),
+                _ => found.push((part, vec![access])),
+            }
+        }
+        let rows = found.iter().map(|(_, accesses)| row(profile, accesses, &place, width)).collect();
+        Self { columns, other_threads, rows }
+    }
+}
+
+fn column(profile: &Profile, thread: ThreadId) -> Option<Column> {
+    let summary = profile.thread_summary(thread)?;
+    Some(Column { thread, tid: summary.tid, name: summary.name })
+}
+
+fn row(profile: &Profile, accesses: &[Access], place: &HashMap<ThreadId, usize>, width: usize) -> TimelineRow {
+    let mut marks = vec![Mark::Nothing; width];
+    let mut codes: HashMap<profile::CodeId, u64> = HashMap::new();
+    for access in accesses {
+        let column = place.get(&access.thread).copied().unwrap_or(width - 1);
+        marks[column] = marks[column].and(access.kind);
+        *codes.entry(access.code).or_default() += 1;
+    }
+    let mut functions: HashMap<String, u64> = HashMap::new();
+    for (code, count) in codes {
+        *functions.entry(profile.function_label(code)).or_default() += count;
+    }
+    let most = functions.into_iter().max_by(|(a, first), (b, second)| first.cmp(second).then_with(|| b.cmp(a)));
+    TimelineRow {
+        from_ns: accesses.first().map_or(0, |access| access.time_ns),
+        until_ns: accesses.last().map_or(0, |access| access.time_ns),
+        samples: accesses.len() as u64,
+        remote_samples: accesses.iter().filter(|access| access.is_remote()).count() as u64,
+        marks,
+        function: most.map(|(function, _)| function),
+    }
+}
+
+/// A timeline as text. Times are since the start.
+pub(crate) struct TimelineText<'a> {
+    pub timeline: &'a Timeline,
+    pub start_ns: u64,
+}
+
+impl fmt::Display for TimelineText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Timeline { columns, other_threads, rows } = self.timeline;
+        for (column, letter) in columns.iter().zip('a'..='z') {
+            writeln!(f, "  {letter}  thread {} {}", column.tid, column.name.as_deref().unwrap_or(""))?;
+        }
+        if *other_threads > 0 {
+            writeln!(f, "  +  {other_threads} other threads")?;
+        }
+        writeln!(f, "  x reads, * writes, # both, o not told\n")?;
+        let letters: String =
+            ('a'..='z').take(columns.len()).collect::<String>() + if *other_threads > 0 { "+" } else { "" };
+        writeln!(f, "  {:>12}  {letters}  {:>7}  {:>7}  function", "from", "samples", "remote")?;
+        for TimelineRow { from_ns, samples, remote_samples, marks, function, .. } in rows {
+            let marks: String = marks.iter().map(|mark| mark.letter()).collect();
+            let from = time(from_ns.saturating_sub(self.start_ns));
+            let function = short(function.as_deref().unwrap_or(""), WIDTH.saturating_sub(36 + marks.len()));
+            writeln!(
+                f,
+                "{}",
+                format!("  {from:>12}  {marks}  {samples:>7}  {remote_samples:>7}  {function}").trim_end()
+            )?;
+        }
+        Ok(())
+    }
+}
