@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 /// Show what a trace says: whether NUMA is the problem, which objects and threads, and what to do
 ///
-/// Reads a trace of nearside record or a perf.data file (perf mem record, perf record -e ibs_op// --data). First comes
-/// the verdict with its numbers, then what was lost and cannot be seen, advice for what costs most, and objects, sites,
+/// Reads a trace of nearside record or a perf.data file (perf mem record, perf record --data). First comes the verdict
+/// with its numbers, then what was lost and cannot be seen, advice for what costs most, and objects, sites,
 /// threads, functions and nodes. An address that no known object covers is unknown, and its share is told. Of a trace of
 /// the lab, times are simulated. Needs no privileges.
 #[derive(Debug, Args)]
@@ -114,13 +114,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let recorded = arguments.reading.read(&arguments.trace)?;
     let filter = arguments.filter.filter(&recorded.profile);
     let view = recorded.profile.view(&filter);
-    let text = match arguments.subject(&view)? {
-        Some(subject) => arguments.text(&detail(arguments, &recorded, &view, filter, &subject)?)?,
-        None => {
-            let Arguments { top, by, .. } = arguments;
-            let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
-            arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
-        }
+    let text = if let Some(subject) = arguments.subject(&view)? {
+        arguments.text(&detail(arguments, &recorded, &view, filter, &subject)?)?
+    } else {
+        let Arguments { top, by, .. } = arguments;
+        let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
+        arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
     };
     output::write(&text, arguments.output.as_deref())?;
     Ok(ExitCode::SUCCESS)

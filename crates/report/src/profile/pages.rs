@@ -60,7 +60,9 @@ impl ObjectPages {
                 home.insert((thread.process, access.address & !(profile::SMALL_PAGE - 1)), node);
             }
         }
-        home.into_values().for_each(|node| *by_node.entry(node).or_default() += 1);
+        for node in home.into_values() {
+            *by_node.entry(node).or_default() += 1;
+        }
         let mut first: Vec<&PageUse> = pages.iter().collect();
         first.sort_by_key(|page| (Reverse(page.tally.samples), page.process, page.address));
         let row = |page: &&PageUse| PageRow {

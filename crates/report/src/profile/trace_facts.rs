@@ -48,15 +48,13 @@ impl TraceFacts {
     /// Of a profile. `lost` is what reading it has lost as well.
     pub fn of(path: String, about: &About, lost: Vec<Loss>, profile: &Profile, machine_from: String) -> Self {
         let machine: &Machine = profile.machine();
-        let (first, last) = profile.span_ns().unwrap_or((0, 0));
-        let mut lost = lost;
-        let mut lose = |what: &str, count: u64| {
-            if count > 0 {
-                lost.push(Loss { what: what.to_owned(), count });
-            }
-        };
-        lose("samples whose physical address is no memory", profile.outside_memory());
-        lose("samples beyond the first 4,294,967,295", profile.too_many());
+        let (start_ns, end_ns) = profile.span_ns().unwrap_or((0, 0));
+        let left_out = [
+            ("samples whose physical address is no memory", profile.outside_memory()),
+            ("samples beyond the first 4,294,967,295", profile.too_many()),
+        ];
+        let left_out = left_out.into_iter().filter(|(_, count)| *count > 0);
+        let left_out = left_out.map(|(what, count)| Loss { what: what.to_owned(), count });
         Self {
             path,
             written_by: about.written_by.clone(),
@@ -69,10 +67,10 @@ impl TraceFacts {
             machine_from,
             nodes: machine.nodes.len(),
             cpus: machine.cpus().len(),
-            start_ns: first,
-            duration_ns: last - first,
+            start_ns,
+            duration_ns: end_ns - start_ns,
             sources: about.sources.clone(),
-            lost,
+            lost: lost.into_iter().chain(left_out).collect(),
             unnamed_files: Vec::new(),
         }
     }
