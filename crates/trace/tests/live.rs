@@ -3,21 +3,27 @@
 
 use linux::{Pid, Tid, monotonic_ns};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::{LiveError, SideBand, Target};
-use trace::{Event, Stacks, What};
+use trace::live::{HintFaultOptions, HintFaults, LiveError, SideBand, Target};
+use trace::{AccessKind, Event, Source, Stacks, What};
 
 /// What was opened; or nothing, and its reason is one that helps.
 fn opened<T>(result: Result<T, LiveError>) -> Option<T> {
     result
         .inspect_err(|error| {
             eprintln!("not tried here: {error}");
-            let known = ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb", "does not have this event"];
+            let known =
+                ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb", "does not have", "tracefs", "tracing"];
             assert!(known.iter().any(|reason| error.to_string().contains(reason)), "{error}");
         })
         .ok()
+}
+
+fn own_thread() -> Tid {
+    Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())
 }
 
 fn names(events: &[Event], pid: Pid) -> Vec<(&str, bool)> {
@@ -97,11 +103,10 @@ fn what_runs_already_is_told_first_and_then_what_comes() {
     let (release_new, wait) = channel::<()>();
     let new = std::thread::Builder::new().name("comes".into()).spawn(move || {
         let local = 0_u8;
-        told.send((rustix::thread::gettid().as_raw_nonzero().get(), std::ptr::from_ref(&local) as u64)).unwrap();
+        told.send((own_thread(), std::ptr::from_ref(&local) as u64)).unwrap();
         wait.recv()
     });
     let (tid, address) = tell.recv().unwrap();
-    let tid = Tid(tid.cast_unsigned());
     // Its stack is told as soon as it is seen to wait.
     let since = Instant::now();
     while mapped(&events, address) != Some(format!("[stack:{tid}]")) && since.elapsed() < Duration::from_secs(20) {
@@ -134,4 +139,63 @@ fn a_process_that_is_not_there_is_no_target() {
     let error = SideBand::open(&Target::Pids(vec![Pid(u32::MAX >> 1)])).err().unwrap();
     let told = "cannot listen to processes, threads and mappings (perf): there is no process 2147483647";
     assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// A page fault of the tests' own tells whether hint faults can be told apart from first touches.
+#[test]
+fn page_faults_can_be_observed_or_the_reason_is_told() {
+    let Some(tells_first_touches) = opened(HintFaults::try_out()) else { return };
+    eprintln!("first touches are told apart: {tells_first_touches}");
+}
+
+/// A thread on another node uses what this one has put on its own.
+#[test]
+fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
+    let state = linux::NodeState::read(std::path::Path::new("/sys")).unwrap();
+    let with_cpus: Vec<_> = state.cpus.values().filter(|cpus| !cpus.is_empty()).collect();
+    let [here, there, ..] = with_cpus.as_slice() else {
+        eprintln!("not tried here: memory is on one node");
+        return;
+    };
+    linux::set_affinity(own_thread(), here).unwrap();
+    let words: Vec<AtomicU64> = (0..4 << 20).map(AtomicU64::new).collect();
+    let range = words.as_ptr() as u64..words.as_ptr() as u64 + words.len() as u64 * 8;
+    let options = HintFaultOptions { target: Target::Pids(vec![Pid(std::process::id())]), switch_on: true };
+    let Some(mut faults) = opened(HintFaults::open(&options)) else { return };
+    let (stop, mut samples, mut events) = (AtomicBool::new(false), Vec::new(), Vec::new());
+    let since = Instant::now();
+    let user = std::thread::scope(|scope| {
+        let (told, tell) = channel();
+        let (stop, words) = (&stop, &words);
+        scope.spawn(move || {
+            linux::set_affinity(own_thread(), there).unwrap();
+            told.send(own_thread()).unwrap();
+            while !stop.load(Relaxed) {
+                for word in words.iter().step_by(512) {
+                    word.store(word.load(Relaxed) + 1, Relaxed);
+                }
+            }
+        });
+        let user = tell.recv().unwrap();
+        while samples.len() < 1000 && since.elapsed() < Duration::from_secs(60) {
+            sleep(Duration::from_millis(20));
+            faults.drain(&mut Stacks::new(), &mut samples, &mut events);
+        }
+        stop.store(true, Relaxed);
+        user
+    });
+    faults.finish(&mut Stacks::new(), &mut samples, &mut events);
+    eprintln!(
+        "{} samples after {:?}, {} moved, lost {:?}, {:?}",
+        samples.len(),
+        since.elapsed(),
+        events.len(),
+        faults.lost(),
+        samples.get(500)
+    );
+    let of_words: Vec<_> = samples.iter().filter(|sample| range.contains(&sample.address)).collect();
+    assert!(of_words.len() > 500, "{}", samples.len());
+    assert!(of_words.iter().all(|sample| sample.source == Source::HintFault && sample.kind != AccessKind::Unknown));
+    let by_user = of_words.iter().filter(|sample| sample.tid == user).count();
+    assert!(by_user * 10 > of_words.len() * 9, "{by_user} of {}", of_words.len());
 }

@@ -3,10 +3,12 @@
 //! | source | tells | needs |
 //! |---|---|---|
 //! | [`SideBand`] | processes, threads, names, mappings | `kernel.perf_event_paranoid` of 2 or less for one's own processes; 0 or less, or `CAP_PERFMON`, for the system |
+//! | [`HintFaults`] | which thread used a page, where NUMA balancing marked it: no latency | tracefs mounted, and root or `CAP_PERFMON` and to read it |
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
-//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`.
+//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`. What comes of
+//! a page fault is known a moment later: [`HintFaults`] tells it by the next `drain`, or at the end by `finish`.
 //!
 //! ```no_run
 //! use std::{process::Command, thread::sleep, time::Duration};
@@ -27,11 +29,15 @@
 //! # }
 //! ```
 
+mod fault;
+mod hint_faults;
 mod perf_rings;
 mod permission;
 mod running;
 mod side_band;
+mod tracepoint;
 
+pub use hint_faults::{HintFaultOptions, HintFaults};
 pub use permission::LiveError;
 pub use side_band::SideBand;
 

@@ -25,6 +25,8 @@ pub(super) enum Scope {
     Own,
     /// What all do on a CPU.
     Cpu,
+    /// What the kernel's tracepoints tell.
+    Tracepoint,
 }
 
 /// Where it failed.
@@ -50,6 +52,7 @@ impl Scope {
         match self {
             Self::Own => 2,
             Self::Cpu => 0,
+            Self::Tracepoint => -1,
         }
     }
 
@@ -57,6 +60,7 @@ impl Scope {
         match self {
             Self::Own => "observing one's own programs",
             Self::Cpu => "observing all programs of a CPU",
+            Self::Tracepoint => "observing tracepoints of the kernel",
         }
     }
 
@@ -165,7 +169,7 @@ mod tests {
         let own = told(Errno::ACCESS, Scope::Own, Some(4), false);
         assert!(own.contains("perf_event_paranoid=2"), "{own}");
         // Whoever may is held off by something else.
-        assert!(told(Errno::PERM, Scope::Cpu, Some(4), true).contains("seccomp"));
+        assert!(told(Errno::PERM, Scope::Tracepoint, Some(4), true).contains("seccomp"));
         assert!(told(Errno::PERM, Scope::Own, Some(2), false).contains("seccomp"));
     }
 

@@ -15,12 +15,12 @@ use std::vec;
 
 // Of the kernel's include/uapi/linux/perf_event.h.
 const MMAP: u32 = 1;
-const LOST: u32 = 2;
+pub(crate) const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const THROTTLE: u32 = 5;
 const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
+pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 const LOST_SAMPLES: u32 = 13;
 // Of its tools/lib/perf/include/perf/event.h.
@@ -332,7 +332,7 @@ pub(crate) fn has_symbols(name: &str) -> bool {
 }
 
 /// What was lost, after so many bytes.
-fn lost_count(body: Bytes<'_>, after: u64) -> Option<u64> {
+pub(crate) fn lost_count(body: Bytes<'_>, after: u64) -> Option<u64> {
     let mut from = body;
     from.take(after)?;
     from.u64()

@@ -26,7 +26,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use bytes::Bytes;
-pub(crate) use decoder::{Decoder, LOST_BY_KERNEL, has_symbols};
+pub(crate) use decoder::{Decoder, LOST, LOST_BY_KERNEL, SAMPLE, has_symbols, lost_count};
+pub(crate) use sample::SampleFields;
 pub(crate) use stream::PerfRecords;
 
 /// `PERFILE2` on a little-endian machine.

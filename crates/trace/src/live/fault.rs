@@ -1,0 +1,153 @@
+//! Which page faults the kernel provoked to see who uses a page. A page that NUMA balancing has marked looks to the
+//! processor as if it were not there, so that its error code is that of a first touch. What tells them apart is what
+//! the kernel does then: it gives the process memory at a first touch, which its tracepoint `kmem:rss_stat` tells, and
+//! takes off the mark of a page that is there.
+
+use crate::Sample;
+use std::collections::HashMap;
+
+/// What a thread met or did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// A fault at a page that was not there, or marked.
+    Fault(Sample),
+    /// The memory of its process grew or shrank.
+    MemoryChanged,
+    /// It took a page away from where it was, to move it.
+    PageMoved,
+}
+
+/// A fault that the kernel provoked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct HintFault {
+    pub sample: Sample,
+    /// The kernel moved the page at once.
+    pub moved: bool,
+}
+
+/// Faults of which it is not known yet what came of them, by thread.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    open: HashMap<u32, HintFault>,
+    /// The latest time that was told when the last row of steps ended.
+    latest: u64,
+}
+
+/// The error code of x86: the page was there, and this is not allowed there.
+pub(super) const PROTECTION: u64 = 1;
+/// The access writes.
+pub(super) const WRITE: u64 = 1 << 1;
+/// Code was to be executed.
+pub(super) const INSTRUCTION: u64 = 1 << 4;
+
+impl Faults {
+    /// Takes the next steps with their times and threads, in the order of time. What is known of faults now: of one that
+    /// nothing followed, when a row of steps has ended since.
+    pub fn take(&mut self, steps: impl IntoIterator<Item = (u64, u32, Step)>, found: &mut Vec<HintFault>) {
+        let mut latest = self.latest;
+        for (time, thread, step) in steps {
+            latest = latest.max(time);
+            match step {
+                Step::Fault(sample) => found.extend(self.open.insert(thread, HintFault { sample, moved: false })),
+                Step::MemoryChanged => drop(self.open.remove(&thread)),
+                Step::PageMoved => self.open.get_mut(&thread).into_iter().for_each(|fault| fault.moved = true),
+            }
+        }
+        self.give(self.latest, found);
+        self.latest = latest;
+    }
+
+    /// All that is left.
+    pub fn finish(&mut self, found: &mut Vec<HintFault>) {
+        self.give(u64::MAX, found);
+    }
+
+    fn give(&mut self, until: u64, found: &mut Vec<HintFault>) {
+        let ready = self.open.extract_if(|_, fault| fault.sample.time_ns <= until);
+        found.extend(ready.map(|(_, fault)| fault));
+        found.sort_by_key(|fault| fault.sample.time_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessKind, Source};
+    use linux::{Pid, Tid};
+    use machine::CpuId;
+    use proptest::prelude::*;
+
+    fn fault(time: u64, thread: u32) -> (u64, u32, Step) {
+        let sample = Sample {
+            time_ns: time,
+            cpu: CpuId(0),
+            pid: Pid(7),
+            tid: Tid(thread),
+            instruction: 0,
+            address: time << 12,
+            physical: None,
+            kind: AccessKind::Load,
+            served: None,
+            node: None,
+            latency_ns: None,
+            kernel: false,
+            stack: None,
+            weight: 1.0,
+            source: Source::HintFault,
+        };
+        (time, thread, Step::Fault(sample))
+    }
+
+    fn told(found: &[HintFault]) -> Vec<(u64, bool)> {
+        found.iter().map(|fault| (fault.sample.time_ns, fault.moved)).collect()
+    }
+
+    #[test]
+    fn a_fault_that_brings_memory_is_none_and_one_that_nothing_follows_is_one() {
+        let (mut faults, mut found) = (Faults::default(), Vec::new());
+        let steps = [
+            fault(1, 7),
+            (2, 8, Step::MemoryChanged),
+            fault(3, 7),
+            (4, 7, Step::MemoryChanged),
+            fault(5, 8),
+            (6, 8, Step::PageMoved),
+            fault(7, 8),
+        ];
+        faults.take(steps, &mut found);
+        assert_eq!(told(&found), [(1, false), (5, true)]);
+        // What followed the last one came later.
+        faults.take([(8, 8, Step::MemoryChanged), fault(9, 7)], &mut found);
+        assert_eq!(found.len(), 2);
+        faults.take([], &mut found);
+        assert_eq!(told(&found), [(1, false), (5, true), (9, false)]);
+    }
+
+    proptest! {
+        /// Whatever is told, and in whichever rows: no fault is told twice, nor one that brought memory.
+        #[test]
+        fn each_fault_is_told_once_at_most(steps in prop::collection::vec((0..3_u32, 0..3_u8), 0..60), row in 1..9_usize) {
+            let step = |(time, (thread, kind)): (u64, &(u32, u8))| match kind {
+                0 => fault(time, *thread),
+                1 => (time, *thread, Step::MemoryChanged),
+                _ => (time, *thread, Step::PageMoved),
+            };
+            let steps: Vec<_> = (1..).zip(&steps).map(step).collect();
+            let (mut faults, mut found) = (Faults::default(), Vec::new());
+            steps.chunks(row).for_each(|row| faults.take(row.iter().copied(), &mut found));
+            faults.finish(&mut found);
+            let brought = |time: u64, thread: u32| {
+                let mut later = steps.iter().filter(|(at, by, _)| *at > time && *by == thread);
+                let next = later.find(|(_, _, step)| *step != Step::PageMoved);
+                matches!(next, Some((_, _, Step::MemoryChanged)))
+            };
+            let expected = steps.iter().filter(|(time, thread, step)| matches!(step, Step::Fault(_)) && !brought(*time, *thread));
+            let expected: Vec<u64> = expected.map(|(time, ..)| *time).collect();
+            let mut times: Vec<u64> = found.iter().map(|fault| fault.sample.time_ns).collect();
+            times.sort_unstable();
+            // One of which nothing is known for a whole row is told, and what follows is not its own.
+            prop_assert!(times.is_sorted_by(|a, b| a < b));
+            prop_assert!(expected.iter().all(|time| times.contains(time)));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Page faults that the kernel provokes while NUMA balancing is on: it marks pages, a part of each process's memory at a time, and
+//! the next access to a marked page is a fault, which tells who uses it. Works without any PMU, so in virtual machines.
+
+use super::fault::{Faults, HintFault, INSTRUCTION, PROTECTION, Step, WRITE};
+use super::perf_rings::{Rings, Wanted};
+use super::permission::{Scope, with_remedy};
+use super::tracepoint::{Field, Tracepoint};
+use super::{LiveError, Target};
+use crate::perf_data::attribute::{Attribute, CPU, IDENTIFIER, RAW, TID, TIME};
+use crate::perf_data::{Bytes, LOST, SAMPLE, SampleFields, lost_count};
+use crate::{AccessKind, Event, Loss, Sample, Source, SourceNote, Stacks, What};
+use linux::{Cause, NodeState, PageBatch, Pages, Pid, Switch, SwitchGuard, Tid};
+use machine::{CpuId, NodeId, NodeSet};
+use perf_event::Builder;
+use perf_event::events::Tracepoint as TracepointEvent;
+use std::collections::HashMap;
+use std::path::Path;
+
+const PAGE_BYTES: u64 = 4096;
+const RING_BYTES: usize = 512 << 10;
+/// Of the kernel's `sysctl_numa_balancing_mode`: pages go to who uses them. The other mode is for tiers of memory only.
+const BALANCING: u32 = 1;
+/// Nodes of so many pages are kept in mind: 40 MB at most.
+const MOST_PAGES: usize = 1 << 20;
+
+const FAULT_TYPE: u64 = IDENTIFIER | TID | TIME | CPU | RAW;
+const STEP_TYPE: u64 = IDENTIFIER | TID | TIME;
+
+/// What hint faults to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HintFaultOptions {
+    /// Whose.
+    pub target: Target,
+    /// Whether to switch NUMA balancing on where it is off, until the source is dropped. It is a switch of the whole
+    /// system: the kernel then moves pages and threads of all programs. Needs root.
+    pub switch_on: bool,
+}
+
+/// Hint faults while they come.
+pub struct HintFaults {
+    rings: Rings,
+    events: Events,
+    faults: Faults,
+    pages: KnownPages,
+    tells_first_touches: bool,
+    lost: Vec<Loss>,
+    /// Puts the switch back when it goes.
+    _switch: Option<SwitchGuard>,
+}
+
+/// What is observed, and how it is read.
+struct Events {
+    attributes: Vec<(Attribute, Kind)>,
+    /// The number of each by the ids of its counters.
+    of_id: HashMap<u64, usize>,
+    address: Field,
+    instruction: Field,
+    error_code: Field,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fault,
+    MemoryChanged,
+    PageMoved,
+}
+
+/// A fault told, or what followed it.
+type Told = (u64, u32, Step);
+
+impl HintFaults {
+    /// Begins to observe. Needs root, or `CAP_PERFMON` and to read tracefs, which has to be mounted. Since Linux 3.13;
+    /// 6.2 and newer tell first touches apart.
+    pub fn open(options: &HintFaultOptions) -> Result<Self, LiveError> {
+        // What the kernel answers to a first touch of our own.
+        let tells_first_touches = Self::try_out()?;
+        let switch = switch(options.switch_on)?;
+        let (mut rings, events) = open(&options.target)?;
+        rings.enable(&options.target).map_err(|refusal| refused(&refusal))?;
+        let (faults, pages) = (Faults::default(), KnownPages::new());
+        Ok(Self { rings, events, faults, pages, tells_first_touches, lost: Vec::new(), _switch: switch })
+    }
+
+    /// Whether they can be observed, found out by a page fault of the calling thread: whether its first touch of a page is told, and
+    /// known for one. Changes no switch: whether NUMA balancing is on does not matter.
+    pub fn try_out() -> Result<bool, LiveError> {
+        let failed = |why: String| LiveError::new("observe page faults", Cause::Other(why));
+        let (mut rings, mut events) = open(&Target::Program)?;
+        let mut memory = Pages::reserve(linux::HUGE_PAGE).map_err(|error| failed(error.to_string()))?;
+        // Kernels without huge pages have small ones.
+        let _ = memory.advise_huge(false);
+        rings.enable_now().map_err(|refusal| refused(&refusal))?;
+        memory.touch(0);
+        let (mut told, mut lost) = (Vec::new(), Vec::new());
+        events.drain(&mut rings, &mut told, &mut lost);
+        let is_ours = |step: &Step| matches!(step, Step::Fault(sample) if memory.range().contains(&sample.address));
+        let after = told.iter().skip_while(|(_, _, step)| !is_ours(step)).nth(1);
+        if !told.iter().any(|(_, _, step)| is_ours(step)) {
+            return Err(failed("the kernel does not tell of a page fault that there was".to_owned()));
+        }
+        Ok(after.is_some_and(|(_, _, step)| *step == Step::MemoryChanged))
+    }
+
+    /// What it cannot see.
+    pub fn notes(&self) -> Vec<SourceNote> {
+        let mut cannot_see = vec![
+            "How long an access took and what served it is not told.",
+            "Of each page that the kernel marks, one access is seen, however many follow: samples tell who uses a page, \
+             not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie well.",
+            "Memory with a policy of its own (numactl, mbind), shared libraries, and of programs with one thread the \
+             pages on its own node are not marked.",
+            "The kernel's own accesses to the program's memory are not seen.",
+            "The kernel moves pages while it is observed. The node is that of before, where the page has been seen \
+             before or there are two nodes; otherwise, of pages that moved, it is unknown.",
+        ];
+        if !self.tells_first_touches {
+            cannot_see.push("This kernel does not tell first touches apart: they are among the samples.");
+        }
+        let event = "exceptions:page_fault_user".to_owned();
+        let cannot_see = cannot_see.into_iter().map(str::to_owned).collect();
+        vec![SourceNote { source: Source::HintFault, event, cannot_see }]
+    }
+
+    /// Samples since the last time but one, in the order of time: what comes of a fault is known a moment later. Pages
+    /// that the kernel moved are events. Never blocks.
+    pub fn drain(&mut self, _stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
+        let (mut told, mut found) = (Vec::new(), Vec::new());
+        self.events.drain(&mut self.rings, &mut told, &mut self.lost);
+        self.faults.take(told, &mut found);
+        self.give(found, samples, events);
+    }
+
+    /// What is left, when the program has ended.
+    pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
+        self.drain(stacks, samples, events);
+        let mut found = Vec::new();
+        self.faults.finish(&mut found);
+        self.give(found, samples, events);
+    }
+
+    fn give(&mut self, mut found: Vec<HintFault>, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
+        self.pages.place(&mut found, events);
+        samples.extend(found.iter().map(|fault| fault.sample));
+    }
+
+    /// What was lost so far.
+    pub fn lost(&self) -> Vec<Loss> {
+        self.lost.clone()
+    }
+}
+
+fn refused(refusal: &super::permission::Refusal) -> LiveError {
+    LiveError::of("observe page faults (perf)", refusal, Scope::Tracepoint)
+}
+
+/// Switches NUMA balancing on, if it is off and that is wanted.
+fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
+    let switch = Switch::numa_balancing();
+    let failed =
+        |diagnosis| LiveError { what: "have the kernel mark pages".to_owned(), diagnosis: Box::new(diagnosis) };
+    let value = switch
+        .value()
+        .map_err(|error| failed(with_remedy(error.to_string(), "the kernel needs CONFIG_NUMA_BALANCING")))?;
+    if value.parse::<u32>().is_ok_and(|mode| mode & BALANCING != 0) {
+        return Ok(None);
+    }
+    if !switch_on {
+        let remedy = "sudo sysctl kernel.numa_balancing=1, or have nearside switch it on for the recording";
+        return Err(failed(with_remedy("NUMA balancing is off", remedy)));
+    }
+    let on = switch.set_for_now("1");
+    on.map(Some).map_err(|error| failed(with_remedy(error.to_string(), "it is for root: run it with sudo")))
+}
+
+/// Opens the events, which do not write yet.
+fn open(target: &Target) -> Result<(Rings, Events), LiveError> {
+    let faults = Tracepoint::find("exceptions/page_fault_user")?;
+    let field = |name: &str| {
+        let unknown = || Cause::Other(format!("the tracepoint exceptions:page_fault_user has no field {name}"));
+        faults.field(name).ok_or_else(|| LiveError::new("observe page faults", unknown()))
+    };
+    let (address, instruction, error_code) = (field("address")?, field("ip")?, field("error_code")?);
+    let mut all = vec![(faults.id, FAULT_TYPE, Kind::Fault)];
+    // Kernels that lack these say less: see `notes`.
+    for (name, kind) in [("kmem/rss_stat", Kind::MemoryChanged), ("migrate/set_migration_pte", Kind::PageMoved)] {
+        all.extend(Tracepoint::find(name).ok().map(|tracepoint| (tracepoint.id, STEP_TYPE, kind)));
+    }
+    let wanted = all.iter().map(|(id, sample_type, _)| {
+        let mut builder = Builder::new(TracepointEvent::with_id(*id));
+        // Tracepoints are in the kernel.
+        builder.exclude_kernel(false).sample_period(1);
+        builder.attrs_mut().sample_type = *sample_type;
+        Wanted::new(builder)
+    });
+    let rings = Rings::open(target, &wanted.collect::<Vec<_>>(), RING_BYTES).map_err(|refusal| refused(&refusal))?;
+    let attributes = all.iter().map(|(_, sample_type, kind)| (Attribute::live("", *sample_type, 1, Vec::new()), *kind));
+    let of_id = rings.ids.iter().enumerate().flat_map(|(number, ids)| ids.iter().map(move |id| (*id, number)));
+    let (attributes, of_id) = (attributes.collect(), of_id.collect());
+    let events = Events { attributes, of_id, address, instruction, error_code };
+    Ok((rings, events))
+}
+
+impl Events {
+    /// Reads what is in the rings, into the order of time.
+    fn drain(&mut self, rings: &mut Rings, told: &mut Vec<Told>, lost: &mut Vec<Loss>) {
+        rings.drain(|kind, _, body| {
+            let body = Bytes(body);
+            match kind {
+                SAMPLE => told.extend(self.step(body)),
+                LOST => Loss::add(lost, "page faults that the kernel dropped", lost_count(body, 8).unwrap_or(0)),
+                _ => {}
+            }
+        });
+        told.sort_by_key(|(time, ..)| *time);
+    }
+
+    fn step(&self, body: Bytes<'_>) -> Option<Told> {
+        let id = { body }.u64()?;
+        let (attribute, kind) = self.attributes.get(*self.of_id.get(&id)?)?;
+        let fields = SampleFields::parse(body, attribute)?;
+        let step = match kind {
+            Kind::Fault => Step::Fault(self.sample(&fields)?),
+            Kind::MemoryChanged => Step::MemoryChanged,
+            Kind::PageMoved => Step::PageMoved,
+        };
+        Some((fields.time, fields.tid, step))
+    }
+
+    /// Nothing of faults that cannot be the kernel's own doing.
+    fn sample(&self, fields: &SampleFields<'_>) -> Option<Sample> {
+        let raw = fields.raw?;
+        let error_code = self.error_code.of(raw)?;
+        if error_code & (PROTECTION | INSTRUCTION) != 0 {
+            return None;
+        }
+        Some(Sample {
+            time_ns: fields.time,
+            cpu: CpuId(fields.cpu?),
+            pid: Pid(fields.pid),
+            tid: Tid(fields.tid),
+            instruction: self.instruction.of(raw)?,
+            address: self.address.of(raw)?,
+            physical: None,
+            kind: if error_code & WRITE == 0 { AccessKind::Load } else { AccessKind::Store },
+            served: None,
+            node: None,
+            latency_ns: None,
+            kernel: false,
+            stack: None,
+            weight: 1.0,
+            source: Source::HintFault,
+        })
+    }
+}
+
+/// Where pages were when they were seen last.
+struct KnownPages {
+    nodes: HashMap<(Pid, u64), NodeId>,
+    with_memory: NodeSet,
+}
+
+impl KnownPages {
+    fn new() -> Self {
+        let state = NodeState::read(Path::new("/sys")).unwrap_or_default();
+        Self { nodes: HashMap::new(), with_memory: state.with_memory }
+    }
+
+    /// Gives samples the nodes that their pages were on, and tells of those that moved.
+    fn place(&mut self, found: &mut [HintFault], events: &mut Vec<Event>) {
+        let mut by_process: HashMap<Pid, (PageBatch, Vec<usize>)> = HashMap::new();
+        for (number, fault) in found.iter().enumerate() {
+            let (batch, numbers) = by_process.entry(fault.sample.pid).or_default();
+            batch.push(page_of(&fault.sample), None);
+            numbers.push(number);
+        }
+        for (pid, (mut batch, numbers)) in by_process {
+            // A process that has ended, or may not be looked at, does not say where its pages are.
+            if batch.locate(pid).is_err() {
+                continue;
+            }
+            for ((_, status), number) in batch.statuses().zip(numbers) {
+                let (Ok(node), Some(fault)) = (status.node(), found.get_mut(number)) else { continue };
+                self.place_one(fault, node, events);
+            }
+        }
+    }
+
+    fn place_one(&mut self, fault: &mut HintFault, now: NodeId, events: &mut Vec<Event>) {
+        let sample = &mut fault.sample;
+        let (pid, tid, page) = (sample.pid, sample.tid, page_of(sample));
+        if self.nodes.len() >= MOST_PAGES {
+            self.nodes.clear();
+        }
+        let seen = self.nodes.insert((pid, page), now);
+        if !fault.moved {
+            sample.node = Some(now);
+            return;
+        }
+        let from = seen.filter(|seen| *seen != now).or_else(|| self.only_other(now));
+        sample.node = from;
+        let what = What::PagePlaced { address: page, bytes: PAGE_BYTES, node: now, from };
+        events.push(Event { time_ns: sample.time_ns, pid, tid, cpu: Some(sample.cpu), what });
+    }
+
+    /// Where else it can have been.
+    fn only_other(&self, node: NodeId) -> Option<NodeId> {
+        let mut others = self.with_memory.iter().filter(|other| *other != node);
+        others.next().filter(|_| others.next().is_none())
+    }
+}
+
+fn page_of(sample: &Sample) -> u64 {
+    sample.address & !(PAGE_BYTES - 1)
+}
