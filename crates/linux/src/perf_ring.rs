@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd;
 /// `PERF_EVENT_IOC_SET_OUTPUT` of the kernel's `include/uapi/linux/perf_event.h`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Has an event of perf write its records into the ring of another one, which is of the same CPU: the memory that a user
-/// may lock for rings is little. Since Linux 2.6.35. EINVAL where the two are of different CPUs or clocks.
+/// Has an event of perf write its records into the ring of another one, which is of the same CPU: the memory that a
+/// user may lock for rings is little. Since Linux 2.6.35. EINVAL where the two are of different CPUs or clocks.
 pub fn share_perf_ring(event: &impl AsRawFd, ring: &impl AsRawFd) -> io::Result<()> {
-    // SAFETY: both files are borrowed, so that they are open; the call takes no pointer and changes no memory of ours but
-    // what the kernel writes into the ring's own pages. Of what is no event of perf, the kernel answers ENOTTY or EINVAL.
+    // SAFETY: both files are borrowed, so that they are open; the call takes no pointer and changes no memory of ours
+    // but what the kernel writes into the ring's own pages. Of what is no event of perf, the kernel answers ENOTTY or
+    // EINVAL.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT, ring.as_raw_fd()) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

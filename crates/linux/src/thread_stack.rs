@@ -3,10 +3,11 @@
 use crate::process::{Mapping, Process, Tid};
 use std::ops::Range;
 
-/// The mapping that is a thread's stack, of a thread that is not the first one: the one that its stack pointer is in, if
-/// nobody may touch what is right below, as the C library has it. Nothing where the thread runs right now, as the kernel
-/// tells the stack pointer of those only that wait, or where other memory may lie in the same mapping. Since Linux
-/// 2.6.26. Needs the rights of a debugger: to be the process's user, or `CAP_SYS_PTRACE`, and what Yama adds to it.
+/// The mapping that is a thread's stack, of a thread that is not the first one: the one that its stack pointer is in,
+/// if nobody may touch what is right below, as the C library has it. Nothing where the thread runs right now, as the
+/// kernel tells the stack pointer of those only that wait, or where other memory may lie in the same mapping. Since
+/// Linux 2.6.26. Needs the rights of a debugger: to be the process's user, or `CAP_SYS_PTRACE`, and what Yama adds to
+/// it.
 pub fn thread_stack(process: &Process, tid: Tid, mappings: &[Mapping]) -> Option<Range<u64>> {
     let pointer = stack_pointer(&process.text_below(&format!("task/{tid}/syscall")).ok()?)?;
     stack_around(pointer, mappings)

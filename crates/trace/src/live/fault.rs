@@ -41,8 +41,8 @@ pub(super) const WRITE: u64 = 1 << 1;
 pub(super) const INSTRUCTION: u64 = 1 << 4;
 
 impl Faults {
-    /// Takes the next steps with their times and threads, in the order of time. What is known of faults now: of one that
-    /// nothing followed, when a row of steps has ended since.
+    /// Takes the next steps with their times and threads, in the order of time. What is known of faults now: of one
+    /// that nothing followed, when a row of steps has ended since.
     pub fn take(&mut self, steps: impl IntoIterator<Item = (u64, u32, Step)>, found: &mut Vec<HintFault>) {
         let mut latest = self.latest;
         for (time, thread, step) in steps {
@@ -126,7 +126,10 @@ mod tests {
     proptest! {
         /// Whatever is told, and in whichever rows: no fault is told twice, nor one that brought memory.
         #[test]
-        fn each_fault_is_told_once_at_most(steps in prop::collection::vec((0..3_u32, 0..3_u8), 0..60), row in 1..9_usize) {
+        fn each_fault_is_told_once_at_most(
+            steps in prop::collection::vec((0..3_u32, 0..3_u8), 0..60),
+            row in 1..9_usize
+        ) {
             let step = |(time, (thread, kind)): (u64, &(u32, u8))| match kind {
                 0 => fault(time, *thread),
                 1 => (time, *thread, Step::MemoryChanged),
@@ -141,7 +144,8 @@ mod tests {
                 let next = later.find(|(_, _, step)| *step != Step::PageMoved);
                 matches!(next, Some((_, _, Step::MemoryChanged)))
             };
-            let expected = steps.iter().filter(|(time, thread, step)| matches!(step, Step::Fault(_)) && !brought(*time, *thread));
+            let faults = steps.iter().filter(|(.., step)| matches!(step, Step::Fault(_)));
+            let expected = faults.filter(|(time, thread, _)| !brought(*time, *thread));
             let expected: Vec<u64> = expected.map(|(time, ..)| *time).collect();
             let mut times: Vec<u64> = found.iter().map(|fault| fault.sample.time_ns).collect();
             times.sort_unstable();

@@ -1,5 +1,6 @@
-//! Page faults that the kernel provokes while NUMA balancing is on: it marks pages, a part of each process's memory at a time, and
-//! the next access to a marked page is a fault, which tells who uses it. Works without any PMU, so in virtual machines.
+//! Page faults that the kernel provokes while NUMA balancing is on: it marks pages, a part of each process's memory at
+//! a time, and the next access to a marked page is a fault, which tells who uses it. Works without any PMU, so in
+//! virtual machines.
 
 use super::fault::{Faults, HintFault, INSTRUCTION, PROTECTION, Step, WRITE};
 use super::perf_rings::{Rings, Wanted};
@@ -81,8 +82,8 @@ impl HintFaults {
         Ok(Self { rings, events, faults, pages, tells_first_touches, lost: Vec::new(), _switch: switch })
     }
 
-    /// Whether they can be observed, found out by a page fault of the calling thread: whether its first touch of a page is told, and
-    /// known for one. Changes no switch: whether NUMA balancing is on does not matter.
+    /// Whether they can be observed, found out by a page fault of the calling thread: whether its first touch of a page
+    /// is told, and known for one. Changes no switch: whether NUMA balancing is on does not matter.
     pub fn try_out() -> Result<bool, LiveError> {
         let failed = |why: String| LiveError::new("observe page faults", Cause::Other(why));
         let (mut rings, mut events) = open(&Target::Program)?;

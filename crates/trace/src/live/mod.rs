@@ -7,8 +7,9 @@
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
-//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`. What comes of
-//! a page fault is known a moment later: [`HintFaults`] tells it by the next `drain`, or at the end by `finish`.
+//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`. What
+//! comes of a page fault is known a moment later: [`HintFaults`] tells it by the next `drain`, or at the end by
+//! `finish`.
 //!
 //! ```no_run
 //! use std::{process::Command, thread::sleep, time::Duration};

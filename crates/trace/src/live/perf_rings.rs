@@ -69,8 +69,8 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Opens events for a target, with rings of at most so many bytes, and less where that is more than the user may lock. They
-    /// write from [`enable`](Self::enable) on.
+    /// Opens events for a target, with rings of at most so many bytes, and less where that is more than the user may
+    /// lock. They write from [`enable`](Self::enable) on.
     pub fn open(target: &Target, wanted: &[Wanted], most_bytes: usize) -> Result<Self, Refusal> {
         let mut bytes = most_bytes.next_power_of_two().max(LEAST_BYTES);
         loop {

@@ -112,7 +112,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_format_is_read_or_not(text in "(ID: [0-9]{1,30}\n|\tfield:[a-z; ]{0,9}\toffset:[0-9x]{0,30};\tsize:[0-9]{1,22};|.|\n){0,9}", raw: Vec<u8>) {
+        fn any_format_is_read_or_not(
+            text in "(ID: [0-9]{1,30}\n|\tfield:[a-z; ]{0,9}\toffset:[0-9x]{0,30};\tsize:[0-9]{1,22};|.|\n){0,9}",
+            raw: Vec<u8>
+        ) {
             for (_, field) in Tracepoint::parse(&text).into_iter().flat_map(|tracepoint| tracepoint.fields) {
                 let _ = field.of(Bytes(&raw));
             }
