@@ -106,8 +106,8 @@ impl HintFaults {
     pub fn notes(&self) -> Vec<SourceNote> {
         let mut cannot_see = vec![
             "How long an access took and what served it is not told.",
-            "Of each page that the kernel marks, one access is seen, however many follow: samples tell who uses a page, \
-             not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie well.",
+            "Of each page that the kernel marks, one access is seen, however many follow: samples tell who uses a \
+             page, not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie well.",
             "Memory with a policy of its own (numactl, mbind), shared libraries, and of programs with one thread the \
              pages on its own node are not marked.",
             "The kernel's own accesses to the program's memory are not seen.",

@@ -2,8 +2,12 @@
 //!
 //! | source | tells | needs |
 //! |---|---|---|
-//! | [`SideBand`] | processes, threads, names, mappings | `kernel.perf_event_paranoid` of 2 or less for one's own processes; 0 or less, or `CAP_PERFMON`, for the system |
-//! | [`HintFaults`] | which thread used a page, where NUMA balancing marked it: no latency | tracefs mounted, and root or `CAP_PERFMON` and to read it |
+//! | [`SideBand`] | processes, threads, names, mappings | nothing for one's own programs |
+//! | [`PerfSource`] | accesses that the processor samples: what served them, how long | AMD's IBS or Intel's PEBS |
+//! | [`HintFaults`] | which thread used a page that NUMA balancing marked | root, tracefs, the kernel's balancing |
+//!
+//! The first two need `kernel.perf_event_paranoid` of 2 or less (the kernel's default) for one's own programs, and of 0
+//! or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
@@ -32,13 +36,17 @@
 
 mod fault;
 mod hint_faults;
+mod memory_events;
 mod perf_rings;
+mod perf_source;
 mod permission;
+mod pmu;
 mod running;
 mod side_band;
 mod tracepoint;
 
 pub use hint_faults::{HintFaultOptions, HintFaults};
+pub use perf_source::{Pace, PerfOptions, PerfSource};
 pub use permission::LiveError;
 pub use side_band::SideBand;
 

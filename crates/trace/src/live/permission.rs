@@ -23,6 +23,8 @@ pub struct LiveError {
 pub(super) enum Scope {
     /// What own processes do outside of the kernel.
     Own,
+    /// What they do in the kernel, too.
+    Kernel,
     /// What all do on a CPU.
     Cpu,
     /// What the kernel's tracepoints tell.
@@ -51,6 +53,7 @@ impl Scope {
     fn level(self) -> i32 {
         match self {
             Self::Own => 2,
+            Self::Kernel => 1,
             Self::Cpu => 0,
             Self::Tracepoint => -1,
         }
@@ -59,6 +62,7 @@ impl Scope {
     fn words(self) -> &'static str {
         match self {
             Self::Own => "observing one's own programs",
+            Self::Kernel => "observing what programs do in the kernel",
             Self::Cpu => "observing all programs of a CPU",
             Self::Tracepoint => "observing tracepoints of the kernel",
         }

@@ -191,7 +191,8 @@ impl Decoder {
             cycles = op.miss_cycles.into();
         }
         if address == 0 {
-            self.lose("samples without the address of data", 1);
+            // AMD's processors sample all operations, most of which access no memory.
+            self.lose("samples without the address of data", u64::from(source != Source::Ibs));
             return Some(());
         }
         let observed = observed.unwrap_or(Observed { kind: AccessKind::Unknown, served: None, local: None });

@@ -2,9 +2,12 @@
 
 use super::attribute::Attribute;
 use super::bytes::Bytes;
-use machine::{CpuId, Machine, Node, NodeId, Source};
+use linux::NodeState;
+use machine::{CpuId, CpuSet, Machine, Node, NodeId, Source};
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The key of the only source of its description of the machine.
@@ -53,6 +56,26 @@ pub(crate) struct Features {
 }
 
 impl Features {
+    /// What /sys says of the nodes of this system: their CPUs, and their memory in blocks. What it does not say stays
+    /// unknown.
+    pub fn of_system(sys: &Path) -> Self {
+        let state = NodeState::read(sys).unwrap_or_default();
+        let block = fs::read_to_string(sys.join("devices/system/memory/block_size_bytes")).unwrap_or_default();
+        let block = u64::from_str_radix(block.trim(), 16).unwrap_or(0);
+        let mut memory = Vec::new();
+        for node in state.online.iter() {
+            let folder = sys.join(format!("devices/system/node/node{node}"));
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("memory")?.parse().ok());
+            let blocks = numbers.filter_map(|number: u64| Some((number.checked_mul(block)?, node)));
+            memory.extend(blocks.filter_map(|(start, node)| Some((start..start.checked_add(block)?, node))));
+        }
+        let bytes = |node| memory.iter().filter(|(_, of)| *of == node).count() as u64 * block;
+        let cpus = |node| state.cpus.get(&node).cloned().unwrap_or_default();
+        let nodes = state.with_memory.iter().map(|id| new_node(id, cpus(id), bytes(id))).collect();
+        Self { nodes, node_of_cpu: state.of_cpus().into_iter().collect(), memory: joined(memory), ..Self::default() }
+    }
+
     /// Whether a section means something here.
     pub fn knows(feature: u32) -> bool {
         let known = [
@@ -202,14 +225,17 @@ fn events(mut from: Bytes<'_>) -> Option<Vec<Attribute>> {
     (0..count).map(|_| event(&mut from)).collect()
 }
 
+fn new_node(id: NodeId, cpus: CpuSet, memory_bytes: u64) -> Node {
+    Node { id, cpus, memory_bytes, bandwidth_bytes_per_s: None, write_cost: None, source: None }
+}
+
 fn nodes(mut from: Bytes<'_>) -> Option<Vec<Node>> {
     let count = from.u32()?.min(MAX_WORDS);
     let node = |from: &mut Bytes<'_>| {
         let id = NodeId(from.u32()?);
         let (all_kib, _free_kib) = (from.u64()?, from.u64()?);
         let cpus = from.counted_text()?.parse().unwrap_or_default();
-        let memory_bytes = all_kib.saturating_mul(1024);
-        Some(Node { id, cpus, memory_bytes, bandwidth_bytes_per_s: None, write_cost: None, source: None })
+        Some(new_node(id, cpus, all_kib.saturating_mul(1024)))
     };
     let mut nodes = (0..count).map(|_| node(&mut from)).collect::<Option<Vec<_>>>()?;
     nodes.sort_by_key(|node| node.id);
@@ -235,11 +261,51 @@ fn memory(mut from: Bytes<'_>) -> Option<Vec<(Range<u64>, NodeId)>> {
             memory.push((start..start.checked_add(block)?, node));
         }
     }
+    Some(joined(memory))
+}
+
+/// In order, neighbours of one node as one.
+fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
     memory.sort_by_key(|(range, _)| range.start);
     memory.dedup_by(|(next, node), (range, before)| {
         let continues = node == before && next.start == range.end;
         range.end = if continues { next.end } else { range.end };
         continues
     });
-    Some(memory)
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_memory_are_those_of_their_blocks() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join("devices/system").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("node/online", "0,2");
+        put("node/has_memory", "0,2");
+        for (path, text) in [("node0/cpulist", "0-1"), ("node2/cpulist", "2"), ("node0/meminfo", "")] {
+            put(&format!("node/{path}"), text);
+        }
+        put("memory/block_size_bytes", "8000000\n");
+        for path in ["node0/memory0", "node0/memory1", "node2/memory2", "node0/memory9"] {
+            put(&format!("node/{path}"), "");
+        }
+        let features = Features::of_system(root.path());
+        let node = |block: u64| features.node_of_memory(block << 27 | 5);
+        assert_eq!(
+            [0, 1, 2, 3, 9].map(node),
+            [Some(NodeId(0)), Some(NodeId(0)), Some(NodeId(2)), None, Some(NodeId(0))]
+        );
+        assert_eq!(features.memory.len(), 3);
+        assert_eq!(features.node_of_cpu(CpuId(2)), Some(NodeId(2)));
+        assert_eq!(features.other_node(NodeId(0)), Some(NodeId(2)));
+        // Nothing is known of a system that says nothing.
+        assert_eq!(Features::of_system(Path::new("/nowhere")).node_of_memory(5), None);
+    }
 }

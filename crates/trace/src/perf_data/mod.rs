@@ -16,7 +16,6 @@ use crate::about::FORMAT;
 use crate::error::ReadError;
 use crate::{About, Source, SourceNote};
 use attribute::Attribute;
-use features::Features;
 use input::Input;
 use machine::{Machine, NodeId};
 use std::fs::File;
@@ -27,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use bytes::Bytes;
 pub(crate) use decoder::{Decoder, LOST, LOST_BY_KERNEL, SAMPLE, has_symbols, lost_count};
+pub(crate) use features::Features;
 pub(crate) use sample::SampleFields;
 pub(crate) use stream::PerfRecords;
 
@@ -211,7 +211,7 @@ impl PerfData {
     }
 }
 
-fn note(attribute: &Attribute) -> SourceNote {
+pub(crate) fn note(attribute: &Attribute) -> SourceNote {
     let cannot_see: &[&str] = match attribute.source {
         Source::Ibs => &["Stores that miss do not say what served them."],
         Source::Pebs => &[

@@ -1,0 +1,144 @@
+//! Which events of a processor sample accesses to memory with addresses, what served them and how long they took.
+
+use super::pmu::{Config, Pmu};
+use linux::{Cause, CpuSet, Diagnosis};
+use std::path::Path;
+
+/// Loads that are faster, in cycles, are not sampled on Intel's processors: hits of the first caches.
+pub(super) const LEAST_LATENCY: u32 = 30;
+/// PMUs of Intel's cores: the only kind, or those of hybrid processors.
+const CORES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
+
+/// An event that samples accesses to memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MemoryEvent {
+    /// As perf names it.
+    pub name: String,
+    pub config: Config,
+    /// An event that has to lead its group.
+    pub leader: Option<Config>,
+    /// How near to the instruction it has to be: `precise_ip`.
+    pub precise: u32,
+    /// The CPUs that have it; all where nothing is said.
+    pub cpus: Option<CpuSet>,
+    /// What kind of counter it is.
+    pub kind: Kind,
+}
+
+/// What a counter can do, and not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Any: it can leave the kernel out, and has periods of any length.
+    Counter,
+    /// AMD's instruction-based sampling, with what has it leave the kernel out, since Linux 6.14. Its periods are
+    /// multiples of 16.
+    Ibs(Option<Config>),
+}
+
+/// The best events that these PMUs have, or why there is none.
+pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosis> {
+    if let Some(event) = Pmu::read(devices, "ibs_op").as_ref().and_then(ibs) {
+        return Ok(vec![event]);
+    }
+    let cores: Vec<Pmu> = CORES.iter().filter_map(|name| Pmu::read(devices, name)).collect();
+    let events: Vec<MemoryEvent> = cores.iter().flat_map(intel).collect();
+    if !events.is_empty() {
+        return Ok(events);
+    }
+    let why = if devices.join("arm_spe_0").exists() {
+        "this processor samples accesses with Arm's SPE (arm_spe_0), whose data nearside does not read yet"
+    } else if cores.is_empty() {
+        "the processor shows no performance counters, as in most virtual machines"
+    } else {
+        "this processor, or its virtual machine, has no event that samples accesses to memory (AMD's ibs_op, Intel's \
+         mem-loads)"
+    };
+    Err(Cause::Other(why.to_owned()).into())
+}
+
+/// All micro-operations, counted by themselves and not by cycles, so that each is as likely.
+fn ibs(pmu: &Pmu) -> Option<MemoryEvent> {
+    let terms = "cnt_ctl=1";
+    let without_kernel = pmu.knows("swfilt").then(|| pmu.config("cnt_ctl=1,swfilt=1")).flatten();
+    Some(MemoryEvent {
+        name: format!("ibs_op/{terms}/"),
+        config: pmu.config(terms)?,
+        leader: None,
+        precise: 0,
+        cpus: pmu.cpus.clone(),
+        kind: Kind::Ibs(without_kernel),
+    })
+}
+
+/// Loads by latency, and stores. Newer processors (since Sapphire Rapids) want the former led by an event of its own.
+fn intel(pmu: &Pmu) -> Vec<MemoryEvent> {
+    let event = |name: &str, more: &str| {
+        let terms = pmu.event(name)?;
+        Some(MemoryEvent {
+            name: format!("{}/{name}{more}/", pmu.name),
+            config: pmu.config(&format!("{terms}{more}"))?,
+            leader: None,
+            precise: 2,
+            cpus: pmu.cpus.clone(),
+            kind: Kind::Counter,
+        })
+    };
+    let leader = pmu.event("mem-loads-aux").and_then(|terms| pmu.config(terms));
+    let loads = event("mem-loads", &format!(",ldlat={LEAST_LATENCY}"));
+    let loads = loads.map(|loads| MemoryEvent { leader, ..loads });
+    loads.into_iter().chain(event("mem-stores", "")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pmu::tests::devices;
+    use super::*;
+
+    fn names(files: &[(&str, &str)]) -> Result<Vec<String>, String> {
+        let events = memory_events(devices(files).path());
+        events.map(|events| events.into_iter().map(|event| event.name).collect()).map_err(|why| why.to_string())
+    }
+
+    const IBS: [(&str, &str); 3] =
+        [("ibs_op/type", "9"), ("ibs_op/format/cnt_ctl", "config:19"), ("ibs_op/format/rand_en", "config:57")];
+    const INTEL: [(&str, &str); 6] = [
+        ("cpu/type", "4"),
+        ("cpu/format/event", "config:0-7"),
+        ("cpu/format/umask", "config:8-15"),
+        ("cpu/format/ldlat", "config1:0-15"),
+        ("cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3"),
+        ("cpu/events/mem-stores", "event=0xd0,umask=0x82"),
+    ];
+
+    #[test]
+    fn each_make_has_its_events() {
+        assert_eq!(names(&IBS).unwrap(), ["ibs_op/cnt_ctl=1/"]);
+        let loads_and_stores = ["cpu/mem-loads,ldlat=30/", "cpu/mem-stores/"];
+        assert_eq!(names(&INTEL).unwrap(), loads_and_stores);
+        let root = devices(&INTEL);
+        let events = memory_events(root.path()).unwrap();
+        assert_eq!(events[0].config, Config { pmu: 4, words: [0x1cd, 30, 0, 0] });
+        assert_eq!((events[0].leader, events[0].precise), (None, 2));
+    }
+
+    #[test]
+    fn newer_ones_have_a_leader_or_leave_the_kernel_out() {
+        let mut files = INTEL.to_vec();
+        files.push(("cpu/events/mem-loads-aux", "event=0x03,umask=0x82"));
+        let events = memory_events(devices(&files).path()).unwrap();
+        let leaders: Vec<_> = events.iter().map(|event| event.leader).collect();
+        assert_eq!(leaders, [Some(Config { pmu: 4, words: [0x8203, 0, 0, 0] }), None]);
+        let mut files = IBS.to_vec();
+        files.push(("ibs_op/format/swfilt", "config2:0"));
+        let events = memory_events(devices(&files).path()).unwrap();
+        let without_kernel = Config { pmu: 9, words: [1 << 19, 0, 1, 0] };
+        assert_eq!(events[0].kind, Kind::Ibs(Some(without_kernel)));
+    }
+
+    #[test]
+    fn without_one_the_reason_is_told() {
+        assert!(names(&[]).unwrap_err().contains("no performance counters"));
+        assert!(names(&INTEL[..5][..4]).unwrap_err().contains("no event that samples"));
+        assert!(names(&[("arm_spe_0/type", "8")]).unwrap_err().contains("SPE"));
+    }
+}

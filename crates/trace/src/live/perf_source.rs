@@ -1,0 +1,352 @@
+//! Accesses to memory that the processor samples itself: AMD's instruction-based sampling, Intel's loads by latency and
+//! stores.
+
+use super::memory_events::{Kind, MemoryEvent, memory_events};
+use super::perf_rings::{Rings, Wanted};
+use super::permission::{Refusal, Scope, with_remedy};
+use super::pmu::{Config, DEVICES};
+use super::{LiveError, Target};
+use crate::perf_data::attribute as has;
+use crate::perf_data::attribute::Attribute;
+use crate::perf_data::{Bytes, Decoder, Features, note};
+use crate::{Event, Loss, Record, Sample, SourceNote, Stacks};
+use linux::tsc_and_monotonic_ns;
+use perf_event::Builder;
+use perf_event::events::Software;
+use rustix::io::Errno;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+const MOST_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+/// Periods of AMD's counters are multiples of this, and no less than nine of it.
+const IBS_UNIT: u64 = 16;
+const SAMPLE_TYPE: u64 =
+    has::IDENTIFIER | has::IP | has::TID | has::TIME | has::ADDR | has::CPU | has::PERIOD | has::WEIGHT | has::DATA_SRC;
+
+/// How accesses are sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfOptions {
+    /// Whose.
+    pub target: Target,
+    /// How often.
+    pub pace: Pace,
+    /// Leave out what the kernel accesses itself.
+    pub user_only: bool,
+    /// Take the call chain of each sample, by frame pointers.
+    pub stacks: bool,
+    /// How far the recorder may be behind, bytes for each CPU: a sample has 100, and 8 for each address of its call
+    /// chain. Users other than root get less if they may not lock so much.
+    pub ring_bytes: usize,
+}
+
+/// How often to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// One of so many: micro-operations of AMD's, slow loads and stores each of Intel's.
+    Period(u64),
+    /// So many a second on each CPU that is busy: the kernel adapts the period.
+    Rate(u64),
+}
+
+impl Default for PerfOptions {
+    /// The program to be started, 1,000 samples a second, a ring of 1 MiB, no call chains.
+    fn default() -> Self {
+        Self { target: Target::Program, pace: Pace::Rate(1000), user_only: false, stacks: false, ring_bytes: 1 << 20 }
+    }
+}
+
+/// Sampled accesses while they come.
+pub struct PerfSource {
+    rings: Rings,
+    decoder: Decoder,
+    user_only: bool,
+    notes: Vec<SourceNote>,
+}
+
+/// What one opens if one may, and less if not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reach {
+    kernel: bool,
+    physical: bool,
+}
+
+impl PerfSource {
+    /// Opens the best event that the processor has. Needs `kernel.perf_event_paranoid` of 2 or less for what one's own
+    /// processes do outside of the kernel (1 for AMD's before Linux 6.14), 0 for the system, or `CAP_PERFMON`. Physical
+    /// addresses, which tell the node of each access, need `CAP_PERFMON`. AMD's are since Linux 3.2, and of single
+    /// programs since 6.2; Intel's since 3.10.
+    pub fn open(options: &PerfOptions) -> Result<Self, LiveError> {
+        let what = "sample accesses to memory (perf)";
+        let events = memory_events(Path::new(DEVICES)).map_err(|why| LiveError::new(what, why))?;
+        Self::open_events(&events, options)
+    }
+
+    fn open_events(events: &[MemoryEvent], options: &PerfOptions) -> Result<Self, LiveError> {
+        let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+        let what = format!("sample accesses to memory (perf, {})", names.join(" and "));
+        check_rate(options.pace).map_err(|why| LiveError::new(&*what, why))?;
+        let mut first = None;
+        for reach in Reach::all(options.user_only) {
+            let wanted = events.iter().map(|event| wanted(event, options, reach));
+            let wanted: Option<Vec<Wanted>> = wanted.collect();
+            let Some(wanted) = wanted else { continue };
+            match Rings::open(&options.target, &wanted, options.ring_bytes) {
+                Ok(rings) => {
+                    let source = Self::reading(rings, events, &wanted, options, reach);
+                    return source.map_err(|refusal| LiveError::of(what, &refusal, Scope::of(&options.target)));
+                }
+                Err(refusal) => {
+                    first.get_or_insert((reach, refusal));
+                }
+            }
+        }
+        // The last resort lacks rights that the first would need, and its error may be that the event cannot do so.
+        let (reach, refusal) = first.unwrap_or((Reach { kernel: false, physical: false }, unsupported()));
+        let only_whole =
+            matches!(&refusal, Refusal::Event(_, error) if Errno::from_io_error(error) == Some(Errno::INVAL));
+        if only_whole && options.target != Target::System && events.iter().any(MemoryEvent::is_ibs) {
+            let why = "this kernel lets AMD's ibs_op sample whole CPUs only, as those before Linux 6.2";
+            return Err(LiveError::new(what, with_remedy(why, "observe the whole system, as root")));
+        }
+        let cannot_leave_out = events.iter().any(|event| event.kind == Kind::Ibs(None));
+        let scope = match Scope::of(&options.target) {
+            Scope::Own if reach.kernel && cannot_leave_out => Scope::Kernel,
+            scope => scope,
+        };
+        Err(LiveError::of(what, &refusal, scope))
+    }
+
+    fn reading(
+        mut rings: Rings,
+        events: &[MemoryEvent],
+        wanted: &[Wanted],
+        options: &PerfOptions,
+        reach: Reach,
+    ) -> Result<Self, Refusal> {
+        let mut decoder = Decoder::default();
+        decoder.features = Features::of_system(Path::new("/sys"));
+        decoder.features.cycles_per_ns = Some(cycles_per_ns());
+        let mut notes = Vec::new();
+        for ((event, wanted), ids) in events.iter().zip(wanted).zip(&rings.ids) {
+            let period = if let Pace::Period(period) = options.pace { period } else { 0 };
+            let sample_type = wanted.builder.attrs().sample_type;
+            let attribute = Attribute::live(&event.name, sample_type, period, ids.clone());
+            notes.push(note(&attribute));
+            decoder.add_attribute(attribute);
+        }
+        if let Some(first) = notes.first_mut() {
+            if !reach.kernel {
+                first.cannot_see.push("What the kernel accesses itself is not sampled.".to_owned());
+            }
+            if !reach.physical {
+                first.cannot_see.push(
+                    "Without CAP_PERFMON there are no physical addresses: on more than two nodes it is unknown which \
+                     one served a remote access."
+                        .to_owned(),
+                );
+            }
+        }
+        rings.enable(&options.target)?;
+        Ok(Self { rings, decoder, user_only: options.user_only, notes })
+    }
+
+    /// The events, and what each cannot see.
+    pub fn notes(&self) -> Vec<SourceNote> {
+        self.notes.clone()
+    }
+
+    /// Samples since the last time, in the order of time. Never blocks.
+    pub fn drain(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, _events: &mut Vec<Event>) {
+        std::mem::swap(stacks, &mut self.decoder.stacks);
+        self.rings.drain(|kind, misc, body| {
+            self.decoder.take(kind, misc, Bytes(body));
+        });
+        std::mem::swap(stacks, &mut self.decoder.stacks);
+        samples.extend(self.decoder.finish().filter_map(|(_, record)| match record {
+            Record::Sample(sample) if !(self.user_only && sample.kernel) => Some(sample),
+            _ => None,
+        }));
+    }
+
+    /// What was lost so far, and how often the kernel paused sampling because it took too long.
+    pub fn lost(&self) -> Vec<Loss> {
+        self.decoder.lost.clone()
+    }
+}
+
+impl Reach {
+    /// From the most to the least.
+    fn all(user_only: bool) -> Vec<Self> {
+        let all = [(true, true), (true, false), (false, true), (false, false)];
+        let all = all.map(|(kernel, physical)| Self { kernel, physical });
+        // Where the kernel cannot be left out, its samples are thrown away.
+        if user_only { [&all[2..], &all[..2]].concat() } else { all.to_vec() }
+    }
+}
+
+impl MemoryEvent {
+    fn is_ibs(&self) -> bool {
+        matches!(self.kind, Kind::Ibs(_))
+    }
+}
+
+/// The event as it is to be opened; nothing where it cannot be opened so.
+fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wanted> {
+    let config = match (event.kind, reach.kernel) {
+        (Kind::Counter, _) | (Kind::Ibs(_), true) => event.config,
+        (Kind::Ibs(without_kernel), false) => without_kernel?,
+    };
+    let mut builder = of_config(config);
+    builder.exclude_kernel(!reach.kernel).exclude_callchain_kernel(true);
+    match options.pace {
+        Pace::Period(period) if event.is_ibs() => {
+            builder.sample_period(period.div_ceil(IBS_UNIT).max(9).saturating_mul(IBS_UNIT))
+        }
+        Pace::Period(period) => builder.sample_period(period.max(1)),
+        Pace::Rate(rate) => builder.sample_frequency(rate),
+    };
+    // Processors of AMD's have no hypervisor mode to leave out.
+    builder.exclude_hv(!event.is_ibs());
+    let mut sample_type = SAMPLE_TYPE;
+    for (wanted, field) in
+        [(reach.physical, has::PHYS_ADDR), (options.stacks, has::CALLCHAIN), (event.is_ibs(), has::RAW)]
+    {
+        sample_type |= if wanted { field } else { 0 };
+    }
+    let attributes = builder.attrs_mut();
+    attributes.set_precise_ip(event.precise.into());
+    attributes.sample_type = sample_type;
+    let leader = event.leader.map(|leader| {
+        let mut leader = of_config(leader);
+        leader.exclude_kernel(!reach.kernel);
+        leader
+    });
+    Some(Wanted { leader, cpus: event.cpus.clone(), ..Wanted::new(builder) })
+}
+
+fn of_config(config: Config) -> Builder<'static> {
+    let mut builder = Builder::new(Software::DUMMY);
+    let attributes = builder.attrs_mut();
+    let [first, second, third, fourth] = config.words;
+    (attributes.type_, attributes.config) = (config.pmu, first);
+    (attributes.config1, attributes.config2, attributes.config3) = (second, third, fourth);
+    builder
+}
+
+fn unsupported() -> Refusal {
+    Refusal::Event(None, Errno::OPNOTSUPP.into())
+}
+
+fn check_rate(pace: Pace) -> Result<(), linux::Diagnosis> {
+    let most: Option<u64> = fs::read_to_string(MOST_RATE).ok().and_then(|text| text.trim().parse().ok());
+    match (pace, most) {
+        (Pace::Rate(rate), Some(most)) if rate > most => Err(with_remedy(
+            format!("{rate} samples a second are more than the {most} that kernel.perf_event_max_sample_rate allows"),
+            format!("sudo sysctl kernel.perf_event_max_sample_rate={rate}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// How fast the time stamp counter runs, which processors count latencies in, as near as a few ms tell.
+fn cycles_per_ns() -> f64 {
+    let (ticks, ns) = tsc_and_monotonic_ns();
+    sleep(Duration::from_millis(4));
+    let (later_ticks, later_ns) = tsc_and_monotonic_ns();
+    later_ticks.wrapping_sub(ticks) as f64 / later_ns.saturating_sub(ns).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessKind, Source};
+    use linux::{Pid, monotonic_ns};
+    use std::process::Command;
+
+    /// A software event instead of a processor's: page faults have addresses, too.
+    fn page_faults(name: &str, number: u64) -> MemoryEvent {
+        const SOFTWARE: u32 = 1;
+        let config = Config { pmu: SOFTWARE, words: [number, 0, 0, 0] };
+        MemoryEvent { name: name.to_owned(), config, leader: None, precise: 0, cpus: None, kind: Kind::Counter }
+    }
+
+    fn opened(events: &[MemoryEvent], options: &PerfOptions) -> Option<PerfSource> {
+        let opened = PerfSource::open_events(events, options);
+        let reasons = ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"];
+        opened
+            .inspect_err(|error| {
+                eprintln!("not tried here: {error}");
+                assert!(reasons.iter().any(|reason| error.to_string().contains(reason)), "{error}");
+            })
+            .ok()
+    }
+
+    #[test]
+    fn a_program_is_sampled_from_its_first_instruction_by_several_events() {
+        let events = [page_faults("page-faults", 2), page_faults("cpu/mem-loads/", 5)];
+        let options = PerfOptions { pace: Pace::Period(1), stacks: true, user_only: true, ..PerfOptions::default() };
+        let Some(mut source) = opened(&events, &options) else { return };
+        let began = monotonic_ns();
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id());
+        child.wait().unwrap();
+        let (mut stacks, mut samples) = (Stacks::new(), Vec::new());
+        source.drain(&mut stacks, &mut samples, &mut Vec::new());
+        let ended = monotonic_ns();
+        assert!(source.lost().is_empty(), "{:?}", source.lost());
+        assert!(samples.is_sorted_by_key(|sample| sample.time_ns) && !samples.is_empty());
+        for sample in &samples {
+            assert_eq!((sample.pid, sample.kernel, sample.kind), (pid, false, AccessKind::Unknown));
+            assert!((began..ended).contains(&sample.time_ns) && sample.weight <= 1.0 && sample.address > 0);
+        }
+        // Faults that need no input are of both events, and each knows whose it is.
+        let of = |source| samples.iter().filter(move |sample| sample.source == source).map(|sample| sample.address);
+        assert!(of(Source::Perf).count() >= of(Source::Pebs).count() && of(Source::Pebs).count() > 10);
+        assert!(of(Source::Pebs).all(|address| of(Source::Perf).any(|other| other == address)));
+        let sources: Vec<Source> = source.notes().iter().map(|note| note.source).collect();
+        assert_eq!(sources, [Source::Perf, Source::Pebs]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told() {
+        let odd = page_faults("odd", 1 << 40);
+        let error = PerfSource::open_events(&[odd], &PerfOptions::default()).err().unwrap().to_string();
+        assert!(error.starts_with("cannot sample accesses to memory (perf, odd): "), "{error}");
+        let options = PerfOptions { pace: Pace::Rate(u64::MAX), ..PerfOptions::default() };
+        let error = PerfSource::open_events(&[page_faults("fast", 2)], &options).err().unwrap().to_string();
+        assert!(error.contains("perf_event_max_sample_rate"), "{error}");
+    }
+
+    #[test]
+    fn each_event_is_opened_as_it_can_be() {
+        let without_kernel = Config { pmu: 9, words: [1 << 19, 0, 1, 0] };
+        let ibs = |without| MemoryEvent { kind: Kind::Ibs(without), ..page_faults("ibs_op/cnt_ctl=1/", 1 << 19) };
+        let options = PerfOptions { pace: Pace::Period(1001), ..PerfOptions::default() };
+        let user = Reach { kernel: false, physical: true };
+        let opened = |event: &MemoryEvent, reach| wanted(event, &options, reach).map(|wanted| *wanted.builder.attrs());
+        assert!(opened(&ibs(None), user).is_none());
+        let event = opened(&ibs(Some(without_kernel)), user).unwrap();
+        assert_eq!((event.type_, event.config, event.config2, event.exclude_kernel()), (9, 1 << 19, 1, 1));
+        assert_eq!((event.sample_period, event.exclude_hv()), (1008, 0));
+        assert_eq!(event.sample_type & (has::RAW | has::PHYS_ADDR | has::CALLCHAIN), has::RAW | has::PHYS_ADDR);
+        let all = Reach { kernel: true, physical: false };
+        let event = opened(&MemoryEvent { precise: 2, ..page_faults("cpu/mem-stores/", 0x82d0) }, all).unwrap();
+        assert_eq!((event.sample_period, event.precise_ip(), event.exclude_kernel()), (1001, 2, 0));
+        assert_eq!(event.sample_type, SAMPLE_TYPE);
+        // Those who want the program only try that first.
+        let order = Reach::all(true).iter().map(|reach| reach.kernel).collect::<Vec<_>>();
+        assert_eq!(
+            (order, Reach::all(false)[0]),
+            (vec![false, false, true, true], Reach { kernel: true, physical: true })
+        );
+    }
+
+    /// The counter runs at a speed that processors have.
+    #[test]
+    fn cycles_are_those_of_a_processor() {
+        let speed = cycles_per_ns();
+        assert!((0.1..10.0).contains(&speed), "{speed} GHz");
+    }
+}
