@@ -4,28 +4,33 @@
 //! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
 
 mod allocate;
+mod arithmetic;
 mod calls;
 mod chase;
 mod checksum;
+mod cure;
 mod error;
+mod facerec;
 mod hold;
 mod memory;
 mod move_pages;
 mod options;
 mod place;
+mod psearchy;
 mod random_access;
 mod readers;
 mod rivals;
 mod stream;
 mod streamcluster;
 mod team;
+mod webserver;
 
 use allocate::AllocateOptions;
 use clap::{Parser, Subcommand};
 use error::Error;
 use options::{
-    CallsOptions, ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions,
-    StreamOptions,
+    CallsOptions, CaseOptions, ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions,
+    RivalsOptions, StreamOptions, WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -65,8 +70,29 @@ enum Verb {
     /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
     ///
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
-    /// checksum depends on --size and --repeat only.
-    Streamcluster(Options),
+    /// checksum depends on --size and --repeat only. The cure: the points are interleaved over all nodes, and nothing else.
+    Streamcluster(CaseOptions),
+    /// One hot object that is written once: a matrix filled by one CPU, onto which all threads project pictures
+    ///
+    /// --size is that of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the matrix on
+    /// each node, of which each thread reads the nearest.
+    Facerec(CaseOptions),
+    /// Objects of their own thread that share pages with others: tables of words, in blocks that all threads take from
+    /// one heap in turn
+    ///
+    /// --size is that of all tables; --repeat is the number of times that each thread looks up as many words as its table has.
+    /// The cure: each block has pages of its own, so that it lies on its thread's node.
+    Psearchy(CaseOptions),
+    /// Objects that the threads of one process share, with threads all over the machine: processes that each answer
+    /// requests from a pool of their own
+    ///
+    /// --size is that of each pool; --repeat is the number of times that the threads of a process together answer as many
+    /// requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all threads of a process run on the
+    /// CPUs of one node, and so the process's memory lies there.
+    Webserver(WebserverOptions),
+    /// One process of webserver, which starts it
+    #[command(hide = true)]
+    WebserverProcess(Options),
     /// Writes that would be missed: every thread adds to random words of its part; fails if the sum is wrong in the end
     Checksum(ChecksumOptions),
     /// Hold memory of a known kind until killed; prints where it is
@@ -138,7 +164,21 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Calls(options) => calls::run(options),
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Allocate(options) => allocate::run(options),
-        Verb::Streamcluster(options) => measure("streamcluster", options, None, streamcluster::run),
+        Verb::Streamcluster(CaseOptions { common, cure }) => {
+            measure("streamcluster", common, None, |team, size, repeat| streamcluster::run(team, size, repeat, *cure))
+        }
+        Verb::Facerec(CaseOptions { common, cure }) => {
+            measure("facerec", common, None, |team, size, repeat| facerec::run(team, size, repeat, *cure))
+        }
+        Verb::Psearchy(CaseOptions { common, cure }) => {
+            measure("psearchy", common, None, |team, size, repeat| psearchy::run(team, size, repeat, *cure))
+        }
+        Verb::Webserver(WebserverOptions { case: CaseOptions { common, cure }, processes }) => {
+            measure("webserver", common, None, |team, size, repeat| {
+                webserver::run(team, size, repeat, *processes, *cure)
+            })
+        }
+        Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }
 }
 

@@ -32,6 +32,26 @@ pub struct Options {
     pub json: bool,
 }
 
+/// Options of the verbs that have a flaw and its cure.
+#[derive(Args, Debug)]
+pub struct CaseOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Apply the cure
+    #[arg(long)]
+    pub cure: bool,
+}
+
+/// Options of `webserver`.
+#[derive(Args, Debug)]
+pub struct WebserverOptions {
+    #[command(flatten)]
+    pub case: CaseOptions,
+    /// Processes, which share the threads out evenly
+    #[arg(long, default_value = "4", value_parser = parse_count)]
+    pub processes: usize,
+}
+
 /// Options of `stream`.
 #[derive(Args, Debug)]
 pub struct StreamOptions {

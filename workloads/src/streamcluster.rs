@@ -3,9 +3,10 @@
 //! There, one thread reads `block`, the coordinates of all points, from a file; then all threads work on it. The
 //! points are shuffled, so each thread's lie on all pages: no thread or page can be moved to make accesses local, and
 //! the node that holds the block is saturated. The `MemProf` study finds 81 % of remote accesses on that block, and the
-//! cure is to interleave it. The loop kept here is the one that opens centres (`pspeedy`): each round, every point
+//! cure is to interleave it, which `--cure` does. The loop kept here is the one that opens centres (`pspeedy`): each round, every point
 //! is compared with one candidate centre, and assigned to it if that is nearer than its centre so far.
 
+use crate::cure::interleaved;
 use crate::error::Error;
 use crate::memory::{filled, share};
 use crate::team::Team;
@@ -40,6 +41,7 @@ struct Points {
 /// What the clustering took and what it came to.
 #[derive(Debug, Serialize)]
 pub struct Clustering {
+    cure: bool,
     points: usize,
     /// From the start of the first round to the end of the last.
     seconds: f64,
@@ -54,8 +56,8 @@ impl fmt::Display for Clustering {
 }
 
 /// Clusters `size` bytes of points around as many centres as there are rounds.
-pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Clustering, Error> {
-    let points = team.touch(|| Points::new(size / size_of::<Point>()))?;
+pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Clustering, Error> {
+    let points = team.touch(|| Points::new(size / size_of::<Point>(), cure))?;
     let mut random = Random(SEED + 1);
     let candidates: Vec<u32> = (0..repeat).map(|_| random.below(points.block.len()) as u32).collect();
     let parts =
@@ -65,22 +67,29 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Clustering, Error>
         (Some(first), Some(last)) => (last.end - first.start).as_secs_f64(),
         _ => 0.0,
     };
-    Ok(Clustering { points: points.block.len(), seconds, checksum: format!("{:016x}", checksum(&points.block)) })
+    Ok(Clustering { cure, points: points.block.len(), seconds, checksum: format!("{:016x}", checksum(&points.block)) })
 }
 
 impl Points {
-    fn new(count: usize) -> Result<Self, Error> {
+    fn new(count: usize, cure: bool) -> Result<Self, Error> {
         let mut random = Random(SEED);
-        let mut coordinate = |_| random.below(COORDINATES) as f32;
-        let block = filled(count, |_| Point {
-            coordinates: std::array::from_fn(&mut coordinate),
-            cost: AtomicU32::new(u32::MAX),
-            centre: AtomicU32::new(u32::MAX),
-        })?;
+        let mut read = || read_block(count, &mut random);
+        let block = if cure { interleaved(read)? } else { read()? };
         let mut order = filled(count, |point| point as u32)?;
         shuffle(&mut order, &mut random);
         Ok(Self { block, order })
     }
+}
+
+/// Not inlined, so that the block's call chain names it.
+#[inline(never)]
+fn read_block(count: usize, random: &mut Random) -> Result<Vec<Point>, Error> {
+    let mut coordinate = |_| random.below(COORDINATES) as f32;
+    filled(count, |_| Point {
+        coordinates: std::array::from_fn(&mut coordinate),
+        cost: AtomicU32::new(u32::MAX),
+        centre: AtomicU32::new(u32::MAX),
+    })
 }
 
 /// Assigns those of the points to `candidate` that are nearer to it than to their centre.
@@ -118,7 +127,7 @@ mod tests {
     const ROUNDS: [u32; 4] = [7, 500, 7, 999];
 
     fn clustered(threads: usize) -> Points {
-        let points = Points::new(1000).unwrap();
+        let points = Points::new(1000, false).unwrap();
         for candidate in ROUNDS {
             (0..threads).for_each(|thread| open(&points.block, &points.order[share(1000, threads, thread)], candidate));
         }
@@ -148,14 +157,14 @@ mod tests {
     fn the_checksum_does_not_depend_on_threads() {
         let one = checksum(&clustered(1).block);
         assert!([2, 3, 8, 1000].iter().all(|threads| checksum(&clustered(*threads).block) == one));
-        let other = Points::new(1000).unwrap();
+        let other = Points::new(1000, false).unwrap();
         open(&other.block, &other.order, 8);
         assert_ne!(checksum(&other.block), one);
     }
 
     #[test]
     fn each_threads_points_lie_on_all_pages() {
-        let points = Points::new(16 * 1000).unwrap();
+        let points = Points::new(16 * 1000, false).unwrap();
         let pages: std::collections::HashSet<_> = points.order[..4000].iter().map(|point| point / 16).collect();
         assert!(pages.len() > 900, "a quarter of the points touches {} of 1,000 pages", pages.len());
     }

@@ -98,7 +98,18 @@ impl Team {
         own.take(self.threads).map(|own| self.touch_on(self.touch_cpu.or(own), &fill)).collect()
     }
 
-    fn touch_on<T: Send>(
+    /// The CPUs that threads may be put on: those of `--pin`, or all that are allowed.
+    pub fn cpus(&self) -> &CpuSet {
+        self.pin.as_ref().unwrap_or(&self.allowed)
+    }
+
+    /// The CPUs that this process may run on.
+    pub fn allowed(&self) -> &CpuSet {
+        &self.allowed
+    }
+
+    /// Runs `fill` on a CPU, or on any.
+    pub fn touch_on<T: Send>(
         &self,
         cpu: Option<CpuId>,
         fill: impl FnOnce() -> Result<T, Error> + Send,

@@ -24,8 +24,13 @@ fn some_cpu() -> String {
 
 #[track_caller]
 fn refused(arguments: &[&str], words: &[&str]) {
+    refused_after(arguments, "", words);
+}
+
+#[track_caller]
+fn refused_after(arguments: &[&str], before: &str, words: &[&str]) {
     let (success, output, error) = run(arguments);
-    assert!(!success && output.is_empty(), "{arguments:?} printed {output}");
+    assert!(!success && output == before, "{arguments:?} printed {output}");
     for word in words {
         assert!(error.contains(word), "{arguments:?}: no `{word}` in: {error}");
     }
@@ -103,8 +108,31 @@ fn streamcluster_comes_to_the_same_with_any_threads() {
 }
 
 #[test]
+fn cures_change_no_result() {
+    for verb in ["streamcluster", "facerec", "psearchy", "webserver"] {
+        let result = |cure: &[&str]| json(&[&[verb, "--size", "1M", "--threads", "4"], cure].concat());
+        let (ill, cured) = (result(&[]), result(&["--cure"]));
+        assert_eq!((&ill["cure"], &cured["cure"]), (&false.into(), &true.into()), "{verb}");
+        assert!(ill["checksum"].as_str().is_some_and(|checksum| checksum.len() == 16), "{ill}");
+        assert_eq!(ill["checksum"], cured["checksum"], "{verb}");
+        assert!(ill["seconds"].as_f64().unwrap() > 0.0 && cured["seconds"].as_f64().unwrap() > 0.0, "{verb}");
+    }
+}
+
+#[test]
+fn a_server_has_as_many_processes_as_it_was_told() {
+    let result = json(&["webserver", "--size", "1M", "--threads", "4", "--processes", "2"]);
+    // Pools of 16,384 lines, each of which as many requests ask for, twice.
+    assert_eq!((&result["processes"], &result["requests"]), (&2.into(), &(2 * 2 * 16384).into()));
+    refused(&["webserver", "--processes", "0"], &["--processes", "a number from 1"]);
+    // Without a server its process has nobody to answer.
+    refused_after(&["webserver-process", "--size", "1M"], "ready\n", &["nobody waits for the answers"]);
+}
+
+#[test]
 fn people_get_a_sentence() {
-    for verb in ["chase", "stream", "random", "rivals", "readers", "streamcluster"] {
+    let verbs = ["chase", "stream", "random", "rivals", "readers", "streamcluster", "facerec", "psearchy", "webserver"];
+    for verb in verbs {
         let (success, output, error) = run(&[verb, "--size", "1M", "--repeat", "1", "--threads", "2"]);
         assert!(success, "{error}");
         assert!(output.starts_with(&format!("{verb}: ")) && output.lines().count() == 1, "{output}");

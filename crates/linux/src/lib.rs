@@ -9,6 +9,7 @@
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
 //! | affinity | [`affinity()`], [`set_affinity`], [`current_cpu`] |
+//! | one heap for all threads | [`share_one_heap`] |
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
 //! | control groups and cpusets | [`Cgroups`] |
@@ -57,6 +58,7 @@ mod diagnosis;
 mod feature;
 mod file;
 mod follow;
+mod heap;
 mod huge_page_use;
 mod huge_pages;
 mod interfaces;
@@ -106,6 +108,7 @@ pub use diagnosis::{
 pub use feature::Feature;
 pub use file::FileError;
 pub use follow::{Departure, Follower};
+pub use heap::share_one_heap;
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use loopback::bring_loopback_up;

@@ -1,0 +1,210 @@
+//! Objects that the threads of one process share, while those threads are all over the machine: Apache with PHP.
+//!
+//! There, each process has threads on all nodes, and what they share (the pools of `apr_pools`) lies where the process
+//! began. The `MemProf` study finds 75 % of accesses remote and no placement of memory that helps, as every object is
+//! used from everywhere; the cure is to run the threads of each process on one node, which `--cure` does.
+
+use crate::arithmetic::mix;
+use crate::cure::nodes;
+use crate::error::Error;
+use crate::memory::filled;
+use crate::team::{Round, Team};
+use linux::{Tid, set_affinity};
+use machine::{CpuId, CpuSet};
+use measure::Random;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Lines of a piece of the pool.
+const PIECE_LINES: usize = 1024;
+/// Arithmetic for each line that a request reads, of four instructions a step.
+const STEPS: usize = 32;
+/// One request in so many writes what it found.
+const WRITES: u64 = 8;
+/// What a process says when its pool is filled.
+const READY: &str = "ready";
+
+/// A line of the pool: what is read, and how often it was changed.
+#[repr(align(64))]
+struct Line {
+    word: u64,
+    changes: AtomicU64,
+}
+
+/// What the answers of all processes took and what they came to.
+#[derive(Debug, Serialize)]
+pub struct Answers {
+    cure: bool,
+    processes: usize,
+    /// Requests of all processes.
+    requests: usize,
+    /// What the slowest process took.
+    seconds: f64,
+    /// Sixteen hexadecimal digits over all answers, which depend on size, threads, processes and rounds only.
+    checksum: String,
+}
+
+/// Likewise of one process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OwnAnswers {
+    requests: usize,
+    seconds: f64,
+    sum: u64,
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processes, requests, seconds, checksum, .. } = self;
+        write!(f, "{seconds:.4} s for {requests} requests to {processes} processes, checksum {checksum}")
+    }
+}
+
+impl fmt::Display for OwnAnswers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} s for {} requests, checksum {:016x}", self.seconds, self.requests, self.sum)
+    }
+}
+
+/// A process of the server.
+struct Server {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+/// Has processes answer requests, each from a pool of `size` bytes.
+pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool) -> Result<Answers, Error> {
+    let threads = (team.threads / processes).max(1);
+    let cpus: Vec<CpuId> = team.cpus().iter().collect();
+    let nodes = if cure { nodes(team.cpus())? } else { Vec::new() };
+    let options = |process: usize| {
+        let mut options = format!("--size {size} --threads {threads} --repeat {repeat} --json");
+        if !cure && threads * processes <= cpus.len() {
+            let dealt: CpuSet = (0..threads).map(|thread| cpus[thread * processes + process]).collect();
+            options += &format!(" --pin {dealt} --touch-cpu {}", cpus[process * cpus.len() / processes]);
+        }
+        options
+    };
+    let start = |process| {
+        let own = nodes.get(process % nodes.len().max(1)).map_or(team.cpus(), |(_, cpus)| cpus);
+        set_affinity(Tid::CALLER, own)?;
+        Server::start(&options(process))
+    };
+    let mut servers = (0..processes).map(start).collect::<io::Result<Vec<_>>>().map_err(Error::System)?;
+    let mut all = Answers { cure, processes, requests: 0, seconds: 0.0, checksum: String::new() };
+    let mut answers = || -> io::Result<u64> {
+        servers.iter_mut().try_for_each(Server::wait_until_ready)?;
+        servers.iter_mut().try_for_each(|server| writeln!(server.input))?;
+        servers.iter_mut().try_fold(0_u64, |sum, server| {
+            let own = server.answers()?;
+            all.requests += own.requests;
+            all.seconds = all.seconds.max(own.seconds);
+            Ok(sum.wrapping_add(own.sum))
+        })
+    };
+    let sum = answers().map_err(Error::System)?;
+    Ok(Answers { checksum: format!("{sum:016x}"), ..all })
+}
+
+impl Server {
+    fn start(options: &str) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("webserver-process").args(options.split(' ')).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a process was started without pipes"));
+        };
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    /// The next line that it says.
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(io::Error::other(format!("a process of the server ended early: {}", self.child.wait()?)));
+        }
+        Ok(line)
+    }
+
+    fn wait_until_ready(&mut self) -> io::Result<()> {
+        let line = self.line()?;
+        if line.trim_end() == READY { Ok(()) } else { Err(io::Error::other(format!("a process said `{line}`"))) }
+    }
+
+    fn answers(&mut self) -> io::Result<OwnAnswers> {
+        Ok(serde_json::from_str(&self.line()?)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has answered ends by itself; one that has not is of no use any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One process: fills a pool of `size` bytes, says so, and answers when it is told to.
+pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Error> {
+    let pool = team.touch(|| fill_pool(size))?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "{READY}")?;
+    output.flush()?;
+    drop(output);
+    if io::stdin().read(&mut [0])? == 0 {
+        return Err(Error::System(io::Error::other("nobody waits for the answers: webserver starts this")));
+    }
+    let requests = (pool.len() * PIECE_LINES / team.threads).max(1);
+    let mut parts: Vec<(Random, u64)> = (0..team.threads).map(|thread| (Random(thread as u64 + 1), 0)).collect();
+    let rounds = team.rounds(parts.iter_mut().collect(), repeat, |(random, sum), _| {
+        for _ in 0..requests {
+            *sum = sum.wrapping_add(answer(&pool, random.bits()));
+        }
+    })?;
+    let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
+    let sum = parts.iter().fold(mix(changes, 1), |sum, (_, answers)| sum.wrapping_add(*answers));
+    let seconds = rounds.iter().map(Round::seconds).sum();
+    Ok(OwnAnswers { requests: requests * team.threads * repeat, seconds, sum })
+}
+
+/// Pieces of memory for everything that requests need.
+fn fill_pool(size: usize) -> Result<Vec<Vec<Line>>, Error> {
+    let pieces = (size / size_of::<Line>() / PIECE_LINES).max(1);
+    (0..pieces).map(|piece| allocate_from_pool(piece as u64)).collect()
+}
+
+/// Not inlined, so that the pieces' call chain names it.
+#[inline(never)]
+fn allocate_from_pool(piece: u64) -> Result<Vec<Line>, Error> {
+    let mut random = Random(piece);
+    filled(PIECE_LINES, |_| Line { word: random.bits(), changes: AtomicU64::new(0) })
+}
+
+/// Answers one request from some line of the pool.
+#[inline(never)]
+fn answer(pool: &[Vec<Line>], request: u64) -> u64 {
+    let place = Random(request).below(pool.len() * PIECE_LINES);
+    let line = &pool[place / PIECE_LINES][place % PIECE_LINES];
+    let answer = mix(line.word ^ request, STEPS);
+    if answer.is_multiple_of(WRITES) {
+        line.changes.fetch_add(1, Relaxed);
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_depend_on_the_request_and_change_some_lines() {
+        let pool = fill_pool(128 << 10).unwrap();
+        let answers: Vec<u64> = (0..800).map(|request| answer(&pool, request)).collect();
+        assert_eq!(answers, (0..800).map(|request| answer(&pool, request)).collect::<Vec<_>>());
+        let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
+        assert!((100..300).contains(&changes), "{changes} of 1,600 answers");
+    }
+}
