@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Lines of a piece of the pool.
 const PIECE_LINES: usize = 1024;
 /// Arithmetic for each line that a request reads, of four instructions a step.
-const STEPS: usize = 32;
+const STEPS: usize = 48;
 /// One request in so many writes what it found.
-const WRITES: u64 = 8;
+const WRITES: u64 = 64;
 /// What a process says when its pool is filled.
 const READY: &str = "ready";
 
@@ -81,12 +81,12 @@ pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool
     let cpus: Vec<CpuId> = team.cpus().iter().collect();
     let nodes = if cure { nodes(team.cpus())? } else { Vec::new() };
     let options = |process: usize| {
-        let mut options = format!("--size {size} --threads {threads} --repeat {repeat} --json");
-        if !cure && threads * processes <= cpus.len() {
-            let dealt: CpuSet = (0..threads).map(|thread| cpus[thread * processes + process]).collect();
-            options += &format!(" --pin {dealt} --touch-cpu {}", cpus[process * cpus.len() / processes]);
+        let options = format!("--size {size} --threads {threads} --repeat {repeat} --json");
+        if cure || threads * processes > cpus.len() {
+            return options;
         }
-        options
+        let dealt: CpuSet = (0..threads).map(|thread| cpus[thread * processes + process]).collect();
+        format!("{options} --pin {dealt} --touch-cpu {}", cpus[process * cpus.len() / processes])
     };
     let start = |process| {
         let own = nodes.get(process % nodes.len().max(1)).map_or(team.cpus(), |(_, cpus)| cpus);
@@ -205,6 +205,6 @@ mod tests {
         let answers: Vec<u64> = (0..800).map(|request| answer(&pool, request)).collect();
         assert_eq!(answers, (0..800).map(|request| answer(&pool, request)).collect::<Vec<_>>());
         let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
-        assert!((100..300).contains(&changes), "{changes} of 1,600 answers");
+        assert!((5..100).contains(&changes), "{changes} of 1,600 answers");
     }
 }

@@ -15,7 +15,7 @@ const MANY_ACCESSES: f64 = 0.005;
 /// A smaller part of the time waiting for memory is not worth looking at.
 const MEMORY_BOUND: f64 = 0.05;
 /// A lower share of local accesses is worth moving something for.
-const MOST_LOCAL: f64 = 0.8;
+const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers, from which on one is the problem rather than all.
 const IMBALANCED: f64 = 0.35;
 /// A line of memory, bytes.
