@@ -2,8 +2,8 @@
 //!
 //! There, one thread reads the basis, a matrix of 15 MB, from a file; then all threads multiply pictures of their own
 //! with it. The `MemProf` study finds 99 % of remote accesses on that matrix, and the cure is a copy of it on each
-//! node, which `--cure` makes. The product kept here (`transposeMultiplyMatrixL`) goes through the matrix row by row; its
-//! columns lie one behind the other, so that no prefetcher sees a sequence.
+//! node, which `--cure` makes. The product kept here (`transposeMultiplyMatrixL`) goes through the matrix row by row;
+//! its columns lie one behind the other, so that no prefetcher sees a sequence.
 
 use crate::arithmetic::mix;
 use crate::cure::nodes;

@@ -70,25 +70,26 @@ enum Verb {
     /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
     ///
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
-    /// checksum depends on --size and --repeat only. The cure: the points are interleaved over all nodes, and nothing else.
+    /// checksum depends on --size and --repeat only. The cure: the points are interleaved over all nodes, and nothing
+    /// else.
     Streamcluster(CaseOptions),
     /// One hot object that is written once: a matrix filled by one CPU, onto which all threads project pictures
     ///
-    /// --size is that of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the matrix on
-    /// each node, of which each thread reads the nearest.
+    /// --size is that of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the matrix
+    /// on each node, of which each thread reads the nearest.
     Facerec(CaseOptions),
     /// Objects of their own thread that share pages with others: tables of words, in blocks that all threads take from
     /// one heap in turn
     ///
-    /// --size is that of all tables; --repeat is the number of times that each thread looks up as many words as its table has.
-    /// The cure: each block has pages of its own, so that it lies on its thread's node.
+    /// --size is that of all tables; --repeat is the number of times that each thread looks up as many words as its
+    /// table has. The cure: each block has pages of its own, so that it lies on its thread's node.
     Psearchy(CaseOptions),
     /// Objects that the threads of one process share, with threads all over the machine: processes that each answer
     /// requests from a pool of their own
     ///
     /// --size is that of each pool; --repeat is the number of times that the threads of a process together answer as many
-    /// requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all threads of a process run on the
-    /// CPUs of one node, and so the process's memory lies there.
+    /// requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all threads of a
+    /// process run on the CPUs of one node, and so the process's memory lies there.
     Webserver(WebserverOptions),
     /// One process of webserver, which starts it
     #[command(hide = true)]

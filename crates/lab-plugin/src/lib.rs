@@ -242,7 +242,8 @@ impl Lab {
         if !store && vcpu.wants(line) {
             self.tell_value(cpu, info);
         }
-        if access.level > Level::L1 && vcpu.is_sampled() {
+        // Without first writes, what is read before it is written would look as if it were only read.
+        if (access.level > Level::L1 || access.first_write) && vcpu.is_sampled() {
             self.sample(cpu, time_ps, (address, physical), instruction, store, &access);
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {

@@ -74,6 +74,8 @@ pub struct Access {
     pub level: Level,
     /// Later addresses may depend on what is loaded from this line: [`crate::Model::loaded`] wants to know it.
     pub wants_value: bool,
+    /// It is the first write to a line that the CPU's L1 had clean: a PMU that samples stores sees it.
+    pub first_write: bool,
     /// The CPU's L1 has the line now. Not where others will want it back before it is used again.
     pub keep: bool,
 }

@@ -176,7 +176,7 @@ impl Model {
         let Some(cache) = self.caches.get(first as usize) else {
             return self.miss(cpu, time_ps, &request, translation_ps);
         };
-        let (mut stall_ps, mut keep) = (0, true);
+        let (mut stall_ps, mut keep, mut first_write) = (0, true, false);
         match cache.access(line, kind == AccessKind::Store) {
             Found::Missed(written) => {
                 if let Some(written) = written.filter(|_| first == cpu.caches.last) {
@@ -190,6 +190,7 @@ impl Model {
                     self.dirty(cpu, slot, line);
                 }
                 (stall_ps, keep) = self.take(cpu, time_ps, slot, line);
+                first_write = true;
             }
             Found::Hit => {}
         }
@@ -197,7 +198,7 @@ impl Model {
             stall_ps += cpu.core.translation_ps(time_ps + stall_ps, translation_ps);
         }
         let latency_ps = cache.latency_ps.saturating_add(translation_ps);
-        Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false, keep }
+        Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false, first_write, keep }
     }
 
     /// A value was loaded from the line that an access asked for that wanted to know it.
@@ -274,7 +275,7 @@ impl Model {
         let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps, alone: !keep };
         let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
-        Access { stall_ps, latency_ps, node, level, wants_value, keep }
+        Access { stall_ps, latency_ps, node, level, wants_value, first_write: false, keep }
     }
 
     /// Brings a line that L1 does not have.

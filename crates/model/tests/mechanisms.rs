@@ -73,6 +73,16 @@ fn a_line_comes_from_the_cache_that_has_written_it() {
 }
 
 #[test]
+fn a_line_that_was_read_is_written_for_the_first_time_once() {
+    let model = model("opteron-6164x2");
+    let is_first = |address, kind| model.access(0, 0, Request::to(address, kind), || None).first_write;
+    let kinds = [AccessKind::Load, AccessKind::Load, AccessKind::Store, AccessKind::Store, AccessKind::Load];
+    assert_eq!(kinds.map(|kind| is_first(64, kind)), [false, false, true, false, false]);
+    // One that misses is seen as that.
+    assert_eq!([is_first(4096, AccessKind::Store), is_first(4096, AccessKind::Store)], [false, false]);
+}
+
+#[test]
 fn who_writes_a_line_takes_it_from_all_others() {
     let model = model("opteron-6174x4");
     let readers = [1, 7, 20, 47];

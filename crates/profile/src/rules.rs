@@ -8,7 +8,8 @@ use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse};
 use crate::statistics::{Confidence, FEWEST, Share};
 use machine::{Machine, NodeId};
 
-/// Less than this share of remote accesses is not worth moving anything for. The study gained 7 % where 17 % were remote.
+/// Less than this share of remote accesses is not worth moving anything for. The study gained 7 % where 17 % were
+/// remote.
 const FEW_REMOTE: f64 = 0.1;
 /// From this share on something is done by one thread or comes from one node.
 const MOSTLY: f64 = 0.9;

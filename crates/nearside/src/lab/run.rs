@@ -97,7 +97,7 @@ pub struct Arguments {
     #[arg(long, short)]
     quiet: bool,
 
-    /// Sample one first-level cache miss in so many, on each CPU
+    /// Sample, on each CPU, one in so many first-level cache misses and first writes to a line that was only read so far
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
     sample_period: u64,
 
