@@ -7,6 +7,7 @@ use linux::Feature;
 use report::{DoctorReport, Finding};
 use std::error::Error;
 use std::process::ExitCode;
+use trace::live::{HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 
 /// Something does not work.
 const PARTIAL: u8 = 3;
@@ -36,6 +37,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tried = Feature::examine_all().map_err(|error| format!("cannot try anything: {error}"))?;
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
+    features.extend(sources());
     features.push(lab());
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
@@ -44,6 +46,35 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     output::write(&text, None)?;
     let works = report.features.iter().all(|finding| finding.works);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+/// What a recording can see. Programs that are started by the one who asks need the least rights.
+fn sources() -> [Finding; 3] {
+    let target = Target::Program;
+    let options = PerfOptions { target: target.clone(), ..PerfOptions::default() };
+    let without_pmu = "nearside lab record observes every program, and hint faults need no PMU";
+    let samples = PerfSource::open(&options).map(drop).map_err(|error| (error, Some(without_pmu)));
+    let side_band = SideBand::open(&target).map(drop).map_err(|error| (error, None));
+    let faults = HintFaults::try_out().map(drop).map_err(|error| (error, None));
+    [
+        source("perf_samples", "record: accesses that the processor samples", samples),
+        source("side_band", "record: processes, threads and mappings", side_band),
+        source("hint_faults", "record: who uses a page, without a PMU", faults),
+    ]
+}
+
+/// A source, with what else helps where the processor is in the way.
+fn source(name: &str, used_for: &str, tried: Result<(), (LiveError, Option<&str>)>) -> Finding {
+    let error = tried.err();
+    let diagnosis = error.as_ref().map(|(error, otherwise)| (&error.diagnosis, *otherwise));
+    Finding {
+        name: name.to_owned(),
+        used_for: used_for.to_owned(),
+        works: error.is_none(),
+        why: diagnosis.map(|(diagnosis, _)| diagnosis.cause.to_string()),
+        what_to_do: diagnosis
+            .and_then(|(diagnosis, otherwise)| diagnosis.remedy.clone().or_else(|| otherwise.map(str::to_owned))),
+    }
 }
 
 /// Whether virtual machines can be booted.

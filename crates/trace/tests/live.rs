@@ -158,15 +158,18 @@ fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
         return;
     };
     linux::set_affinity(own_thread(), here).unwrap();
-    let words: Vec<AtomicU64> = (0..4 << 20).map(AtomicU64::new).collect();
-    let range = words.as_ptr() as u64..words.as_ptr() as u64 + words.len() as u64 * 8;
+    let mut memory = linux::Pages::reserve(16 << 20).unwrap();
+    // Of a huge page one fault would be seen.
+    memory.advise_huge(false).unwrap();
+    let range = memory.range();
+    let words: &[AtomicU64] = memory.fill(|_| AtomicU64::new(0));
     let options = HintFaultOptions { target: Target::Pids(vec![Pid(std::process::id())]), switch_on: true };
     let Some(mut faults) = opened(HintFaults::open(&options)) else { return };
     let (stop, mut samples, mut events) = (AtomicBool::new(false), Vec::new(), Vec::new());
     let since = Instant::now();
     let user = std::thread::scope(|scope| {
         let (told, tell) = channel();
-        let (stop, words) = (&stop, &words);
+        let stop = &stop;
         scope.spawn(move || {
             linux::set_affinity(own_thread(), there).unwrap();
             told.send(own_thread()).unwrap();
@@ -185,14 +188,6 @@ fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
         user
     });
     faults.finish(&mut Stacks::new(), &mut samples, &mut events);
-    eprintln!(
-        "{} samples after {:?}, {} moved, lost {:?}, {:?}",
-        samples.len(),
-        since.elapsed(),
-        events.len(),
-        faults.lost(),
-        samples.get(500)
-    );
     let of_words: Vec<_> = samples.iter().filter(|sample| range.contains(&sample.address)).collect();
     assert!(of_words.len() > 500, "{}", samples.len());
     assert!(of_words.iter().all(|sample| sample.source == Source::HintFault && sample.kind != AccessKind::Unknown));
