@@ -12,6 +12,7 @@ mod memory;
 mod migrate;
 mod output;
 mod pages;
+mod pictures;
 mod places;
 mod policy;
 mod ranges;

@@ -1,6 +1,7 @@
 //! `nearside report`: what a trace shows.
 
 use crate::output;
+use crate::pictures::Pictures;
 use crate::recorded::{Reading, Recorded};
 use crate::trace_filter::FilterOptions;
 use crate::wrong::Wrong;
@@ -26,6 +27,7 @@ Examples:
   nearside report trace --object 12                  one object: timeline, call chain, pages, functions
   nearside report trace --remote --user --dram       only the program's accesses to other nodes' memory
   nearside report trace --time 0.5-1 --from-node 0   in half a second, from CPUs of node 0
+  nearside report trace --html trace.html            a page with pictures, for a browser
   nearside report trace --json | jq '.advice[0]'
 
 Costs are shares of the time that accesses wait for memory; remote cost is that of accesses to other nodes. Where a trace
@@ -78,6 +80,9 @@ pub struct Arguments {
     output: Option<PathBuf>,
 
     #[command(flatten)]
+    pictures: Pictures,
+
+    #[command(flatten)]
     reading: Reading,
 
     #[command(flatten)]
@@ -119,6 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         let Arguments { top, by, .. } = arguments;
         let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
+        arguments.pictures.draw(&view, &recorded.facts, &wanted)?;
         arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
     };
     output::write(&text, arguments.output.as_deref())?;

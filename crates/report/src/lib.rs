@@ -1,8 +1,12 @@
 //! What nearside found, as tables for terminals; the same values, serialised, are its JSON.
 
 mod bind;
+mod choice;
 mod doctor;
+mod flamegraph;
+mod html;
 mod lab;
+mod label;
 mod measure;
 mod memory;
 mod memory_text;
@@ -14,6 +18,7 @@ mod openmetrics;
 mod page_line;
 mod pages;
 mod pages_text;
+mod perfetto;
 mod process;
 mod profile;
 mod residence;
@@ -26,6 +31,9 @@ pub use self::profile::{
     TraceFacts, Wanted, controllers,
 };
 pub use bind::{BindEvent, BindReport};
+pub use flamegraph::{FlameGraphError, RemoteCost};
+pub use html::profile_to_html;
+pub use perfetto::profile_to_perfetto;
 pub use doctor::{DoctorReport, Finding};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};

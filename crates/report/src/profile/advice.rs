@@ -1,7 +1,7 @@
 //! What to do about the objects that cost most.
 
 use super::ranked::source_of;
-use super::text::{WIDTH, share, short, time, wrapped};
+use super::text::{Lines, WIDTH, share, short, time, wrapped};
 use crate::bytes;
 use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};
 use serde::Serialize;
@@ -32,12 +32,11 @@ pub(crate) struct AdviceText<'a> {
 
 impl fmt::Display for AdviceText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let acts = |row: &&AdviceRow| row.advice.action != Action::LeaveAlone;
-        for (row, rank) in self.rows.iter().filter(acts).zip(1..) {
+        for (row, rank) in self.rows.iter().filter(|row| row.acts()).zip(1..) {
             self.row(f, rank, row)?;
         }
-        let few = |row: &&AdviceRow| row.advice.evidence.iter().any(|evidence| evidence.what == "samples");
-        let (few, known): (Vec<_>, Vec<_>) = self.rows.iter().filter(|row| !acts(row)).partition(few);
+        let rest = self.rows.iter().filter(|row| !row.acts());
+        let (few, known): (Vec<_>, Vec<_>) = rest.partition(|row| row.is_of_few_samples());
         for row in known {
             let why = row.advice.evidence.last().map_or("", |evidence| &evidence.text);
             let label = place(&row.advice.label, row.source.as_deref(), WIDTH / 2);
@@ -55,7 +54,27 @@ impl AdviceText<'_> {
         let AdviceRow { advice, source } = row;
         let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref(), WIDTH - 40));
         writeln!(f, "  {rank}. {to_do}")?;
-        let mut line = |name: &str, text: &str| f.write_str(&wrapped(&format!("     {name:<12}"), text));
+        let lines = row.lines(self.start_ns).0;
+        lines.iter().try_for_each(|(name, text)| f.write_str(&wrapped(&format!("     {name:<12}"), text)))
+    }
+}
+
+impl AdviceRow {
+    /// Whether anything is to be done.
+    pub(crate) fn acts(&self) -> bool {
+        self.advice.action != Action::LeaveAlone
+    }
+
+    /// Whether nothing can be said, as too few of the samples reached memory.
+    pub(crate) fn is_of_few_samples(&self) -> bool {
+        self.advice.evidence.iter().any(|evidence| evidence.what == "samples")
+    }
+
+    /// What it is about, what it should gain and why. Times are since the start.
+    pub(crate) fn lines(&self, start_ns: u64) -> Lines {
+        let advice = &self.advice;
+        let mut lines = Lines::default();
+        let mut line = |name: &str, text: &str| lines.add(name, text);
         let objects = match (advice.objects, advice.object) {
             (1, Some(object)) => format!("object {object}"),
             (count, Some(object)) => format!("object {object} of {count}"),
@@ -64,19 +83,19 @@ impl AdviceText<'_> {
         let of_all = share(Some(advice.counts.share));
         let kind = kind_words(advice.kind);
         let size = if advice.bytes > 0 { format!(" of up to {}", bytes(advice.bytes)) } else { String::new() };
-        line("what", &format!("{kind}, {objects}{size}, {of_all} of the accesses"))?;
+        line("what", &format!("{kind}, {objects}{size}, {of_all} of the accesses"));
         if let Some(node) = advice.node {
-            line("to", &format!("node {node}"))?;
+            line("to", &format!("node {node}"));
         }
         if let Some(after_ns) = advice.after_ns {
             line(
                 "when",
-                &format!("after its initialisation, {} after the start", time(after_ns.saturating_sub(self.start_ns))),
-            )?;
+                &format!("after its initialisation, {} after the start", time(after_ns.saturating_sub(start_ns))),
+            );
         }
         if !advice.processes.is_empty() {
             let of: Vec<String> = advice.processes.iter().map(|to| format!("{} on node {}", to.pid, to.node)).collect();
-            line("processes", &of.join(", "))?;
+            line("processes", &of.join(", "));
         }
         line(
             "gain",
@@ -84,15 +103,15 @@ impl AdviceText<'_> {
                 .gain
                 .as_ref()
                 .map_or_else(|| "not known: the trace or the machine's description has no latencies".to_owned(), gain),
-        )?;
-        line("confidence", confidence(advice.confidence))?;
+        );
+        line("confidence", confidence(advice.confidence));
         for (evidence, at) in advice.evidence.iter().zip(0..) {
-            line(if at == 0 { "because" } else { "" }, &evidence.text)?;
+            line(if at == 0 { "because" } else { "" }, &evidence.text);
         }
         for ruled_out in &advice.ruled_out {
-            line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text))?;
+            line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text));
         }
-        Ok(())
+        lines
     }
 }
 

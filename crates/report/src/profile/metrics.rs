@@ -40,7 +40,7 @@ impl fmt::Display for VerdictText<'_> {
     }
 }
 
-fn name(metric: &Metric) -> String {
+pub(crate) fn name(metric: &Metric) -> String {
     let name = metric.name.replace('_', " ");
     match (&metric.of, metric.name) {
         (Some(of), "link_load") => format!("  {name}, {of}"),
@@ -49,7 +49,7 @@ fn name(metric: &Metric) -> String {
     }
 }
 
-fn value(metric: &Metric, value: Option<f64>) -> String {
+pub(crate) fn value(metric: &Metric, value: Option<f64>) -> String {
     let shares = ["memory_bound", "local_access_ratio", "controller_load", "link_load"];
     match value {
         None => "-".to_owned(),
@@ -59,7 +59,7 @@ fn value(metric: &Metric, value: Option<f64>) -> String {
     }
 }
 
-fn state(metric: &Metric) -> &'static str {
+pub(crate) fn state(metric: &Metric) -> &'static str {
     match (metric.value, metric.is_bad) {
         (None, _) => "unknown",
         (Some(_), true) => "bad",

@@ -1,19 +1,19 @@
 //! What a trace shows: its verdict, its objects, threads, functions and nodes, advice, one of them in detail, and two
 //! traces beside each other.
 
-mod advice;
+pub(crate) mod advice;
 mod detail;
 mod detail_text;
-mod facts_text;
-mod metrics;
+pub(crate) mod facts_text;
+pub(crate) mod metrics;
 mod nodes;
 mod overview;
-mod overview_text;
+pub(crate) mod overview_text;
 mod pages;
 mod ranked;
-mod text;
+pub(crate) mod text;
 mod timeline;
-mod trace_facts;
+pub(crate) mod trace_facts;
 
 pub use advice::AdviceRow;
 pub use detail::{Detail, DetailReport, Subject};

@@ -101,18 +101,18 @@ impl fmt::Display for Noted<'_> {
 
 /// Lines with what each is about in a column: `  site          matrix.c:455`.
 #[derive(Default)]
-pub(crate) struct Lines(String);
+pub(crate) struct Lines(pub Vec<(String, String)>);
 
 impl Lines {
     /// Adds a line, or several where the text is long.
     pub fn add(&mut self, name: &str, text: &str) {
-        self.0.push_str(&wrapped(&format!("  {name:<16}"), text));
+        self.0.push((name.to_owned(), text.to_owned()));
     }
 }
 
 impl fmt::Display for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.iter().try_for_each(|(name, text)| f.write_str(&wrapped(&format!("  {name:<16}"), text)))
     }
 }
 

@@ -87,8 +87,9 @@ pub(crate) struct TraceText<'a> {
     pub filter: &'a [String],
 }
 
-impl fmt::Display for TraceText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl TraceText<'_> {
+    /// A line each, by what it is about.
+    pub fn lines(&self) -> Lines {
         let Self { facts, counts, unknown_share, filter } = self;
         let mut lines = Lines::default();
         let command = facts.command.join(" ");
@@ -124,6 +125,12 @@ impl fmt::Display for TraceText<'_> {
                 lines.add("  cannot see", sentence);
             }
         }
-        lines.fmt(f)
+        lines
+    }
+}
+
+impl fmt::Display for TraceText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().fmt(f)
     }
 }

@@ -1,0 +1,229 @@
+//! Where a time, a value or an address lies in a picture.
+
+use profile::ProcessId;
+use std::fmt;
+
+/// A place in a picture: to a tenth of a pixel.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Px(pub f64);
+
+impl fmt::Display for Px {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Traces may say that an access took forever.
+        let text = format!("{:.1}", if self.0.is_finite() { self.0 } else { 0.0 });
+        f.write_str(text.strip_suffix(".0").unwrap_or(&text))
+    }
+}
+
+/// A mark of an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tick {
+    pub at: Px,
+    pub label: String,
+}
+
+/// Times from left to right, counted from the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TimeAxis {
+    from_ns: u64,
+    span_ns: f64,
+    left: f64,
+    width: f64,
+}
+
+impl TimeAxis {
+    pub fn new((from_ns, until_ns): (u64, u64), left: f64, width: f64) -> Self {
+        Self { from_ns, span_ns: (until_ns.saturating_sub(from_ns) as f64).max(1.0), left, width }
+    }
+
+    /// Times before the first are at the left edge, times after the last at the right edge.
+    pub fn x(&self, time_ns: u64) -> Px {
+        let part = time_ns.saturating_sub(self.from_ns) as f64 / self.span_ns;
+        Px(self.left + self.width * part.min(1.0))
+    }
+
+    pub fn ticks(&self) -> Vec<Tick> {
+        let (unit, factor) = match self.span_ns {
+            span if span >= 1e9 => ("s", 1e9),
+            span if span >= 1e6 => ("ms", 1e6),
+            span if span >= 1e3 => ("µs", 1e3),
+            _ => ("ns", 1.0),
+        };
+        let span = self.span_ns / factor;
+        let at = |value: f64| Px(self.left + self.width * value / span);
+        round_values(span, 8.0)
+            .into_iter()
+            .map(|(value, label)| Tick { at: at(value), label: format!("{label} {unit}") })
+            .collect()
+    }
+}
+
+/// Round values from 0 up to `most`, about so many, and as text.
+pub(super) fn round_values(most: f64, about: f64) -> Vec<(f64, String)> {
+    let raw = (most / about).max(f64::MIN_POSITIVE);
+    let magnitude = 10_f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|part| part * magnitude).into_iter().find(|step| *step >= raw);
+    let step = step.unwrap_or(10.0 * magnitude);
+    let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
+    let count = (most / step + 1e-9).min(2.0 * about) as u32;
+    (0..=count).map(|number| f64::from(number) * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
+}
+
+/// Pieces of the axis at most.
+const MOST_PIECES: usize = 24;
+/// A gap is left out if it is a larger part than this of what stays.
+const WIDE_GAP: f64 = 0.06;
+/// Smaller gaps are never worth leaving out, bytes.
+const SMALL_GAP: u64 = 1 << 16;
+/// Height of the smallest piece, px.
+const LEAST_HEIGHT: f64 = 12.0;
+/// Between two pieces, px.
+const BETWEEN: f64 = 6.0;
+
+/// Addresses of a process that are used, without wide gaps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Piece {
+    pub process: ProcessId,
+    pub first: u64,
+    pub last: u64,
+    /// Where its last address is.
+    pub top: f64,
+    pub height: f64,
+}
+
+/// The used addresses of processes, from the lowest at the bottom to the highest at the top. Gaps are left out: of most
+/// processes, less than a millionth of the addresses means anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AddressAxis {
+    /// From the bottom to the top.
+    pub pieces: Vec<Piece>,
+    pub height: f64,
+}
+
+impl AddressAxis {
+    /// An axis for these addresses, at least `height` px high, whose top is at 0.
+    pub fn new(mut used: Vec<(ProcessId, u64)>, height: f64) -> Self {
+        used.sort_unstable();
+        let groups = pieces(&used);
+        let between = groups.len().saturating_sub(1) as f64 * BETWEEN;
+        let height = height.max(groups.len() as f64 * 2.0 * LEAST_HEIGHT + between);
+        // What is left of the height is shared by size and by use: neither a large array nor a hot page vanishes.
+        let size = |group: &[(ProcessId, u64)]| ((last(group) - first(group)) as f64 + 64.0).sqrt();
+        let sizes: f64 = groups.iter().map(|group| size(group)).sum();
+        let spare = height - between - groups.len() as f64 * LEAST_HEIGHT;
+        let mut bottom = height;
+        let place = |group: &&[(ProcessId, u64)]| {
+            let share = f64::midpoint(size(group) / sizes, group.len() as f64 / used.len() as f64);
+            let height = LEAST_HEIGHT + spare * share;
+            let piece = Piece {
+                process: group.first().map_or(ProcessId(0), |(process, _)| *process),
+                first: first(group),
+                last: last(group),
+                top: bottom - height,
+                height,
+            };
+            bottom -= height + BETWEEN;
+            piece
+        };
+        Self { pieces: groups.iter().map(place).collect(), height }
+    }
+
+    /// Where an address is; nothing in a gap.
+    pub fn y(&self, process: ProcessId, address: u64) -> Option<Px> {
+        let found =
+            |piece: &&Piece| piece.process == process && piece.first <= address && address <= piece.last;
+        self.pieces.iter().find(found).map(|piece| piece.y(address))
+    }
+}
+
+impl Piece {
+    /// Where an address is; one outside is at the edge.
+    pub fn y(&self, address: u64) -> Px {
+        let size = (self.last - self.first).max(1) as f64;
+        let part = (address.clamp(self.first, self.last) - self.first) as f64 / size;
+        // Dots at the edges are inside.
+        Px(self.top + 2.0 + (self.height - 4.0) * (1.0 - part))
+    }
+}
+
+fn first(group: &[(ProcessId, u64)]) -> u64 {
+    group.first().map_or(0, |(_, address)| *address)
+}
+
+fn last(group: &[(ProcessId, u64)]) -> u64 {
+    group.last().map_or(0, |(_, address)| *address)
+}
+
+/// Cuts sorted addresses at the widest gaps. Each gap that is cut is a large part of what stays, so these are few.
+fn pieces(used: &[(ProcessId, u64)]) -> Vec<&[(ProcessId, u64)]> {
+    let mut found: Vec<&[(ProcessId, u64)]> = Vec::new();
+    let processes = || used.chunk_by(|(one, _), (other, _)| one == other);
+    let spare = MOST_PIECES.saturating_sub(processes().count());
+    let mut cuts = 0;
+    for of_process in processes() {
+        let gap = |at: usize| of_process.get(at).map_or(0, |(_, next)| next - last(&of_process[..at]));
+        let mut gaps: Vec<usize> = (1..of_process.len()).filter(|&at| gap(at) > SMALL_GAP).collect();
+        gaps.sort_by_key(|&at| (std::cmp::Reverse(gap(at)), at));
+        let mut rest = (last(of_process) - first(of_process)) as f64;
+        let mut ends = Vec::new();
+        for at in gaps {
+            rest -= gap(at) as f64;
+            if cuts >= spare || (gap(at) as f64) < WIDE_GAP * rest {
+                break;
+            }
+            ends.push(at);
+            cuts += 1;
+        }
+        ends.push(of_process.len());
+        ends.sort_unstable();
+        let mut start = 0;
+        for end in ends {
+            found.extend(of_process.get(start..end));
+            start = end;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_end_with_the_time() {
+        let labels = |span_ns| -> Vec<String> {
+            TimeAxis::new((5, 5 + span_ns), 0.0, 100.0).ticks().into_iter().map(|tick| tick.label).collect()
+        };
+        assert_eq!(labels(3_200_000_000), ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]);
+        assert_eq!(labels(70_000), ["0 µs", "10 µs", "20 µs", "30 µs", "40 µs", "50 µs", "60 µs", "70 µs"]);
+        assert_eq!(labels(0).len(), 9);
+        assert!(labels(u64::MAX - 5).len() <= 17);
+    }
+
+    #[test]
+    fn gaps_are_left_out_and_places_keep_their_order() {
+        let one = ProcessId(1);
+        let heap = (0..100).map(|at| (one, 0x5555_0000_0000 + at * 0x8000));
+        let array = (0..1000).map(|at| (one, 0x7f00_0000_0000 + at * 0x20_0000));
+        let other = [(ProcessId(2), 0x7f00_0000_0000)];
+        let axis = AddressAxis::new(heap.chain(array).chain(other).collect(), 400.0);
+        assert_eq!(axis.pieces.len(), 3);
+        let y = |process, address| axis.y(process, address).map(|y| y.0);
+        assert_eq!(y(one, 0x6000_0000_0000), None);
+        assert!(y(one, 0x5555_0000_0000) > y(one, 0x5555_0001_0000));
+        assert!(y(one, 0x5555_0001_0000) > y(one, 0x7f00_0000_0000));
+        assert!(y(one, 0x7f00_0000_0000) > y(ProcessId(2), 0x7f00_0000_0000));
+        assert!(axis.pieces.iter().all(|piece| piece.top >= -1e-9 && piece.top + piece.height <= axis.height + 1e-9));
+    }
+
+    #[test]
+    fn any_addresses_make_few_pieces() {
+        let apart = |process: u32| (0..64).map(move |bit| (ProcessId(process), 1_u64 << bit));
+        for processes in [0, 1, 8] {
+            let axis = AddressAxis::new((0..processes).flat_map(apart).collect(), 400.0);
+            assert!(axis.pieces.len() <= MOST_PIECES && axis.height.is_finite());
+        }
+        let ends = AddressAxis::new(vec![(ProcessId(0), 0), (ProcessId(0), u64::MAX)], 400.0);
+        assert_eq!(ends.pieces.len(), 2);
+    }
+}

@@ -1,0 +1,167 @@
+//! Latency of each node's memory over time, and when it was saturated.
+
+use super::axis::{Px, Tick, TimeAxis, round_values};
+use crate::profile::text::time;
+use askama::Template;
+use machine::NodeId;
+use profile::{LatencyPart, saturations};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Nodes that are drawn, at most: more lines cannot be told apart.
+const MOST_NODES: usize = 8;
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 70.0;
+const HEIGHT: f64 = 220.0;
+/// Of the row below that tells of a node's saturation.
+const ROW: f64 = 13.0;
+
+/// The picture. Its template writes it.
+#[derive(Debug, Template)]
+#[template(path = "latency_chart.svg")]
+pub(super) struct LatencyChart {
+    width: Px,
+    left: Px,
+    right: Px,
+    plot_width: Px,
+    height: Px,
+    full_height: Px,
+    tick_y: Px,
+    ticks: Vec<Tick>,
+    values: Vec<Tick>,
+    lines: Vec<Line>,
+    rows: Vec<Row>,
+    /// Nodes with accesses that are not drawn.
+    pub left_out: usize,
+    /// In words, what was saturated when; the longest first.
+    pub saturated: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Line {
+    node: NodeId,
+    colour: usize,
+    path: String,
+    idle_path: String,
+    /// Where the node's name is, right of its line.
+    name_y: Px,
+}
+
+/// When a node's memory was saturated.
+#[derive(Debug)]
+struct Row {
+    node: NodeId,
+    colour: usize,
+    y: Px,
+    text_y: Px,
+    times: Vec<Saturated>,
+}
+
+#[derive(Debug)]
+struct Saturated {
+    x: Px,
+    width: Px,
+    hint: String,
+}
+
+impl LatencyChart {
+    /// Of latencies over time; nothing where none is known.
+    pub fn of(parts: &[LatencyPart]) -> Option<Self> {
+        let mut of_nodes: BTreeMap<NodeId, Vec<LatencyPart>> = BTreeMap::new();
+        for part in parts {
+            of_nodes.entry(part.node).or_default().push(*part);
+        }
+        let mut nodes: Vec<(NodeId, Vec<LatencyPart>)> = of_nodes.into_iter().collect();
+        // The saturated ones matter, then those with the most accesses.
+        let rank = |parts: &[LatencyPart]| {
+            let saturated = parts.iter().filter(|part| part.saturated).count();
+            let samples: u64 = parts.iter().map(|part| part.samples).sum();
+            std::cmp::Reverse((saturated, samples))
+        };
+        nodes.sort_by_key(|(node, parts)| (rank(parts), *node));
+        let left_out = nodes.len().saturating_sub(MOST_NODES);
+        nodes.truncate(MOST_NODES);
+        nodes.sort_by_key(|(node, _)| *node);
+        let all = || nodes.iter().flat_map(|(_, parts)| parts);
+        let span = (all().map(|part| part.from_ns).min()?, all().map(|part| part.until_ns).max()?);
+        let most = all().map(|part| part.latency_mean_ns).fold(0.0, f64::max) * 1.08;
+        let most = if most.is_finite() { most.max(1.0) } else { f64::MAX };
+        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - RIGHT);
+        let y = |ns: f64| Px(HEIGHT - (HEIGHT - 8.0) * (ns / most).clamp(0.0, 1.0));
+        // A node has the same colour in every picture, where there are as many colours as nodes.
+        let few = nodes.iter().all(|(node, _)| (node.0 as usize) < MOST_NODES);
+        let mut lines = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut saturated = Vec::new();
+        for (place, (node, parts)) in nodes.iter().enumerate() {
+            let colour = if few { node.0 as usize } else { place };
+            lines.push(Line {
+                node: *node,
+                colour,
+                path: path(parts, &times, |part| Some(y(part.latency_mean_ns))),
+                idle_path: path(parts, &times, |part| part.idle_ns.map(y)),
+                name_y: Px(y(parts.last()?.latency_mean_ns).0 + 4.0),
+            });
+            let found = saturations(parts);
+            let time = |found: &profile::Saturation| Saturated {
+                x: times.x(found.from_ns),
+                width: Px((times.x(found.until_ns).0 - times.x(found.from_ns).0).max(1.0)),
+                hint: format!("node {node}: {:.0} ns on average, {} samples", found.latency_mean_ns, found.samples),
+            };
+            if !found.is_empty() {
+                let y = HEIGHT + 28.0 + rows.len() as f64 * ROW;
+                let times = found.iter().map(time).collect();
+                rows.push(Row { node: *node, colour, y: Px(y), text_y: Px(y + 9.0), times });
+            }
+            saturated.extend(found.into_iter().map(|found| (found.until_ns.saturating_sub(found.from_ns), found)));
+        }
+        keep_apart(&mut lines);
+        saturated.sort_by_key(|(length, found)| (std::cmp::Reverse(*length), found.node, found.from_ns));
+        let in_words = |(length, found): &(u64, profile::Saturation)| {
+            let from = time(found.from_ns.saturating_sub(span.0));
+            format!("node {}: {} from {from} on, {:.0} ns", found.node, time(*length), found.latency_mean_ns)
+        };
+        let value = |(value, label): (f64, String)| Tick { at: y(value), label: format!("{label} ns") };
+        Some(Self {
+            width: Px(WIDTH),
+            left: Px(LEFT),
+            right: Px(WIDTH - RIGHT),
+            plot_width: Px(WIDTH - LEFT - RIGHT),
+            height: Px(HEIGHT),
+            full_height: Px(HEIGHT + 24.0 + rows.len() as f64 * ROW),
+            tick_y: Px(HEIGHT + 15.0),
+            ticks: times.ticks(),
+            values: round_values(most, 6.0).into_iter().map(value).collect(),
+            lines,
+            rows,
+            left_out,
+            saturated: saturated.iter().take(8).map(in_words).collect(),
+        })
+    }
+}
+
+/// A line of steps; parts without accesses are gaps.
+fn path(parts: &[LatencyPart], times: &TimeAxis, y: impl Fn(&LatencyPart) -> Option<Px>) -> String {
+    let mut path = String::new();
+    let mut end = None;
+    for part in parts {
+        let Some(y) = y(part) else { continue };
+        let begin = if end == Some(part.from_ns) { 'L' } else { 'M' };
+        // Writing to a string cannot fail.
+        let _ = write!(path, "{begin}{} {y}H{}", times.x(part.from_ns), times.x(part.until_ns));
+        end = Some(part.until_ns);
+    }
+    path
+}
+
+/// Moves the names of lines that end at the same height.
+fn keep_apart(lines: &mut [Line]) {
+    let mut by_height: Vec<&mut Line> = lines.iter_mut().collect();
+    by_height.sort_by(|one, other| other.name_y.0.total_cmp(&one.name_y.0));
+    let mut free = HEIGHT + 4.0;
+    for line in by_height {
+        line.name_y = Px(line.name_y.0.min(free));
+        free = line.name_y.0 - 12.0;
+    }
+}

@@ -1,0 +1,163 @@
+//! A profile as one self-contained page: no network, no fonts or scripts of others, light and dark, on screen and on
+//! paper.
+//!
+//! The words and tables are those of [`ProfileReport`]. `access_map`, `latency_chart` and `timeline` decide where the
+//! marks of a picture go, numbers only; the templates in `templates/` draw, and escape every text. The page is as large
+//! for a long trace as for a short one: what is drawn is chosen evenly, and how much was left out is told.
+
+mod access_map;
+mod axis;
+mod heat;
+mod latency_chart;
+mod marks;
+mod objects;
+mod tables;
+mod timeline;
+
+use crate::profile::advice::{self, AdviceRow};
+use crate::profile::metrics;
+use crate::profile::trace_facts::TraceText;
+use crate::ProfileReport;
+use crate::label::label;
+use access_map::AccessMap;
+use askama::Template;
+use latency_chart::LatencyChart;
+use objects::ObjectPart;
+use profile::{Metric, ObjectId, Problem, View};
+use std::fmt;
+use tables::TablePart;
+
+/// Objects that have a bar in the access map, at most.
+const MOST_BARS: usize = 16;
+/// Objects that have a timeline, at most.
+const MOST_TIMELINES: usize = 8;
+/// Machines with more nodes have no picture but their text: it would be larger than all others.
+const MOST_DRAWN_NODES: usize = 32;
+
+/// What is told of a thing: the name of what it is about, and a sentence or less.
+type Line = (String, String);
+
+/// A view and its report as one HTML page. Fails only where memory does.
+pub fn profile_to_html(view: &View, report: &ProfileReport) -> Result<String, fmt::Error> {
+    Page::of(view, report).render().map_err(|_| fmt::Error)
+}
+
+/// The page. Its template writes it.
+#[derive(Template)]
+#[template(path = "profile.html")]
+struct Page {
+    title: String,
+    written_by: &'static str,
+    facts: Vec<Line>,
+    verdict_class: &'static str,
+    verdict: String,
+    metrics: Vec<MetricRow>,
+    advice: Vec<AdviceCard>,
+    left_alone: Vec<Line>,
+    /// Sites of which nothing can be said.
+    of_few_samples: usize,
+    heat: Option<String>,
+    heat_note: String,
+    access_map: Option<AccessMap>,
+    latency: Option<LatencyChart>,
+    objects: Vec<ObjectPart>,
+    tables: Vec<TablePart>,
+    machine: String,
+    machine_picture: Option<String>,
+}
+
+struct MetricRow {
+    name: String,
+    value: String,
+    threshold: String,
+    state: &'static str,
+    meaning: &'static str,
+    is_bad: bool,
+    counted: bool,
+}
+
+struct AdviceCard {
+    title: String,
+    lines: Vec<Line>,
+}
+
+impl Page {
+    fn of(view: &View, report: &ProfileReport) -> Self {
+        let machine = view.profile().machine();
+        let name = |(row, rank): (&crate::ObjectRow, usize)| {
+            let place = advice::place(&label(&row.summary.label), row.source.as_deref(), 100);
+            (row.summary.object, format!("{rank} {place}"))
+        };
+        let bars: Vec<(ObjectId, String)> = report.objects.first.iter().zip(1..).map(name).take(MOST_BARS).collect();
+        let command = report.trace.command.join(" ");
+        let (heat, heat_note) = heat::map(machine, &report.nodes);
+        let start_ns = report.trace.start_ns;
+        let is_of_few = |row: &&AdviceRow| !row.acts() && row.is_of_few_samples();
+        let known = report.advice.iter().filter(|row| !row.acts() && !row.is_of_few_samples());
+        let facts = TraceText {
+            facts: &report.trace,
+            counts: &report.counts,
+            unknown_share: report.verdict.unknown_share,
+            filter: &report.filter,
+        };
+        Self {
+            title: label(if command.is_empty() { "what ran already" } else { &command }),
+            written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
+            facts: facts.lines().0,
+            verdict_class: verdict_class(report.verdict.problem),
+            verdict: report.verdict.text.clone(),
+            metrics: report.verdict.metrics.iter().map(metric).collect(),
+            advice: report.advice.iter().filter(|row| row.acts()).zip(1..).map(|(row, rank)| card(row, rank, start_ns)).collect(),
+            left_alone: known.map(left_alone).collect(),
+            of_few_samples: report.advice.iter().filter(is_of_few).count(),
+            heat,
+            heat_note,
+            access_map: AccessMap::of(view, &bars),
+            latency: LatencyChart::of(&report.latency_over_time),
+            objects: objects::parts(view, report, MOST_TIMELINES),
+            tables: tables::of(report),
+            machine: cut(&machine.to_text()),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine.to_svg()),
+        }
+    }
+}
+
+fn verdict_class(problem: Problem) -> &'static str {
+    match problem {
+        Problem::Contention | Problem::Distance => "bad",
+        Problem::Unknown => "unsure",
+        Problem::NotMemoryBound | Problem::None | Problem::Bandwidth => "",
+    }
+}
+
+fn metric(metric: &Metric) -> MetricRow {
+    MetricRow {
+        name: metrics::name(metric),
+        value: metrics::value(metric, metric.value),
+        threshold: metrics::value(metric, Some(metric.threshold)),
+        state: metrics::state(metric),
+        meaning: metric.meaning,
+        is_bad: metric.is_bad,
+        counted: metric.counted,
+    }
+}
+
+fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
+    let place = advice::place(&label(&row.advice.label), row.source.as_deref(), 160);
+    AdviceCard {
+        title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
+        lines: row.lines(start_ns).0,
+    }
+}
+
+fn left_alone(row: &AdviceRow) -> Line {
+    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| evidence.text.clone());
+    (advice::place(&label(&row.advice.label), row.source.as_deref(), 160), why)
+}
+
+/// A text of several lines, of which a hostile description may have any number.
+fn cut(text: &str) -> String {
+    const MOST: usize = 40_000;
+    let clean = text.lines().map(label).collect::<Vec<_>>().join("\n");
+    clean.chars().take(MOST).collect()
+}

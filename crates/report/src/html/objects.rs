@@ -1,0 +1,50 @@
+//! The objects that cost most, one by one.
+
+use super::timeline::Timeline;
+use crate::label::label;
+use super::Line;
+use crate::ProfileReport;
+use crate::profile::advice::{kind_words, place};
+use crate::profile::facts_text::{counts_lines, facts_lines};
+use crate::profile::text::Lines;
+use profile::{ObjectId, View};
+
+/// An object with its timeline.
+pub(super) struct ObjectPart {
+    pub title: String,
+    pub lines: Vec<Line>,
+    /// The code that allocated it, innermost first.
+    pub chain: Vec<String>,
+    pub timeline: Timeline,
+}
+
+/// The first of a report's objects.
+pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<ObjectPart> {
+    let rows = report.objects.first.get(..most).unwrap_or(&report.objects.first);
+    let ids: Vec<ObjectId> = rows.iter().map(|row| row.summary.object).collect();
+    let flows = view.flows_of_objects(&ids);
+    let span = (report.trace.start_ns, report.trace.start_ns.saturating_add(report.trace.duration_ns));
+    let part = |((row, flow), rank): ((&crate::ObjectRow, &profile::Flow), usize)| {
+        let object = view.profile().objects().get(row.summary.object.0 as usize)?;
+        let summary = &row.summary;
+        let name = place(&label(&summary.label), row.source.as_deref(), 160);
+        let mut lines = Lines::default();
+        let size = if summary.bytes > 0 { format!(", {}", crate::bytes(summary.bytes)) } else { String::new() };
+        let at = if summary.address > 0 { format!(" at {:#x}", summary.address) } else { String::new() };
+        lines.add("what", &format!("{}{size}{at}, of process {}", kind_words(summary.kind), summary.process.pid));
+        if let Some(tid) = summary.allocated_by_tid {
+            let node = summary.allocated_on_node.map_or_else(String::new, |node| format!(" on node {node}"));
+            lines.add("allocated", &format!("by thread {tid}{node}"));
+        }
+        counts_lines(&mut lines, &row.counts);
+        facts_lines(&mut lines, &row.facts, report.trace.start_ns);
+        let frame = |frame: &profile::Frame| place(&label(&frame.label), frame.source.as_deref(), 200);
+        Some(ObjectPart {
+            title: format!("{rank}. object {}: {name}", summary.object),
+            lines: lines.0,
+            chain: summary.allocated_from.iter().map(frame).collect(),
+            timeline: Timeline::of(flow, &row.facts, object, span),
+        })
+    };
+    rows.iter().zip(&flows).zip(1..).filter_map(part).collect()
+}

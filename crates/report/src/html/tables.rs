@@ -1,0 +1,138 @@
+//! The rankings, as tables that can be sorted.
+
+use crate::label::label;
+use crate::profile::advice::{kind_words, place};
+use crate::profile::overview_text::remote_cost;
+use crate::profile::text::{latency, share};
+use crate::{ProfileReport, Ranked, bytes, count};
+use profile::Counts;
+
+/// A ranking.
+pub(super) struct TablePart {
+    pub id: &'static str,
+    pub title: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column: numbers, or words.
+pub(super) struct Column {
+    pub name: &'static str,
+    pub words: bool,
+}
+
+/// What one thing says in one column.
+#[derive(Default)]
+pub(super) struct Cell {
+    pub text: String,
+    /// Below it, smaller.
+    pub note: String,
+    /// What it is sorted by.
+    pub value: f64,
+    pub words: bool,
+    /// The length of a bar beside it, a percentage.
+    pub bar: Option<f64>,
+}
+
+/// All rankings of a report.
+pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
+    let objects = report.objects.first.iter().zip(1_u32..).map(|(row, rank)| {
+        let summary = &row.summary;
+        let by = match (summary.allocated_by_tid, summary.allocated_on_node) {
+            (Some(tid), Some(node)) => format!(", allocated by thread {tid} on node {node}"),
+            (Some(tid), None) => format!(", allocated by thread {tid}"),
+            _ => String::new(),
+        };
+        let note = format!("object {}, {}{by}", summary.object, kind_words(summary.kind));
+        let name = place(&label(&summary.label), row.source.as_deref(), 160);
+        let size = if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() };
+        let threads = row.facts.threads.len();
+        let first = [
+            Cell::number(rank.to_string(), Some(f64::from(rank))),
+            Cell::words(name, note),
+            Cell::number(size, Some(summary.bytes as f64)),
+            Cell::number(threads.to_string(), Some(threads as f64)),
+        ];
+        first.into_iter().chain(counts(&row.counts)).collect()
+    });
+    let sites = report.sites.first.iter().map(|row| {
+        let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
+        let note = format!("{} {}", kind_words(row.kind), label(&called));
+        let name = place(&label(&row.label), row.source.as_deref(), 160);
+        let first = [Cell::words(name, note), Cell::number(row.objects.to_string(), Some(row.objects as f64))];
+        first.into_iter().chain(counts(&row.counts)).collect()
+    });
+    let threads = report.threads.first.iter().map(|row| {
+        let process = &row.summary.process;
+        let of = label(process.application.as_deref().unwrap_or(""));
+        let name = label(row.summary.name.as_deref().unwrap_or("thread"));
+        let nodes: Vec<String> = row.ran_on.keys().take(16).map(ToString::to_string).collect();
+        let note = format!("of {of} ({}), ran on {}", process.pid, nodes.join(", "));
+        let first =
+            [Cell::words(name, note), Cell::number(row.summary.tid.to_string(), Some(f64::from(row.summary.tid)))];
+        first.into_iter().chain(counts(&row.counts)).collect()
+    });
+    let processes = report.processes.first.iter().map(|row| {
+        let name = label(row.summary.application.as_deref().unwrap_or(""));
+        let first =
+            [Cell::words(name, String::new()), Cell::number(row.summary.pid.to_string(), Some(f64::from(row.summary.pid)))];
+        first.into_iter().chain(counts(&row.counts)).collect()
+    });
+    let functions = report.functions.first.iter().map(|row| {
+        let first = [Cell::words(label(&row.function), String::new())];
+        first.into_iter().chain(counts(&row.counts)).collect()
+    });
+    let words = |name| Column { name, words: true };
+    let number = |name| Column { name, words: false };
+    let mut tables = vec![
+        table("objects", &report.objects, vec![number("#"), words("object"), number("size"), number("threads")], objects),
+        table("sites", &report.sites, vec![words("site"), number("objects")], sites),
+        table("threads", &report.threads, vec![words("thread"), number("tid")], threads),
+        table("processes", &report.processes, vec![words("process"), number("pid")], processes),
+        table("functions", &report.functions, vec![words("function")], functions),
+    ];
+    tables.retain(|table| if table.id == "processes" { table.rows.len() > 1 } else { !table.rows.is_empty() });
+    tables
+}
+
+fn table<T>(
+    id: &'static str,
+    ranked: &Ranked<T>,
+    mut columns: Vec<Column>,
+    rows: impl Iterator<Item = Vec<Cell>>,
+) -> TablePart {
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    let of_all = if rows.len() < ranked.all { format!(", {} of {}", rows.len(), ranked.all) } else { String::new() };
+    let mut title = id.to_owned() + &of_all;
+    title.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
+    let names = ["samples", "of all", "local", "latency", "remote cost", "writes"];
+    columns.extend(names.map(|name| Column { name, words: false }));
+    TablePart { id, title, columns, rows }
+}
+
+/// The columns that every ranking has.
+fn counts(counts: &Counts) -> [Cell; 6] {
+    let known = counts.load_samples + counts.store_samples;
+    let writes = (known > 0).then(|| counts.store_samples as f64 / known as f64);
+    let remote = remote_cost(counts);
+    let bar = |cell: Cell, share: Option<f64>| Cell { bar: share.map(|share| 100.0 * share.clamp(0.0, 1.0)), ..cell };
+    [
+        Cell::number(count(counts.samples), Some(counts.samples as f64)),
+        Cell::number(share(Some(counts.share)), Some(counts.share)),
+        Cell::number(share(counts.local_access_ratio), counts.local_access_ratio),
+        Cell::number(latency(counts.latency_mean_ns), counts.latency_mean_ns),
+        bar(Cell::number(share(remote), remote), remote),
+        Cell::number(share(writes), writes),
+    ]
+}
+
+impl Cell {
+    fn words(text: String, note: String) -> Self {
+        Self { text, note, words: true, ..Self::default() }
+    }
+
+    /// What is not known is sorted below all that is.
+    fn number(text: String, value: Option<f64>) -> Self {
+        Self { text, value: value.unwrap_or(-1.0), ..Self::default() }
+    }
+}

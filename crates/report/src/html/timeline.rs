@@ -1,0 +1,142 @@
+//! The timeline of an object: which thread loads and stores when.
+
+use super::axis::{Px, Tick, TimeAxis};
+use crate::choice::chosen;
+use super::marks::{Gathered, Look, Marks};
+use crate::label::label;
+use askama::Template;
+use profile::{Facts, Flow, Object, ThreadId, ThreadUse, Usage};
+use std::collections::BTreeMap;
+
+/// Threads with a lane of their own, at most: those with the most accesses.
+const MOST_LANES: usize = 24;
+/// Accesses that are drawn of one object, at most.
+const MOST_MARKS: usize = 2000;
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 150.0;
+const LANE: f64 = 14.0;
+/// Length of a store's stroke, px.
+const STROKE: f64 = 10.0;
+/// Where lanes begin: below the phases.
+const TOP: f64 = 24.0;
+
+/// The picture. Its template writes it.
+#[derive(Debug, Template)]
+#[template(path = "timeline.svg")]
+pub(super) struct Timeline {
+    width: Px,
+    left: Px,
+    right: Px,
+    plot_width: Px,
+    top: Px,
+    height: Px,
+    lanes_height: Px,
+    full_height: Px,
+    tick_y: Px,
+    life_x: Px,
+    life_width: Px,
+    phases: Vec<PhaseArea>,
+    lanes: Vec<Lane>,
+    ticks: Vec<Tick>,
+    marks: Vec<Marks>,
+    /// Of so many accesses …
+    pub all: usize,
+    /// … so many are drawn.
+    pub drawn: usize,
+    /// Threads that have no lane.
+    pub left_out: usize,
+}
+
+#[derive(Debug)]
+struct PhaseArea {
+    x: Px,
+    width: Px,
+    class: &'static str,
+    hint: String,
+}
+
+#[derive(Debug)]
+struct Lane {
+    y: Px,
+    text_y: Px,
+    label: String,
+    hint: String,
+}
+
+impl Timeline {
+    /// Of an object's flow and what it shows, in the time of the whole view.
+    pub fn of(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
+        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 12.0);
+        let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
+        shown.sort_by_key(|used| used.thread);
+        let lane_of: BTreeMap<ThreadId, usize> = shown.iter().zip(0..).map(|(used, lane)| (used.thread, lane)).collect();
+        let middle = |lane: usize| Px(TOP + lane as f64 * LANE + LANE / 2.0);
+        let accesses = || flow.accesses().filter_map(|access| Some((*lane_of.get(&access.thread)?, access)));
+        let all = accesses().count();
+        let mut gathered = Gathered::default();
+        for (lane, access) in chosen(accesses(), all, MOST_MARKS) {
+            gathered.add(Look::of(&access), times.x(access.time_ns), middle(lane), STROKE);
+        }
+        let lane = |(used, lane): (&&ThreadUse, usize)| Lane {
+            y: Px(TOP + lane as f64 * LANE),
+            text_y: Px(middle(lane).0 + 3.5),
+            label: short(used),
+            hint: thread_hint(used),
+        };
+        let height = TOP + shown.len() as f64 * LANE;
+        let phase = |phase: profile::Phase| PhaseArea {
+            x: times.x(phase.from_ns),
+            width: Px((times.x(phase.until_ns).0 - times.x(phase.from_ns).0).max(1.0)),
+            class: usage(phase.usage).0,
+            hint: phase_hint(&phase),
+        };
+        let life = (times.x(object.from_ns), object.until_ns.map_or(Px(WIDTH - 12.0), |until_ns| times.x(until_ns)));
+        Self {
+            width: Px(WIDTH),
+            left: Px(LEFT),
+            right: Px(WIDTH - 12.0),
+            top: Px(TOP),
+            plot_width: Px(WIDTH - 12.0 - LEFT),
+            height: Px(height),
+            lanes_height: Px(height - TOP),
+            full_height: Px(height + 18.0),
+            tick_y: Px(height + 13.0),
+            life_x: life.0,
+            life_width: Px((life.1.0 - life.0.0).max(1.0)),
+            phases: flow.phases().into_iter().map(phase).collect(),
+            lanes: shown.iter().zip(0..).map(lane).collect(),
+            ticks: times.ticks(),
+            marks: gathered.marks(),
+            all,
+            drawn: all.min(MOST_MARKS),
+            left_out: facts.threads.len() - shown.len(),
+        }
+    }
+}
+
+/// Class and words.
+fn usage(usage: Usage) -> (&'static str, &'static str) {
+    match usage {
+        Usage::Read => ("reads", "read"),
+        Usage::Write => ("writes", "written"),
+        Usage::ReadAndWrite => ("both", "read and written"),
+        Usage::Unknown => ("elsewhere", "used"),
+    }
+}
+
+fn phase_hint(phase: &profile::Phase) -> String {
+    let threads = if phase.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", phase.threads) };
+    let node = phase.node.map_or_else(String::new, |node| format!(", nearly all from node {node}"));
+    format!("{} by {threads}{node}: {} samples", usage(phase.usage).1, phase.samples)
+}
+
+/// The number, which tells threads apart, and as much of the name as there is room for.
+fn short(used: &ThreadUse) -> String {
+    let name: String = label(used.name.as_deref().unwrap_or("thread")).chars().take(12).collect();
+    format!("{name} {}", used.tid)
+}
+
+fn thread_hint(used: &ThreadUse) -> String {
+    let name = label(used.name.as_deref().unwrap_or("thread"));
+    format!("{name} {} of process {}: {} samples", used.tid, used.pid, used.counts.samples)
+}

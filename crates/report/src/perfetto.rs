@@ -1,0 +1,263 @@
+//! A profile as a trace that the Perfetto UI opens: Chrome's trace event format, which Perfetto documents and keeps
+//! reading, as JSON with an event a line.
+
+use crate::choice::chosen;
+use crate::label::label;
+use profile::{Access, ObjectId, ProcessId, Profile, ThreadId, View};
+use machine::NodeId;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use trace::AccessKind;
+
+/// Accesses that are written, at most: as many as the UI moves about smoothly.
+const MOST_ACCESSES: usize = 100_000;
+/// Objects whose lives are written, at most: those that cost most.
+const MOST_OBJECTS: usize = 500;
+/// Nodes that have counters, at most: those with the most accesses.
+const MOST_NODES: usize = 64;
+/// Values of a counter over the whole time.
+const PARTS: u64 = 200;
+/// A line of memory, bytes.
+const LINE_BYTES: f64 = 64.0;
+/// The kernel gives no process a number above this.
+const LAST_PID: u32 = 1 << 22;
+
+/// A view as a trace for the Perfetto UI: a track a thread with its accesses as slices as long as their latency, the
+/// lives of the objects that cost most, and counters of the local access ratio and of each node's latency and
+/// bandwidth. Times count from the first access or object, in µs as the format wants it. Of more than 100,000 accesses
+/// as many are chosen evenly; what was left out is told in `otherData`.
+pub fn profile_to_perfetto(view: &View) -> String {
+    let objects: Vec<ObjectId> = view.objects().into_iter().map(|(object, _)| object).collect();
+    let shown = objects.get(..MOST_OBJECTS).unwrap_or(&objects);
+    let clock = Clock::of(view, shown);
+    let (accesses, all) = accesses(view);
+    let mut events = names(view, &accesses, shown);
+    events.extend(slices(view.profile(), &accesses, &clock));
+    events.extend(lives(view.profile(), shown, &clock));
+    let (counters, left_out_nodes) = counters(view, &clock);
+    events.extend(counters);
+    let about = json!({
+        "written_by": concat!("nearside ", env!("CARGO_PKG_VERSION")),
+        "machine": label(&view.profile().machine().name),
+        "start_ns": clock.start_ns.to_string(),
+        "accesses": all,
+        "accesses_left_out": all - accesses.len(),
+        "objects_left_out": objects.len() - shown.len(),
+        "nodes_left_out": left_out_nodes,
+    });
+    let mut text = "{\"traceEvents\":[".to_owned();
+    for (event, before) in events.iter().zip(std::iter::once("\n").chain(std::iter::repeat(",\n"))) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{before}{event}");
+    }
+    let _ = write!(text, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{about}}}\n");
+    text
+}
+
+/// Times since the first access or object.
+struct Clock {
+    start_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Clock {
+    fn of(view: &View, objects: &[ObjectId]) -> Self {
+        let (mut first, mut last) = (None, 0);
+        for access in view.accesses() {
+            first = first.or(Some(access.time_ns));
+            last = access.time_ns;
+        }
+        let first_ns = first.unwrap_or(0);
+        let begun = objects.iter().filter_map(|id| Some(view.profile().objects().get(id.0 as usize)?.from_ns));
+        Self { start_ns: begun.fold(first_ns, u64::min), first_ns, last_ns: last }
+    }
+
+    /// µs, to the ns.
+    fn at(&self, time_ns: u64) -> f64 {
+        micros(time_ns.saturating_sub(self.start_ns))
+    }
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// Those that are written, and how many there are.
+fn accesses(view: &View) -> (Vec<Access>, usize) {
+    let all = view.accesses().count();
+    (chosen(view.accesses(), all, MOST_ACCESSES).collect(), all)
+}
+
+/// The kernel's numbers of a thread's process and of itself.
+fn numbers(profile: &Profile, thread: ThreadId) -> Option<(u32, u32)> {
+    let summary = profile.thread_summary(thread)?;
+    Some((summary.process.pid, summary.tid))
+}
+
+fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
+    let profile = view.profile();
+    let name = |what: &str, pid: u32, tid: u32, name: &str| {
+        json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": label(name) } })
+    };
+    let threads: BTreeSet<ThreadId> = accesses.iter().map(|access| access.thread).collect();
+    let owners = objects.iter().filter_map(|id| Some(profile.objects().get(id.0 as usize)?.process));
+    let of_threads = threads.iter().filter_map(|id| Some(profile.threads().get(id.0 as usize)?.process));
+    let processes: BTreeSet<ProcessId> = owners.chain(of_threads).collect();
+    let mut events = vec![name("process_name", machine_pid(profile), machine_pid(profile), "memory of all nodes")];
+    for summary in processes.iter().filter_map(|process| profile.process_summary(*process)) {
+        let text = summary.application.as_deref().unwrap_or("process");
+        events.push(name("process_name", summary.pid, summary.pid, text));
+    }
+    for summary in threads.iter().filter_map(|thread| profile.thread_summary(*thread)) {
+        let text = summary.name.as_deref().unwrap_or("thread");
+        events.push(name("thread_name", summary.process.pid, summary.tid, text));
+    }
+    events
+}
+
+/// The process that counters of the machine are shown with: one that there cannot be.
+fn machine_pid(profile: &Profile) -> u32 {
+    let taken: BTreeSet<u32> = profile.processes().iter().map(|process| process.pid.0).collect();
+    (LAST_PID + 1..).find(|pid| !taken.contains(pid)).unwrap_or(0)
+}
+
+/// A slice an access. One that lasts into its thread's next one ends there: slices of a track must not overlap.
+fn slices(profile: &Profile, accesses: &[Access], clock: &Clock) -> Vec<Value> {
+    let mut next: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    let mut events = Vec::with_capacity(accesses.len());
+    for access in accesses.iter().rev() {
+        let Some((pid, tid)) = numbers(profile, access.thread) else { continue };
+        let room = next.insert((pid, tid), access.time_ns).map_or(u64::MAX, |next| next - access.time_ns);
+        let lasts = access.latency_ns.filter(|ns| ns.is_finite()).map_or(0, |ns| ns.max(0.0) as u64);
+        let site = profile.site_of(access.object).map_or_else(String::new, |site| profile.site_label(site));
+        let mut args = json!({
+            "object": access.object.0,
+            "object_label": label(&site),
+            "address": format!("{:#x}", access.address),
+            "code": label(&profile.code_label(access.code)),
+            "cpu": access.cpu.0,
+        });
+        let mut add = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                args[name] = value;
+            }
+        };
+        add("from_node", access.from.map(|node| json!(node.0)));
+        add("to_node", access.to.map(|node| json!(node.0)));
+        add("latency_ns", access.latency_ns.map(|ns| json!(ns)));
+        add("served", access.served.map(|served| json!(served)));
+        events.push(json!({
+            "ph": "X", "cat": "access", "name": name_of(access), "pid": pid, "tid": tid,
+            "ts": clock.at(access.time_ns), "dur": micros(lasts.min(room)), "args": args,
+        }));
+    }
+    events.reverse();
+    events
+}
+
+fn name_of(access: &Access) -> &'static str {
+    let way = [
+        ["cached load", "cached store", "cached access"],
+        ["local load", "local store", "local access"],
+        ["remote load", "remote store", "remote access"],
+    ];
+    let [load, store, unknown] = way[if access.is_remote() { 2 } else { usize::from(access.is_local()) }];
+    match access.kind {
+        AccessKind::Load => load,
+        AccessKind::Store => store,
+        AccessKind::Unknown => unknown,
+    }
+}
+
+/// An asynchronous slice an object.
+fn lives(profile: &Profile, objects: &[ObjectId], clock: &Clock) -> Vec<Value> {
+    let mut events = Vec::new();
+    for summary in objects.iter().filter_map(|object| profile.object_summary(*object)) {
+        let (id, name) = (format!("{:#x}", summary.object.0), label(&summary.label));
+        let mut event = |phase: &str, time_ns: u64, args: Value| {
+            events.push(json!({
+                "ph": phase, "cat": "object", "id": id, "name": name, "pid": summary.process.pid,
+                "tid": summary.process.pid, "ts": clock.at(time_ns), "args": args,
+            }));
+        };
+        let args = json!({
+            "object": summary.object.0,
+            "kind": summary.kind,
+            "address": format!("{:#x}", summary.address),
+            "bytes": summary.bytes.to_string(),
+            "allocated_by_tid": summary.allocated_by_tid,
+            "allocated_on_node": summary.allocated_on_node.map(|node| node.0),
+        });
+        event("b", summary.from_ns, args);
+        event("e", summary.until_ns.unwrap_or(clock.last_ns).max(summary.from_ns), json!({}));
+    }
+    events
+}
+
+/// What happened in a part of the time.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    accesses: f64,
+    local: f64,
+    timed: f64,
+    time_ns: f64,
+}
+
+impl Part {
+    fn add(&mut self, access: &Access) {
+        let weight = f64::from(access.weight);
+        self.accesses += weight;
+        self.local += if access.is_local() { weight } else { 0.0 };
+        if let Some(ns) = access.latency_ns {
+            self.timed += weight;
+            self.time_ns += weight * f64::from(ns);
+        }
+    }
+}
+
+/// Counters over time, and how many nodes have none.
+fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
+    let length = ((clock.last_ns - clock.first_ns) / PARTS + 1).max(1);
+    let mut all: BTreeMap<u64, Part> = BTreeMap::new();
+    let mut nodes: BTreeMap<NodeId, (f64, BTreeMap<u64, Part>)> = BTreeMap::new();
+    for access in view.accesses().filter(Access::reaches_memory) {
+        let part = (access.time_ns - clock.first_ns) / length;
+        all.entry(part).or_default().add(&access);
+        if let Some(to) = access.to {
+            let (sum, parts) = nodes.entry(to).or_default();
+            *sum += f64::from(access.weight);
+            parts.entry(part).or_default().add(&access);
+        }
+    }
+    let mut ranked: Vec<_> = nodes.into_iter().collect();
+    ranked.sort_by(|(a, (one, _)), (b, (other, _))| other.total_cmp(one).then(a.cmp(b)));
+    let left_out = ranked.len().saturating_sub(MOST_NODES);
+    ranked.truncate(MOST_NODES);
+    ranked.sort_by_key(|(node, _)| *node);
+    let pid = machine_pid(view.profile());
+    let counter = |name: String, part: u64, unit: &str, value: f64| {
+        let ts = clock.at(clock.first_ns + part * length);
+        json!({ "ph": "C", "name": name, "pid": pid, "tid": pid, "ts": ts, "args": { unit: value } })
+    };
+    let mut events = Vec::new();
+    for (&part, sum) in &all {
+        if sum.accesses > 0.0 {
+            events.push(counter("local access ratio".to_owned(), part, "ratio", sum.local / sum.accesses));
+        }
+    }
+    let parts = all.keys().next_back().map_or(0, |last| last + 1);
+    for (node, (_, of_node)) in ranked {
+        for part in 0..parts {
+            let sum = of_node.get(&part).copied().unwrap_or_default();
+            // Without accesses nothing is carried, but the latency is unknown, not 0: the last one stays.
+            let bandwidth = sum.accesses * LINE_BYTES / (length as f64 / 1e9);
+            events.push(counter(format!("node {node} bandwidth"), part, "bytes_per_s", bandwidth));
+            if sum.timed > 0.0 {
+                events.push(counter(format!("node {node} latency"), part, "ns", sum.time_ns / sum.timed));
+            }
+        }
+    }
+    (events, left_out)
+}

@@ -1,0 +1,176 @@
+//! The page of a profile, as a browser would read it.
+
+mod support;
+
+use html5gum::{Token, Tokenizer};
+use proptest::prelude::*;
+use report::profile_to_html;
+use std::collections::BTreeMap;
+use support::{Shape, profile, report, view};
+
+/// The largest page, bytes.
+const LARGEST: usize = 3_000_000;
+/// Elements that end where they begin.
+const VOID: [&str; 2] = ["meta", "br"];
+
+fn page(shape: &Shape) -> String {
+    let profile = profile(shape);
+    let view = view(&profile);
+    profile_to_html(&view, &report(&view, &shape.name)).unwrap()
+}
+
+/// What a browser makes of a page.
+#[derive(Debug, Default, PartialEq)]
+struct Read {
+    /// Its elements, in their order, with the names of their attributes.
+    elements: Vec<String>,
+    /// Attributes by name, with every value.
+    attributes: BTreeMap<String, Vec<String>>,
+    text: String,
+}
+
+/// Reads a page; panics where it is not well-formed.
+fn read(page: &str) -> Read {
+    let (mut read, mut open) = (Read::default(), Vec::new());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    for token in Tokenizer::new(page) {
+        match token.unwrap() {
+            Token::StartTag(tag) => {
+                let name = text(&tag.name);
+                let mut element = name.clone();
+                for (attribute, value) in &tag.attributes {
+                    element += &format!(" {}", text(attribute));
+                    read.attributes.entry(text(attribute)).or_default().push(text(&value.value));
+                }
+                read.elements.push(element);
+                if !tag.self_closing && !VOID.contains(&name.as_str()) {
+                    open.push(name);
+                }
+            }
+            Token::EndTag(tag) => assert_eq!(open.pop(), Some(text(&tag.name)), "in {}", read.elements.len()),
+            Token::String(string) => read.text += &text(&string.value),
+            Token::Error(error) => panic!("{error:?} after {:?}", read.elements.last()),
+            Token::Comment(comment) => panic!("a comment: {}", text(&comment.value)),
+            Token::Doctype(_) => assert!(read.elements.is_empty()),
+        }
+    }
+    assert!(open.is_empty(), "{open:?} stay open");
+    read
+}
+
+/// Whether anything of a page would be loaded or run that is not in it.
+fn stays_here(read: &Read) {
+    for (name, values) in &read.attributes {
+        assert!(!name.starts_with("on"), "{name}={values:?}");
+        assert!(!["src", "srcset", "action", "data", "xlink:href"].contains(&name.as_str()), "{name}={values:?}");
+        for value in values {
+            let loads = name == "href" && !value.starts_with('#');
+            assert!(!loads && !value.contains("url(") && !value.contains("javascript:"), "{name}={value}");
+            assert!(!value.contains("://") || name == "xmlns", "{name}={value}");
+        }
+    }
+    for element in ["link", "img", "iframe", "object", "embed", "base", "image", "use", "foreignObject", "a href onclick"] {
+        assert!(!read.elements.iter().any(|other| other.split(' ').next() == Some(element)), "{element}");
+    }
+    assert_eq!(read.elements.iter().filter(|element| element.starts_with("script")).count(), 1);
+}
+
+#[test]
+fn a_page_is_well_formed_and_loads_nothing() {
+    let usual = Shape::default();
+    let shapes = [
+        usual.clone(),
+        Shape { samples: 0, ..usual.clone() },
+        Shape { samples: 1, ..usual.clone() },
+        Shape { nodes: 2, threads: 1, samples: 300, ..usual.clone() },
+        Shape { timed: false, ..usual.clone() },
+        Shape { processes: 12, threads: 3, ..usual.clone() },
+    ];
+    for shape in shapes {
+        let page = page(&shape);
+        let read = read(&page);
+        stays_here(&read);
+        assert!(!page.contains("@import") && !page.contains("http-equiv=\"refresh\""));
+        assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme: dark"));
+        assert!(!page.contains("NaN") && !page.contains("inf,") && page.len() < LARGEST, "{shape:?}");
+    }
+}
+
+#[test]
+fn a_page_says_what_the_report_says() {
+    let shape = Shape::default();
+    let profile = profile(&shape);
+    let view = view(&profile);
+    let report = report(&view, "work");
+    let text = read(&profile_to_html(&view, &report).unwrap()).text;
+    assert!(text.contains(&report.verdict.text));
+    for evidence in report.advice.iter().filter(|row| row.advice.gain.is_some()).flat_map(|row| &row.advice.evidence) {
+        assert!(text.contains(&evidence.text), "{}", evidence.text);
+    }
+    let labels = report.objects.first.iter().map(|row| &row.summary.label);
+    let functions = report.functions.first.iter().map(|row| &row.function);
+    for name in labels.chain(functions) {
+        assert!(text.contains(name.as_str()), "{name}");
+    }
+    for sentence in ["Accesses of the kernel before the program began.", "samples that found the buffer of work full"] {
+        assert!(text.contains(sentence), "{sentence}");
+    }
+    for heading in ["Access map", "Latency of memory", "Who accesses whose memory", "Timelines of objects"] {
+        assert!(text.contains(heading), "{heading}");
+    }
+    // The array's node, from 0.4 to 0.6 of 200 ms.
+    assert!(text.contains("saturated: node 1: 4"), "{text}");
+}
+
+#[test]
+fn what_is_drawn_is_chosen_and_bounded_at_any_size() {
+    let shape = Shape { nodes: 64, threads: 300, samples: 60_000, ..Shape::default() };
+    let page = page(&shape);
+    let read = read(&page);
+    stays_here(&read);
+    assert!(page.len() < LARGEST / 4, "{} bytes", page.len());
+    assert!(read.text.contains("8000 of 5"), "the access map says how many it draws");
+    assert!(read.text.contains("2000 of 39") && read.text.contains("276 threads with fewer accesses have no lane"));
+    assert!(read.text.contains("56 nodes with fewer accesses are left out"));
+}
+
+#[test]
+fn the_same_profile_is_the_same_page() {
+    let shape = Shape { samples: 9000, ..Shape::default() };
+    assert_eq!(page(&shape), page(&shape));
+}
+
+#[test]
+fn a_page_as_it_was_reviewed() {
+    let text = read(&page(&Shape { threads: 2, samples: 400, ..Shape::default() })).text;
+    // What the style and script say is not for readers.
+    let body = text.split_once("nearside: ./work").map_or("", |(_, rest)| rest);
+    let body = body.split_once("}\n\n").map_or(body, |(_, rest)| rest);
+    let lines: Vec<&str> = body.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let end = lines.iter().position(|line| line.contains("use strict")).unwrap_or(lines.len());
+    insta::assert_snapshot!(lines[..end].join("\n"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whatever functions, threads, files and hosts are called, it is text.
+    #[test]
+    fn names_never_break_out_of_text(
+        name in prop_oneof![
+            ".{0,40}",
+            "[<>&\"'/;!\\-\\]\\[(){} a-z=\\\\\u{0}-\u{1f}\u{202e}]{0,60}",
+            Just("</script><script>alert(1)</script>".to_owned()),
+            Just("\"><img src=x onerror=alert(1)>".to_owned()),
+            Just("]]><svg onload=alert(1)>".to_owned()),
+            Just("{{ 7 * 7 }}<!-- ${x} </title></style></svg>".to_owned()),
+        ]
+    ) {
+        let shape = |name: &str| Shape { threads: 3, samples: 200, name: name.to_owned(), ..Shape::default() };
+        let hostile = read(&page(&shape(&name)));
+        stays_here(&hostile);
+        // The page of a harmless name has the same elements with the same attributes.
+        prop_assert_eq!(&hostile.elements, &read(&page(&shape("work"))).elements);
+        let turns = hostile.text.contains('\u{202e}');
+        prop_assert!(!turns);
+    }
+}
