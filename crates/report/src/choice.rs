@@ -32,7 +32,9 @@ mod tests {
             let once: Vec<usize> = chosen(0..all, all, most).collect();
             assert_eq!(once.len(), all.min(most), "{most} of {all}");
             assert!(once.is_sorted_by(|one, other| one < other));
-            assert!(once.iter().enumerate().all(|(part, at)| at * most.min(all) / all.max(1) == part || all % most != 0));
+            assert!(
+                once.iter().enumerate().all(|(part, at)| at * most.min(all) / all.max(1) == part || all % most != 0)
+            );
             assert_eq!(once, chosen(0..all, all, most).collect::<Vec<_>>());
         }
     }

@@ -67,7 +67,7 @@ impl RemoteCost {
         let mut options = Options::default();
         options.title = label(title);
         options.subtitle = Some(self.subtitle(folded.is_empty()));
-        options.count_name = if self.timed { "ns" } else { "remote accesses" }.to_owned();
+        if self.timed { "ns" } else { "remote accesses" }.clone_into(&mut options.count_name);
         options.colors = Palette::Basic(BasicPalette::Orange);
         options.deterministic = true;
         // An empty graph is refused: it says so as a graph of one frame.

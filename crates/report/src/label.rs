@@ -1,17 +1,33 @@
 //! Texts of traces, as pictures and pages have them.
 
-/// Longer texts are cut: template arguments of C++ may fill pages.
-const LONGEST: usize = 200;
+/// Longer names are cut: template arguments of C++ may fill pages.
+const LONGEST_NAME: usize = 200;
+/// Longer sentences are cut.
+const LONGEST: usize = 2000;
 
-/// A text that others chose, without characters that would break a page or turn its direction, and not too long.
-pub(crate) fn label(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_odd = |c: char| c.is_control() || turns(c) || matches!(c, '\u{fffe}' | '\u{ffff}');
-    let mut short: String = text.chars().take(LONGEST).collect();
+/// A name that others chose, as one line that is not too long, without characters that would break a page or turn its
+/// direction.
+pub(crate) fn label(name: &str) -> String {
+    cut(name, LONGEST_NAME)
+}
+
+/// Likewise, a sentence.
+pub(crate) fn sentence(text: &str) -> String {
+    cut(text, LONGEST)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    let mut short: String = text.chars().take(longest).collect();
     if short.len() < text.len() {
         short.push('…');
     }
     short.replace(is_odd, "\u{fffd}")
+}
+
+fn is_odd(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_none = matches!(c, '\u{fdd0}'..='\u{fdef}') || c as u32 & 0xfffe == 0xfffe;
+    c.is_control() || turns || is_none
 }
 
 #[cfg(test)]
@@ -20,7 +36,8 @@ mod tests {
 
     #[test]
     fn texts_of_others_stay_one_line_and_short() {
-        assert_eq!(label("a\nb\u{202e}c\0<"), "a\u{fffd}b\u{fffd}c\u{fffd}<");
-        assert_eq!(label(&"é".repeat(1000)).chars().count(), LONGEST + 1);
+        assert_eq!(label("a\nb\u{202e}c\0<\u{1ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}<\u{fffd}");
+        assert_eq!(label(&"é".repeat(1000)).chars().count(), LONGEST_NAME + 1);
+        assert_eq!(sentence(&"é".repeat(1000)).chars().count(), 1000);
     }
 }

@@ -31,10 +31,9 @@ pub use self::profile::{
     TraceFacts, Wanted, controllers,
 };
 pub use bind::{BindEvent, BindReport};
+pub use doctor::{DoctorReport, Finding};
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::profile_to_html;
-pub use perfetto::profile_to_perfetto;
-pub use doctor::{DoctorReport, Finding};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};
@@ -46,6 +45,7 @@ pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
+pub use perfetto::profile_to_perfetto;
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;

@@ -3,8 +3,8 @@
 
 use crate::choice::chosen;
 use crate::label::label;
-use profile::{Access, ObjectId, ProcessId, Profile, ThreadId, View};
 use machine::NodeId;
+use profile::{Access, ObjectId, ProcessId, Profile, ThreadId, View};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -58,8 +58,8 @@ pub fn profile_to_perfetto(view: &View) -> String {
 /// Times since the first access or object.
 struct Clock {
     start_ns: u64,
-    first_ns: u64,
-    last_ns: u64,
+    /// The first access and the last.
+    accesses_ns: (u64, u64),
 }
 
 impl Clock {
@@ -71,7 +71,7 @@ impl Clock {
         }
         let first_ns = first.unwrap_or(0);
         let begun = objects.iter().filter_map(|id| Some(view.profile().objects().get(id.0 as usize)?.from_ns));
-        Self { start_ns: begun.fold(first_ns, u64::min), first_ns, last_ns: last }
+        Self { start_ns: begun.fold(first_ns, u64::min), accesses_ns: (first_ns, last) }
     }
 
     /// µs, to the ns.
@@ -98,9 +98,7 @@ fn numbers(profile: &Profile, thread: ThreadId) -> Option<(u32, u32)> {
 
 fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
     let profile = view.profile();
-    let name = |what: &str, pid: u32, tid: u32, name: &str| {
-        json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": label(name) } })
-    };
+    let name = |what: &str, pid: u32, tid: u32, name: &str| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": label(name) } });
     let threads: BTreeSet<ThreadId> = accesses.iter().map(|access| access.thread).collect();
     let owners = objects.iter().filter_map(|id| Some(profile.objects().get(id.0 as usize)?.process));
     let of_threads = threads.iter().filter_map(|id| Some(profile.threads().get(id.0 as usize)?.process));
@@ -120,7 +118,7 @@ fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
 /// The process that counters of the machine are shown with: one that there cannot be.
 fn machine_pid(profile: &Profile) -> u32 {
     let taken: BTreeSet<u32> = profile.processes().iter().map(|process| process.pid.0).collect();
-    (LAST_PID + 1..).find(|pid| !taken.contains(pid)).unwrap_or(0)
+    (LAST_PID + 1..=u32::MAX).find(|pid| !taken.contains(pid)).unwrap_or(0)
 }
 
 /// A slice an access. One that lasts into its thread's next one ends there: slices of a track must not overlap.
@@ -191,7 +189,7 @@ fn lives(profile: &Profile, objects: &[ObjectId], clock: &Clock) -> Vec<Value> {
             "allocated_on_node": summary.allocated_on_node.map(|node| node.0),
         });
         event("b", summary.from_ns, args);
-        event("e", summary.until_ns.unwrap_or(clock.last_ns).max(summary.from_ns), json!({}));
+        event("e", summary.until_ns.unwrap_or(clock.accesses_ns.1).max(summary.from_ns), json!({}));
     }
     events
 }
@@ -219,11 +217,12 @@ impl Part {
 
 /// Counters over time, and how many nodes have none.
 fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
-    let length = ((clock.last_ns - clock.first_ns) / PARTS + 1).max(1);
+    let (first_ns, last_ns) = clock.accesses_ns;
+    let length = (last_ns - first_ns) / PARTS + 1;
     let mut all: BTreeMap<u64, Part> = BTreeMap::new();
     let mut nodes: BTreeMap<NodeId, (f64, BTreeMap<u64, Part>)> = BTreeMap::new();
     for access in view.accesses().filter(Access::reaches_memory) {
-        let part = (access.time_ns - clock.first_ns) / length;
+        let part = (access.time_ns - first_ns) / length;
         all.entry(part).or_default().add(&access);
         if let Some(to) = access.to {
             let (sum, parts) = nodes.entry(to).or_default();
@@ -238,7 +237,7 @@ fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
     ranked.sort_by_key(|(node, _)| *node);
     let pid = machine_pid(view.profile());
     let counter = |name: String, part: u64, unit: &str, value: f64| {
-        let ts = clock.at(clock.first_ns + part * length);
+        let ts = clock.at(first_ns + part * length);
         json!({ "ph": "C", "name": name, "pid": pid, "tid": pid, "ts": ts, "args": { unit: value } })
     };
     let mut events = Vec::new();

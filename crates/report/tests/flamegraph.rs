@@ -19,9 +19,9 @@ fn elements(svg: &str) -> Vec<String> {
         match reader.read_event().unwrap() {
             Event::Start(start) => {
                 depth += 1;
-                elements.push(String::from_utf8(start.name().as_ref().to_vec()).unwrap());
+                elements.push(start.name().as_ref().to_owned());
             }
-            Event::Empty(empty) => elements.push(String::from_utf8(empty.name().as_ref().to_vec()).unwrap()),
+            Event::Empty(empty) => elements.push(empty.name().as_ref().to_owned()),
             Event::End(_) => depth -= 1,
             Event::Eof => break,
             _ => {}

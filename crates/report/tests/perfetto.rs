@@ -22,7 +22,7 @@ fn check(trace: &Value) -> BTreeMap<String, usize> {
         let phase = event["ph"].as_str().unwrap();
         *phases.entry(phase.to_owned()).or_insert(0) += 1;
         let number = |name: &str| u64::from(u32::try_from(event[name].as_u64().unwrap()).unwrap());
-        let track = (number("pid"), number("tid"));
+        let thread = (number("pid"), number("tid"));
         assert!(event["name"].is_string() && event["args"].is_object(), "{event}");
         if phase == "M" {
             assert!(["process_name", "thread_name"].contains(&event["name"].as_str().unwrap()));
@@ -35,7 +35,7 @@ fn check(trace: &Value) -> BTreeMap<String, usize> {
             "X" => {
                 // Slices of one track may not overlap.
                 let end = ts + event["dur"].as_f64().unwrap();
-                let before = ends.insert(track, end).unwrap_or(0.0);
+                let before = ends.insert(thread, end).unwrap_or(0.0);
                 assert!(end >= ts && before <= ts + 1e-6, "{before} of the one before {event}");
             }
             "b" => assert_eq!(open.insert(event["id"].as_str().unwrap().to_owned(), ts), None),
@@ -84,7 +84,10 @@ fn counters_tell_of_nodes_over_time() {
 fn of_too_many_accesses_some_are_written_and_the_rest_is_told() {
     let trace = trace(&Shape { samples: 130_000, ..Shape::default() });
     assert_eq!(check(&trace)["X"], 100_000);
-    assert_eq!((&trace["otherData"]["accesses"], &trace["otherData"]["accesses_left_out"]), (&130_000.into(), &30_000.into()));
+    assert_eq!(
+        (&trace["otherData"]["accesses"], &trace["otherData"]["accesses_left_out"]),
+        (&130_000.into(), &30_000.into())
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The access map: which addresses are accessed when, how, and from how far.
 
 use super::axis::{AddressAxis, Piece, Px, Tick, TimeAxis};
-use crate::choice::chosen;
 use super::marks::{Gathered, Look, Marks, leaves_core};
+use crate::choice::chosen;
 use crate::label::label;
 use askama::Template;
 use machine::NodeId;
@@ -77,8 +77,7 @@ impl AccessMap {
     /// Of a view, with bars of these objects, each with its number and name. Nothing where no access left its core.
     pub fn of(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
         let profile = view.profile();
-        let process =
-            |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
+        let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
         for process in view.accesses().filter(leaves_core).filter_map(|access| process(&access)) {
             *counts.entry(process).or_default() += 1;

@@ -113,8 +113,8 @@ impl AddressAxis {
         let spare = height - between - groups.len() as f64 * LEAST_HEIGHT;
         let mut bottom = height;
         let place = |group: &&[(ProcessId, u64)]| {
-            let share = f64::midpoint(size(group) / sizes, group.len() as f64 / used.len() as f64);
-            let height = LEAST_HEIGHT + spare * share;
+            let part = f64::midpoint(size(group) / sizes, group.len() as f64 / used.len() as f64);
+            let height = LEAST_HEIGHT + spare * part;
             let piece = Piece {
                 process: group.first().map_or(ProcessId(0), |(process, _)| *process),
                 first: first(group),
@@ -130,8 +130,7 @@ impl AddressAxis {
 
     /// Where an address is; nothing in a gap.
     pub fn y(&self, process: ProcessId, address: u64) -> Option<Px> {
-        let found =
-            |piece: &&Piece| piece.process == process && piece.first <= address && address <= piece.last;
+        let found = |piece: &&Piece| piece.process == process && piece.first <= address && address <= piece.last;
         self.pieces.iter().find(found).map(|piece| piece.y(address))
     }
 }
@@ -196,8 +195,7 @@ mod tests {
         };
         assert_eq!(labels(3_200_000_000), ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]);
         assert_eq!(labels(70_000), ["0 µs", "10 µs", "20 µs", "30 µs", "40 µs", "50 µs", "60 µs", "70 µs"]);
-        assert_eq!(labels(0).len(), 9);
-        assert!(labels(u64::MAX - 5).len() <= 17);
+        assert!([0, 1, u64::MAX - 5].iter().all(|span_ns| (1..18).contains(&labels(*span_ns).len())));
     }
 
     #[test]

@@ -14,11 +14,12 @@ mod objects;
 mod tables;
 mod timeline;
 
+use crate::ProfileReport;
+use crate::label::{label, sentence};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
+use crate::profile::text::Lines;
 use crate::profile::trace_facts::TraceText;
-use crate::ProfileReport;
-use crate::label::label;
 use access_map::AccessMap;
 use askama::Template;
 use latency_chart::LatencyChart;
@@ -33,6 +34,9 @@ const MOST_BARS: usize = 16;
 const MOST_TIMELINES: usize = 8;
 /// Machines with more nodes have no picture but their text: it would be larger than all others.
 const MOST_DRAWN_NODES: usize = 32;
+
+/// Lines of a list, at most.
+const MOST_LINES: usize = 100;
 
 /// What is told of a thing: the name of what it is about, and a sentence or less.
 type Line = (String, String);
@@ -85,7 +89,7 @@ impl Page {
     fn of(view: &View, report: &ProfileReport) -> Self {
         let machine = view.profile().machine();
         let name = |(row, rank): (&crate::ObjectRow, usize)| {
-            let place = advice::place(&label(&row.summary.label), row.source.as_deref(), 100);
+            let place = label(&advice::place(&row.summary.label, row.source.as_deref(), 100));
             (row.summary.object, format!("{rank} {place}"))
         };
         let bars: Vec<(ObjectId, String)> = report.objects.first.iter().zip(1..).map(name).take(MOST_BARS).collect();
@@ -103,11 +107,17 @@ impl Page {
         Self {
             title: label(if command.is_empty() { "what ran already" } else { &command }),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
-            facts: facts.lines().0,
+            facts: lines(facts.lines()),
             verdict_class: verdict_class(report.verdict.problem),
-            verdict: report.verdict.text.clone(),
+            verdict: sentence(&report.verdict.text),
             metrics: report.verdict.metrics.iter().map(metric).collect(),
-            advice: report.advice.iter().filter(|row| row.acts()).zip(1..).map(|(row, rank)| card(row, rank, start_ns)).collect(),
+            advice: report
+                .advice
+                .iter()
+                .filter(|row| row.acts())
+                .zip(1..)
+                .map(|(row, rank)| card(row, rank, start_ns))
+                .collect(),
             left_alone: known.map(left_alone).collect(),
             of_few_samples: report.advice.iter().filter(is_of_few).count(),
             heat,
@@ -143,16 +153,21 @@ fn metric(metric: &Metric) -> MetricRow {
 }
 
 fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
-    let place = advice::place(&label(&row.advice.label), row.source.as_deref(), 160);
+    let place = label(&advice::place(&row.advice.label, row.source.as_deref(), 160));
     AdviceCard {
         title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
-        lines: row.lines(start_ns).0,
+        lines: lines(row.lines(start_ns)),
     }
 }
 
 fn left_alone(row: &AdviceRow) -> Line {
-    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| evidence.text.clone());
-    (advice::place(&label(&row.advice.label), row.source.as_deref(), 160), why)
+    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| sentence(&evidence.text));
+    (label(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
+}
+
+/// Lines that may name what others named. There may be any number of losses.
+fn lines(lines: Lines) -> Vec<Line> {
+    lines.0.into_iter().take(MOST_LINES).map(|(name, text)| (name, sentence(&text))).collect()
 }
 
 /// A text of several lines, of which a hostile description may have any number.

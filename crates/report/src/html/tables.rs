@@ -44,7 +44,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
             _ => String::new(),
         };
         let note = format!("object {}, {}{by}", summary.object, kind_words(summary.kind));
-        let name = place(&label(&summary.label), row.source.as_deref(), 160);
+        let name = label(&place(&summary.label, row.source.as_deref(), 160));
         let size = if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() };
         let threads = row.facts.threads.len();
         let first = [
@@ -58,7 +58,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     let sites = report.sites.first.iter().map(|row| {
         let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
         let note = format!("{} {}", kind_words(row.kind), label(&called));
-        let name = place(&label(&row.label), row.source.as_deref(), 160);
+        let name = label(&place(&row.label, row.source.as_deref(), 160));
         let first = [Cell::words(name, note), Cell::number(row.objects.to_string(), Some(row.objects as f64))];
         first.into_iter().chain(counts(&row.counts)).collect()
     });
@@ -74,8 +74,10 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     });
     let processes = report.processes.first.iter().map(|row| {
         let name = label(row.summary.application.as_deref().unwrap_or(""));
-        let first =
-            [Cell::words(name, String::new()), Cell::number(row.summary.pid.to_string(), Some(f64::from(row.summary.pid)))];
+        let first = [
+            Cell::words(name, String::new()),
+            Cell::number(row.summary.pid.to_string(), Some(f64::from(row.summary.pid))),
+        ];
         first.into_iter().chain(counts(&row.counts)).collect()
     });
     let functions = report.functions.first.iter().map(|row| {
@@ -85,7 +87,12 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     let words = |name| Column { name, words: true };
     let number = |name| Column { name, words: false };
     let mut tables = vec![
-        table("objects", &report.objects, vec![number("#"), words("object"), number("size"), number("threads")], objects),
+        table(
+            "objects",
+            &report.objects,
+            vec![number("#"), words("object"), number("size"), number("threads")],
+            objects,
+        ),
         table("sites", &report.sites, vec![words("site"), number("objects")], sites),
         table("threads", &report.threads, vec![words("thread"), number("tid")], threads),
         table("processes", &report.processes, vec![words("process"), number("pid")], processes),

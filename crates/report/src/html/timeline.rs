@@ -1,8 +1,8 @@
 //! The timeline of an object: which thread loads and stores when.
 
 use super::axis::{Px, Tick, TimeAxis};
-use crate::choice::chosen;
 use super::marks::{Gathered, Look, Marks};
+use crate::choice::chosen;
 use crate::label::label;
 use askama::Template;
 use profile::{Facts, Flow, Object, ThreadId, ThreadUse, Usage};
@@ -69,7 +69,8 @@ impl Timeline {
         let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 12.0);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
         shown.sort_by_key(|used| used.thread);
-        let lane_of: BTreeMap<ThreadId, usize> = shown.iter().zip(0..).map(|(used, lane)| (used.thread, lane)).collect();
+        let lane_of: BTreeMap<ThreadId, usize> =
+            shown.iter().zip(0..).map(|(used, lane)| (used.thread, lane)).collect();
         let middle = |lane: usize| Px(TOP + lane as f64 * LANE + LANE / 2.0);
         let accesses = || flow.accesses().filter_map(|access| Some((*lane_of.get(&access.thread)?, access)));
         let all = accesses().count();

@@ -61,7 +61,8 @@ fn machine(nodes: u32) -> Machine {
     }
     toml.push_str("]\n");
     for node in 0..nodes {
-        let _ = writeln!(toml, "[[node]]\nid = {node}\ncpus = \"{}-{}\"\nmemory_bytes = \"1 GiB\"", 2 * node, 2 * node + 1);
+        let _ =
+            writeln!(toml, "[[node]]\nid = {node}\ncpus = \"{}-{}\"\nmemory_bytes = \"1 GiB\"", 2 * node, 2 * node + 1);
     }
     Machine::from_toml(&toml, Path::new("made-up.toml")).unwrap()
 }
@@ -79,7 +80,8 @@ pub fn profile(shape: &Shape) -> Profile {
     let start = 1_000_000_000;
     for process in 0..shape.processes {
         let pid = 100 + 1000 * process;
-        let event = |time_ns, tid, cpu, what| Event { time_ns, pid: Pid(pid), tid: Tid(tid), cpu: Some(CpuId(cpu)), what };
+        let event =
+            |time_ns, tid, cpu, what| Event { time_ns, pid: Pid(pid), tid: Tid(tid), cpu: Some(CpuId(cpu)), what };
         let mapped = What::Mapped {
             start: PROGRAM,
             bytes: 0x10000,

@@ -1,0 +1,47 @@
+//! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. What they draw is tested in
+//! crate `report`.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use support::Ran;
+use tempfile::TempDir;
+
+/// Reports in this folder.
+fn report(folder: &Path, arguments: &[&str]) -> Ran {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/perf_data/chain.data");
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+    command.current_dir(folder).arg("report").arg(trace).args(["--machine", "small-4x2"]).args(arguments);
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn pictures_are_written_beside_the_text() {
+    let folder = TempDir::new().unwrap();
+    let files = ["--html", "page.html", "--perfetto", "trace.json", "--flamegraph", "flame.svg", "--folded", "folded"];
+    let ran = report(folder.path(), &files);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.text(), report(folder.path(), &[]).text());
+    let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+    let verdict = ran.text().split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    assert!(read("page.html").starts_with("<!DOCTYPE html>") && read("page.html").contains(&verdict), "{verdict}");
+    let trace: Value = serde_json::from_str(&read("trace.json")).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 1);
+    assert!(read("flame.svg").contains("</svg>"));
+    // The file has no nodes, so that nothing in it is remote.
+    assert_eq!(read("folded"), "");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_told() {
+    let folder = TempDir::new().unwrap();
+    let ran = report(folder.path(), &["--html", "none/page.html"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("cannot write to none/page.html"), "{}", ran.stderr);
+    let ran = report(folder.path(), &["--html", "page.html", "--object", "0"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(!folder.path().join("page.html").exists());
+}
