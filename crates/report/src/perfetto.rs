@@ -98,7 +98,10 @@ fn numbers(profile: &Profile, thread: ThreadId) -> Option<(u32, u32)> {
 
 fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
     let profile = view.profile();
-    let name = |what: &str, pid: u32, tid: u32, name: &str| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": label(name) } });
+    let name = |what: &str, pid: u32, tid: u32, name: &str| {
+        let args = json!({ "name": label(name) });
+        json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": args })
+    };
     let threads: BTreeSet<ThreadId> = accesses.iter().map(|access| access.thread).collect();
     let owners = objects.iter().filter_map(|id| Some(profile.objects().get(id.0 as usize)?.process));
     let of_threads = threads.iter().filter_map(|id| Some(profile.threads().get(id.0 as usize)?.process));
