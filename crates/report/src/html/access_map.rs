@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_DOTS: usize = 8000;
 /// Processes that are drawn, at most: those with the most accesses.
 const MOST_PROCESSES: usize = 8;
+/// Addresses from here on are the kernel's, whose pages lie all over: nobody places them, and they would fill the map.
+const KERNEL_START: u64 = 1 << 63;
 /// Bars of objects beside each other.
 const LANES: usize = 4;
 const LANE: f64 = 14.0;
@@ -79,7 +81,7 @@ impl AccessMap {
         let profile = view.profile();
         let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
-        for process in view.accesses().filter(leaves_core).filter_map(|access| process(&access)) {
+        for process in view.accesses().filter(is_mapped).filter_map(|access| process(&access)) {
             *counts.entry(process).or_default() += 1;
         }
         let mut by_use: Vec<(ProcessId, usize)> = counts.into_iter().collect();
@@ -88,12 +90,12 @@ impl AccessMap {
         by_use.truncate(MOST_PROCESSES);
         let all: usize = by_use.iter().map(|(_, count)| count).sum();
         let shown: BTreeSet<ProcessId> = by_use.iter().map(|(process, _)| *process).collect();
-        let is_drawn = |access: &Access| leaves_core(access) && process(access).is_some_and(|id| shown.contains(&id));
+        let is_drawn = |access: &Access| is_mapped(access) && process(access).is_some_and(|id| shown.contains(&id));
         let dots: Vec<(ProcessId, Access)> = chosen(view.accesses().filter(is_drawn), all, MOST_DOTS)
             .filter_map(|access| Some((process(&access)?, access)))
             .collect();
         let span = (dots.first()?.1.time_ns, dots.last()?.1.time_ns);
-        let times = TimeAxis::new(span, LEFT + 6.0, WIDTH - LEFT - 18.0);
+        let times = TimeAxis::new(span, LEFT + 6.0, WIDTH - LEFT - 30.0);
         let axis = AddressAxis::new(dots.iter().map(|(process, access)| (*process, access.address)).collect(), HEIGHT);
         let mut gathered = Gathered::default();
         for (process, access) in &dots {
@@ -119,6 +121,10 @@ impl AccessMap {
             left_out_bars,
         })
     }
+}
+
+fn is_mapped(access: &Access) -> bool {
+    leaves_core(access) && access.address < KERNEL_START
 }
 
 fn areas(view: &View, axis: &AddressAxis, name_processes: bool) -> Vec<Area> {

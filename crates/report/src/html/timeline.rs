@@ -66,7 +66,7 @@ struct Lane {
 impl Timeline {
     /// Of an object's flow and what it shows, in the time of the whole view.
     pub fn of(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
-        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 12.0);
+        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 24.0);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
         shown.sort_by_key(|used| used.thread);
         let lane_of: BTreeMap<ThreadId, usize> =
@@ -91,13 +91,13 @@ impl Timeline {
             class: usage(phase.usage).0,
             hint: phase_hint(&phase),
         };
-        let life = (times.x(object.from_ns), object.until_ns.map_or(Px(WIDTH - 12.0), |until_ns| times.x(until_ns)));
+        let life = (times.x(object.from_ns), object.until_ns.map_or(Px(WIDTH - 24.0), |until_ns| times.x(until_ns)));
         Self {
             width: Px(WIDTH),
             left: Px(LEFT),
-            right: Px(WIDTH - 12.0),
+            right: Px(WIDTH - 24.0),
             top: Px(TOP),
-            plot_width: Px(WIDTH - 12.0 - LEFT),
+            plot_width: Px(WIDTH - 24.0 - LEFT),
             height: Px(height),
             lanes_height: Px(height - TOP),
             full_height: Px(height + 18.0),
