@@ -20,7 +20,7 @@ pub struct Pictures {
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     html: Option<PathBuf>,
 
-    /// Write a trace that https://ui.perfetto.dev opens: accesses by thread, lives of objects, counters of nodes
+    /// Write a trace for the Perfetto UI (ui.perfetto.dev): accesses by thread, lives of objects, counters of nodes
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     perfetto: Option<PathBuf>,
 
