@@ -244,7 +244,7 @@ impl Lab {
         }
         // Without first writes, what is read before it is written would look as if it were only read.
         if (access.level > Level::L1 || access.first_write) && vcpu.is_sampled() {
-            self.sample(cpu, time_ps, (address, physical), instruction, store, &access);
+            self.sample(cpu, vcpu.sample_period(), time_ps, (address, physical), instruction, store, &access);
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
             self.report(cpu, vcpu);
@@ -268,9 +268,11 @@ impl Lab {
     }
 
     #[cold]
+    #[expect(clippy::too_many_arguments)] // what a sample is made of
     fn sample(
         &self,
         cpu: usize,
+        period: u64,
         time_ps: u64,
         (address, physical_address): (u64, u64),
         instruction: u64,
@@ -284,6 +286,8 @@ impl Lab {
         let cpu = cpu as u32;
         let sample = Sample {
             time_ps,
+            ticks: linux::tsc(),
+            clock_ns: CLOCK.now_ns(),
             instruction,
             address,
             physical_address,
@@ -294,6 +298,7 @@ impl Lab {
             node,
             store,
             level,
+            period,
             name,
         };
         pmu.push(&sample);
@@ -439,7 +444,10 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 }
 
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
-    if let Some(vcpu) = LAB.get().and_then(|lab| lab.vcpus.get(cpu as usize)) {
+    if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
+        if let Some(pmu) = lab.pmu() {
+            pmu.note_pause(linux::tsc(), CLOCK.now_ns());
+        }
         vcpu.add_time_ps(PAUSE_PS);
     }
 }

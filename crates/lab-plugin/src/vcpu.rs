@@ -166,10 +166,15 @@ impl Vcpu {
         self.sample_period.store(misses, Relaxed);
     }
 
+    /// One miss in so many is sampled; 0 for none.
+    pub(crate) fn sample_period(&self) -> u64 {
+        self.sample_period.load(Relaxed)
+    }
+
     /// Whether this miss is the one in a period that is sampled.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
-        let period = self.sample_period.load(Relaxed);
+        let period = self.sample_period();
         if period == 0 {
             return false;
         }

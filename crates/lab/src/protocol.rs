@@ -32,6 +32,8 @@ pub struct Task {
     pub groups: Vec<u32>,
     /// Whether it gets a terminal, of so many rows and columns, in place of three streams.
     pub terminal: Option<(u16, u16)>,
+    /// The machine that is simulated, as a machine file.
+    pub machine: String,
     /// The folder whose files come back to the host.
     pub out: Option<OsString>,
     /// Kernel modules to load, in this order: names of files in the first file system.
@@ -42,7 +44,7 @@ pub struct Task {
     pub transparent_huge_pages: Option<String>,
     /// Divides the periods of kernel services that work in seconds.
     pub time_scale: u32,
-    /// One first-level miss in so many is sampled; 0 for none.
+    /// One first-level miss in so many is sampled for the host; 0 for none, and programs of the guest may take samples.
     pub sample_period: u64,
     /// Whether samples carry thread names.
     pub sample_names: bool,

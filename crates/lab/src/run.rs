@@ -103,7 +103,7 @@ pub struct Outcome {
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
     tell(Event::Stage(Stage::Booting));
     check_memory(&run.shape)?;
-    let ending = ENDING.into_iter().filter(|&signal| !host::is_ignored(signal));
+    let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
     let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
@@ -116,7 +116,7 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
 
 /// Has signals that ask this process to end do so by themselves again. For after a run; there can be no other one then.
 pub fn default_signals() -> io::Result<Vec<SigId>> {
-    let ending = ENDING.into_iter().filter(|&signal| !host::is_ignored(signal));
+    let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
 }
 
@@ -253,7 +253,9 @@ impl Running {
                 return Err(LabError::Interrupted(signal));
             }
             let message = self.messages.recv_timeout(left.min(LOOK));
-            tell_samples(words, tell);
+            if run.task.sample_period != 0 {
+                tell_samples(words, tell);
+            }
             let message = match message {
                 Ok(Ok(Some(message))) => message,
                 Err(RecvTimeoutError::Timeout) => continue,
@@ -290,7 +292,9 @@ impl Running {
                 }
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
-                    tell_samples(words, tell);
+                    if run.task.sample_period != 0 {
+                        tell_samples(words, tell);
+                    }
                     let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
                     let measured =
                         serde_json::from_slice(&pmu.counters_json()).map_err(LabError::host("read the counters"))?;
@@ -374,7 +378,8 @@ impl<S: AsFd> Output<S> {
     }
 }
 
-/// Empties the ring of samples. A guest that fills it faster than that shall not keep us here for ever.
+/// Empties the ring of samples, which is the guest's business where the host asked for none. A guest that fills it faster
+/// than that shall not keep us here for ever.
 fn tell_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
     if let Ok(pmu) = Pmu::open(words) {
         std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize).for_each(|sample| tell(Event::Sample(sample)));

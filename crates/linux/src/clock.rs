@@ -2,6 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
@@ -27,9 +28,14 @@ pub fn tsc_and_monotonic_ns() -> (u64, u64) {
     (ticks, ns)
 }
 
-fn tsc() -> u64 {
+/// The time stamp counter, neither before nor after what the program's text has before and after it; the processor may
+/// still be some ten instructions ahead.
+pub fn tsc() -> u64 {
+    compiler_fence(SeqCst);
     // SAFETY: every x86-64 has the instruction; where programs may not use it, the C library's clock could not either.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+    compiler_fence(SeqCst);
+    ticks
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ mod page_flags;
 mod page_walk;
 mod pagemap;
 mod pages;
+mod pci;
 mod perf_ring;
 mod present;
 mod process;
@@ -82,6 +83,7 @@ mod room;
 mod route;
 mod shared_range;
 mod shared_words;
+mod signals;
 mod situation;
 mod smaps;
 mod switch;
@@ -100,7 +102,7 @@ pub use cgroup::{
     parse_memory_numa_stat,
 };
 pub use child::{ChildSetup, Credentials};
-pub use clock::{monotonic_ns, tells_time_by_tsc, tsc_and_monotonic_ns};
+pub use clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
 pub use device_node::device_nodes;
 pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
@@ -127,6 +129,7 @@ pub use page_flags::{FrameFlags, PageFlags};
 pub use page_walk::{Page, PageWalk, WalkError};
 pub use pagemap::{PageEntry, Pagemap};
 pub use pages::{HUGE_PAGE, Pages};
+pub use pci::pci_device;
 pub use perf_ring::share_perf_ring;
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{
@@ -137,6 +140,7 @@ pub use room::Room;
 pub use route::{Course, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};
 pub use shared_words::SharedWords;
+pub use signals::is_ignored;
 pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
 pub use switch::{Switch, SwitchError, SwitchGuard, split_huge_pages};

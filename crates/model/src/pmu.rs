@@ -14,9 +14,17 @@ use std::sync::atomic::{
 pub const BYTES: usize = 16 << 20;
 /// Samples that the ring holds.
 pub const SLOTS: u64 = 1 << 17;
+/// The PCI device as the guest's kernel names it: QEMU's shared memory (`ivshmem-plain`).
+pub const PCI_VENDOR: u16 = 0x1af4;
+/// See [`PCI_VENDOR`].
+pub const PCI_DEVICE: u16 = 0x1110;
+/// The device's file that is this memory. Who takes its samples holds a lock on it (`flock`).
+pub const PCI_RESOURCE: &str = "resource2";
+/// In the guest, the machine that is simulated, as a machine file.
+pub const MACHINE_FILE: &str = "/run/nearside/machine.toml";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// Words of the control block.
 mod word {
@@ -37,12 +45,14 @@ mod word {
     pub const TAIL: usize = 24;
     pub const DROPPED: usize = 25;
     pub const COUNTERS_BYTES: usize = 26;
+    pub const PAUSE_TICKS: usize = 32;
+    pub const PAUSE_CLOCK_NS: usize = 33;
     pub const COUNTERS: usize = 64;
     pub const RING: usize = COUNTERS + (super::COUNTERS_MAX / 8);
 }
 /// Room for the counters, bytes.
 const COUNTERS_MAX: usize = 1 << 20;
-const SLOT_WORDS: usize = 12;
+const SLOT_WORDS: usize = 14;
 const _: () = assert!((word::RING + SLOTS as usize * SLOT_WORDS) * 8 <= BYTES);
 
 /// What the plugin is asked to do.
@@ -76,6 +86,11 @@ pub struct TaskOffsets {
 pub struct Sample {
     /// Simulated time since the measured command began, ps.
     pub time_ps: u64,
+    /// The host's time stamp counter at that moment. The guest's is ahead of it by a constant, so that it tells what a
+    /// program did before and after this access.
+    pub ticks: u64,
+    /// What QEMU told the guest of the time at that moment, ns; the guest's clocks are ahead of it by a constant.
+    pub clock_ns: u64,
     /// Address of the instruction.
     pub instruction: u64,
     /// Virtual address of the data.
@@ -96,6 +111,8 @@ pub struct Sample {
     pub store: bool,
     /// What served it: 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     pub level: u8,
+    /// So many misses this one stands for.
+    pub period: u64,
     /// The thread's name, where names are on.
     pub name: [u8; 16],
 }
@@ -219,6 +236,24 @@ impl<'a> Pmu<'a> {
         self.set(word::TIME_PS, time_ps);
     }
 
+    /// For the plugin only: what its clocks showed when a CPU was about to execute `pause`. See [`Sample::ticks`] and
+    /// [`Sample::clock_ns`].
+    pub fn note_pause(&self, ticks: u64, clock_ns: u64) {
+        // Of several CPUs the last one holds, so that no reader sees a moment before one that it has seen.
+        self.words[word::PAUSE_TICKS].fetch_max(ticks, Relaxed);
+        self.words[word::PAUSE_CLOCK_NS].fetch_max(clock_ns, Relaxed);
+    }
+
+    /// The host's time stamp counter at the last `pause` of any CPU.
+    pub fn pause_ticks(&self) -> u64 {
+        self.get(word::PAUSE_TICKS)
+    }
+
+    /// What QEMU told the guest of the time at the last `pause` of any CPU, ns.
+    pub fn pause_clock_ns(&self) -> u64 {
+        self.get(word::PAUSE_CLOCK_NS)
+    }
+
     /// The counters as the plugin last published them.
     pub fn counters_json(&self) -> Vec<u8> {
         let bytes = (self.words[word::COUNTERS_BYTES].load(Acquire) as usize).min(COUNTERS_MAX);
@@ -276,6 +311,9 @@ impl<'a> Pmu<'a> {
             pair(u32::from(sample.store), u32::from(sample.level)),
             name(0),
             name(1),
+            sample.ticks,
+            sample.clock_ns,
+            sample.period,
         ];
         for (word, value) in slot[1..].iter().zip(values) {
             word.store(value, Relaxed);
@@ -308,6 +346,9 @@ impl<'a> Pmu<'a> {
             store: high(7) != 0,
             level: low(7) as u8,
             name,
+            ticks: value(10),
+            clock_ns: value(11),
+            period: value(12),
         };
         self.words[word::TAIL].store(at.wrapping_add(1), Release);
         Some(sample)
@@ -348,7 +389,16 @@ mod tests {
     fn a_full_ring_counts_what_it_drops() -> Result<(), NoPmu> {
         let memory = memory();
         let pmu = Pmu::create(&memory)?;
-        let sample = |n: u64| Sample { time_ps: n, cpu: 3, tid: 7, name: *b"a thread's name!", ..Sample::default() };
+        let sample = |n: u64| Sample {
+            time_ps: n,
+            ticks: n + 1,
+            clock_ns: n + 2,
+            period: n + 3,
+            cpu: 3,
+            tid: 7,
+            name: *b"a thread's name!",
+            ..Sample::default()
+        };
         for n in 0..SLOTS + 5 {
             pmu.push(&sample(n));
         }
@@ -359,6 +409,17 @@ mod tests {
         assert_eq!(pmu.pop(), None);
         pmu.push(&sample(1));
         assert_eq!(pmu.pop(), Some(sample(1)));
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_pause_holds() -> Result<(), NoPmu> {
+        let memory = memory();
+        let pmu = Pmu::create(&memory)?;
+        for (ticks, clock_ns) in [(7, 70), (9, 90), (8, 80)] {
+            pmu.note_pause(ticks, clock_ns);
+        }
+        assert_eq!((pmu.pause_ticks(), pmu.pause_clock_ns()), (9, 90));
         Ok(())
     }
 

@@ -91,6 +91,13 @@ pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
     }
 }
 
+/// The machine that this program runs on, and whether it is simulated: the lab says itself what its machine is like, which
+/// its firmware's tables do not.
+pub fn running() -> Result<(Machine, bool), SourceError> {
+    let simulated = Path::new(model::pmu::MACHINE_FILE);
+    if simulated.exists() { Ok((from_file(simulated)?, true)) } else { Ok((read(None)?, false)) }
+}
+
 fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
     let saved = folder.join("sys");
     if folder.join("devices/system").is_dir() {

@@ -16,6 +16,7 @@ mod pictures;
 mod places;
 mod policy;
 mod ranges;
+mod record;
 mod recorded;
 mod report;
 mod run;
@@ -59,6 +60,7 @@ enum Command {
     Run(Box<run::Arguments>),
     Migrate(migrate::Arguments),
     Bind(bind::Arguments),
+    Record(record::Arguments),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Lab(lab::Arguments),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Bind(arguments) => bind::run(&arguments),
+        Command::Record(arguments) => Ok(record::run(&arguments)),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),

@@ -192,7 +192,8 @@ pub fn link_target(link: &CStr, path: &mut [u64]) -> usize {
     }
 }
 
-fn copy(bytes: &[u8], path: &mut [u64]) -> usize {
+/// Bytes into words with zeroes at the end: how many.
+pub fn copy(bytes: &[u8], path: &mut [u64]) -> usize {
     let mut words = 0;
     for (word, chunk) in path.iter_mut().zip(bytes.chunks(8)) {
         let mut whole = [0; 8];

@@ -219,8 +219,12 @@ struct PathBuffer {
 }
 
 impl PathBuffer {
+    fn empty() -> Self {
+        Self { bytes: [0; PATH_BYTES + 64], used: 0 }
+    }
+
     fn new(folder: &[u8]) -> Self {
-        let mut path = Self { bytes: [0; PATH_BYTES + 64], used: 0 };
+        let mut path = Self::empty();
         path.push(folder);
         path.push(b"/");
         path
@@ -254,6 +258,15 @@ pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
     let mut path = PathBuffer::new(b"/proc/self/fd");
     path.push_number(number);
     use_path(path.as_c());
+}
+
+/// `[stack:N]`, as what is mapped where a thread has its stack.
+pub fn stack_name(thread: u32, use_name: impl FnOnce(&[u8])) {
+    let mut name = PathBuffer::empty();
+    name.push(b"[stack:");
+    name.push_number(thread);
+    name.push(b"]");
+    use_name(name.as_c().to_bytes());
 }
 
 fn read_settings(folder: &[u8]) -> Option<Settings> {

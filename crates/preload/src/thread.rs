@@ -1,6 +1,8 @@
 //! What each thread has here, and the way in: at most one event of a thread is being told at a time.
 
+use crate::module::{self, Mapped};
 use crate::process::{self, Writer};
+use crate::ring::Ring;
 use crate::{clock, real};
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
@@ -141,12 +143,27 @@ fn prepare(here: &Here) -> Option<&'static mut Writer> {
     let writer = unsafe { &mut *writer };
     let has_ended = here.rounds.get() > ROUNDS;
     writer.ring.tell(Head { address: has_ended.into(), ..thread_event(Kind::Thread) });
+    tell_stack(here, &mut writer.ring);
     if here.rounds.get() == 0 {
         // The key's destructor is `end`, called for any value but null.
         // SAFETY: the key was made before anything was recorded.
         unsafe { libc::pthread_setspecific(process::key(), core::ptr::from_ref(here).cast()) };
     }
     Some(writer)
+}
+
+/// The kernel does not say what threads have their stacks where.
+fn tell_stack(here: &Here, ring: &mut Ring) {
+    let (start, bytes) = (here.low.get(), here.high.get().saturating_sub(here.low.get()));
+    if bytes == 0 {
+        return;
+    }
+    process::stack_name(id(), |name| {
+        let mut words = [0; 4];
+        let used = module::copy(name, &mut words);
+        let mapped = Mapped { time: clock::now(), start, bytes, offset: 0, flags: 0, slot: 0 };
+        mapped.tell(ring, words.get(..used).unwrap_or_default());
+    });
 }
 
 /// The number of this thread.

@@ -21,6 +21,7 @@ mod pages_text;
 mod perfetto;
 mod process;
 mod profile;
+mod record;
 mod residence;
 mod table;
 
@@ -47,5 +48,6 @@ pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
 pub use perfetto::profile_to_perfetto;
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
+pub use record::{RecordLoss, RecordReport, RecordSource};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;

@@ -31,6 +31,9 @@ pub struct About {
     pub page_bytes: u64,
     /// The machine was the lab's, not a real one.
     pub simulated: bool,
+    /// What else its reader should know, a sentence each: why there are no objects, or no samples.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Who observed, and what it could not.
     #[serde(default)]
     pub sources: Vec<SourceNote>,
@@ -86,6 +89,7 @@ impl About {
             simulated: false,
             sources: Vec::new(),
             lost: Vec::new(),
+            notes: Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ mod symbol_rows;
 mod symbols;
 mod table;
 mod table_folder;
+mod tick_clock;
 mod timed;
 mod writer;
 
@@ -35,4 +36,5 @@ pub use reader::{Record, Records, Trace};
 pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};
 pub use symbols::Symbols;
+pub use tick_clock::TickClock;
 pub use writer::{Flush, WriteError, Writer};

@@ -81,6 +81,8 @@ pub struct Writer {
     frames: Pending<Frame>,
     stacks: Stacks,
     stacks_written: usize,
+    /// Whether the folder was not there before.
+    made: bool,
 }
 
 /// Rows that are not written yet.
@@ -97,6 +99,7 @@ impl Writer {
     /// Begins a trace in a folder, which must be empty if it is there.
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: folder.to_owned(), source };
+        let made = !folder.is_dir();
         fs::create_dir_all(folder).map_err(failed)?;
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
             return Err(WriteError::Exists(folder.to_owned()));
@@ -111,6 +114,7 @@ impl Writer {
             frames: Pending::default(),
             stacks: Stacks::new(),
             stacks_written: 1, // the empty chain has no frame
+            made,
         };
         writer.describe()?;
         Ok(writer)
@@ -145,6 +149,18 @@ impl Writer {
             .flatten()
             .any(|since| since.elapsed() >= self.flush.after);
         if waited { self.write() } else { Ok(()) }
+    }
+
+    /// Takes back a trace of which nothing is written yet, as there is nothing to record.
+    pub fn take_back(self) -> Result<(), WriteError> {
+        for file in [ABOUT, MACHINE] {
+            let path = self.folder.join(file);
+            fs::remove_file(&path).map_err(|source| WriteError::Io { path, source })?;
+        }
+        if self.made {
+            fs::remove_dir(&self.folder).map_err(|source| WriteError::Io { path: self.folder, source })?;
+        }
+        Ok(())
     }
 
     /// Ends the trace: looks up what occurred in it in the files that were mapped, as long as these are here.

@@ -5,8 +5,8 @@ use bench::{Error, nearside};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use trace::Stacks;
 use trace::objects::{ObjectLosses, ObjectOptions, ObjectRings, ObjectsError, library};
+use trace::{Stacks, TickClock};
 
 /// How often each is measured, one after the other.
 const RUNS: usize = 7;
@@ -72,19 +72,20 @@ fn workloads() -> Result<std::path::PathBuf, Error> {
 fn recorded(arguments: &[&str], options: &ObjectOptions, figure: &str) -> Result<(f64, ObjectLosses), Error> {
     let failed = |why: ObjectsError| Error::system("record objects")(std::io::Error::other(why));
     let library = library().map_err(failed)?;
-    let mut rings = ObjectRings::create(options).map_err(failed)?;
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(options, &clock).map_err(failed)?;
     let mut command = Command::new(workloads()?);
     command.args(arguments).envs(rings.environment(&library, None)).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(Error::system("run nearside-workloads"))?;
     let (mut stacks, mut events) = (Stacks::new(), Vec::new());
     while child.try_wait().map_err(Error::system("wait for nearside-workloads"))?.is_none() {
-        rings.drain(&mut stacks, &mut events).map_err(failed)?;
+        rings.drain(&mut clock, &mut stacks, &mut events).map_err(failed)?;
         if events.len() < BUSY {
             std::thread::sleep(Duration::from_micros(500));
         }
         events.clear();
     }
-    rings.finish(&mut stacks, &mut events).map_err(failed)?;
+    rings.finish(&mut clock, &mut stacks, &mut events).map_err(failed)?;
     let output = child.wait_with_output().map_err(Error::system("read what nearside-workloads prints"))?;
     Ok((read_figure(&output.stdout, figure)?, rings.losses()))
 }

@@ -65,3 +65,12 @@ pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
     std::os::unix::fs::chroot(NEW_ROOT).tried(format!("make {NEW_ROOT} the root"))?;
     std::env::set_current_dir("/").tried("enter the new root")
 }
+
+/// Says which machine this is where programs find it: the firmware's tables do not say what it is really like.
+pub(crate) fn describe_machine(machine: &str) -> Result<(), GuestError> {
+    let file = Path::new(model::pmu::MACHINE_FILE);
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(file, machine))
+        .tried(format!("write {}", file.display()))
+}

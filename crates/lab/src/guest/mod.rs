@@ -81,9 +81,10 @@ fn start() -> Result<(), GuestError> {
 
 fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
     file_system::enter_host_root(task.out.as_deref().map(Path::new))?;
+    file_system::describe_machine(&task.machine)?;
     linux::bring_loopback_up().tried("bring the loopback interface up")?;
     kernel::configure(task)?;
-    let pmu = pmu::GuestPmu::find()?;
+    let pmu = pmu::GuestPmu::find(task)?;
     kernel::start_cpus()?;
     host.tell(&ToHost::Booted(pmu.offsets()));
     let mut last = command::run(task, host, from_host, &pmu)?;

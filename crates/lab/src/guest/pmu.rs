@@ -2,37 +2,42 @@
 
 use super::btf::Btf;
 use super::{GuestError, Tried};
+use crate::protocol::Task;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, TaskOffsets};
+use rustix::fs::{FlockOperation, Gid, Uid, fchown, flock};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// QEMU's shared-memory device ("ivshmem-plain").
-const VENDOR: &str = "0x1af4";
-const DEVICE: &str = "0x1110";
-/// Its memory is the third of the device's resources.
-const RESOURCE: &str = "resource2";
 /// The plugin looks once a millisecond of host time; far less often on a host that is very busy.
 const SWITCHES_MAX: u32 = 20_000;
 
 pub(crate) struct GuestPmu {
     words: SharedWords,
+    /// Locked while the host takes the samples.
+    _file: File,
     offsets: TaskOffsets,
 }
 
 impl GuestPmu {
-    /// Finds the device and tells the plugin where this kernel keeps the running thread.
-    pub(crate) fn find() -> Result<Self, GuestError> {
+    /// Finds the device and tells the plugin where this kernel keeps the running thread. The command's user may use the
+    /// device, and who takes samples locks it: on behalf of the host, that is done here.
+    pub(crate) fn find(task: &Task) -> Result<Self, GuestError> {
         let device = find_device()?;
         let tried = || format!("map {}", device.display());
         let file = File::options().read(true).write(true).open(&device).tried(tried())?;
         let words = SharedWords::map(&file, pmu::BYTES).tried(tried())?;
+        let (user, group) = (Uid::from_raw(task.uid), Gid::from_raw(task.gid));
+        fchown(&file, Some(user), Some(group)).tried(format!("give {} to the user", device.display()))?;
+        if task.sample_period != 0 {
+            flock(&file, FlockOperation::NonBlockingLockExclusive).tried(format!("lock {}", device.display()))?;
+        }
         let offsets = task_offsets().ok_or(io::ErrorKind::InvalidData).tried(
             "find where the kernel keeps the running thread (current_task in /proc/kallsyms, task_struct in /sys/kernel/btf/vmlinux)",
         )?;
-        let found = Self { words, offsets };
+        let found = Self { words, _file: file, offsets };
         found.pmu()?.set_task_offsets(offsets);
         Ok(found)
     }
@@ -62,15 +67,11 @@ impl GuestPmu {
 }
 
 fn find_device() -> Result<PathBuf, GuestError> {
-    let devices = Path::new("/sys/bus/pci/devices");
-    let has = |folder: &Path, file, value| fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() == value);
-    let listed = fs::read_dir(devices).tried(format!("list {}", devices.display()))?;
-    let mut folders = listed.flatten().map(|entry| entry.path());
-    let found = folders.find(|folder| has(folder, "vendor", VENDOR) && has(folder, "device", DEVICE));
-    found
-        .map(|folder| folder.join(RESOURCE))
+    let folder = linux::pci_device(Path::new("/sys"), pmu::PCI_VENDOR, pmu::PCI_DEVICE);
+    folder
+        .map(|folder| folder.join(pmu::PCI_RESOURCE))
         .ok_or(io::ErrorKind::NotFound)
-        .tried(format!("find the virtual PMU in {}", devices.display()))
+        .tried("find the virtual PMU among the devices of /sys/bus/pci")
 }
 
 /// From the kernel's own symbols and types.

@@ -1,6 +1,8 @@
 //! `nearside lab`: a machine you do not have.
 
+mod machine_options;
 mod presets;
+mod record;
 mod run;
 mod sample_line;
 mod setup;
@@ -27,6 +29,7 @@ enum Command {
     List(presets::ListArguments),
     Show(presets::ShowArguments),
     Run(run::Arguments),
+    Record(record::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -35,5 +38,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::List(arguments) => presets::list(arguments),
         Command::Show(arguments) => presets::show(arguments),
         Command::Run(arguments) => Ok(run::run(arguments)),
+        Command::Record(arguments) => Ok(record::run(arguments)),
     }
 }

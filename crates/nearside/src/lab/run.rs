@@ -1,13 +1,12 @@
 //! `nearside lab run`: one command on a virtual machine.
 
+use super::machine_options::{MachineOptions, Switch};
 use super::sample_line::SampleLine;
 use super::terminal::{Raw, progress_line};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use lab::protocol::Task;
 use lab::setup::Assets;
-use lab::{Changes, Event, LabError, Outcome, Run, Shape, Stage};
-use machine::{presets, size};
-use model::{Mechanism, Mechanisms};
+use lab::{Event, LabError, Outcome, Run, Shape, Stage};
 use report::{LabReport, Samples};
 use rustix::fs::{Access, Mode, access};
 use rustix::process::{getgid, getgroups, getuid, umask};
@@ -42,110 +41,56 @@ Exit codes: the command's own; 128 + n when signal n ended it. Of nearside itsel
 Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is
 not installed beside nearside).")]
 pub struct Arguments {
-    /// The machine: a preset (see `nearside lab list`), or a machine file (a path with a / or ending in .toml)
-    #[arg(long, short, value_name = "PRESET|FILE")]
-    machine: String,
-
-    /// Memory of each node that has any, such as 512M or 2G. Memory is taken from the host only as the guest uses it
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
-    memory_per_node: u64,
-
-    /// Use only the first so many CPUs of each node
-    #[arg(long, value_name = "N")]
-    cpus_per_node: Option<u32>,
-
-    /// How much of the model to use
-    #[arg(long, value_enum, default_value = "full")]
-    fidelity: Fidelity,
-
-    /// Switch parts of the model off, separated by commas: translation (TLBs and page walks), overlap (of loads that miss and
-    /// wait for no other), coherence (lines in other caches, questions to them), write-backs, load-curves (latency grows before
-    /// bandwidth ends), siblings (share a core's path to memory), streams (prefetchers), store-buffer
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    without: Vec<Mechanism>,
-
-    /// Switch the kernel's own NUMA balancing on or off [default: as the kernel has it, on]
-    #[arg(long, value_enum)]
-    numa_balancing: Option<Switch>,
-
-    /// Transparent huge pages [default: as the kernel has it, always]
-    #[arg(long, value_enum)]
-    thp: Option<HugePages>,
-
-    /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an
-    /// experiment with them fits in a short run; reports name it
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    time_scale: u32,
+    #[command(flatten)]
+    pub options: MachineOptions,
 
     /// Keep the files that the command writes below this folder, which is made if it is missing
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// End the run after this much host time, booting included
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
+    pub out: Option<PathBuf>,
 
     /// Give the command a terminal in place of three streams; without a command, run your shell
     #[arg(long)]
-    shell: bool,
+    pub shell: bool,
 
     /// Write the report as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
 
     /// Print no report and no progress on standard error
     #[arg(long, short)]
-    quiet: bool,
+    pub quiet: bool,
+
+    /// Print no report, whatever else is said.
+    #[arg(skip)]
+    pub without_report: bool,
 
     /// Sample, on each CPU, one in so many first-level cache misses and first writes to a line that was only read so far
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
-    sample_period: u64,
+    pub sample_period: u64,
 
     /// Write samples to this file, one JSON object a line: time, CPU, pid, tid, thread name, instruction, virtual and
     /// physical address, node, cache level (4 is memory, 5 another core's or node's cache), latency, load or store
     #[arg(long, value_name = "FILE")]
-    samples: Option<PathBuf>,
+    pub samples: Option<PathBuf>,
 
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "shell")]
-    command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Fidelity {
-    /// All of it
-    Full,
-    /// Without translation, overlap and coherence: faster, and as near where programs wait for memory one line after
-    /// another, or read it in sequence
-    Fast,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switch {
-    On,
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HugePages {
-    Always,
-    Madvise,
-    Never,
-}
+/// Everything that is not the command's own failure has a status that commands seldom use.
+pub const FAILED: u8 = 125;
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     prepare_and_run(arguments).unwrap_or_else(|error| {
         crate::report(error.as_ref());
-        // Everything that is not the command's own failure has a status that commands seldom use.
-        let status = error.downcast_ref::<LabError>().map_or(125, LabError::status);
-        ExitCode::from(u8::try_from(status).unwrap_or(125))
+        let status = error.downcast_ref::<LabError>().map_or(FAILED.into(), LabError::status);
+        ExitCode::from(u8::try_from(status).unwrap_or(FAILED))
     })
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let preset = presets::load(&arguments.machine)?;
-    let changes = Changes { memory_per_node: Some(arguments.memory_per_node), cpus_per_node: arguments.cpus_per_node };
-    let shape = lab::shape(&preset, changes).map_err(LabError::from)?;
+    let shape = arguments.options.shape()?;
     let assets = Assets::find().map_err(LabError::from)?;
     // Files are made before the machine is, so that a mistake costs no time.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
@@ -155,10 +100,10 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         tcgetattr(io::stdin()).map_err(|why| no_terminal(why.into()))?;
     }
     let run = Run {
-        task: task(arguments, out.as_deref())?,
+        task: task(arguments, out.as_deref(), shape.machine.to_toml()?)?,
         shape,
-        mechanisms: mechanisms(arguments),
-        timeout: arguments.timeout.map(Duration::from_secs),
+        mechanisms: arguments.options.mechanisms(),
+        timeout: arguments.options.timeout.map(Duration::from_secs),
     };
     let (outcome, samples_taken) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
     lab::default_signals()?;
@@ -167,7 +112,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
     }
     let report = report(arguments, &run, &assets, &outcome, samples_taken);
-    if !arguments.quiet {
+    if !arguments.quiet && !arguments.without_report {
         let _ = write!(io::stderr(), "\n{report}");
     }
     if let Some(samples) = samples {
@@ -178,15 +123,6 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         json.finish()?;
     }
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
-}
-
-fn mechanisms(arguments: &Arguments) -> Mechanisms {
-    let mut mechanisms = match arguments.fidelity {
-        Fidelity::Full => Mechanisms::full(),
-        Fidelity::Fast => Mechanisms::fast(),
-    };
-    arguments.without.iter().for_each(|&part| mechanisms.remove(part));
-    mechanisms
 }
 
 /// Returns the number of samples written, too.
@@ -224,7 +160,7 @@ fn boot_and_run(
     failed.map_or(Ok((outcome, written)), |why| Err(why.into()))
 }
 
-fn task(arguments: &Arguments, out: Option<&Path>) -> Result<Task, LabError> {
+fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Task, LabError> {
     let host = |what| move |why: io::Error| LabError::Host { what, why };
     let mut command = arguments.command.clone();
     if command.is_empty() {
@@ -243,11 +179,12 @@ fn task(arguments: &Arguments, out: Option<&Path>) -> Result<Task, LabError> {
             .map(rustix::process::Gid::as_raw)
             .collect(),
         terminal: if arguments.shell { lab::terminal_size().or(Some((24, 80))) } else { None },
+        machine,
         out: out.map(Into::into),
         modules: Vec::new(),
-        numa_balancing: arguments.numa_balancing.map(|switch| switch == Switch::On),
-        transparent_huge_pages: arguments.thp.map(|mode| format!("{mode:?}").to_lowercase()),
-        time_scale: arguments.time_scale,
+        numa_balancing: arguments.options.numa_balancing.map(|switch| switch == Switch::On),
+        transparent_huge_pages: arguments.options.thp.map(|mode| format!("{mode:?}").to_lowercase()),
+        time_scale: arguments.options.time_scale,
         sample_period: if arguments.samples.is_some() { arguments.sample_period } else { 0 },
         sample_names: true,
     })
@@ -320,7 +257,7 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, 
         machine: machine.name.clone(),
         model_version: model::VERSION.into(),
         model_without: run.mechanisms.missing(),
-        time_scale: arguments.time_scale,
+        time_scale: arguments.options.time_scale,
         cpus: machine.cpus().len(),
         memory_bytes: machine.nodes.iter().map(|node| node.memory_bytes).collect(),
         kernel: assets.kernel_version.clone(),

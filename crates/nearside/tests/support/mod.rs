@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const PLUGIN: &str = "libnearside_lab_plugin.so";
+/// What tells of objects, from inside of programs.
+const LIBRARY: &str = "libnearside_preload.so";
 /// No run of these tests takes longer, on however busy a host.
 const LIMIT: &str = "240";
 
@@ -34,7 +36,7 @@ impl Lab {
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let lab = Self { folder, _turn: turn };
-        for name in ["nearside", "nearside-workloads", PLUGIN] {
+        for name in ["nearside", "nearside-workloads", PLUGIN, LIBRARY] {
             let from = built().join(name);
             assert!(from.exists(), "{} is missing: run `cargo build --release --workspace` first", from.display());
             fs::copy(from, lab.path(name)).unwrap();

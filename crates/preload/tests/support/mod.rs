@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use trace::objects::{LIBRARY, ObjectLosses, ObjectOptions, ObjectRings};
-use trace::{Event, StackId, Stacks, What};
+use trace::{Event, StackId, Stacks, TickClock, What};
 
 /// The library, as cargo built it for this test.
 pub fn library() -> PathBuf {
@@ -91,17 +91,18 @@ pub fn compile(source: &str, to: &Path, arguments: &[&str]) {
 
 /// Runs a command under the library until it ends.
 pub fn record(command: &mut Command, options: &ObjectOptions) -> Told {
-    let mut rings = ObjectRings::create(options).unwrap();
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(options, &clock).unwrap();
     let (mut stacks, mut events) = (Stacks::new(), Vec::new());
     command.envs(rings.environment(&library(), None)).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let waiter = std::thread::spawn(move || child.wait_with_output().unwrap());
     while !waiter.is_finished() {
-        rings.drain(&mut stacks, &mut events).unwrap();
+        rings.drain(&mut clock, &mut stacks, &mut events).unwrap();
         std::thread::sleep(Duration::from_micros(500));
     }
-    rings.finish(&mut stacks, &mut events).unwrap();
+    rings.finish(&mut clock, &mut stacks, &mut events).unwrap();
     Told { output: waiter.join().unwrap(), events, stacks, losses: rings.losses(), rings }
 }
 

@@ -8,6 +8,9 @@
 //!
 //! The first two need `kernel.perf_event_paranoid` of 2 or less (the kernel's default) for one's own programs, and of 0
 //! or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
+//! | [`SideBand`] | processes, threads, names, mappings | `kernel.perf_event_paranoid` of 2 or less for one's own processes; 0 or less, or `CAP_PERFMON`, for the system |
+//! | [`HintFaults`] | which thread used a page, where NUMA balancing marked it: no latency | tracefs mounted, and root or `CAP_PERFMON` and to read it |
+//! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
@@ -35,7 +38,9 @@
 //! ```
 
 mod fault;
+mod file_identities;
 mod hint_faults;
+mod lab_pmu;
 mod memory_events;
 mod perf_rings;
 mod perf_source;
@@ -45,7 +50,9 @@ mod running;
 mod side_band;
 mod tracepoint;
 
+pub use file_identities::FileIdentities;
 pub use hint_faults::{HintFaultOptions, HintFaults};
+pub use lab_pmu::{LabPmu, LabPmuError};
 pub use perf_source::{Pace, PerfOptions, PerfSource};
 pub use permission::LiveError;
 pub use side_band::SideBand;

@@ -4,11 +4,10 @@
 mod obstacle;
 mod process_rings;
 mod ring_reader;
-mod tick_clock;
 
 pub use obstacle::{Obstacle, obstacle};
 
-use crate::{Event, StackId, Stacks};
+use crate::{Event, StackId, Stacks, TickClock};
 use linux::Pid;
 use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
@@ -22,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tick_clock::TickClock;
 
 /// The library's file.
 pub const LIBRARY: &str = "libnearside_preload.so";
@@ -109,7 +107,6 @@ pub struct SmallObjects {
 pub struct ObjectRings {
     folder: TempDir,
     settings: Settings,
-    clock: TickClock,
     processes: BTreeMap<String, ProcessRings>,
     seen: BTreeSet<Pid>,
     totals: Totals,
@@ -135,12 +132,11 @@ pub fn library() -> Result<PathBuf, ObjectsError> {
 }
 
 impl ObjectRings {
-    /// Makes the folder, in shared memory where there is some. The superuser's can be written to by all users, so that
+    /// Makes the folder, in shared memory where there is some; programs tell times in ticks of this clock. The superuser's can be written to by all users, so that
     /// programs that drop their rights can go on, but not listed.
-    pub fn create(options: &ObjectOptions) -> Result<Self, ObjectsError> {
-        let tsc = linux::tells_time_by_tsc();
+    pub fn create(options: &ObjectOptions, clock: &TickClock) -> Result<Self, ObjectsError> {
         let settings = Settings {
-            clock: if tsc { Clock::Tsc } else { Clock::Monotonic },
+            clock: if clock.is_tsc() { Clock::Tsc } else { Clock::Monotonic },
             ring_bytes: options.ring_bytes,
             rings: options.threads,
             patience_ns: u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX),
@@ -164,7 +160,7 @@ impl ObjectRings {
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
         let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { folder, settings, clock: TickClock::new(tsc), processes, seen, totals: Totals::default() })
+        Ok(Self { folder, settings, processes, seen, totals: Totals::default() })
     }
 
     /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, and the
@@ -182,21 +178,31 @@ impl ObjectRings {
     /// To be called often, and again at once while there is much: a thread at full speed fills a ring of 1 MiB in two milliseconds. A mapping that the
     /// program asked for is [`What::Mapped`] and then [`What::Allocated`], as its call chain is known;
     /// [`What::Unmapped`] ends both.
-    pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) -> Result<(), ObjectsError> {
+    pub fn drain(
+        &mut self,
+        clock: &mut TickClock,
+        stacks: &mut Stacks,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ObjectsError> {
         self.look()?;
         // What was written before this moment can be told; its times are before it, too.
         let written: Vec<_> = self.processes.values_mut().map(ProcessRings::written).collect();
-        self.clock.look();
+        clock.look();
         for (process, written) in self.processes.values_mut().zip(written) {
-            process.drain(&written, &self.clock, stacks, &mut self.totals, events);
+            process.drain(&written, clock, stacks, &mut self.totals, events);
         }
         self.clear();
         Ok(())
     }
 
     /// What was told since the last time, and the small objects of processes that still run.
-    pub fn finish(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) -> Result<(), ObjectsError> {
-        self.drain(stacks, events)?;
+    pub fn finish(
+        &mut self,
+        clock: &mut TickClock,
+        stacks: &mut Stacks,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ObjectsError> {
+        self.drain(clock, stacks, events)?;
         for (_, process) in std::mem::take(&mut self.processes) {
             process.finish(&mut self.totals);
         }

@@ -1,9 +1,8 @@
 //! The file of one process.
 
 use super::ring_reader::RingReader;
-use super::tick_clock::TickClock;
 use super::{Totals, text};
-use crate::{Event, Stacks, What};
+use crate::{Event, Stacks, TickClock, What};
 use linux::{Pid, SharedWords, Tid};
 use rings::{MAGIC, PAGE, Settings, VERSION, process, ring_stride};
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,7 @@
 //! The reading side of a ring. What is in it is the program's: it may be anything.
 
-use super::tick_clock::TickClock;
 use super::{Totals, text};
-use crate::{Event, FileIdentity, StackId, Stacks, What};
+use crate::{Event, FileIdentity, StackId, Stacks, TickClock, What};
 use linux::{Pid, Tid};
 use machine::CpuId;
 use rings::{

@@ -1,4 +1,5 @@
-//! From ticks to `CLOCK_MONOTONIC`.
+//! From ticks to `CLOCK_MONOTONIC`. One clock for all sources of a recording that tell times in ticks: what came first in
+//! ticks comes first in ns.
 
 use std::collections::VecDeque;
 
@@ -24,10 +25,33 @@ struct Moment {
 }
 
 impl TickClock {
-    pub fn new(is_tsc: bool) -> Self {
+    /// Of the processor's time stamp counter, where the kernel itself tells the time by it; else ticks are ns of
+    /// `CLOCK_MONOTONIC`.
+    pub fn detect() -> Self {
+        Self::new(linux::tells_time_by_tsc())
+    }
+
+    /// Of the processor's time stamp counter, which goes on always and is the same on all CPUs.
+    pub fn tsc() -> Self {
+        Self::new(true)
+    }
+
+    pub(crate) fn new(is_tsc: bool) -> Self {
         let mut clock = Self { is_tsc, moments: VecDeque::new() };
         clock.look();
         clock
+    }
+
+    /// Whether ticks are those of the time stamp counter.
+    pub fn is_tsc(&self) -> bool {
+        self.is_tsc
+    }
+
+    /// What the time was at some ticks, as another source knows. Both are after what is known, or it is not taken.
+    pub fn note(&mut self, ticks: u64, ns: u64) {
+        if self.moments.back().is_none_or(|last| ns > last.ns) {
+            self.add((ticks, ns));
+        }
     }
 
     /// Ticks up to now can be told after this.

@@ -1,0 +1,28 @@
+//! What whoever started this process has settled of signals.
+
+use std::fs;
+
+/// Whether this process was started with a signal ignored, as `nohup` and shells without job control do. That is
+/// then to stay so. Needs no rights.
+pub fn is_ignored(signal: i32) -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| parse_ignored(&status, signal))
+}
+
+fn parse_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_status() {
+        let text = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\tffffffffffffffff\n";
+        let ignored: Vec<i32> = (-1..70).filter(|&signal| parse_ignored(text, signal)).collect();
+        assert_eq!(ignored, [1, 13]);
+        assert!(!parse_ignored("", 1));
+    }
+}

@@ -1,0 +1,91 @@
+//! Which virtual machine, and how it is run: options of all that runs there.
+
+use clap::{Args, ValueEnum};
+use lab::{Changes, LabError, Shape};
+use machine::{presets, size};
+use model::{Mechanism, Mechanisms};
+use std::error::Error;
+
+/// The machine, and how it is run.
+#[derive(Clone, Debug, Args)]
+pub struct MachineOptions {
+    /// The machine: a preset (see `nearside lab list`), or a machine file (a path with a / or ending in .toml)
+    #[arg(long, short, value_name = "PRESET|FILE")]
+    machine: String,
+
+    /// Memory of each node that has any, such as 512M or 2G. Memory is taken from the host only as the guest uses it
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
+    memory_per_node: u64,
+
+    /// Use only the first so many CPUs of each node
+    #[arg(long, value_name = "N")]
+    cpus_per_node: Option<u32>,
+
+    /// How much of the model to use
+    #[arg(long, value_enum, default_value = "full")]
+    fidelity: Fidelity,
+
+    /// Switch parts of the model off, separated by commas: translation (TLBs and page walks), overlap (of loads that miss and
+    /// wait for no other), coherence (lines in other caches, questions to them), write-backs, load-curves (latency grows before
+    /// bandwidth ends), siblings (share a core's path to memory), streams (prefetchers), store-buffer
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    without: Vec<Mechanism>,
+
+    /// Switch the kernel's own NUMA balancing on or off [default: as the kernel has it, on]
+    #[arg(long, value_enum)]
+    pub numa_balancing: Option<Switch>,
+
+    /// Transparent huge pages [default: as the kernel has it, always]
+    #[arg(long, value_enum)]
+    pub thp: Option<HugePages>,
+
+    /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an
+    /// experiment with them fits in a short run; reports name it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub time_scale: u32,
+
+    /// End the run after this much host time, booting included
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Fidelity {
+    /// All of it
+    Full,
+    /// Without translation, overlap and coherence: faster, and as near where programs wait for memory one line after
+    /// another, or read it in sequence
+    Fast,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HugePages {
+    Always,
+    Madvise,
+    Never,
+}
+
+impl MachineOptions {
+    /// The machine, cut to size.
+    pub fn shape(&self) -> Result<Shape, Box<dyn Error>> {
+        let preset = presets::load(&self.machine)?;
+        let changes = Changes { memory_per_node: Some(self.memory_per_node), cpus_per_node: self.cpus_per_node };
+        Ok(lab::shape(&preset, changes).map_err(LabError::from)?)
+    }
+
+    /// The parts of the model that are switched on.
+    pub fn mechanisms(&self) -> Mechanisms {
+        let mut mechanisms = match self.fidelity {
+            Fidelity::Full => Mechanisms::full(),
+            Fidelity::Fast => Mechanisms::fast(),
+        };
+        self.without.iter().for_each(|&part| mechanisms.remove(part));
+        mechanisms
+    }
+}

@@ -1,0 +1,80 @@
+//! `nearside lab record`: a program's accesses to memory on a virtual machine, in one step.
+
+use super::machine_options::MachineOptions;
+use super::run;
+use crate::record::{EXIT_CODES, RecordOptions, folder};
+use clap::Args;
+use lab::LabError;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Record a program's accesses to memory on a virtual NUMA machine
+///
+/// Boots the machine as `nearside lab run` does, runs `nearside record` in it, and puts the trace where that would be on
+/// this host. Samples are the model's own, by the lab's virtual PMU, and times are simulated. Functions and variables have
+/// the names that they have in this host's files, which are those of the machine.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  nearside lab record --machine opteron-6164x2 -- ./my-program
+  nearside lab record --machine small-4x2 --numa-balancing off --period 100 -o trace -- make check
+
+{EXIT_CODES}
+
+Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that tells of objects, where it is not installed beside
+nearside)."))]
+pub struct Arguments {
+    #[command(flatten)]
+    options: MachineOptions,
+
+    #[command(flatten)]
+    recording: RecordOptions,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let Arguments { options, recording, command } = arguments;
+    let folder = recording.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
+    let made = !folder.exists();
+    let run = guest_command(&folder, recording, command).map(|command| run::Arguments {
+        options: options.clone(),
+        out: Some(folder.clone()),
+        shell: false,
+        json: None,
+        quiet: recording.quiet,
+        without_report: true,
+        sample_period: 0,
+        samples: None,
+        command,
+    });
+    let status = match run {
+        Ok(run) => run::run(&run),
+        Err(error) => {
+            crate::report(&error);
+            ExitCode::from(run::FAILED)
+        }
+    };
+    if made {
+        // Only where nothing was recorded is there nothing in it.
+        let _ = fs::remove_dir(&folder);
+    }
+    status
+}
+
+/// What the guest runs: this very program, on the guest's own disk as on this host's.
+fn guest_command(folder: &Path, options: &RecordOptions, command: &[OsString]) -> Result<Vec<OsString>, LabError> {
+    let program =
+        std::env::current_exe().map_err(|why| LabError::Host { what: "find out where this program is", why })?;
+    let folder =
+        std::path::absolute(folder).map_err(|why| LabError::File { what: "find", path: folder.into(), why })?;
+    let mut all: Vec<OsString> = vec![program.into(), "record".into(), "--output".into(), folder.into()];
+    all.extend(options.passed_on());
+    all.push("--".into());
+    all.extend_from_slice(command);
+    Ok(all)
+}

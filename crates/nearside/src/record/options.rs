@@ -1,0 +1,91 @@
+//! What is recorded, and where it is put: options of `nearside record`, here and in the lab.
+
+use clap::Args;
+use machine::size;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The last part of the manual.
+pub const EXIT_CODES: &str = "\
+Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself: 125 the recording failed, or ended early as \
+the disk was full (what was written can be read), 126 the program cannot be run, 127 there is no such program, 2 the command line \
+is wrong.";
+
+/// What is recorded, and where it is put.
+#[derive(Clone, Debug, Args)]
+pub struct RecordOptions {
+    /// The folder of the trace, which must be empty if it is there [default: nearside-trace, or with a number if that is
+    /// there]
+    #[arg(long, short, value_name = "TRACE")]
+    pub output: Option<PathBuf>,
+
+    /// Sample one event in so many: with lab, misses of the first-level cache
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: Option<u64>,
+
+    /// End the recording after so many seconds; the program goes on
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
+
+    /// Do not look into the program for its objects
+    #[arg(long)]
+    pub no_objects: bool,
+
+    /// Count objects that take no more than this by call chain only, which costs the program less: bytes, or a number with K
+    /// or M
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
+    pub small_objects: u64,
+
+    /// Say nothing unless something fails
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl RecordOptions {
+    /// Themselves, as arguments for another `nearside record`, without the folder.
+    pub fn passed_on(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = Vec::new();
+        let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
+        if let Some(period) = self.period {
+            give("--period", period.to_string());
+        }
+        if let Some(duration) = self.duration {
+            give("--duration", duration.as_secs_f64().to_string());
+        }
+        if self.small_objects > 0 {
+            give("--small-objects", self.small_objects.to_string());
+        }
+        let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet)];
+        all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
+        all
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("seconds, from 0.001 to a year's".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: RecordOptions,
+    }
+
+    #[test]
+    fn options_are_passed_on_as_they_are() {
+        for line in ["", "--period 7", "--period 7 --duration 0.25 --small-objects 64 --quiet", "--no-objects"] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let options = Alone::parse_from(std::iter::once("alone").chain(words.clone())).options;
+            assert_eq!(options.passed_on(), words, "{line}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The program that is recorded: found, started, told of signals, and waited for.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// Signals that the program is told of.
+const TOLD: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+/// Those that ask to end. The second one ends the recording.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// The program, running.
+pub struct Program {
+    child: Child,
+    /// Becomes readable when it ends. Linux 5.3.
+    ended: Option<OwnedFd>,
+    signals: Signals,
+    asked_to_end: u32,
+    status: Option<i32>,
+}
+
+/// Why the program does not run.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {}: {why}", program.display())]
+pub struct NotStarted {
+    program: PathBuf,
+    why: io::Error,
+}
+
+impl NotStarted {
+    /// As shells have it.
+    pub fn status(&self) -> u8 {
+        if self.why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    }
+}
+
+impl Program {
+    /// Starts it with this process's streams and environment, and these variables in addition.
+    pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Self, NotStarted> {
+        let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
+        let failed = |why| NotStarted { program: program.into(), why };
+        // Before the start, so that none ends this process and not the program.
+        let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
+        let signals = Signals::new(told).map_err(failed)?;
+        let variables = environment.iter().map(|(name, value)| (name, value));
+        let child = Command::new(program).args(arguments).envs(variables).spawn().map_err(failed)?;
+        let ended = Pid::from_raw(child.id().cast_signed());
+        let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(Self { child, ended, signals, asked_to_end: 0, status: None })
+    }
+
+    pub fn pid(&self) -> linux::Pid {
+        linux::Pid(self.child.id())
+    }
+
+    /// Its exit status, 128 + n where signal n ended it; none while it runs.
+    pub fn status(&mut self) -> io::Result<Option<i32>> {
+        if self.status.is_none() {
+            let ended = self.child.try_wait()?;
+            self.status = ended.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        }
+        Ok(self.status)
+    }
+
+    /// Waits for its end, a signal, or so long, and tells it of signals.
+    pub fn wait(&mut self, patience: Duration) {
+        let patience = Timespec::try_from(patience).unwrap_or_default();
+        let mut polled: Vec<PollFd<'_>> = self.ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
+        // A signal ends it early, and without the descriptor the program's end is seen a little later.
+        let _ = poll(&mut polled, Some(&patience));
+        self.tell_signals();
+    }
+
+    /// Whether the user wants the recording to end, whatever the program does: who asked once more.
+    pub fn is_to_be_left(&self) -> bool {
+        self.asked_to_end > 1
+    }
+
+    fn tell_signals(&mut self) {
+        for number in self.signals.pending() {
+            if ENDING.contains(&number) {
+                self.asked_to_end += 1;
+            }
+            // What a terminal's keys ask for, the terminal has told the program as well.
+            let by_keys = [SIGINT, SIGQUIT, SIGWINCH].contains(&number) && in_foreground();
+            let signal = Signal::from_named_raw(number).filter(|_| !by_keys && self.status.is_none());
+            if let (Some(signal), Some(pid)) = (signal, Pid::from_raw(self.child.id().cast_signed())) {
+                // It may have ended just now; until `status` says so its number is nobody else's.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+}
+
+/// Whether this process gets what the keys of its terminal ask for.
+fn in_foreground() -> bool {
+    File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
+}
+
+/// The file that starting a program of this name would run, as far as that can be seen: `path` is `$PATH`.
+pub fn find(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let named = Path::new(program);
+    if named.components().count() > 1 || named.is_absolute() {
+        return Some(named.to_owned());
+    }
+    std::env::split_paths(path?).map(|folder| folder.join(named)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_shells_do() {
+        let path = OsStr::new("/no/such/folder:/bin:/usr/bin");
+        assert_eq!(find(OsStr::new("sh"), Some(path)), Some("/bin/sh".into()));
+        assert_eq!(find(OsStr::new("./sh"), Some(path)), Some("./sh".into()));
+        assert_eq!(find(OsStr::new("no-such-program"), Some(path)), None);
+        assert_eq!(find(OsStr::new("sh"), None), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! Takes what all sources tell, often, and writes it down.
+
+use linux::Pid;
+use machine::Machine;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use trace::live::{FileIdentities, LabPmu, SideBand};
+use trace::objects::{ObjectRings, ObjectsError};
+use trace::{About, Event, Flush, Sample, TickClock, What, WriteError, Writer};
+
+/// What was told since the last time that calls for the next look at once: rings are of limited size.
+const MUCH: usize = 4096;
+/// ... or soon.
+const SOME: usize = 256;
+const SOON: Duration = Duration::from_millis(1);
+/// A look costs the machine some ten microseconds.
+const LATER: Duration = Duration::from_millis(10);
+
+/// Why recording ends before the program does.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// What programs tell cannot be read.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+}
+
+/// Who is asked.
+pub struct Sources {
+    /// What all times in ticks are of.
+    pub clock: TickClock,
+    pub objects: Option<ObjectRings>,
+    pub side_band: Option<SideBand>,
+    pub pmu: Option<LabPmu>,
+    /// What should be known of those that are not here.
+    pub notes: Vec<String>,
+}
+
+/// A recording.
+pub struct Recorder {
+    sources: Sources,
+    writer: Writer,
+    files: FileIdentities,
+    /// The processes that it is about: the program and what it started.
+    processes: HashSet<Pid>,
+    samples: Vec<Sample>,
+    events: Vec<Event>,
+    began: Instant,
+    counts: Counts,
+}
+
+/// What was recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub samples: u64,
+    pub events: u64,
+    pub objects: u64,
+}
+
+/// A recording that has ended.
+pub struct Recorded {
+    pub folder: PathBuf,
+    pub about: About,
+    pub counts: Counts,
+    pub processes: usize,
+    pub duration: Duration,
+}
+
+impl Recorder {
+    /// Begins a recording into a folder.
+    pub fn begin(mut sources: Sources, folder: &Path, machine: &Machine, about: About) -> Result<Self, RecordError> {
+        let mut about = about;
+        about.notes.append(&mut sources.notes);
+        about.sources.extend(sources.pmu.iter().flat_map(LabPmu::notes));
+        let writer = Writer::create(folder, about, machine, Flush::default())?;
+        Ok(Self {
+            sources,
+            writer,
+            files: FileIdentities::default(),
+            processes: HashSet::new(),
+            samples: Vec::new(),
+            events: Vec::new(),
+            began: Instant::now(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// What the program needs in its environment.
+    pub fn environment(&self, library: Option<&Path>) -> Vec<(&'static str, OsString)> {
+        let preloaded = std::env::var_os("LD_PRELOAD");
+        let rings = self.sources.objects.as_ref().zip(library);
+        rings.map_or(Vec::new(), |(rings, library)| rings.environment(library, preloaded.as_deref()).to_vec())
+    }
+
+    /// The program could not be started: there is no trace.
+    pub fn take_back(self) -> Result<(), RecordError> {
+        Ok(self.writer.take_back()?)
+    }
+
+    /// A process that the recording is about.
+    pub fn add_process(&mut self, pid: Pid) {
+        self.processes.insert(pid);
+    }
+
+    /// Takes what was told since the last time. Says when to come again.
+    pub fn drain(&mut self) -> Result<Duration, RecordError> {
+        self.take()?;
+        let told = self.samples.len() + self.events.len();
+        self.write()?;
+        self.writer.tick()?;
+        Ok(match told {
+            MUCH.. => Duration::ZERO,
+            SOME.. => SOON,
+            _ => LATER,
+        })
+    }
+
+    /// Ends the recording: takes what is left, and looks up what it names.
+    pub fn finish(mut self) -> Result<Recorded, RecordError> {
+        let duration = self.began.elapsed();
+        if let Some(pmu) = &self.sources.pmu {
+            pmu.set_period(0);
+        }
+        self.take()?;
+        if let Some(objects) = &mut self.sources.objects {
+            objects.finish(&mut self.sources.clock, self.writer.stacks(), &mut self.events)?;
+        }
+        self.write()?;
+        let Sources { objects, side_band, pmu, .. } = &self.sources;
+        let about = self.writer.about();
+        if let Some(objects) = objects {
+            let losses = objects.losses();
+            about.lose("events of objects that found no room in a program's ring", losses.lost);
+            about.lose("records that a program overwrote", losses.malformed);
+            let (objects, bytes) = objects
+                .small_objects()
+                .fold((0, 0), |(n, bytes), (_, _, small)| (n + small.objects, bytes + small.bytes));
+            if objects > 0 {
+                about.notes.push(format!("{objects} small objects of {bytes} bytes were counted, not told one by one"));
+            }
+        }
+        let kernels = side_band.iter().flat_map(SideBand::lost);
+        for loss in pmu.iter().flat_map(LabPmu::lost).chain(kernels) {
+            about.lose(&loss.what, loss.count);
+        }
+        let about = about.clone();
+        let folder = self.writer.finish()?;
+        Ok(Recorded { folder, about, counts: self.counts, processes: self.processes.len(), duration })
+    }
+
+    /// Takes what all have told. Samples first: what is told of their processes then is not older than they are.
+    fn take(&mut self) -> Result<(), RecordError> {
+        let Sources { clock, objects, side_band, pmu, .. } = &mut self.sources;
+        if let Some(pmu) = pmu {
+            pmu.drain(clock, &mut self.samples);
+        }
+        if let Some(objects) = objects {
+            objects.drain(clock, self.writer.stacks(), &mut self.events)?;
+        }
+        if let Some(side_band) = side_band {
+            // The kernel knows of all processes, threads and files, from their first moment; the library in a program tells of
+            // those that it is in, from when it is ready.
+            self.events.retain(|event| !is_told_by_kernel(&event.what));
+            side_band.drain(self.writer.stacks(), &mut self.events);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), RecordError> {
+        for mut event in self.events.drain(..) {
+            self.files.complete(&mut event);
+            match event.what {
+                What::ProcessStarted { .. } => drop(self.processes.insert(event.pid)),
+                What::Allocated { .. } => self.counts.objects += 1,
+                _ => {}
+            }
+            self.counts.events += 1;
+            self.writer.event(event)?;
+        }
+        for sample in self.samples.drain(..).filter(|sample| self.processes.contains(&sample.pid)) {
+            self.counts.samples += 1;
+            self.writer.sample(sample)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_told_by_kernel(what: &What) -> bool {
+    match what {
+        What::ProcessStarted { .. } | What::ThreadStarted | What::ThreadEnded | What::Named { .. } => true,
+        What::Mapped { file, .. } => file.is_some(),
+        _ => false,
+    }
+}

@@ -1,0 +1,267 @@
+//! The virtual PMU of the lab, from inside of the guest: every so-manieth access that misses the first-level cache, exactly
+//! as the model served it.
+//!
+//! The guest's clock stands still for some microseconds of simulated time, in which a program may allocate, use and free an
+//! object. So samples carry the host's time stamp counter, by which the guest's is told, too: programs tell of their objects
+//! in its ticks, and all is put into one order before it becomes `CLOCK_MONOTONIC`.
+
+use crate::{AccessKind, Loss, Sample, Served, Source, SourceNote, TickClock};
+use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
+use machine::{CpuId, NodeId};
+use model::pmu::{self, NoPmu, Pmu};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How often both sides' clocks are compared.
+const COMPARISONS: usize = 500;
+/// The guest's clock counts in steps of 10 ns (the virtual HPET's), and rounds.
+const GRAIN_NS: u64 = 20;
+/// Addresses of the kernel have this bit.
+const KERNEL: u64 = 1 << 63;
+
+/// Why the virtual PMU cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LabPmuError {
+    /// The system refuses.
+    #[error("cannot use the virtual PMU {} ({why}): it belongs to the user who began the lab's run, and to root", path.display())]
+    Refused {
+        /// The device.
+        path: PathBuf,
+        /// What came back.
+        why: io::Error,
+    },
+    /// Somebody else takes the samples.
+    #[error(
+        "the samples of the virtual PMU are taken already: by another recording, or by `nearside lab run --samples`"
+    )]
+    Taken,
+    /// It is not one.
+    #[error(transparent)]
+    Foreign(#[from] NoPmu),
+    /// Nothing is measured, so that there is nothing to be seen.
+    #[error("the virtual PMU and this machine's clocks do not go together: the lab does not measure now")]
+    Clocks,
+}
+
+/// The virtual PMU, as the only one who takes its samples; it rests when this is dropped.
+#[derive(Debug)]
+pub struct LabPmu {
+    words: SharedWords,
+    /// Locked.
+    _file: File,
+    clocks: Clocks,
+    /// What was lost before.
+    dropped: u64,
+    taken: Vec<pmu::Sample>,
+}
+
+/// How far this machine's clocks are ahead of the PMU's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clocks {
+    ticks: u64,
+    ns: u64,
+}
+
+impl LabPmu {
+    /// The virtual PMU, where this is the lab; none elsewhere. Needs to be the user of the lab's run, or root.
+    pub fn find() -> Result<Option<Self>, LabPmuError> {
+        if !Path::new(pmu::MACHINE_FILE).exists() {
+            return Ok(None);
+        }
+        let Some(device) = pci_device(Path::new("/sys"), pmu::PCI_VENDOR, pmu::PCI_DEVICE) else { return Ok(None) };
+        let path = device.join(pmu::PCI_RESOURCE);
+        let refused = |why| LabPmuError::Refused { path: path.clone(), why };
+        let file = File::options().read(true).write(true).open(&path).map_err(refused)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) => return Err(LabPmuError::Taken),
+            locked => locked.map_err(|why| refused(why.into()))?,
+        }
+        let words = SharedWords::map(&file, pmu::BYTES).map_err(refused)?;
+        let pmu = Pmu::open(&words)?;
+        pmu.set_period(0);
+        pmu.set_with_names(false);
+        let clocks = Clocks::compare(pmu).ok_or(LabPmuError::Clocks)?;
+        let dropped = pmu.dropped();
+        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new() };
+        // What a recorder that was killed left.
+        found.pop(&mut Vec::new());
+        Ok(Some(found))
+    }
+
+    /// Samples one miss in so many, on each CPU; 0 for none.
+    pub fn set_period(&self, misses: u64) {
+        if let Ok(pmu) = Pmu::open(&self.words) {
+            pmu.set_period(misses);
+        }
+    }
+
+    /// One miss in so many is sampled now.
+    pub fn period(&self) -> u64 {
+        Pmu::open(&self.words).map_or(0, |pmu| pmu.period())
+    }
+
+    /// What is observed, and what not.
+    pub fn notes(&self) -> Vec<SourceNote> {
+        let cannot_see =
+            ["accesses that hit the first-level cache", "what the lab's model leaves out: see its documentation"];
+        let event = "first-level misses of the virtual PMU".to_owned();
+        vec![SourceNote { source: Source::Lab, event, cannot_see: cannot_see.map(str::to_owned).to_vec() }]
+    }
+
+    /// What was sampled since the last time, of all processes; at most what the PMU holds. Events that are told in ticks of
+    /// this clock are to be drained afterwards.
+    pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.pop(&mut taken);
+        taken.sort_by_key(|sample| sample.ticks);
+        for sample in &mut taken {
+            sample.ticks = sample.ticks.wrapping_add(self.clocks.ticks);
+            clock.note(sample.ticks, sample.clock_ns.wrapping_add(self.clocks.ns));
+        }
+        clock.look();
+        samples.extend(taken.drain(..).map(|taken| sample(&taken, clock.ns(taken.ticks))));
+        self.taken = taken;
+    }
+
+    /// What was lost so far.
+    pub fn lost(&self) -> Vec<Loss> {
+        let dropped = Pmu::open(&self.words).map_or(0, |pmu| pmu.dropped());
+        let count = dropped.saturating_sub(self.dropped);
+        vec![Loss { what: "samples of the virtual PMU that came faster than they were taken".to_owned(), count }]
+    }
+
+    fn pop(&self, samples: &mut Vec<pmu::Sample>) {
+        if let Ok(pmu) = Pmu::open(&self.words) {
+            samples.extend(std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize));
+        }
+    }
+}
+
+impl Drop for LabPmu {
+    fn drop(&mut self) {
+        self.set_period(0);
+    }
+}
+
+fn sample(taken: &pmu::Sample, time_ns: u64) -> Sample {
+    let served = match taken.level {
+        1 => Some(Served::L1),
+        2 => Some(Served::L2),
+        3 => Some(Served::L3),
+        4 => Some(Served::Dram),
+        5 => Some(Served::Peer),
+        _ => None,
+    };
+    Sample {
+        time_ns,
+        cpu: CpuId(taken.cpu),
+        pid: Pid(taken.pid),
+        tid: Tid(taken.tid),
+        instruction: taken.instruction,
+        address: taken.address,
+        physical: Some(taken.physical_address),
+        kind: if taken.store { AccessKind::Store } else { AccessKind::Load },
+        served,
+        node: Some(NodeId(taken.node)),
+        latency_ns: Some(taken.latency_ps as f32 / 1000.0),
+        kernel: taken.instruction & KERNEL != 0,
+        stack: None,
+        weight: taken.period.max(1) as f32,
+        source: Source::Lab,
+    }
+}
+
+impl Clocks {
+    /// Compares them around instructions at which the plugin notes its own: `pause`.
+    fn compare(pmu: Pmu<'_>) -> Option<Self> {
+        let (mut ticks, mut ns) = (Ahead::default(), Ahead::default());
+        for _ in 0..COMPARISONS {
+            let before = tsc();
+            std::hint::spin_loop();
+            let noted = pmu.pause_ticks();
+            ticks.is_between(before, tsc(), noted, noted);
+            let noted_before = pmu.pause_clock_ns();
+            let now = monotonic_ns();
+            std::hint::spin_loop();
+            ns.is_between(now, now + GRAIN_NS, noted_before, pmu.pause_clock_ns());
+        }
+        Some(Self { ticks: ticks.least()?, ns: ns.least()? })
+    }
+}
+
+/// How far one clock is ahead of another, from comparisons.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    least: i128,
+    most: i128,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self { least: i128::MIN, most: i128::MAX }
+    }
+}
+
+impl Ahead {
+    /// The one clock was between two times when the other was between two of its own.
+    fn is_between(&mut self, first: u64, last: u64, other_first: u64, other_last: u64) {
+        self.least = self.least.max(i128::from(first) - i128::from(other_last));
+        self.most = self.most.min(i128::from(last) - i128::from(other_first));
+    }
+
+    /// The least that all comparisons allow: the plugin notes its time right after the first look, as it is called before
+    /// the instruction is executed. As a number to add to the other clock's, wrapping. None where they contradict each other.
+    fn least(self) -> Option<u64> {
+        (self.least <= self.most && self.least != i128::MIN).then_some(self.least as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn clocks_are_compared_from_both_sides() {
+        let mut ahead = Ahead::default();
+        assert_eq!(ahead.least(), None);
+        ahead.is_between(1000, 1100, 40, 40);
+        ahead.is_between(2000, 2030, 1020, 1030);
+        assert_eq!((ahead.least, ahead.most), (970, 1010));
+        assert_eq!(ahead.least(), Some(970));
+        ahead.is_between(3000, 3001, 4000, 4000);
+        assert_eq!(ahead.least(), None, "one of them jumped");
+        let mut behind = Ahead::default();
+        behind.is_between(5, 6, 10, 10);
+        assert_eq!(behind.least().map(|ahead| 10_u64.wrapping_add(ahead)), Some(5));
+    }
+
+    #[test]
+    fn clocks_of_a_plugin_that_rests_are_not_believed() {
+        let memory: Vec<AtomicU64> = (0..pmu::BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+        let pmu = Pmu::create(&memory).unwrap();
+        assert_eq!(Clocks::compare(pmu), None);
+    }
+
+    #[test]
+    fn a_sample_says_what_the_model_knows() {
+        let taken = pmu::Sample {
+            instruction: 0xffff_ffff_8100_0000,
+            latency_ps: 103_500,
+            cpu: 3,
+            pid: 7,
+            tid: 8,
+            node: 2,
+            store: true,
+            level: 5,
+            period: 100,
+            ..pmu::Sample::default()
+        };
+        let sample = sample(&taken, 77);
+        assert_eq!((sample.time_ns, sample.served, sample.kind), (77, Some(Served::Peer), AccessKind::Store));
+        assert_eq!((sample.latency_ns, sample.weight, sample.kernel), (Some(103.5), 100.0, true));
+    }
+}
