@@ -1,13 +1,13 @@
 //! `nearside lab record`: a program's accesses to memory on a virtual machine, in one step.
 
 use super::machine_options::MachineOptions;
-use super::run;
+use super::run as lab_run;
 use crate::record::{EXIT_CODES, RecordOptions, folder};
 use clap::Args;
 use lab::LabError;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Record a program's accesses to memory on a virtual NUMA machine
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Arguments { options, recording, command } = arguments;
     let folder = recording.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let made = !folder.exists();
-    let run = guest_command(&folder, recording, command).map(|command| run::Arguments {
+    let run = guest_command(&folder, recording, command).map(|command| lab_run::Arguments {
         options: options.clone(),
         out: Some(folder.clone()),
         shell: false,
@@ -53,10 +53,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         command,
     });
     let status = match run {
-        Ok(run) => run::run(&run),
+        Ok(run) => lab_run::run(&run),
         Err(error) => {
             crate::report(&error);
-            ExitCode::from(run::FAILED)
+            ExitCode::from(lab_run::FAILED)
         }
     };
     if made {

@@ -2,32 +2,33 @@
 
 pub mod folder;
 mod options;
+mod processes;
 mod program;
 mod recorder;
+mod sources;
+mod summary;
 
 pub use options::{EXIT_CODES, RecordOptions};
 
+use crate::interrupt::interrupted;
 use crate::machine_source;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use linux::Pid;
+use processes::Processes;
 use program::{NotStarted, Program};
-use recorder::{RecordError, Recorded, Recorder, Sources};
-use report::{RecordLoss, RecordReport, RecordSource};
+use recorder::{Followed, Recorder};
+use sources::{Source, Wanted};
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
-use trace::live::{LabPmu, LabPmuError, SideBand, Target};
-use trace::objects::{ObjectOptions, ObjectRings, library, obstacle};
-use trace::{About, TickClock};
+use std::time::{Duration, SystemTime};
+use trace::About;
+use trace::live::Target;
 
 /// Everything that is not the program's own failure has a status that programs seldom use.
 const FAILED: u8 = 125;
-/// Of the virtual PMU: one miss in so many.
-const LAB_PERIOD: u64 = 1000;
-/// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
-/// to wait for a CPU.
+/// How often the program is looked at that is not recorded any more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Record a program's accesses to memory, and the objects that they are to
@@ -36,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// to memory (who, where from, which address, which node, how long), and the lives of its processes, threads, mappings
 /// and objects. The program is not changed; what it starts is recorded, too.
 ///
+/// With --pid, processes that run already are recorded until they end or Ctrl-C. Their objects are not known, but for static
+/// data, files and stacks: those are told from inside of a program, from its beginning.
+///
 /// Ctrl-C goes to the program as ever, and the trace is complete when that ends; a second one ends the recording at once.
 /// The recording ends with the program: what that has left running goes on without being recorded.
 #[derive(Debug, Args)]
@@ -43,6 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 Examples:
   nearside record -- ./program --its-options
   nearside record -o before --small-objects 256 -- make check
+  nearside record --pid 4711 --duration 10
   nearside lab run --machine opteron-6164x2 --out traces -- nearside record -o traces/first -- ./program
 
 {EXIT_CODES}
@@ -60,35 +65,28 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Record processes that run already, separated by commas
+    #[arg(long, short, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    pid: Vec<u32>,
+
     /// The program and its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
+    #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Source {
-    /// The best that is there
-    Auto,
-    /// The virtual PMU of the lab
-    Lab,
-    /// Nobody: objects, processes and mappings only
-    None,
-}
-
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let status = record(arguments).unwrap_or_else(|error| {
+    let recorded = if arguments.pid.is_empty() { record_program(arguments) } else { record_processes(arguments) };
+    let status = recorded.unwrap_or_else(|error| {
         crate::report(error.as_ref());
         error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status)
     });
     ExitCode::from(status)
 }
 
-fn record(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
-    let folder = arguments.options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
-    let (machine, simulated) = machine_source::running()?;
-    let (sources, library) = sources(arguments)?;
-    let mut recorder = Recorder::begin(sources, &folder, &machine, about(&arguments.command, simulated))?;
-    let mut program = match Program::start(&arguments.command, &recorder.environment(library.as_deref())) {
+fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+    let Arguments { options, command, .. } = arguments;
+    let (mut recorder, library) = begin(arguments, &Target::Program)?;
+    let mut program = match Program::start(command, &recorder.environment(library.as_deref())) {
         Ok(program) => program,
         Err(error) => {
             recorder.take_back()?;
@@ -96,76 +94,36 @@ fn record(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
         }
     };
     recorder.add_process(program.pid());
-    let recorded = follow(recorder, &mut program, arguments.options.duration);
+    let recorded = recorder.follow(&mut program, options.duration);
     if let Err(error) = &recorded {
         crate::report(error);
     }
     // The program's end is its own affair.
-    while program.status()?.is_none() && !program.is_to_be_left() {
-        program.wait(Duration::from_secs(1));
+    while !program.is_over() {
+        program.wait(PATIENCE);
     }
     let Ok(recorded) = recorded else { return Ok(FAILED) };
     let status = program.status()?;
-    tell(arguments, &recorded, status)?;
+    summary::tell(options, arguments.json.as_deref(), &recorded, status)?;
     Ok(status.map_or(0, |status| (status & 0xff) as u8))
 }
 
-/// Records until the program ends, the user has enough, or so long.
-fn follow(mut recorder: Recorder, program: &mut Program, duration: Option<Duration>) -> Result<Recorded, RecordError> {
-    let end = duration.and_then(|duration| Instant::now().checked_add(duration));
-    loop {
-        let patience = recorder.drain()?;
-        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        let ended = !matches!(program.status(), Ok(None));
-        if ended || left.is_zero() || program.is_to_be_left() {
-            return recorder.finish();
-        }
-        program.wait(patience.min(left));
-    }
+fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+    let mut processes = Processes::open(&arguments.pid, interrupted()?)?;
+    let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
+    processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
+    let recorded = recorder.follow(&mut processes, arguments.options.duration)?;
+    summary::tell(&arguments.options, arguments.json.as_deref(), &recorded, None)?;
+    Ok(0)
 }
 
-/// Opens all that is asked for, as far as it is there.
-fn sources(arguments: &Arguments) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
-    let mut notes = Vec::new();
-    let pmu = match arguments.source {
-        Source::None => None,
-        Source::Lab => {
-            Some(LabPmu::find()?.ok_or("there is no virtual PMU: this is not the lab (see `nearside lab run`)")?)
-        }
-        Source::Auto => LabPmu::find().unwrap_or_else(|error: LabPmuError| {
-            notes.push(error.to_string());
-            None
-        }),
-    };
-    if let Some(pmu) = &pmu {
-        pmu.set_period(arguments.options.period.unwrap_or(LAB_PERIOD));
-    } else {
-        notes.push("no accesses to memory were sampled".to_owned());
-    }
-    // The guest's clock stands still for microseconds; programs and the virtual PMU have a finer one in common.
-    let clock = if pmu.is_some() { TickClock::tsc() } else { TickClock::detect() };
-    let mut objects = None;
-    if !arguments.options.no_objects {
-        match library().and_then(|library| Ok((rings(arguments, &clock)?, library))) {
-            Ok(found) => objects = Some(found),
-            Err(error) => notes.push(format!("no objects were recorded: {error}")),
-        }
-        let path = std::env::var_os("PATH");
-        let program = arguments.command.first().and_then(|program| program::find(program, path.as_deref()));
-        if let Some(Ok(Some(obstacle))) = program.map(|program| obstacle(&program)) {
-            notes.push(format!("no objects were recorded: {obstacle}"));
-        }
-    }
-    let side_band = SideBand::open(&Target::Program);
-    let side_band =
-        side_band.map_err(|error| notes.push(format!("processes are known by their objects only: {error}"))).ok();
-    let (objects, library) = objects.unzip();
-    Ok((Sources { clock, objects, side_band, pmu, notes }, library))
-}
-
-fn rings(arguments: &Arguments, clock: &TickClock) -> Result<ObjectRings, trace::objects::ObjectsError> {
-    let small_bytes = usize::try_from(arguments.options.small_objects).unwrap_or(usize::MAX);
-    ObjectRings::create(&ObjectOptions { small_bytes, patience: PATIENCE, ..ObjectOptions::default() }, clock)
+/// Opens all sources, and begins the trace.
+fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
+    let Arguments { options, source, command, .. } = arguments;
+    let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
+    let (machine, simulated) = machine_source::running()?;
+    let (sources, library) = Wanted { source: *source, options, command, target }.open()?;
+    Ok((Recorder::begin(sources, &folder, &machine, about(command, simulated))?, library))
 }
 
 fn about(command: &[OsString], simulated: bool) -> About {
@@ -180,48 +138,4 @@ fn about(command: &[OsString], simulated: bool) -> About {
         simulated,
         ..About::of_command(command.iter().map(|part| part.to_string_lossy().into_owned()).collect())
     }
-}
-
-fn tell(arguments: &Arguments, recorded: &Recorded, exit_status: Option<i32>) -> Result<(), Box<dyn Error>> {
-    let Recorded { folder, about, counts, processes, duration } = recorded;
-    let sources = about
-        .sources
-        .iter()
-        .map(|source| RecordSource { event: source.event.clone(), cannot_see: source.cannot_see.clone() });
-    let lost = about.lost.iter().map(|loss| RecordLoss { what: loss.what.clone(), count: loss.count });
-    let report = RecordReport {
-        trace: folder.display().to_string(),
-        bytes: bytes(folder),
-        simulated: about.simulated,
-        exit_status,
-        seconds: duration.as_secs_f64(),
-        samples: counts.samples,
-        events: counts.events,
-        objects: counts.objects,
-        processes: *processes,
-        sources: sources.collect(),
-        lost: lost.collect(),
-        notes: about.notes.clone(),
-    };
-    if !arguments.options.quiet {
-        // There is nobody left to tell when standard error is closed.
-        let _ = write!(std::io::stderr(), "{report}");
-    }
-    if let Some(file) = &arguments.json {
-        let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
-        crate::output::write(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;
-    }
-    Ok(())
-}
-
-/// Of all files of a folder. What is gone meanwhile has none.
-fn bytes(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => bytes(&entry.path()),
-            Ok(metadata) => metadata.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }

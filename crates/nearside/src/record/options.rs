@@ -24,6 +24,10 @@ pub struct RecordOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
+    /// Sample about so many accesses a second on each CPU that the program uses
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
+    pub rate: Option<u64>,
+
     /// End the recording after so many seconds; the program goes on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
@@ -49,6 +53,9 @@ impl RecordOptions {
         let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
         if let Some(period) = self.period {
             give("--period", period.to_string());
+        }
+        if let Some(rate) = self.rate {
+            give("--rate", rate.to_string());
         }
         if let Some(duration) = self.duration {
             give("--duration", duration.as_secs_f64().to_string());

@@ -1,5 +1,6 @@
 //! The program that is recorded: found, started, told of signals, and waited for.
 
+use super::recorder::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
@@ -72,15 +73,6 @@ impl Program {
         Ok(self.status)
     }
 
-    /// Waits for its end, a signal, or so long, and tells it of signals.
-    pub fn wait(&mut self, patience: Duration) {
-        let patience = Timespec::try_from(patience).unwrap_or_default();
-        let mut polled: Vec<PollFd<'_>> = self.ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
-        // A signal ends it early, and without the descriptor the program's end is seen a little later.
-        let _ = poll(&mut polled, Some(&patience));
-        self.tell_signals();
-    }
-
     /// Whether the user wants the recording to end, whatever the program does: who asked once more.
     pub fn is_to_be_left(&self) -> bool {
         self.asked_to_end > 1
@@ -99,6 +91,21 @@ impl Program {
                 let _ = kill_process(pid, signal);
             }
         }
+    }
+}
+
+impl Followed for Program {
+    fn is_over(&mut self) -> bool {
+        !matches!(self.status(), Ok(None)) || self.is_to_be_left()
+    }
+
+    /// Tells the program of signals, too.
+    fn wait(&mut self, patience: Duration) {
+        let patience = Timespec::try_from(patience).unwrap_or_default();
+        let mut polled: Vec<PollFd<'_>> = self.ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
+        // A signal ends it early, and without the descriptor the program's end is seen a little later.
+        let _ = poll(&mut polled, Some(&patience));
+        self.tell_signals();
     }
 }
 

@@ -29,6 +29,14 @@ pub enum RecordError {
     Objects(#[from] ObjectsError),
 }
 
+/// Whom a recording follows.
+pub trait Followed {
+    /// Whether the recording is over: all have ended, or the user has enough.
+    fn is_over(&mut self) -> bool;
+    /// Waits so long, or less where something happens.
+    fn wait(&mut self, patience: Duration);
+}
+
 /// Who is asked.
 pub struct Sources {
     /// What all times in ticks are of.
@@ -106,9 +114,22 @@ impl Recorder {
         self.processes.insert(pid);
     }
 
+    /// Records until it is over, or for so long.
+    pub fn follow(mut self, whom: &mut dyn Followed, duration: Option<Duration>) -> Result<Recorded, RecordError> {
+        let end = duration.and_then(|duration| Instant::now().checked_add(duration));
+        loop {
+            let patience = self.drain()?;
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if whom.is_over() || left.is_zero() {
+                return self.finish();
+            }
+            whom.wait(patience.min(left));
+        }
+    }
+
     /// Takes what was told since the last time. Says when to come again.
-    pub fn drain(&mut self) -> Result<Duration, RecordError> {
-        self.take()?;
+    fn drain(&mut self) -> Result<Duration, RecordError> {
+        self.take(false)?;
         let told = self.samples.len() + self.events.len();
         self.write()?;
         self.writer.tick()?;
@@ -120,15 +141,12 @@ impl Recorder {
     }
 
     /// Ends the recording: takes what is left, and looks up what it names.
-    pub fn finish(mut self) -> Result<Recorded, RecordError> {
+    fn finish(mut self) -> Result<Recorded, RecordError> {
         let duration = self.began.elapsed();
         if let Some(pmu) = &self.sources.pmu {
             pmu.set_period(0);
         }
-        self.take()?;
-        if let Some(objects) = &mut self.sources.objects {
-            objects.finish(&mut self.sources.clock, self.writer.stacks(), &mut self.events)?;
-        }
+        self.take(true)?;
         self.write()?;
         let Sources { objects, side_band, pmu, .. } = &self.sources;
         let about = self.writer.about();
@@ -153,13 +171,14 @@ impl Recorder {
     }
 
     /// Takes what all have told. Samples first: what is told of their processes then is not older than they are.
-    fn take(&mut self) -> Result<(), RecordError> {
+    fn take(&mut self, last: bool) -> Result<(), RecordError> {
         let Sources { clock, objects, side_band, pmu, .. } = &mut self.sources;
         if let Some(pmu) = pmu {
             pmu.drain(clock, &mut self.samples);
         }
         if let Some(objects) = objects {
-            objects.drain(clock, self.writer.stacks(), &mut self.events)?;
+            let (stacks, events) = (self.writer.stacks(), &mut self.events);
+            if last { objects.finish(clock, stacks, events) } else { objects.drain(clock, stacks, events) }?;
         }
         if let Some(side_band) = side_band {
             // The kernel knows of all processes, threads and files, from their first moment; the library in a program tells of

@@ -11,14 +11,20 @@ use machine::{CpuId, NodeId};
 use model::pmu::{self, NoPmu, Pmu};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How often both sides' clocks are compared.
 const COMPARISONS: usize = 500;
 /// The guest's clock counts in steps of 10 ns (the virtual HPET's), and rounds.
 const GRAIN_NS: u64 = 20;
+/// Where a rate is wanted: one miss in so many, until it is known how many come.
+const FIRST_PERIOD: u64 = 1000;
+/// How often it is looked whether so many come.
+const RATE_LOOK: Duration = Duration::from_millis(5);
 /// Addresses of the kernel have this bit.
 const KERNEL: u64 = 1 << 63;
 
@@ -56,6 +62,16 @@ pub struct LabPmu {
     /// What was lost before.
     dropped: u64,
     taken: Vec<pmu::Sample>,
+    rate: Option<Rate>,
+}
+
+/// A rate that is wanted, and what came of it since a moment.
+#[derive(Debug)]
+struct Rate {
+    hz: u64,
+    since: Instant,
+    samples: usize,
+    cpus: HashSet<u32>,
 }
 
 /// How far this machine's clocks are ahead of the PMU's.
@@ -85,7 +101,7 @@ impl LabPmu {
         pmu.set_with_names(false);
         let clocks = Clocks::compare(pmu).ok_or(LabPmuError::Clocks)?;
         let dropped = pmu.dropped();
-        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new() };
+        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None };
         // What a recorder that was killed left.
         found.pop(&mut Vec::new());
         Ok(Some(found))
@@ -103,6 +119,29 @@ impl LabPmu {
         Pmu::open(&self.words).map_or(0, |pmu| pmu.period())
     }
 
+    /// Samples about so many misses a second on each CPU that has any, from now on.
+    pub fn set_rate(&mut self, hz: u64) {
+        self.rate = Some(Rate { hz, since: Instant::now(), samples: 0, cpus: HashSet::new() });
+        self.set_period(FIRST_PERIOD);
+    }
+
+    /// Changes the period where the samples of the last moments were too many or too few.
+    fn follow_rate(&mut self, taken: &[pmu::Sample]) {
+        let period = self.period();
+        let Some(rate) = &mut self.rate else { return };
+        rate.samples += taken.len();
+        rate.cpus.extend(taken.iter().map(|sample| sample.cpu));
+        let meanwhile = rate.since.elapsed();
+        if meanwhile < RATE_LOOK {
+            return;
+        }
+        let wanted = rate.hz as f64 * meanwhile.as_secs_f64() * rate.cpus.len() as f64;
+        let next = next_period(period, rate.samples as f64, wanted);
+        (rate.since, rate.samples) = (Instant::now(), 0);
+        rate.cpus.clear();
+        self.set_period(next);
+    }
+
     /// What is observed, and what not.
     pub fn notes(&self) -> Vec<SourceNote> {
         let cannot_see =
@@ -116,6 +155,7 @@ impl LabPmu {
     pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
         let mut taken = std::mem::take(&mut self.taken);
         self.pop(&mut taken);
+        self.follow_rate(&taken);
         taken.sort_by_key(|sample| sample.ticks);
         for sample in &mut taken {
             sample.ticks = sample.ticks.wrapping_add(self.clocks.ticks);
@@ -138,6 +178,15 @@ impl LabPmu {
             samples.extend(std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize));
         }
     }
+}
+
+/// The period at which so many samples would have come as were wanted. Programs change, so that it is at most twice as long
+/// and half as long each time.
+fn next_period(period: u64, taken: f64, wanted: f64) -> u64 {
+    if wanted <= 0.0 {
+        return period;
+    }
+    ((period as f64 * (taken / wanted).clamp(0.5, 2.0)).round() as u64).max(1)
 }
 
 impl Drop for LabPmu {
@@ -244,6 +293,15 @@ mod tests {
         let memory: Vec<AtomicU64> = (0..pmu::BYTES / 8).map(|_| AtomicU64::new(0)).collect();
         let pmu = Pmu::create(&memory).unwrap();
         assert_eq!(Clocks::compare(pmu), None);
+    }
+
+    #[test]
+    fn the_period_follows_the_rate() {
+        assert_eq!(next_period(1000, 150.0, 100.0), 1500);
+        assert_eq!(next_period(1000, 1e9, 100.0), 2000);
+        assert_eq!(next_period(1000, 0.0, 100.0), 500);
+        assert_eq!(next_period(1, 0.0, 100.0), 1);
+        assert_eq!(next_period(1000, 0.0, 0.0), 1000, "nobody ran");
     }
 
     #[test]

@@ -1,0 +1,46 @@
+//! Processes that run already, while they are recorded.
+
+use super::recorder::Followed;
+use crate::system::{System, UnseenError};
+use linux::{Pid, Process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long Ctrl-C may have to wait.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Processes that run already, held.
+pub struct Processes {
+    held: Vec<Process>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Processes {
+    /// Takes hold of them.
+    pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Self, UnseenError> {
+        let system = System::live();
+        let held = pids.iter().map(|&pid| system.process(Pid(pid))).collect::<Result<_, _>>()?;
+        Ok(Self { held, interrupted })
+    }
+
+    pub fn pids(&self) -> Vec<Pid> {
+        self.held.iter().map(Process::pid).collect()
+    }
+}
+
+impl Followed for Processes {
+    fn is_over(&mut self) -> bool {
+        // Of a process whose first thread has ended, others may go on.
+        let goes_on = |process: &Process| process.status().is_ok_and(|status| status.has_memory || status.threads > 1);
+        self.held.retain(goes_on);
+        self.held.is_empty() || self.interrupted.load(Relaxed)
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        let end = Instant::now() + patience;
+        while !self.interrupted.load(Relaxed) && Instant::now() < end {
+            std::thread::sleep(end.saturating_duration_since(Instant::now()).min(PATIENCE));
+        }
+    }
+}

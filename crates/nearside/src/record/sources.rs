@@ -1,0 +1,107 @@
+//! Who is asked: what is wanted, as far as it is there.
+
+use super::options::RecordOptions;
+use super::program;
+use super::recorder::Sources;
+use clap::ValueEnum;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use trace::TickClock;
+use trace::live::{LabPmu, SideBand, Target};
+use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
+
+/// Of the virtual PMU: one miss in so many.
+const LAB_PERIOD: u64 = 1000;
+/// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
+/// to wait for a CPU.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who observes accesses to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// The best that is there
+    Auto,
+    /// The virtual PMU of the lab
+    Lab,
+    /// Nobody: objects, processes and mappings only
+    None,
+}
+
+/// What is wanted.
+pub struct Wanted<'a> {
+    pub source: Source,
+    pub options: &'a RecordOptions,
+    pub command: &'a [OsString],
+    pub target: &'a Target,
+}
+
+impl Wanted<'_> {
+    /// Opens all that is there, with the library that tells of objects.
+    pub fn open(&self) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
+        let mut notes = Vec::new();
+        let pmu = self.lab_pmu(&mut notes)?;
+        if pmu.is_none() {
+            notes.push("no accesses to memory were sampled".to_owned());
+        }
+        // The guest's clock stands still for microseconds; programs and the virtual PMU have a finer one in common.
+        let clock = if pmu.is_some() { TickClock::tsc() } else { TickClock::detect() };
+        let (objects, library) = self.objects(&clock, &mut notes).unzip();
+        let side_band = SideBand::open(self.target);
+        let side_band =
+            side_band.map_err(|error| notes.push(format!("processes are known by their objects only: {error}")));
+        Ok((Sources { clock, objects, side_band: side_band.ok(), pmu, notes }, library))
+    }
+
+    fn lab_pmu(&self, notes: &mut Vec<String>) -> Result<Option<LabPmu>, Box<dyn Error>> {
+        let mut found = match self.source {
+            Source::None => None,
+            Source::Lab => match LabPmu::find()? {
+                None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
+                found => found,
+            },
+            Source::Auto => LabPmu::find().unwrap_or_else(|error| {
+                notes.push(error.to_string());
+                None
+            }),
+        };
+        if let Some(pmu) = &mut found {
+            match self.options.rate {
+                Some(hz) => pmu.set_rate(hz),
+                None => pmu.set_period(self.options.period.unwrap_or(LAB_PERIOD)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {
+        if self.options.no_objects {
+            return None;
+        }
+        if *self.target != Target::Program {
+            notes.push(
+                "no objects were recorded: they are told from inside of a program that is started for it".to_owned(),
+            );
+            return None;
+        }
+        let path = std::env::var_os("PATH");
+        let program = self.command.first().and_then(|program| program::find(program, path.as_deref()));
+        if let Some(Ok(Some(obstacle))) = program.map(|program| obstacle(&program)) {
+            // What it starts may still tell of its own.
+            notes.push(format!("no objects were recorded: {obstacle}"));
+        }
+        match library().and_then(|library| Ok((self.rings(clock)?, library))) {
+            Ok(objects) => Some(objects),
+            Err(error) => {
+                notes.push(format!("no objects were recorded: {error}"));
+                None
+            }
+        }
+    }
+
+    fn rings(&self, clock: &TickClock) -> Result<ObjectRings, ObjectsError> {
+        let small_bytes = usize::try_from(self.options.small_objects).unwrap_or(usize::MAX);
+        ObjectRings::create(&ObjectOptions { small_bytes, patience: PATIENCE, ..ObjectOptions::default() }, clock)
+    }
+}

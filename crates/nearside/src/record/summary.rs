@@ -1,0 +1,58 @@
+//! What came of a recording, in words and as JSON.
+
+use super::options::RecordOptions;
+use super::recorder::Recorded;
+use report::{RecordLoss, RecordReport, RecordSource};
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+
+/// Says what came of it.
+pub fn tell(
+    options: &RecordOptions,
+    json: Option<&Path>,
+    recorded: &Recorded,
+    exit_status: Option<i32>,
+) -> Result<(), Box<dyn Error>> {
+    let Recorded { folder, about, counts, processes, duration } = recorded;
+    let sources = about
+        .sources
+        .iter()
+        .map(|source| RecordSource { event: source.event.clone(), cannot_see: source.cannot_see.clone() });
+    let lost = about.lost.iter().map(|loss| RecordLoss { what: loss.what.clone(), count: loss.count });
+    let report = RecordReport {
+        trace: folder.display().to_string(),
+        bytes: bytes(folder),
+        simulated: about.simulated,
+        exit_status,
+        seconds: duration.as_secs_f64(),
+        samples: counts.samples,
+        events: counts.events,
+        objects: counts.objects,
+        processes: *processes,
+        sources: sources.collect(),
+        lost: lost.collect(),
+        notes: about.notes.clone(),
+    };
+    if !options.quiet {
+        // There is nobody left to tell when standard error is closed.
+        let _ = write!(std::io::stderr(), "{report}");
+    }
+    if let Some(file) = json {
+        let file = Some(file).filter(|file| *file != Path::new("-"));
+        crate::output::write(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;
+    }
+    Ok(())
+}
+
+/// Of all files of a folder. What is gone meanwhile has none.
+fn bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes(&entry.path()),
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}

@@ -1,0 +1,253 @@
+//! `nearside record` on this host, whatever it has: what is there of a trace, however the program ends, and however wrongly it
+//! is asked for.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use trace::{Event, Record, Trace, What};
+
+/// A folder to record in.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let library = assert_cmd::cargo::cargo_bin("nearside").with_file_name("libnearside_preload.so");
+        assert!(library.exists(), "{} is missing: run `cargo build --release --workspace` first", library.display());
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn nearside(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+        command.current_dir(self.0.path()).arg("record").args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn record(&self, arguments: &[&str]) -> Output {
+        self.nearside(arguments).output().unwrap()
+    }
+
+    fn script(&self, script: &str) -> Output {
+        self.record(&["-o", "trace", "--json", "told.json", "--", "sh", "-c", script])
+    }
+
+    fn told(&self) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path("told.json")).unwrap()).unwrap()
+    }
+
+    fn compile(&self, name: &str, source: &str, arguments: &[&str]) -> bool {
+        fs::write(self.path("program.c"), source).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.current_dir(self.0.path()).args(["-O1", "-g", "program.c", "-o", name]).args(arguments);
+        compiler.output().unwrap().status.success()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn events(folder: &Path) -> Vec<Event> {
+    let trace = Trace::open(folder).unwrap();
+    assert!(trace.about().complete, "{:?}", trace.about());
+    let records = trace.records().unwrap().map(Result::unwrap);
+    records
+        .filter_map(|record| match record {
+            Record::Event(event) => Some(event),
+            Record::Sample(_) => None,
+        })
+        .collect()
+}
+
+#[test]
+fn the_program_is_as_without_it_and_the_trace_as_it_was() {
+    let place = Place::new();
+    let mut command =
+        place.nearside(&["-o", "trace", "--json", "told.json", "--", "sh", "-c", "cat; echo bad >&2; exit 7"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"in\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(7), "in\n"), "{said}");
+    assert!(said.starts_with("bad\nnearside: recorded "), "{said}");
+    let told = place.told();
+    assert_eq!((&told["exit_status"], &told["trace"], &told["simulated"]), (&7.into(), &"trace".into(), &false.into()));
+    let trace = Trace::open(&place.path("trace")).unwrap();
+    let about = trace.about();
+    assert_eq!(about.command, ["sh", "-c", "cat; echo bad >&2; exit 7"]);
+    let uname = |what: &str| text(&Command::new("uname").arg(what).output().unwrap().stdout).trim().to_owned();
+    assert_eq!([&about.host, &about.kernel, &about.architecture], [&uname("-n"), &uname("-r"), &uname("-m")]);
+    assert!(about.began_unix_s > 1_700_000_000);
+    assert_eq!(trace.machine().unwrap().cpus(), machine::Machine::from_sysfs(Path::new("/sys")).unwrap().cpus());
+    let events = events(&place.path("trace"));
+    let objects = events.iter().filter(|event| matches!(event.what, What::Allocated { .. })).count() as u64;
+    assert_eq!((told["events"].as_u64(), told["objects"].as_u64()), (Some(events.len() as u64), Some(objects)));
+    assert!(objects > 0);
+    assert!(!Path::new("/dev/shm").read_dir().unwrap().flatten().any(|entry| {
+        let ours = entry.file_name().to_string_lossy().starts_with("nearside-objects-");
+        ours && entry.path().join(format!("{}.0", child_of(&events))).exists()
+    }));
+}
+
+/// The process that was recorded first.
+fn child_of(events: &[Event]) -> u32 {
+    events.iter().map(|event| event.pid.0).next().unwrap()
+}
+
+#[test]
+fn forks_execs_and_crashes_are_recorded() {
+    let place = Place::new();
+    let output = place.script("/bin/true & (exec -a other cat /dev/null); wait; kill -SEGV $$");
+    assert_eq!(output.status.code(), Some(128 + 11), "{}", text(&output.stderr));
+    let events = events(&place.path("trace"));
+    for program in ["true", "cat", "sh"] {
+        let named = |event: &&Event| matches!(&event.what, What::Named { name, .. } if **name == *program);
+        let named = events.iter().find(named).unwrap_or_else(|| panic!("no {program}"));
+        let objects = |event: &&Event| event.pid == named.pid && matches!(event.what, What::Allocated { .. });
+        assert!(program == "true" || events.iter().find(objects).is_some(), "{program} has no objects");
+        let maps = |event: &&Event| {
+            event.pid == named.pid && matches!(&event.what, What::Mapped { name, .. } if name.contains("libc"))
+        };
+        assert!(events.iter().find(maps).is_some(), "{program} has no libraries");
+    }
+    assert_eq!(place.told()["processes"], 3);
+    let starts: Vec<_> = events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. })).collect();
+    let mut pids: Vec<_> = starts.iter().map(|event| event.pid).collect();
+    pids.sort();
+    pids.dedup();
+    assert_eq!(pids.len(), starts.len(), "each process starts once: {starts:?}");
+}
+
+#[test]
+fn what_cannot_be_started_leaves_no_trace() {
+    let place = Place::new();
+    for (program, status, says) in [
+        ("no-such-program", 127, "cannot start no-such-program: No such file"),
+        ("/etc/passwd", 126, "cannot start /etc/passwd: Permission denied"),
+    ] {
+        let output = place.record(&["--", program]);
+        assert_eq!(output.status.code(), Some(status));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    assert_eq!(place.0.path().read_dir().unwrap().count(), 0);
+    for (arguments, says) in [
+        (&["--period", "0", "--", "true"][..], "--period"),
+        (&["--duration", "never", "--", "true"], "--duration"),
+        (&["-o", "trace"], "CMD"),
+    ] {
+        let output = place.record(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn no_trace_is_written_over() {
+    let place = Place::new();
+    for folder in ["nearside-trace", "nearside-trace-2"] {
+        let output = place.record(&["--no-objects", "--source", "none", "--", "true"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains(&format!(": {folder} (")), "{}", text(&output.stderr));
+        assert!(place.path(folder).join("trace.toml").is_file());
+    }
+    let output = place.record(&["-o", "nearside-trace", "--", "touch", "ran"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("nearside-trace is there already"), "{}", text(&output.stderr));
+    assert!(!place.path("ran").exists(), "nothing is started");
+}
+
+#[test]
+fn a_program_that_the_library_cannot_enter_is_recorded_without_objects() {
+    let place = Place::new();
+    let source = "#include <stdlib.h>\nint main(void) { return malloc(9999) ? 3 : 4; }";
+    if !place.compile("static", source, &["-static"]) {
+        return; // there is no static C library
+    }
+    let output = place.record(&["-o", "trace", "--json", "told.json", "--", "./static"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no objects were recorded: ./static is linked statically"), "{said}");
+    assert_eq!(place.told()["objects"], 0);
+    assert_eq!(place.told()["processes"], 1);
+}
+
+#[test]
+fn signals_reach_the_program_and_the_trace_is_complete() {
+    let place = Place::new();
+    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let command = &mut place.nearside(&["-o", "trace", "--", "sh", "-c", script]);
+    let mut child = command.spawn().unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    std::io::Read::read_to_string(&mut output, &mut line).unwrap();
+    assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\ncaught\n", Some(9)));
+    assert!(!events(&place.path("trace")).is_empty());
+    // One that does not care is left alone the second time.
+    let script = "trap '' TERM; echo ready; sleep 2; echo done";
+    let mut child = place.nearside(&["-o", "second", "--", "sh", "-c", script]).spawn().unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+    let (began, pid) = (Instant::now(), Pid::from_raw(child.id().cast_signed()).unwrap());
+    while child.try_wait().unwrap().is_none() {
+        let _ = kill_process(pid, Signal::TERM);
+        sleep(Duration::from_millis(50));
+    }
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).unwrap();
+    assert_eq!(rest, "done\n");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(!events(&place.path("second")).is_empty());
+}
+
+#[test]
+fn a_recording_ends_after_its_time_and_the_program_goes_on() {
+    let place = Place::new();
+    let script = "sleep 0.5; /bin/cat /dev/null; exit 5";
+    let output = place.record(&["-o", "trace", "--duration", "0.1", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(5));
+    let named = |event: &Event| matches!(&event.what, What::Named { name, .. } if **name == *"cat");
+    assert!(!events(&place.path("trace")).iter().any(named));
+}
+
+/// Needs root, for the small disk.
+#[test]
+fn on_a_full_disk_what_was_written_can_be_read() {
+    let place = Place::new();
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = rustix::process::getuid().is_root()
+        && Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k", "none"])
+            .arg(&disk)
+            .status()
+            .unwrap()
+            .success();
+    if !mounted {
+        return;
+    }
+    let script = "awk 'BEGIN { for (i = 0; i < 300000; i++) a[i] = i \"\" }'; echo done; exit 3";
+    let output = place.record(&["-o", "disk/trace", "--", "sh", "-c", script]);
+    let read = Trace::open(&disk.join("trace"))
+        .map(|trace| (trace.about().complete, trace.records().unwrap().map(Result::unwrap).count()));
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), "done\n"), "{said}");
+    assert!(
+        said.contains("No space left on device") && said.contains("what was written before it can be read"),
+        "{said}"
+    );
+    let (complete, records) = read.unwrap();
+    assert!(!complete && records > 0, "{records}");
+}
