@@ -1,5 +1,6 @@
 //! `nearside record`: which object, which thread, which node, written down while a program runs.
 
+mod accesses;
 pub mod folder;
 mod options;
 mod processes;

@@ -1,12 +1,13 @@
 //! Takes what all sources tell, often, and writes it down.
 
+use super::accesses::{Accesses, Told};
 use linux::Pid;
 use machine::Machine;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trace::live::{FileIdentities, LabPmu, SideBand};
+use trace::live::{FileIdentities, SideBand};
 use trace::objects::{ObjectRings, ObjectsError};
 use trace::{About, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 
@@ -43,7 +44,7 @@ pub struct Sources {
     pub clock: TickClock,
     pub objects: Option<ObjectRings>,
     pub side_band: Option<SideBand>,
-    pub pmu: Option<LabPmu>,
+    pub accesses: Option<Accesses>,
     /// What should be known of those that are not here.
     pub notes: Vec<String>,
 }
@@ -83,7 +84,7 @@ impl Recorder {
     pub fn begin(mut sources: Sources, folder: &Path, machine: &Machine, about: About) -> Result<Self, RecordError> {
         let mut about = about;
         about.notes.append(&mut sources.notes);
-        about.sources.extend(sources.pmu.iter().flat_map(LabPmu::notes));
+        about.sources.extend(sources.accesses.iter().flat_map(Accesses::notes));
         let writer = Writer::create(folder, about, machine, Flush::default())?;
         Ok(Self {
             sources,
@@ -143,12 +144,9 @@ impl Recorder {
     /// Ends the recording: takes what is left, and looks up what it names.
     fn finish(mut self) -> Result<Recorded, RecordError> {
         let duration = self.began.elapsed();
-        if let Some(pmu) = &self.sources.pmu {
-            pmu.set_period(0);
-        }
         self.take(true)?;
         self.write()?;
-        let Sources { objects, side_band, pmu, .. } = &self.sources;
+        let Sources { objects, side_band, accesses, .. } = &self.sources;
         let about = self.writer.about();
         if let Some(objects) = objects {
             let losses = objects.losses();
@@ -162,7 +160,7 @@ impl Recorder {
             }
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
-        for loss in pmu.iter().flat_map(LabPmu::lost).chain(kernels) {
+        for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels) {
             about.lose(&loss.what, loss.count);
         }
         let about = about.clone();
@@ -172,9 +170,10 @@ impl Recorder {
 
     /// Takes what all have told. Samples first: what is told of their processes then is not older than they are.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
-        let Sources { clock, objects, side_band, pmu, .. } = &mut self.sources;
-        if let Some(pmu) = pmu {
-            pmu.drain(clock, &mut self.samples);
+        let Sources { clock, objects, side_band, accesses, .. } = &mut self.sources;
+        if let Some(accesses) = accesses {
+            let told = Told { samples: &mut self.samples, events: &mut self.events };
+            accesses.drain(last, clock, self.writer.stacks(), told);
         }
         if let Some(objects) = objects {
             let (stacks, events) = (self.writer.stacks(), &mut self.events);

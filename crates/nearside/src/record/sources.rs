@@ -1,5 +1,6 @@
 //! Who is asked: what is wanted, as far as it is there.
 
+use super::accesses::Accesses;
 use super::options::RecordOptions;
 use super::program;
 use super::recorder::Sources;
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::TickClock;
-use trace::live::{LabPmu, SideBand, Target};
+use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, SideBand, Target};
 use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
 /// Of the virtual PMU: one miss in so many.
@@ -25,6 +26,9 @@ pub enum Source {
     Auto,
     /// The virtual PMU of the lab
     Lab,
+    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root, or
+    /// CAP_PERFMON where balancing is on
+    HintFaults,
     /// Nobody: objects, processes and mappings only
     None,
 }
@@ -41,38 +45,48 @@ impl Wanted<'_> {
     /// Opens all that is there, with the library that tells of objects.
     pub fn open(&self) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
         let mut notes = Vec::new();
-        let pmu = self.lab_pmu(&mut notes)?;
-        if pmu.is_none() {
+        let accesses = match self.source {
+            Source::Auto => self.best(&mut notes),
+            Source::Lab => match LabPmu::find()? {
+                None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
+                Some(pmu) => Some(self.lab(pmu)),
+            },
+            Source::HintFaults => Some(self.hint_faults(true)?),
+            Source::None => None,
+        };
+        if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }
         // The guest's clock stands still for microseconds; programs and the virtual PMU have a finer one in common.
-        let clock = if pmu.is_some() { TickClock::tsc() } else { TickClock::detect() };
+        let clock = if matches!(accesses, Some(Accesses::Lab(_))) { TickClock::tsc() } else { TickClock::detect() };
         let (objects, library) = self.objects(&clock, &mut notes).unzip();
-        let side_band = SideBand::open(self.target);
-        let side_band =
-            side_band.map_err(|error| notes.push(format!("processes are known by their objects only: {error}")));
-        Ok((Sources { clock, objects, side_band: side_band.ok(), pmu, notes }, library))
+        let side_band = SideBand::open(self.target)
+            .map_err(|error| notes.push(format!("processes are known by their objects only: {error}")))
+            .ok();
+        Ok((Sources { clock, objects, side_band, accesses, notes }, library))
     }
 
-    fn lab_pmu(&self, notes: &mut Vec<String>) -> Result<Option<LabPmu>, Box<dyn Error>> {
-        let mut found = match self.source {
-            Source::None => None,
-            Source::Lab => match LabPmu::find()? {
-                None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
-                found => found,
-            },
-            Source::Auto => LabPmu::find().unwrap_or_else(|error| {
-                notes.push(error.to_string());
-                None
-            }),
-        };
-        if let Some(pmu) = &mut found {
-            match self.options.rate {
-                Some(hz) => pmu.set_rate(hz),
-                None => pmu.set_period(self.options.period.unwrap_or(LAB_PERIOD)),
-            }
+    /// The best that is there, and why what is better is not.
+    fn best(&self, notes: &mut Vec<String>) -> Option<Accesses> {
+        match LabPmu::find() {
+            Ok(Some(pmu)) => return Some(self.lab(pmu)),
+            Ok(None) => {}
+            Err(error) => notes.push(error.to_string()),
         }
-        Ok(found)
+        self.hint_faults(false).map_err(|error| notes.push(error.to_string())).ok()
+    }
+
+    fn lab(&self, mut pmu: LabPmu) -> Accesses {
+        match self.options.rate {
+            Some(hz) => pmu.set_rate(hz),
+            None => pmu.set_period(self.options.period.unwrap_or(LAB_PERIOD)),
+        }
+        Accesses::Lab(pmu)
+    }
+
+    fn hint_faults(&self, switch_on: bool) -> Result<Accesses, LiveError> {
+        let faults = HintFaults::open(&HintFaultOptions { target: self.target.clone(), switch_on })?;
+        Ok(Accesses::HintFaults(Box::new(faults)))
     }
 
     fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {
