@@ -4,20 +4,25 @@
 mod support;
 
 use profile::{Filter, ObjectKind, Predicate, Profile, Recording};
+use serde_json::Value;
 use std::path::Path;
-use support::Lab;
-use trace::{Record, Served, Trace, What};
+use std::process::Command;
+use support::{Lab, is_root};
+use trace::{About, Event, Record, Served, Source, Trace, What};
 
 /// A trace, and what it shows.
 struct Shown {
-    trace: Trace,
+    about: About,
     profile: Profile,
-    events: Vec<trace::Event>,
+    events: Vec<Event>,
 }
 
 fn shown(folder: &Path) -> Shown {
     let trace = Trace::open(folder).unwrap();
-    let mut recording = Recording::new(trace.machine().unwrap().clone());
+    let machine = trace.machine().unwrap().clone();
+    let [near, far] = [0, 1].map(|node| machine.latency_ns(machine.nodes[0].id, machine.nodes[node].id));
+    assert!(near.is_some() && near < far, "the preset's own numbers");
+    let mut recording = Recording::new(machine);
     let (mut samples, mut events) = (Vec::new(), Vec::new());
     let mut records = trace.records().unwrap();
     for record in &mut records {
@@ -26,41 +31,112 @@ fn shown(folder: &Path) -> Shown {
             Record::Event(event) => events.push(event),
         }
     }
+    assert!(samples.iter().all(|sample| sample.source == Source::Lab && sample.latency_ns.is_some()));
     recording.add_samples(samples);
     recording.add_events(events.iter().cloned());
     let profile = recording.into_profile(records.stacks(), &trace.symbols().unwrap());
-    Shown { trace, profile, events }
+    Shown { about: trace.about().clone(), profile, events }
 }
+
+impl Shown {
+    /// Samples that a filter lets through, and how many of them belong to what `is` says of kind and call chain.
+    fn samples(&self, filter: Vec<Predicate>, is: impl Fn(ObjectKind, &[&str]) -> bool) -> (u64, u64) {
+        let view = self.profile.view(&Filter(filter));
+        let belong = view.objects().into_iter().filter(|(object, _)| {
+            let summary = self.profile.object_summary(*object).unwrap();
+            let labels: Vec<&str> = summary.allocated_from.iter().map(|frame| frame.label.as_str()).collect();
+            is(summary.kind, &labels)
+        });
+        (view.tally().samples, belong.map(|(_, tally)| tally.samples).sum())
+    }
+}
+
+const SCRIPT: &str = "
+    try() { \"$@\" 2>&1; echo \"status $?\"; }
+    echo '[streamcluster]'
+    try ../nearside record -o out/streamcluster --period 100 --json out/streamcluster.json -- \\
+        ../nearside-workloads streamcluster --size 16M --repeat 2
+    echo '[reuse]'; try ../nearside record --quiet -o out/reuse --period 10 -- ./reuse
+    echo '[rate]'
+    try ../nearside record --quiet -o out/rate --rate 50000 --no-objects --json out/rate.json -- \\
+        ../nearside-workloads chase --pin 0 --size 4M --repeat 2
+    echo '[twice]'; try ../nearside record -q -o out/outer -- ../nearside record --source lab -o /tmp/inner -- true
+    echo '[user]'
+    cd /tmp; try setpriv --reuid 65534 --regid 65534 --clear-groups $OLDPWD/../nearside record --source lab -- true
+    echo '[end]'
+";
 
 #[test]
 fn accesses_in_the_lab_belong_to_their_objects() {
     let lab = Lab::new();
-    let script = "
-        ../nearside record --quiet -o out/streamcluster --json out/streamcluster.json -- \\
-            ../nearside-workloads streamcluster --size 16M --repeat 3
-        echo \"status $?\"
-    ";
-    let ran = lab.script("small-4x2", &["--quiet", "--out", "out"], script).succeeded();
-    println!("{}{}", ran.text(), ran.error);
-    let Shown { trace, profile, events } = shown(&lab.path("work/out/streamcluster"));
-    println!("{:#?}", trace.about());
-    println!("{} events, {} accesses", events.len(), profile.len());
-    for (what, filter) in [("all", Filter::default()), ("dram", Filter(vec![Predicate::User]))] {
-        let view = profile.view(&filter);
-        println!("{what}: {:?}", view.tally());
-        for (object, tally) in view.objects().into_iter().take(12) {
-            let s = profile.object_summary(object).unwrap();
-            println!(
-                "{:6} {:?} {} {} {:x} bytes {} {:?}",
-                tally.samples,
-                s.kind,
-                s.label,
-                s.process.pid,
-                s.address,
-                s.bytes,
-                s.allocated_from.iter().map(|f| f.label.clone()).collect::<Vec<_>>()
-            );
-        }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/reuse.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-o"]).arg(lab.path("work/reuse")).arg(source);
+    assert!(compiler.status().unwrap().success());
+    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never", "--out", "out"], SCRIPT).succeeded();
+    let out = |name: &str| lab.path("work/out").join(name);
+    let json = |name: &str| -> Value { serde_json::from_str(&std::fs::read_to_string(out(name)).unwrap()).unwrap() };
+
+    // Nearly all that comes from memory is of the array that one thread filled, and that is known by its code.
+    let said = ran.section("streamcluster");
+    assert!(said.contains("checksum") && said.contains("nearside: recorded ") && said.ends_with("status 0\n"), "{said}");
+    let shown_of = shown(&out("streamcluster"));
+    let about = &shown_of.about;
+    assert!(about.complete && about.simulated && about.host == "nearside-lab", "{about:?}");
+    assert_eq!(about.lost, [], "{about:?}");
+    let told = json("streamcluster.json");
+    assert_eq!(told["samples"].as_u64(), Some(shown_of.profile.len() as u64));
+    assert_eq!(told["processes"], 1);
+    let from_memory = || vec![Predicate::User, Predicate::Served(vec![Served::Dram])];
+    let is_points = |kind, labels: &[&str]| {
+        kind == ObjectKind::Heap && labels.iter().any(|label| label.contains("streamcluster"))
+    };
+    let (all, of_points) = shown_of.samples(from_memory(), is_points);
+    assert!(all > 1000 && of_points * 10 > all * 9, "{of_points} of {all}");
+    let (all, unknown) = shown_of.samples(vec![Predicate::User], |kind, _| kind == ObjectKind::Unknown);
+    assert!(unknown * 50 < all, "{unknown} of {all} are unknown");
+    // The kernel's own times and the program's are of one clock: threads begin before they access anything.
+    let threads = shown_of.events.iter().filter(|event| matches!(event.what, What::ThreadStarted)).count();
+    assert_eq!(threads, 7, "beside the first");
+
+    // Objects that are used for microseconds only, always at the same address, by the code that allocated them.
+    assert_eq!(ran.section("reuse"), "reused\nstatus 0\n");
+    let shown_of = shown(&out("reuse"));
+    for (function, site) in [("write_a", "site_a"), ("write_b", "site_b")] {
+        let is_own = |kind, labels: &[&str]| {
+            kind == ObjectKind::Heap && labels.iter().any(|label| label.starts_with(site))
+        };
+        let filter = || vec![Predicate::User, Predicate::Function(function.to_owned())];
+        let (all, own) = shown_of.samples(filter(), is_own);
+        assert!(all > 1000 && own == all, "{function}: {own} of {all}");
     }
-    let _ = (ObjectKind::Heap, Served::Dram, What::ThreadStarted);
+
+    let (samples, seconds) = (json("rate.json")["samples"].as_f64(), json("rate.json")["seconds"].as_f64());
+    let rate = samples.unwrap() / seconds.unwrap();
+    assert!((10_000.0..200_000.0).contains(&rate), "{rate} a second");
+    assert_eq!(json("rate.json")["objects"], 0);
+    let said = ran.section("twice");
+    assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
+    if is_root() {
+        let said = ran.section("user");
+        assert!(said.contains("it belongs to the user who began the lab's run") && said.ends_with("status 125\n"), "{said}");
+    }
+}
+
+#[test]
+fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
+    let lab = Lab::new();
+    let mut command = lab.nearside();
+    command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", "240"]);
+    command.args(["--period", "50", "--", "sh", "-c", "../nearside-workloads chase --size 2M; exit 7"]);
+    let ran = lab.run(command, b"");
+    assert_eq!(ran.status, 7, "{}", ran.error);
+    assert!(ran.text().starts_with("chase: ") && ran.error.contains("nearside: recorded "), "{}", ran.error);
+    let shown = shown(&lab.path("work/nearside-trace"));
+    assert!(shown.about.complete && shown.profile.len() > 100, "{:?}", shown.about);
+    // A program that is not there leaves nothing.
+    let mut command = lab.nearside();
+    command.args(["lab", "record", "--machine", "no-such-machine", "-o", "none", "--", "true"]);
+    lab.run(command, b"").failed(125, &["no-such-machine"]);
+    assert!(!lab.path("work/none").exists());
 }

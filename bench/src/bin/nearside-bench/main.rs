@@ -7,6 +7,7 @@ mod look_speed;
 mod model_speed;
 mod preload_speed;
 mod profile_speed;
+mod record_speed;
 mod saved_process;
 mod target;
 mod trace_speed;
@@ -50,6 +51,8 @@ enum Part {
     Preload,
     /// Traces, and perf.data files
     Trace,
+    /// Recording programs, in the lab and here
+    Record,
 }
 
 fn main() -> ExitCode {
@@ -80,6 +83,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Profile => profile_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
             Part::Trace => trace_speed::measure()?,
+            Part::Record => record_speed::measure()?,
         });
     }
     if arguments.cold_build {
