@@ -79,7 +79,10 @@ fn accesses_in_the_lab_belong_to_their_objects() {
 
     // Nearly all that comes from memory is of the array that one thread filled, and that is known by its code.
     let said = ran.section("streamcluster");
-    assert!(said.contains("checksum") && said.contains("nearside: recorded ") && said.ends_with("status 0\n"), "{said}");
+    assert!(
+        said.contains("checksum") && said.contains("nearside: recorded ") && said.ends_with("status 0\n"),
+        "{said}"
+    );
     let shown_of = shown(&out("streamcluster"));
     let about = &shown_of.about;
     assert!(about.complete && about.simulated && about.host == "nearside-lab", "{about:?}");
@@ -88,9 +91,8 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert_eq!(told["samples"].as_u64(), Some(shown_of.profile.len() as u64));
     assert_eq!(told["processes"], 1);
     let from_memory = || vec![Predicate::User, Predicate::Served(vec![Served::Dram])];
-    let is_points = |kind, labels: &[&str]| {
-        kind == ObjectKind::Heap && labels.iter().any(|label| label.contains("streamcluster"))
-    };
+    let is_points =
+        |kind, labels: &[&str]| kind == ObjectKind::Heap && labels.iter().any(|label| label.contains("streamcluster"));
     let (all, of_points) = shown_of.samples(from_memory(), is_points);
     assert!(all > 1000 && of_points * 10 > all * 9, "{of_points} of {all}");
     let (all, unknown) = shown_of.samples(vec![Predicate::User], |kind, _| kind == ObjectKind::Unknown);
@@ -103,9 +105,8 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert_eq!(ran.section("reuse"), "reused\nstatus 0\n");
     let shown_of = shown(&out("reuse"));
     for (function, site) in [("write_a", "site_a"), ("write_b", "site_b")] {
-        let is_own = |kind, labels: &[&str]| {
-            kind == ObjectKind::Heap && labels.iter().any(|label| label.starts_with(site))
-        };
+        let is_own =
+            |kind, labels: &[&str]| kind == ObjectKind::Heap && labels.iter().any(|label| label.starts_with(site));
         let filter = || vec![Predicate::User, Predicate::Function(function.to_owned())];
         let (all, own) = shown_of.samples(filter(), is_own);
         assert!(all > 1000 && own == all, "{function}: {own} of {all}");
@@ -119,7 +120,10 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
     if is_root() {
         let said = ran.section("user");
-        assert!(said.contains("it belongs to the user who began the lab's run") && said.ends_with("status 125\n"), "{said}");
+        assert!(
+            said.contains("it belongs to the user who began the lab's run") && said.ends_with("status 125\n"),
+            "{said}"
+        );
     }
 }
 

@@ -62,8 +62,7 @@ fn losses() -> Result<Vec<Row>, Error> {
     command.arg(folder.path().join("trace")).arg("--").arg(nearside.with_file_name("nearside-workloads")).args(PAIRS);
     let shown = format!("nearside record -- nearside-workloads {}", PAIRS.join(" "));
     let output = command.output().map_err(Error::system("run nearside record"))?;
-    let [printed, complained] =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let [printed, complained] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     if !output.status.success() {
         return Err(Error::Failed { command: shown, status: output.status.to_string(), said: printed + &complained });
     }

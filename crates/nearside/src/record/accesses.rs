@@ -1,12 +1,14 @@
 //! Who observes accesses to memory.
 
-use trace::live::{HintFaults, LabPmu};
+use trace::live::{HintFaults, LabPmu, PerfSource};
 use trace::{Event, Loss, Sample, SourceNote, Stacks, TickClock};
 
 /// Who observes accesses to memory.
 pub enum Accesses {
     /// The virtual PMU of the lab.
     Lab(LabPmu),
+    /// What the processor samples itself.
+    Perf(Box<PerfSource>),
     /// Page faults that NUMA balancing provokes.
     HintFaults(Box<HintFaults>),
 }
@@ -16,6 +18,7 @@ impl Accesses {
     pub fn notes(&self) -> Vec<SourceNote> {
         match self {
             Self::Lab(pmu) => pmu.notes(),
+            Self::Perf(source) => source.notes(),
             Self::HintFaults(faults) => faults.notes(),
         }
     }
@@ -24,6 +27,7 @@ impl Accesses {
     pub fn lost(&self) -> Vec<Loss> {
         match self {
             Self::Lab(pmu) => pmu.lost(),
+            Self::Perf(source) => source.lost(),
             Self::HintFaults(faults) => faults.lost(),
         }
     }
@@ -38,6 +42,7 @@ impl Accesses {
                 }
                 pmu.drain(clock, samples);
             }
+            Self::Perf(source) => source.drain(stacks, samples, events),
             Self::HintFaults(faults) if last => faults.finish(stacks, samples, events),
             Self::HintFaults(faults) => faults.drain(stacks, samples, events),
         }

@@ -20,11 +20,12 @@ pub struct RecordOptions {
     #[arg(long, short, value_name = "TRACE")]
     pub output: Option<PathBuf>,
 
-    /// Sample one event in so many: with lab, misses of the first-level cache
+    /// Sample one event in so many: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
+    /// AMD's, slow loads and stores each of Intel's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
-    /// Sample about so many accesses a second on each CPU that the program uses
+    /// Sample about so many accesses a second on each CPU that the program uses [default with perf: 1000]
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
     pub rate: Option<u64>,
 

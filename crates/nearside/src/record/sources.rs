@@ -10,11 +10,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::TickClock;
-use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, SideBand, Target};
+use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, Pace, PerfOptions, PerfSource, SideBand, Target};
 use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
 /// Of the virtual PMU: one miss in so many.
 const LAB_PERIOD: u64 = 1000;
+/// Of the processor's own sampling: so many a second on each CPU.
+const PERF_RATE: u64 = 1000;
 /// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
 /// to wait for a CPU.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,6 +28,8 @@ pub enum Source {
     Auto,
     /// The virtual PMU of the lab
     Lab,
+    /// What the processor samples itself: AMD's ibs_op, Intel's loads by latency and stores
+    Perf,
     /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root, or
     /// CAP_PERFMON where balancing is on
     HintFaults,
@@ -51,6 +55,7 @@ impl Wanted<'_> {
                 None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
                 Some(pmu) => Some(self.lab(pmu)),
             },
+            Source::Perf => Some(self.perf()?),
             Source::HintFaults => Some(self.hint_faults(true)?),
             Source::None => None,
         };
@@ -73,7 +78,8 @@ impl Wanted<'_> {
             Ok(None) => {}
             Err(error) => notes.push(error.to_string()),
         }
-        self.hint_faults(false).map_err(|error| notes.push(error.to_string())).ok()
+        let mut tell = |error: LiveError| notes.push(error.to_string());
+        self.perf().map_err(&mut tell).or_else(|()| self.hint_faults(false).map_err(&mut tell)).ok()
     }
 
     fn lab(&self, mut pmu: LabPmu) -> Accesses {
@@ -82,6 +88,13 @@ impl Wanted<'_> {
             None => pmu.set_period(self.options.period.unwrap_or(LAB_PERIOD)),
         }
         Accesses::Lab(pmu)
+    }
+
+    fn perf(&self) -> Result<Accesses, LiveError> {
+        let RecordOptions { period, rate, .. } = *self.options;
+        let pace = period.map(Pace::Period).or(rate.map(Pace::Rate)).unwrap_or(Pace::Rate(PERF_RATE));
+        let options = PerfOptions { target: self.target.clone(), pace, stacks: true, ..PerfOptions::default() };
+        Ok(Accesses::Perf(Box::new(PerfSource::open(&options)?)))
     }
 
     fn hint_faults(&self, switch_on: bool) -> Result<Accesses, LiveError> {
