@@ -106,7 +106,7 @@ fn child_of(events: &[Event]) -> u32 {
 #[test]
 fn forks_execs_and_crashes_are_recorded() {
     let place = Place::new();
-    let output = place.script("/bin/true & (exec -a other cat /dev/null); wait; kill -SEGV $$");
+    let output = place.script("/bin/true & (exec cat /dev/null); wait; kill -SEGV $$");
     assert_eq!(output.status.code(), Some(128 + 11), "{}", text(&output.stderr));
     let events = events(&place.path("trace"));
     for program in ["true", "cat", "sh"] {
@@ -237,8 +237,9 @@ fn on_a_full_disk_what_was_written_can_be_read() {
     if !mounted {
         return;
     }
-    let script = "awk 'BEGIN { for (i = 0; i < 300000; i++) a[i] = i \"\" }'; echo done; exit 3";
-    let output = place.record(&["-o", "disk/trace", "--", "sh", "-c", script]);
+    let workloads = assert_cmd::cargo::cargo_bin("nearside").with_file_name("nearside-workloads");
+    let script = "\"$0\" allocate --bursts 300 > /dev/null; echo done; exit 3";
+    let output = place.record(&["-o", "disk/trace", "--", "sh", "-c", script, workloads.to_str().unwrap()]);
     let read = Trace::open(&disk.join("trace"))
         .map(|trace| (trace.about().complete, trace.records().unwrap().map(Result::unwrap).count()));
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
