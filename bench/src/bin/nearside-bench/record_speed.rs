@@ -13,7 +13,7 @@ const PROGRAM: &str = "nearside-workloads streamcluster --pin 0-7 --repeat 10 --
 /// Samples that are to be kept at least.
 const SAMPLES: f64 = 10_000.0;
 /// What came of it is told on the stream that the program leaves alone.
-const RECORD: &str = "nearside record --quiet --json /dev/stderr -o /tmp/nearside-bench-trace --period 100 --";
+const RECORD: &str = "nearside record --quiet --json /dev/stderr -o /tmp/nearside-bench-trace --";
 /// Two events a pair, for a second or more.
 const PAIRS: [&str; 6] = ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=500"];
 const EVENTS_PER_S: f64 = 200_000.0;

@@ -11,10 +11,12 @@ use trace::live::{FileIdentities, SideBand};
 use trace::objects::{ObjectRings, ObjectsError};
 use trace::{About, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 
-/// What was told since the last time that calls for the next look at once: rings are of limited size.
+/// Events since the last time that call for the next look at once: a program's rings are of limited size.
 const MUCH: usize = 4096;
 /// ... or soon.
 const SOME: usize = 256;
+/// So many samples call for a look as one event does.
+const SAMPLES_PER_EVENT: usize = 16;
 const SOON: Duration = Duration::from_millis(1);
 /// A look costs the machine some ten microseconds.
 const LATER: Duration = Duration::from_millis(10);
@@ -131,7 +133,8 @@ impl Recorder {
     /// Takes what was told since the last time. Says when to come again.
     fn drain(&mut self) -> Result<Duration, RecordError> {
         self.take(false)?;
-        let told = self.samples.len() + self.events.len();
+        // Those who take samples have room for more of them.
+        let told = self.events.len() + self.samples.len() / SAMPLES_PER_EVENT;
         self.write()?;
         self.writer.tick()?;
         Ok(match told {
