@@ -223,8 +223,11 @@ fn check_chunk(chunk: &ColumnChunkMetaData, length: u64) -> Result<(), TableErro
     size("a compressed column", chunk.compressed_size(), most)?;
     let offsets = [Some(chunk.data_page_offset()), chunk.dictionary_page_offset(), chunk.index_page_offset()];
     for offset in offsets.into_iter().flatten() {
-        size("file before a column", offset, most - chunk.compressed_size())?;
+        size("file before a page", offset, most)?;
     }
+    // Data follow the dictionary, and both are in the size.
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    size("file before a column", start, most - chunk.compressed_size())?;
     Ok(())
 }
 

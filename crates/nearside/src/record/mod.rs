@@ -95,17 +95,17 @@ fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
         }
     };
     recorder.add_process(program.pid());
-    let recorded = recorder.follow(&mut program, options.duration);
-    if let Err(error) = &recorded {
+    let trace = recorder.follow(&mut program, options.duration);
+    if let Err(error) = &trace {
         crate::report(error);
     }
     // The program's end is its own affair.
     while !program.is_over() {
         program.wait(PATIENCE);
     }
-    let Ok(recorded) = recorded else { return Ok(FAILED) };
+    let Ok(trace) = trace else { return Ok(FAILED) };
     let status = program.status()?;
-    summary::tell(options, arguments.json.as_deref(), &recorded, status)?;
+    summary::tell(options, arguments.json.as_deref(), &trace, status)?;
     Ok(status.map_or(0, |status| (status & 0xff) as u8))
 }
 
@@ -113,8 +113,8 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let mut processes = Processes::open(&arguments.pid, interrupted()?)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
-    let recorded = recorder.follow(&mut processes, arguments.options.duration)?;
-    summary::tell(&arguments.options, arguments.json.as_deref(), &recorded, None)?;
+    let trace = recorder.follow(&mut processes, arguments.options.duration)?;
+    summary::tell(&arguments.options, arguments.json.as_deref(), &trace, None)?;
     Ok(0)
 }
 

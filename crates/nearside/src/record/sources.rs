@@ -28,10 +28,9 @@ pub enum Source {
     Auto,
     /// The virtual PMU of the lab
     Lab,
-    /// What the processor samples itself: AMD's ibs_op, Intel's loads by latency and stores
+    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores
     Perf,
-    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root, or
-    /// CAP_PERFMON where balancing is on
+    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
     HintFaults,
     /// Nobody: objects, processes and mappings only
     None,
