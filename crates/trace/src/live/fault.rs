@@ -29,6 +29,8 @@ pub(super) struct HintFault {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     open: HashMap<u32, HintFault>,
+    /// First touches since the last time: pages that are there from then on.
+    pub touched: Vec<Sample>,
     /// The latest time that was told when the last row of steps ended.
     latest: u64,
 }
@@ -49,7 +51,7 @@ impl Faults {
             latest = latest.max(time);
             match step {
                 Step::Fault(sample) => found.extend(self.open.insert(thread, HintFault { sample, moved: false })),
-                Step::MemoryChanged => drop(self.open.remove(&thread)),
+                Step::MemoryChanged => self.touched.extend(self.open.remove(&thread).map(|fault| fault.sample)),
                 Step::PageMoved => self.open.get_mut(&thread).into_iter().for_each(|fault| fault.moved = true),
             }
         }
@@ -116,6 +118,7 @@ mod tests {
         ];
         faults.take(steps, &mut found);
         assert_eq!(told(&found), [(1, false), (5, true)]);
+        assert_eq!(faults.touched.iter().map(|sample| sample.time_ns).collect::<Vec<_>>(), [3]);
         // What followed the last one came later.
         faults.take([(8, 8, Step::MemoryChanged), fault(9, 7)], &mut found);
         assert_eq!(found.len(), 2);

@@ -107,12 +107,13 @@ impl HintFaults {
         let mut cannot_see = vec![
             "How long an access took and what served it is not told.",
             "Of each page that the kernel marks, one access is seen, however many follow: samples tell who uses a \
-             page, not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie well.",
+             page, not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie \
+             well.",
             "Memory with a policy of its own (numactl, mbind), shared libraries, and of programs with one thread the \
              pages on its own node are not marked.",
             "The kernel's own accesses to the program's memory are not seen.",
-            "The kernel moves pages while it is observed. The node is that of before, where the page has been seen \
-             before or there are two nodes; otherwise, of pages that moved, it is unknown.",
+            "The kernel moves pages while it is observed. The node is that of before: where the page was when it was \
+             touched or seen last, or the other one of two; of pages that moved and were not seen it is unknown.",
         ];
         if !self.tells_first_touches {
             cannot_see.push("This kernel does not tell first touches apart: they are among the samples.");
@@ -128,6 +129,8 @@ impl HintFaults {
         let (mut told, mut found) = (Vec::new(), Vec::new());
         self.events.drain(&mut self.rings, &mut told, &mut self.lost);
         self.faults.take(told, &mut found);
+        let touched = std::mem::take(&mut self.faults.touched);
+        self.pages.learn(&touched);
         self.give(found, samples, events);
     }
 
@@ -266,33 +269,36 @@ impl KnownPages {
         Self { nodes: HashMap::new(), with_memory: state.with_memory }
     }
 
+    /// Remembers where pages are that were touched for the first time.
+    fn learn(&mut self, touched: &[Sample]) {
+        for (number, node) in located(touched.iter().copied()) {
+            if let Some(sample) = touched.get(number) {
+                self.remember(sample, node);
+            }
+        }
+    }
+
     /// Gives samples the nodes that their pages were on, and tells of those that moved.
     fn place(&mut self, found: &mut [HintFault], events: &mut Vec<Event>) {
-        let mut by_process: HashMap<Pid, (PageBatch, Vec<usize>)> = HashMap::new();
-        for (number, fault) in found.iter().enumerate() {
-            let (batch, numbers) = by_process.entry(fault.sample.pid).or_default();
-            batch.push(page_of(&fault.sample), None);
-            numbers.push(number);
-        }
-        for (pid, (mut batch, numbers)) in by_process {
-            // A process that has ended, or may not be looked at, does not say where its pages are.
-            if batch.locate(pid).is_err() {
-                continue;
-            }
-            for ((_, status), number) in batch.statuses().zip(numbers) {
-                let (Ok(node), Some(fault)) = (status.node(), found.get_mut(number)) else { continue };
+        for (number, node) in located(found.iter().map(|fault| fault.sample)) {
+            if let Some(fault) = found.get_mut(number) {
                 self.place_one(fault, node, events);
             }
         }
     }
 
-    fn place_one(&mut self, fault: &mut HintFault, now: NodeId, events: &mut Vec<Event>) {
-        let sample = &mut fault.sample;
-        let (pid, tid, page) = (sample.pid, sample.tid, page_of(sample));
+    /// Where it was seen before, if it was.
+    fn remember(&mut self, sample: &Sample, node: NodeId) -> Option<NodeId> {
         if self.nodes.len() >= MOST_PAGES {
             self.nodes.clear();
         }
-        let seen = self.nodes.insert((pid, page), now);
+        self.nodes.insert((sample.pid, page_of(sample)), node)
+    }
+
+    fn place_one(&mut self, fault: &mut HintFault, now: NodeId, events: &mut Vec<Event>) {
+        let sample = &mut fault.sample;
+        let (pid, tid, page) = (sample.pid, sample.tid, page_of(sample));
+        let seen = self.remember(sample, now);
         if !fault.moved {
             sample.node = Some(now);
             return;
@@ -308,6 +314,26 @@ impl KnownPages {
         let mut others = self.with_memory.iter().filter(|other| *other != node);
         others.next().filter(|_| others.next().is_none())
     }
+}
+
+/// Where the pages of samples are now, by their numbers.
+fn located(samples: impl Iterator<Item = Sample>) -> Vec<(usize, NodeId)> {
+    let mut by_process: HashMap<Pid, (PageBatch, Vec<usize>)> = HashMap::new();
+    for (number, sample) in samples.enumerate() {
+        let (batch, numbers) = by_process.entry(sample.pid).or_default();
+        batch.push(page_of(&sample), None);
+        numbers.push(number);
+    }
+    let mut found = Vec::new();
+    for (pid, (mut batch, numbers)) in by_process {
+        // A process that has ended, or may not be looked at, does not say where its pages are.
+        if batch.locate(pid).is_ok() {
+            let nodes =
+                batch.statuses().zip(numbers).filter_map(|((_, status), number)| Some((number, status.node().ok()?)));
+            found.extend(nodes);
+        }
+    }
+    found
 }
 
 fn page_of(sample: &Sample) -> u64 {
