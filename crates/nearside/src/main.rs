@@ -1,6 +1,7 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
 mod bind;
+mod diff;
 mod doctor;
 mod interrupt;
 mod lab;
@@ -63,6 +64,7 @@ enum Command {
     Record(record::Arguments),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
+    Diff(Box<diff::Arguments>),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Record(arguments) => Ok(record::run(&arguments)),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

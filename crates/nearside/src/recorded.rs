@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
@@ -118,6 +118,8 @@ impl Names {
 /// Reads all records: one thread reads, another one takes them.
 fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>), ReadError> {
     let (to, from) = sync_channel::<Vec<Record>>(BATCHES);
+    // Memory of batches that were taken, to be used again.
+    let (back, used) = channel::<Vec<Record>>();
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let mut records = records;
@@ -125,8 +127,9 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
             while let Some(record) = records.next().transpose()? {
                 batch.push(record);
                 if batch.len() == BATCH {
+                    let empty = used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
                     // Nobody stops taking before the end.
-                    let _ = to.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
+                    let _ = to.send(std::mem::replace(&mut batch, empty));
                 }
             }
             let _ = to.send(batch);
@@ -134,15 +137,17 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
         });
         let progress = Progress::new();
         let mut count = 0;
-        for batch in from {
+        for mut batch in from {
             count += batch.len();
             progress.show(count);
-            for record in batch {
+            for record in batch.drain(..) {
                 match record {
                     Record::Sample(sample) => recording.add_samples([sample]),
                     Record::Event(event) => recording.add_events([event]),
                 }
             }
+            // The reader may have come to the end.
+            let _ = back.send(batch);
         }
         reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

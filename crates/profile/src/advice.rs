@@ -15,6 +15,7 @@ use crate::view::View;
 use machine::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::thread;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -108,6 +109,8 @@ pub struct ProcessNode {
     pub node: NodeId,
 }
 
+/// Threads that look at sites at the same time.
+const THREADS: usize = 4;
 /// An object with this share of the cost of its site's is meant alone.
 const ALONE: f64 = 0.9;
 
@@ -116,72 +119,84 @@ impl View<'_> {
     /// accesses out they are too large.
     pub fn advice(&self, most: usize) -> Vec<Advice> {
         let profile = self.profile();
-        let distances = Distances::of(profile.machine());
         // The kernel's own memory is nobody's to place.
         let is_kernel =
             |site: &SiteId| profile.site(*site).is_some_and(|site| site.name.as_deref() == Some(File::KERNEL));
-        let sites = self.sites().into_iter().map(|(site, _)| site).filter(|site| !is_kernel(site));
-        let sites: Vec<SiteId> = sites.take(most).collect();
-        let flows = self.flows_of_sites(&sites);
-        let all = Pattern::of_all(self, &distances);
-        let of_site = |(site, flow): (SiteId, &Flow)| {
-            let tally = flow.tally();
-            let pattern = Pattern::of(flow, &distances);
-            let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
-            let situation =
-                Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all: &all, flow };
-            let Decision { action, evidence, confidence, ruled_out } = decide(&pattern, &situation);
-            let nodes = process_nodes(&pattern, &all, profile);
-            let placed = |access: &Access| profile.site_of(access.object) == Some(site);
-            let spread = action == Action::PinThreads && pattern.processes.len() > 1;
-            let gain = match action {
-                Action::LeaveAlone => None,
-                Action::Interleave => gain(self, flow, &distances, placed, &Placement::Interleaved),
-                // All that a process uses comes along.
-                Action::PinThreads if spread => {
-                    let placement = Placement::ProcessesOnNodes(nodes.clone());
-                    gain(
-                        self,
-                        flow,
-                        &distances,
-                        |access| nodes.contains_key(&profile.threads()[access.thread.index()].process),
-                        &placement,
-                    )
-                }
-                _ => gain(self, flow, &distances, placed, &Placement::Local),
-            };
-            let process_node = |(&process, &node): (&ProcessId, &NodeId)| ProcessNode {
-                process,
-                pid: profile.processes()[process.index()].pid.0,
-                node,
-            };
-            Advice {
-                site,
-                label: profile.site_label(site),
-                kind,
-                objects: pattern.objects,
-                object: alone(flow, self.tally()),
-                bytes: pattern.bytes,
-                counts: tally.counts(self.tally()),
-                action,
-                node: (action == Action::Migrate).then(|| only_node(&pattern)).flatten(),
-                after_ns: (action == Action::Replicate).then_some(pattern.settled_ns),
-                processes: if spread { nodes.iter().map(process_node).collect() } else { Vec::new() },
-                evidence,
-                confidence,
-                gain,
-                ruled_out,
-            }
+        let sites = self.sites().into_iter().filter(|(site, _)| !is_kernel(site));
+        let sites: Vec<(SiteId, Tally)> = sites.take(most).collect();
+        let ids: Vec<SiteId> = sites.iter().map(|(site, _)| *site).collect();
+        let flows = self.flows_of_sites(&ids);
+        let all = Pattern::of_all(self, &Distances::of(profile.machine()));
+        let (sites, flows, all) = (&sites, &flows, &all);
+        // Each thread takes every fourth site, and so its part of what costs most.
+        let part = |first: usize| {
+            let distances = Distances::of(profile.machine());
+            let advise =
+                |((site, tally), flow): (&(SiteId, Tally), &Flow)| self.advise(*site, tally, flow, all, &distances);
+            sites.iter().zip(flows).skip(first).step_by(THREADS).map(advise).collect::<Vec<_>>()
         };
-        sites.into_iter().zip(&flows).map(of_site).collect()
+        let parts: Vec<Vec<Advice>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS.min(sites.len())).map(|first| scope.spawn(move || part(first))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+        (0..sites.len()).filter_map(|at| parts.get_mut(at % THREADS)?.next()).collect()
     }
-}
 
-fn alone(flow: &Flow, all: &Tally) -> Option<ObjectId> {
-    let mut costs: BTreeMap<ObjectId, Tally> = BTreeMap::new();
-    flow.accesses().for_each(|access| costs.entry(access.object).or_default().add(&access));
-    let whole: f64 = costs.values().map(|tally| tally.cost(all)).sum();
-    costs.into_iter().find(|(_, tally)| tally.cost(all) >= ALONE * whole).map(|(object, _)| object)
+    fn advise(&self, site: SiteId, tally: &Tally, flow: &Flow, all: &Pattern, distances: &Distances) -> Advice {
+        let profile = self.profile();
+        let pattern = Pattern::of(flow, distances);
+        let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
+        let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
+        let Decision { action, evidence, confidence, ruled_out } = decide(&pattern, &situation);
+        let nodes = process_nodes(&pattern, all, profile);
+        let placed = |access: &Access| profile.site_of(access.object) == Some(site);
+        let spread = action == Action::PinThreads && pattern.processes.len() > 1;
+        let gain = match action {
+            Action::LeaveAlone => None,
+            Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
+            // All that a process uses comes along.
+            Action::PinThreads if spread => {
+                let placement = Placement::ProcessesOnNodes(nodes.clone());
+                let placed = |access: &Access| nodes.contains_key(&profile.threads()[access.thread.index()].process);
+                gain(self, flow, distances, placed, &placement)
+            }
+            _ => gain(self, flow, distances, placed, &Placement::Local),
+        };
+        let process_node = |(&process, &node): (&ProcessId, &NodeId)| ProcessNode {
+            process,
+            pid: profile.processes()[process.index()].pid.0,
+            node,
+        };
+        Advice {
+            site,
+            label: profile.site_label(site),
+            kind,
+            objects: pattern.objects,
+            object: self.alone(site),
+            bytes: pattern.bytes,
+            counts: tally.counts(self.tally()),
+            action,
+            node: (action == Action::Migrate).then(|| only_node(&pattern)).flatten(),
+            after_ns: (action == Action::Replicate).then_some(pattern.settled_ns),
+            processes: if spread { nodes.iter().map(process_node).collect() } else { Vec::new() },
+            evidence,
+            confidence,
+            gain,
+            ruled_out,
+        }
+    }
+
+    /// The object of a site that has nearly all of its cost.
+    fn alone(&self, site: SiteId) -> Option<ObjectId> {
+        let objects = self.profile().sites_of_objects().iter().zip(&self.groups().objects).zip(0..);
+        let of_site = objects.filter(|((of, tally), _)| **of == site && tally.samples > 0);
+        let costs: Vec<(ObjectId, f64)> =
+            of_site.map(|((_, tally), number)| (ObjectId(number), tally.cost(self.tally()))).collect();
+        let whole: f64 = costs.iter().map(|(_, cost)| cost).sum();
+        costs.into_iter().find(|(_, cost)| *cost >= ALONE * whole).map(|(object, _)| object)
+    }
 }
 
 fn only_node(pattern: &Pattern) -> Option<NodeId> {

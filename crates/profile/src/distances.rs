@@ -1,8 +1,8 @@
 //! What the machine's description says of the way from a node to a node's memory.
 
 use machine::{Machine, NodeId, Routes};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 /// The rise and the slope of the usual two-socket machine, where the description has no loaded latencies.
 const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
@@ -13,7 +13,7 @@ pub(crate) const NEARLY_FULL: f64 = 0.8;
 pub(crate) struct Distances<'a> {
     pub machine: &'a Machine,
     pub routes: Option<Routes>,
-    known: RefCell<HashMap<(NodeId, NodeId), Option<f64>>>,
+    known: RefCell<FxHashMap<(NodeId, NodeId), Option<f64>>>,
 }
 
 impl<'a> Distances<'a> {

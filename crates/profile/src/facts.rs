@@ -1,12 +1,14 @@
 //! What the flow of an object, or of all objects of a site, shows.
 
 use crate::flow::Flow;
+use crate::groups::Cells;
 use crate::ids::{ObjectId, ThreadId};
 use crate::profile::{Access, Profile};
 use crate::tally::{Counts, Tally, ratio};
 use machine::NodeId;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use trace::AccessKind;
 
 /// What the flow of an object, or of all objects of a site, shows. What is said of the allocating thread is of each
@@ -86,20 +88,13 @@ impl Flow<'_> {
     /// What the flow shows.
     pub fn facts(&self) -> Facts {
         let profile = self.profile();
-        let all = self.tally();
-        let mut pairs: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
-        let mut threads: HashMap<ThreadId, Tally> = HashMap::new();
-        let mut owned: HashMap<ObjectId, Owned> = HashMap::new();
+        let mut cells = Cells::default();
+        let mut owned: FxHashMap<ObjectId, Owned> = FxHashMap::default();
         let (mut own, mut of_allocated) = (0.0, 0.0);
         let (mut pin_avoidable, mut bad_allocation) = (0.0, 0.0);
         let (mut first_writer, mut last_write, mut last_read) = (None, None, None);
         for access in self.accesses() {
-            if let (Some(from), Some(to)) = (access.from, access.to)
-                && access.reaches_memory()
-            {
-                pairs.entry((from, to)).or_default().add(&access);
-            }
-            threads.entry(access.thread).or_default().add(&access);
+            cells.add(&access);
             match access.kind {
                 AccessKind::Store => {
                     let tid = profile.threads()[access.thread.index()].tid.0;
@@ -125,6 +120,16 @@ impl Flow<'_> {
                 (true, Some(true)) => bad_allocation += weight,
                 (true, Some(false)) => pin_avoidable += weight,
                 _ => {}
+            }
+        }
+        let mut all = Tally::default();
+        let mut pairs: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
+        let mut threads: BTreeMap<ThreadId, Tally> = BTreeMap::new();
+        for ((thread, from, to), cell) in cells.in_order() {
+            all.merge(&cell.tally);
+            threads.entry(thread).or_default().merge(&cell.tally);
+            if let (Some(from), Some(to)) = (from, to) {
+                pairs.entry((from, to)).or_default().merge(&cell.tally);
             }
         }
         let mut threads: Vec<(ThreadId, Tally)> = threads.into_iter().collect();

@@ -19,8 +19,11 @@ impl<'a> Flow<'a> {
     /// The positions of the accesses in the profile, those of each object together, in the order of time.
     pub(crate) fn by_object(&self) -> Vec<u32> {
         let objects = &self.profile.samples().object;
+        let of_one = self.positions.windows(2).all(|pair| objects[pair[0] as usize] == objects[pair[1] as usize]);
         let mut positions = self.positions.clone();
-        positions.sort_by_key(|&at| objects[at as usize]);
+        if !of_one {
+            positions.sort_by_key(|&at| objects[at as usize]);
+        }
         positions
     }
 

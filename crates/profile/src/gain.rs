@@ -8,6 +8,7 @@ use crate::queueing::{Class, Served, solve};
 use crate::tally::ratio;
 use crate::view::View;
 use machine::NodeId;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -60,6 +61,14 @@ struct Traffic {
     latencies_ns: f64,
 }
 
+/// Accesses of one thread from one node to one node: all, those of the objects, and how long all took.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    all: f64,
+    placed: f64,
+    latencies_ns: f64,
+}
+
 /// The gain of placing objects elsewhere: those of the flow, and any others for whose accesses `is_placed` holds. None
 /// where no latencies of accesses or of the machine are known, or where the objects are not accessed.
 pub(crate) fn gain(
@@ -83,18 +92,28 @@ pub(crate) fn gain(
     let used = in_use.iter().filter(|used| **used).count() as f64;
     let used_ns = used * length as f64;
 
-    let mut traffic: BTreeMap<(ProcessId, NodeId), Traffic> = BTreeMap::new();
+    // By thread first: there are many accesses, and few threads.
+    let mut sums: FxHashMap<(ThreadId, NodeId, NodeId), Sum> = FxHashMap::default();
     for access in view.accesses().filter(|access| access.reaches_memory() && in_use[part(access.time_ns)]) {
         let (Some(from), Some(to)) = (access.from, access.to) else { continue };
-        let process = profile.threads()[access.thread.index()].process;
-        let traffic = traffic.entry((process, from)).or_default();
         let weight = f64::from(access.weight);
-        traffic.threads.insert(access.thread);
+        let sum = sums.entry((access.thread, from, to)).or_default();
+        sum.all += weight;
+        sum.placed += if is_placed(&access) { weight } else { 0.0 };
+        sum.latencies_ns += weight * access.latency_ns.map_or(mean_ns, f64::from);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(key, _)| *key);
+    let mut traffic: BTreeMap<(ProcessId, NodeId), Traffic> = BTreeMap::new();
+    for ((thread, from, to), sum) in sums {
+        let process = profile.threads()[thread.index()].process;
+        let traffic = traffic.entry((process, from)).or_default();
+        traffic.threads.insert(thread);
         let (all, placed) = traffic.to.entry(to).or_default();
-        *all += weight;
-        *placed += if is_placed(&access) { weight } else { 0.0 };
-        traffic.accesses += weight;
-        traffic.latencies_ns += weight * access.latency_ns.map_or(mean_ns, f64::from);
+        *all += sum.all;
+        *placed += sum.placed;
+        traffic.accesses += sum.all;
+        traffic.latencies_ns += sum.latencies_ns;
     }
     let before: Vec<Class> = traffic.iter().map(|((_, from), traffic)| traffic.class(*from, used_ns)).collect();
     let memory = memory_nodes(distances);

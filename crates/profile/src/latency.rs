@@ -63,7 +63,9 @@ impl Flow<'_> {
     pub fn latency_over_time(&self) -> Vec<LatencyPart> {
         let distances = Distances::of(self.profile().machine());
         let timed = || self.accesses().filter(|access| access.reaches_memory() && access.latency_ns.is_some());
-        let (Some(first), Some(last)) = (timed().next(), timed().next_back()) else { return Vec::new() };
+        // Without latencies, one look is enough to know.
+        let Some(first) = timed().next() else { return Vec::new() };
+        let last = timed().next_back().unwrap_or(first);
         let (start, length) = (first.time_ns, ((last.time_ns - first.time_ns) / PARTS).max(1));
         let mut sums: BTreeMap<(NodeId, u64), Sum> = BTreeMap::new();
         for access in timed() {

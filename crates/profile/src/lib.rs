@@ -94,6 +94,7 @@ mod facts;
 mod filter;
 mod flow;
 mod gain;
+mod groups;
 mod ids;
 mod latency;
 mod object;

@@ -6,8 +6,9 @@ use crate::profile::Access;
 use crate::statistics::{Confidence, Share};
 use crate::tally::Tally;
 use machine::NodeId;
+use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A small page, bytes.
 pub const SMALL_PAGE: u64 = 4096;
@@ -69,16 +70,17 @@ impl HugePageUse {
 #[derive(Default)]
 struct Successions {
     last: Option<NodeId>,
-    last_of_small: HashMap<u64, NodeId>,
     /// Pairs of the same node, and pairs: in the page, and in its small pages.
     same: (u64, u64),
     same_in_small: (u64, u64),
     remote: u64,
     objects: BTreeSet<ObjectId>,
+    last_object: Option<ObjectId>,
 }
 
 impl Successions {
-    fn add(&mut self, access: &Access, from: NodeId) {
+    /// `last_of_small` is the node that accessed the small page before.
+    fn add(&mut self, access: &Access, from: NodeId, last_of_small: Option<NodeId>) {
         let count = |pairs: &mut (u64, u64), last: Option<NodeId>| {
             if let Some(last) = last {
                 pairs.0 += u64::from(last == from);
@@ -86,9 +88,11 @@ impl Successions {
             }
         };
         count(&mut self.same, self.last.replace(from));
-        count(&mut self.same_in_small, self.last_of_small.insert(access.address / SMALL_PAGE, from));
+        count(&mut self.same_in_small, last_of_small);
         self.remote += u64::from(access.is_remote());
-        self.objects.insert(access.object);
+        if self.last_object.replace(access.object) != Some(access.object) {
+            self.objects.insert(access.object);
+        }
     }
 }
 
@@ -133,11 +137,14 @@ impl Flow<'_> {
                 (0..pages).map(|page| (placement.process, placement.address.wrapping_add(page * HUGE_PAGE)))
             })
             .collect();
-        let mut pages: BTreeMap<(ProcessId, u64), Successions> = BTreeMap::new();
+        let mut pages: FxHashMap<(ProcessId, u64), Successions> = FxHashMap::default();
+        let mut small_pages: FxHashMap<(ProcessId, u64), NodeId> = FxHashMap::default();
         for access in self.accesses().filter(Access::reaches_memory) {
             let process = profile.threads()[access.thread.index()].process;
             if let Some(from) = access.from {
-                pages.entry((process, access.address & !(HUGE_PAGE - 1))).or_default().add(&access, from);
+                let last_of_small = small_pages.insert((process, access.address / SMALL_PAGE), from);
+                let page = pages.entry((process, access.address & !(HUGE_PAGE - 1))).or_default();
+                page.add(&access, from, last_of_small);
             }
         }
         let share = |(part, of)| Share { part, of, threshold: APART };
@@ -151,7 +158,9 @@ impl Flow<'_> {
             remote_samples: found.remote,
         };
         let shared = |found: &Successions| found.same.0 < found.same.1;
-        pages.into_iter().filter(|(_, found)| shared(found)).map(page).collect()
+        let mut pages: Vec<_> = pages.into_iter().filter(|(_, found)| shared(found)).collect();
+        pages.sort_by_key(|(place, _)| *place);
+        pages.into_iter().map(page).collect()
     }
 }
 

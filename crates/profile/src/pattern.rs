@@ -3,8 +3,9 @@
 use crate::distances::Distances;
 use crate::facts::on_node_of_allocation;
 use crate::flow::Flow;
+use crate::groups::Cells;
 use crate::ids::{ProcessId, ThreadId};
-use crate::profile::{Access, Profile};
+use crate::profile::Profile;
 use crate::view::View;
 use machine::NodeId;
 use std::collections::{BTreeMap, HashMap};
@@ -81,56 +82,57 @@ impl Pattern {
         let profile = flow.profile();
         let objects = &profile.samples().object;
         let mut pattern = Self::default();
+        let mut cells = Cells::default();
         for positions in flow.by_object().chunk_by(|&a, &b| objects[a as usize] == objects[b as usize]) {
-            pattern.add_object(profile, positions);
+            pattern.add_object(profile, positions, &mut cells);
         }
-        flow.accesses().for_each(|access| pattern.add(profile, &access, distances));
+        pattern.add_cells(profile, &cells, distances);
         pattern
     }
 
     /// What all accesses of a view show together: nothing of single objects.
     pub fn of_all(view: &View, distances: &Distances) -> Self {
         let mut pattern = Self::default();
-        view.accesses().for_each(|access| pattern.add(view.profile(), &access, distances));
+        pattern.add_cells(view.profile(), &view.groups().cells, distances);
         pattern
     }
 
-    fn add(&mut self, profile: &Profile, access: &Access, distances: &Distances) {
-        self.samples += 1;
-        let process = self.processes.entry(profile.threads()[access.thread.index()].process).or_default();
-        process.samples += 1;
-        *process.threads.entry(access.thread).or_default() += 1;
-        if let Some(from) = access.from {
-            *process.from.entry(from).or_default() += 1;
-            *self.from.entry(from).or_default() += 1;
-        }
-        if let Some(on_own) = on_node_of_allocation(profile, access) {
-            let owner = profile.objects()[access.object.index()].allocated_by == Some(access.thread);
-            count(&mut self.moved, owner && access.is_remote(), !on_own);
-        }
-        if let (Some(from), Some(to)) = (access.from, access.to)
-            && access.reaches_memory()
-        {
-            count(&mut self.remote, true, from != to);
+    fn add_cells(&mut self, profile: &Profile, cells: &Cells, distances: &Distances) {
+        for ((thread, from, to), cell) in cells.in_order() {
+            let samples = cell.tally.samples;
+            self.samples += samples;
+            let process = self.processes.entry(profile.threads()[thread.index()].process).or_default();
+            process.samples += samples;
+            *process.threads.entry(thread).or_default() += samples;
+            let Some(from) = from else { continue };
+            *process.from.entry(from).or_default() += samples;
+            *self.from.entry(from).or_default() += samples;
+            let Some(to) = to else { continue };
+            self.remote.0 += if from == to { 0 } else { samples };
+            self.remote.1 += samples;
             let home = self.homes.entry(to).or_default();
-            home.samples += 1;
-            if let (Some(ns), Some(idle_ns)) = (access.latency_ns, distances.idle_ns(from, to)) {
-                let ns = f64::from(ns);
-                home.timed += 1;
-                home.ns += ns;
-                home.squares += ns * ns;
-                home.idle_ns += idle_ns;
+            home.samples += samples;
+            if let Some(idle_ns) = distances.idle_ns(from, to) {
+                home.timed += cell.timed;
+                home.ns += cell.ns;
+                home.squares += cell.squares;
+                home.idle_ns += idle_ns * cell.timed as f64;
             }
         }
     }
 
-    fn add_object(&mut self, profile: &Profile, positions: &[u32]) {
+    fn add_object(&mut self, profile: &Profile, positions: &[u32], cells: &mut Cells) {
         let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
         let mut last = None;
         // Times and whether they write, of those that are known to read or write.
         let mut kinds: Vec<(u64, bool)> = Vec::new();
         self.objects += 1;
         for access in positions.iter().map(|&at| profile.at(at as usize)) {
+            cells.add(&access);
+            if let Some(on_own) = on_node_of_allocation(profile, &access) {
+                let owner = profile.objects()[access.object.index()].allocated_by == Some(access.thread);
+                count(&mut self.moved, owner && access.is_remote(), !on_own);
+            }
             let object = &profile.objects()[access.object.index()];
             self.bytes = self.bytes.max(object.bytes);
             count(&mut self.own, object.allocated_by.is_some(), object.allocated_by == Some(access.thread));

@@ -91,12 +91,14 @@ impl Tally {
     /// thousand times.
     pub fn cost(&self, all: &Self) -> f64 {
         match all.latency_mean_ns() {
-            Some(mean_ns) => {
-                let untimed = self.local_accesses + self.remote_accesses - self.timed_accesses;
-                self.memory_time_ns + untimed * mean_ns
-            }
+            Some(mean_ns) => self.memory_time_ns + self.untimed_accesses() * mean_ns,
             None => self.remote_accesses + 1e-3 * self.accesses,
         }
+    }
+
+    /// Accesses that reached memory and whose latency is not known.
+    pub(crate) fn untimed_accesses(&self) -> f64 {
+        self.local_accesses + self.remote_accesses - self.timed_accesses
     }
 
     /// The counts as programs read them. `all` are those of everything that was looked at.

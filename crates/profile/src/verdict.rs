@@ -1,10 +1,12 @@
 //! Whether NUMA is the problem: is the program sensitive to memory, is its memory far, and is memory contended?
 
 use crate::distances::{Distances, NEARLY_FULL};
+use crate::ids::ThreadId;
+use crate::object::ObjectKind;
 use crate::pattern::Pattern;
 use crate::rules::imbalance;
 use crate::statistics::{FEWEST, wilson};
-use crate::tally::ratio;
+use crate::tally::{Tally, ratio};
 use crate::view::View;
 use machine::NodeId;
 use serde::Serialize;
@@ -110,13 +112,9 @@ impl View<'_> {
         ];
         let samples = pattern.remote.1;
         let problem = problem(&metrics, samples);
-        let known = |kind: crate::ObjectKind| kind != crate::ObjectKind::Unknown;
-        let objects = self.profile().objects();
-        let unknown: f64 = self
-            .accesses()
-            .filter(|access| !known(objects[access.object.index()].kind))
-            .map(|access| f64::from(access.weight))
-            .sum();
+        let objects = self.profile().objects().iter().zip(&self.groups().objects);
+        let unknown = objects.filter(|(object, _)| object.kind == ObjectKind::Unknown);
+        let unknown: f64 = unknown.map(|(_, tally)| tally.accesses).sum();
         Verdict {
             problem,
             is_numa_problem: matches!(problem, Problem::Contention | Problem::Distance),
@@ -146,18 +144,16 @@ impl View<'_> {
 
     /// The part of their time in which threads wait for memory, from the latencies of the accesses that they stand for.
     fn memory_bound(&self) -> Metric {
-        let mut threads: BTreeMap<u32, (u64, u64, f64)> = BTreeMap::new();
-        let mean_ns = self.tally().latency_mean_ns().unwrap_or(0.0);
-        for access in self.accesses() {
-            let (_, last, waited) = threads.entry(access.thread.0).or_insert((access.time_ns, 0, 0.0));
-            *last = access.time_ns;
-            if access.reaches_memory() {
-                *waited += access.latency_ns.map_or(mean_ns, f64::from) * f64::from(access.weight);
-            }
-        }
         let (mut waits, mut all) = (0.0, 0.0);
-        for (first, last, waited) in threads.into_values() {
+        let mut of_thread: BTreeMap<ThreadId, Tally> = BTreeMap::new();
+        for ((thread, _, _), cell) in self.groups().cells.in_order() {
+            of_thread.entry(thread).or_default().merge(&cell.tally);
+        }
+        for (thread, tally) in of_thread {
+            let (first, last) = self.groups().times[thread.index()];
             let time = last.saturating_sub(first) as f64;
+            let waited =
+                tally.memory_time_ns + tally.untimed_accesses() * self.tally().latency_mean_ns().unwrap_or(0.0);
             waits += waited.min(time);
             all += time;
         }

@@ -2,12 +2,12 @@
 
 use crate::filter::Filter;
 use crate::flow::Flow;
+use crate::groups::Groups;
 use crate::ids::{CodeId, ObjectId, ProcessId, SiteId, ThreadId};
 use crate::profile::{Access, Profile};
 use crate::samples::NONE;
 use crate::tally::Tally;
 use machine::NodeId;
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 
 /// Accesses that a filter lets through.
@@ -16,6 +16,7 @@ pub struct View<'a> {
     profile: &'a Profile,
     /// Their positions; none where it is all of them.
     chosen: Option<Vec<u32>>,
+    groups: Groups,
     tally: Tally,
 }
 
@@ -25,20 +26,15 @@ pub type Ranking<T> = Vec<(T, Tally)>;
 impl Profile {
     /// The accesses that a filter lets through.
     pub fn view(&self, filter: &Filter) -> View<'_> {
+        let chosen = (!filter.0.is_empty()).then(|| {
+            let filter = filter.prepare(self);
+            let holds = |(access, _): &(Access, u32)| filter.holds(access);
+            self.accesses().zip(0..).filter(holds).map(|(_, at)| at).collect::<Vec<u32>>()
+        });
+        let groups = Groups::of(self, chosen.as_deref());
         let mut tally = Tally::default();
-        if filter.0.is_empty() {
-            self.accesses().for_each(|access| tally.add(&access));
-            return View { profile: self, chosen: None, tally };
-        }
-        let filter = filter.prepare(self);
-        let mut chosen = Vec::new();
-        for (access, at) in self.accesses().zip(0..) {
-            if filter.holds(&access) {
-                tally.add(&access);
-                chosen.push(at);
-            }
-        }
-        View { profile: self, chosen: Some(chosen), tally }
+        groups.cells.in_order().iter().for_each(|(_, cell)| tally.merge(&cell.tally));
+        View { profile: self, chosen, groups, tally }
     }
 }
 
@@ -60,35 +56,37 @@ impl<'a> View<'a> {
 
     /// Every object that they touch.
     pub fn objects(&self) -> Ranking<ObjectId> {
-        let samples = self.profile.samples();
-        self.ranked(self.profile.objects().len(), ObjectId, |at| samples.object[at] as usize)
+        self.sorted(touched(&self.groups.objects, ObjectId))
     }
 
     /// Every site of those objects.
     pub fn sites(&self) -> Ranking<SiteId> {
-        let samples = self.profile.samples();
-        let sites = self.profile.sites_of_objects();
-        self.ranked(self.profile.site_ids().len(), SiteId, |at| sites[samples.object[at] as usize].index())
+        let mut sites = vec![Tally::default(); self.profile.site_ids().len()];
+        for (object, site) in self.groups.objects.iter().zip(self.profile.sites_of_objects()) {
+            if object.samples > 0 {
+                sites[site.index()].merge(object);
+            }
+        }
+        self.sorted(touched(&sites, SiteId))
     }
 
     /// Every thread that did any of them.
     pub fn threads(&self) -> Ranking<ThreadId> {
-        let samples = self.profile.samples();
-        self.ranked(self.profile.threads().len(), ThreadId, |at| samples.thread[at] as usize)
+        self.sorted(touched(&self.by_thread(), ThreadId))
     }
 
     /// Every process that did any of them.
     pub fn processes(&self) -> Ranking<ProcessId> {
-        let threads = self.profile.threads();
-        let samples = self.profile.samples();
-        let process = |at: usize| threads[samples.thread[at] as usize].process.index();
-        self.ranked(self.profile.processes().len(), ProcessId, process)
+        let mut processes = vec![Tally::default(); self.profile.processes().len()];
+        for (tally, thread) in self.by_thread().iter().zip(self.profile.threads()) {
+            processes[thread.process.index()].merge(tally);
+        }
+        self.sorted(touched(&processes, ProcessId))
     }
 
     /// Every place in code that did any of them.
     pub fn code(&self) -> Ranking<CodeId> {
-        let samples = self.profile.samples();
-        self.ranked(self.profile.codes().len(), CodeId, |at| samples.code[at] as usize)
+        self.sorted(touched(&self.groups.codes, CodeId))
     }
 
     /// Every function that did any of them, by label.
@@ -115,24 +113,31 @@ impl<'a> View<'a> {
 
     /// Accesses that reached memory, by the node of the CPU and that of the memory.
     pub fn matrix(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
-        let mut cells: BTreeMap<_, Tally> = BTreeMap::new();
-        for access in self.accesses().filter(Access::reaches_memory) {
-            if let (Some(from), Some(to)) = (access.from, access.to) {
-                cells.entry((from, to)).or_default().add(&access);
+        let mut pairs: BTreeMap<_, Tally> = BTreeMap::new();
+        for ((_, from, to), cell) in self.groups.cells.in_order() {
+            if let (Some(from), Some(to)) = (from, to) {
+                pairs.entry((from, to)).or_default().merge(&cell.tally);
             }
         }
-        cells
+        pairs
     }
 
-    /// Accesses by thread, node of the CPU and node of the memory, as far as these are known; those that no memory
-    /// served too.
+    /// Accesses by thread, node of the CPU, and node of the memory where it was reached.
     pub fn thread_nodes(&self) -> BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally> {
-        let mut cells: FxHashMap<_, Tally> = FxHashMap::default();
-        for access in self.accesses() {
-            let to = access.to.filter(|_| access.reaches_memory());
-            cells.entry((access.thread, access.from, to)).or_default().add(&access);
+        self.groups.cells.0.iter().map(|(key, cell)| (*key, cell.tally)).collect()
+    }
+
+    /// All of them, counted by what they have in common.
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    fn by_thread(&self) -> Vec<Tally> {
+        let mut threads = vec![Tally::default(); self.profile.threads().len()];
+        for ((thread, _, _), cell) in self.groups.cells.in_order() {
+            threads[thread.index()].merge(&cell.tally);
         }
-        cells.into_iter().collect()
+        threads
     }
 
     /// What happened to each of these objects, in one pass over the accesses.
@@ -170,15 +175,6 @@ impl<'a> View<'a> {
         all.chain(self.chosen.iter().flatten().copied())
     }
 
-    fn ranked<T: Ord>(&self, groups: usize, id: impl Fn(u32) -> T, group: impl Fn(usize) -> usize) -> Ranking<T> {
-        let mut tallies = vec![Tally::default(); groups];
-        for at in self.positions() {
-            tallies[group(at as usize)].add(&self.profile.at(at as usize));
-        }
-        let touched = tallies.into_iter().zip(0..).filter(|(tally, _)| tally.samples > 0);
-        self.sorted(touched.map(|(tally, number)| (id(number), tally)).collect())
-    }
-
     fn flows(
         &self,
         chosen: impl Iterator<Item = usize>,
@@ -212,4 +208,10 @@ impl<'a> View<'a> {
         ranking.sort_by(|(a, first), (b, second)| cost(second).total_cmp(&cost(first)).then_with(|| a.cmp(b)));
         ranking
     }
+}
+
+/// Those that anything was counted of.
+fn touched<T>(tallies: &[Tally], id: impl Fn(u32) -> T) -> Ranking<T> {
+    let touched = tallies.iter().zip(0..).filter(|(tally, _)| tally.samples > 0);
+    touched.map(|(tally, number)| (id(number), *tally)).collect()
 }

@@ -27,9 +27,10 @@ mod table;
 
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
-    AdviceRow, By, Column, Controller, Detail as ProfileDetail, DetailReport, FunctionRow, Mark, ObjectPages,
-    ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, SiteRow, Subject, ThreadRow, Timeline, TimelineRow,
-    TraceFacts, Wanted, controllers,
+    AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
+    FunctionRow, Mark, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, Side,
+    SiteChange, SiteRow, SiteSide, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow, TraceFacts,
+    Wanted, controllers,
 };
 pub use bind::{BindEvent, BindReport};
 pub use doctor::{DoctorReport, Finding};

@@ -2,8 +2,11 @@
 //! traces beside each other.
 
 pub(crate) mod advice;
+mod change;
 mod detail;
 mod detail_text;
+mod diff;
+mod diff_text;
 pub(crate) mod facts_text;
 pub(crate) mod metrics;
 mod nodes;
@@ -11,12 +14,15 @@ mod overview;
 pub(crate) mod overview_text;
 mod pages;
 mod ranked;
+mod site_key;
 pub(crate) mod text;
 mod timeline;
 pub(crate) mod trace_facts;
 
 pub use advice::AdviceRow;
+pub use change::Change;
 pub use detail::{Detail, DetailReport, Subject};
+pub use diff::{Compared, DiffReport, NodeChange, Side, SiteChange, SiteSide, ThreadChange, ThreadSide};
 pub use nodes::{Controller, controllers};
 pub use overview::{ProfileReport, Wanted};
 pub use pages::{ObjectPages, PageRow};

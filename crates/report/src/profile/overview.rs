@@ -7,7 +7,7 @@ use super::trace_facts::TraceFacts;
 use machine::NodeId;
 use profile::{Counts, LatencyPart, Measurements, NodePair, Tally, Verdict, View};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::thread;
 
 /// What of a trace to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,30 +58,33 @@ impl ProfileReport {
         let profile = view.profile();
         let ranks = Ranks { view, by, most: top, all: view.tally() };
         let cells = view.thread_nodes();
-        let mut matrix: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
-        for ((_, from, to), tally) in &cells {
-            if let (Some(from), Some(to)) = (from, to) {
-                matrix.entry((*from, *to)).or_default().merge(tally);
+        let matrix = view.matrix();
+        let pair = |((from, to), tally): (&(NodeId, NodeId), &Tally)| NodePair {
+            from: *from,
+            to: *to,
+            counts: tally.counts(view.tally()),
+        };
+        // Advice looks at the accesses once more, as rankings do.
+        thread::scope(|scope| {
+            let advice = scope.spawn(|| view.advice(top));
+            let latency_over_time = view.flow().latency_over_time();
+            let objects = ranks.objects();
+            let advice = advice.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Self {
+                verdict: view.verdict(&Measurements::default()),
+                counts: view.tally().counts(view.tally()),
+                advice: advice.into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
+                objects,
+                sites: ranks.sites(),
+                threads: ranks.threads(&cells),
+                processes: ranks.processes(),
+                functions: ranks.functions(),
+                nodes: matrix.iter().map(pair).collect(),
+                controllers: controllers(view, &matrix, &latency_over_time),
+                latency_over_time,
+                trace,
+                filter,
             }
-        }
-        let latency_over_time = view.flow().latency_over_time();
-        Self {
-            verdict: view.verdict(&Measurements::default()),
-            counts: view.tally().counts(view.tally()),
-            advice: view.advice(top).into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
-            objects: ranks.objects(),
-            sites: ranks.sites(),
-            threads: ranks.threads(&cells),
-            processes: ranks.processes(),
-            functions: ranks.functions(),
-            nodes: matrix
-                .iter()
-                .map(|((from, to), tally)| NodePair { from: *from, to: *to, counts: tally.counts(view.tally()) })
-                .collect(),
-            controllers: controllers(view, &matrix, &latency_over_time),
-            latency_over_time,
-            trace,
-            filter,
-        }
+        })
     }
 }

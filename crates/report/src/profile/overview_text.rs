@@ -86,7 +86,7 @@ pub(crate) fn objects(rows: &[ObjectRow]) -> String {
     Noted { table: &table, notes: &notes }.to_string()
 }
 
-fn labelled(heading: &[&str], rows: impl Iterator<Item = (Vec<String>, String)>) -> String {
+pub(crate) fn labelled(heading: &[&str], rows: impl Iterator<Item = (Vec<String>, String)>) -> String {
     let mut table = Table::new(heading.iter().copied());
     let mut labels = Vec::new();
     for (cells, label) in rows {

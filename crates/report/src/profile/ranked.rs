@@ -1,5 +1,6 @@
 //! Objects, sites, threads, processes and functions, those that cost most first.
 
+use super::site_key::callers;
 use machine::NodeId;
 use profile::{
     Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Profile, Ranking, SiteId, Tally,
@@ -218,12 +219,4 @@ impl Ranks<'_> {
 /// The line of source that allocates the objects of a site.
 pub(crate) fn source_of(profile: &Profile, site: SiteId) -> Option<String> {
     profile.frame(profile.site(site)?.code?)?.source
-}
-
-/// The functions that led to a site, innermost first, by one of its objects.
-fn callers(profile: &Profile, site: SiteId, example: ObjectId) -> Vec<String> {
-    let code = profile.site(site).and_then(|site| site.code);
-    let chain = profile.objects().get(example.0 as usize).map_or(&[][..], |object| profile.chain(object.site));
-    let outside = chain.iter().skip_while(|frame| Some(**frame) != code).skip(1);
-    outside.map(|&frame| profile.function_label(frame)).collect()
 }

@@ -222,7 +222,7 @@ mod tests {
         // What was lost is told with the next record that finds room.
         look(PAGES..PAGES + 1);
         let own = memory.range();
-        let samples = decoder.finish().filter_map(|(_, record)| match record {
+        let samples = decoder.finish().filter_map(|record| match record {
             Record::Sample(sample) => Some(sample),
             Record::Event(_) => None,
         });

@@ -104,7 +104,7 @@ impl SideBand {
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
         let first = events.len();
-        events.extend(self.decoder.finish().filter_map(|(_, record)| match record {
+        events.extend(self.decoder.finish().filter_map(|record| match record {
             Record::Event(event) => Some(event),
             Record::Sample(_) => None,
         }));

@@ -80,7 +80,7 @@ impl Decoder {
     }
 
     /// Takes a record. What can be told now, in the order of time, if it ends a round.
-    pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> Option<vec::IntoIter<(u64, Record)>> {
+    pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> Option<vec::IntoIter<Record>> {
         let understood = match kind {
             SAMPLE => self.sample(misc, body),
             FINISHED_ROUND => return Some(self.finish_round()),
@@ -106,18 +106,24 @@ impl Decoder {
     }
 
     /// Everything that is left.
-    pub fn finish(&mut self) -> vec::IntoIter<(u64, Record)> {
+    pub fn finish(&mut self) -> vec::IntoIter<Record> {
         self.latest_of_round = u64::MAX;
         self.finish_round()
     }
 
     /// A round ends when all CPUs have been read: what comes later is no earlier than the round before.
-    fn finish_round(&mut self) -> vec::IntoIter<(u64, Record)> {
-        self.pending.sort_by_key(|(time, _)| *time);
-        let early = self.pending.partition_point(|(time, _)| *time <= self.latest_of_round);
-        let late = self.pending.split_off(early);
+    fn finish_round(&mut self) -> vec::IntoIter<Record> {
+        // Records are large: they are moved once.
+        let times = self.pending.iter().map(|(time, _)| *time);
+        let mut order: Vec<(u64, usize)> = times.zip(0..).collect();
+        order.sort_unstable();
+        let (early, late) = order.split_at(order.partition_point(|(time, _)| *time <= self.latest_of_round));
+        let ready: Vec<Record> = early.iter().filter_map(|(_, at)| Some(self.pending.get(*at)?.1.clone())).collect();
+        let left: Vec<_> = late.iter().filter_map(|(_, at)| self.pending.get(*at).cloned()).collect();
+        self.pending.clear();
+        self.pending.extend(left);
         self.latest_of_round = self.latest_of_round.max(self.latest);
-        std::mem::replace(&mut self.pending, late).into_iter()
+        ready.into_iter()
     }
 
     fn push(&mut self, time: u64, record: Record) {

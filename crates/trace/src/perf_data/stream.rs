@@ -31,7 +31,7 @@ pub(crate) struct PerfRecords {
     /// What was decompressed, and how much of it is used.
     plain: Vec<u8>,
     used: usize,
-    ready: vec::IntoIter<(u64, Record)>,
+    ready: vec::IntoIter<Record>,
     ended: bool,
 }
 
@@ -64,7 +64,7 @@ impl PerfRecords {
     /// The next one.
     pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
         loop {
-            if let Some((_, record)) = self.ready.next() {
+            if let Some(record) = self.ready.next() {
                 return Ok(Some(record));
             }
             if self.ended {

@@ -1,0 +1,63 @@
+//! `nearside diff`: two traces beside each other.
+
+use crate::output;
+use crate::recorded::Reading;
+use crate::trace_filter::FilterOptions;
+use clap::Args;
+use report::{Compared, DiffReport};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show two traces beside each other: what got better, what got worse, and what is chance
+///
+/// Of both traces (of nearside record, or perf.data files) it shows verdict, share of local accesses and mean latency;
+/// then sites, matched by the functions, callers and lines that allocate, not by addresses, so that the program may have
+/// been built anew; threads by name, and nodes. What got better or worse did so by its mean latency, or by its share of
+/// remote accesses where no latencies are known. A difference that chance explains one time in twenty or more is marked
+/// as noise: record longer, or with a shorter period. Needs no privileges.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside diff before after
+  nearside diff before after --remote --top 30
+  nearside diff before after --json | jq '.sites[] | select(.change == \"worse\")'
+
+Exit codes:
+  0  all went well, whatever the traces say
+  1  a trace cannot be read; the message says why
+  2  the command line is wrong")]
+pub struct Arguments {
+    /// The first trace: what was
+    #[arg(value_name = "A")]
+    a: PathBuf,
+
+    /// The second trace: what is
+    #[arg(value_name = "B")]
+    b: PathBuf,
+
+    /// Rows of each part
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+
+    /// As JSON (see docs/report.md)
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reading: Reading,
+
+    #[command(flatten)]
+    filter: FilterOptions,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let Arguments { a, b, top, json, reading, filter } = arguments;
+    let (a, b) = (reading.read(a)?, reading.read(b)?);
+    let (view_a, view_b) = (a.profile.view(&filter.filter(&a.profile)), b.profile.view(&filter.filter(&b.profile)));
+    let (a, b) = (Compared { view: &view_a, trace: a.facts }, Compared { view: &view_b, trace: b.facts });
+    let report = DiffReport::of(a, b, *top as usize, filter.words());
+    let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,128 @@
+//! Accesses of a view counted by all that rankings ask for, in one pass: object, place in code, thread and nodes.
+
+use crate::ids::ThreadId;
+use crate::profile::{Access, Profile};
+use crate::tally::Tally;
+use machine::NodeId;
+use rustc_hash::FxHashMap;
+use std::thread;
+
+/// Parts that many accesses are counted in at the same time. As many on every machine, so that sums are the same.
+const PARTS: usize = 4;
+/// Fewer accesses are not worth a thread.
+const FEWEST_A_PART: usize = 1 << 18;
+
+/// A thread, the node of its CPU, and that of the memory where it was reached.
+pub(crate) type CellKey = (ThreadId, Option<NodeId>, Option<NodeId>);
+
+/// Accesses by thread and nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cells(pub FxHashMap<CellKey, Cell>);
+
+/// Accesses of one thread from one node to one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cell {
+    pub tally: Tally,
+    /// Latencies of what reached memory, each counted once: how many, their sum in ns, and that of their squares.
+    pub timed: u64,
+    pub ns: f64,
+    pub squares: f64,
+}
+
+/// All accesses of a view, counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    /// By number.
+    pub objects: Vec<Tally>,
+    pub codes: Vec<Tally>,
+    pub cells: Cells,
+    /// The first and the last access of each thread, ns, by number; the other way round where there is none.
+    pub times: Vec<(u64, u64)>,
+}
+
+impl Cells {
+    pub fn add(&mut self, access: &Access) {
+        let to = access.to.filter(|_| access.reaches_memory());
+        let cell = self.0.entry((access.thread, access.from, to)).or_default();
+        cell.tally.add(access);
+        if let (Some(_), Some(ns)) = (to, access.latency_ns) {
+            let ns = f64::from(ns);
+            cell.timed += 1;
+            cell.ns += ns;
+            cell.squares += ns * ns;
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (key, cell) in other.0 {
+            let known = self.0.entry(key).or_default();
+            known.tally.merge(&cell.tally);
+            known.timed += cell.timed;
+            known.ns += cell.ns;
+            known.squares += cell.squares;
+        }
+    }
+
+    /// In the order of threads and nodes, so that sums over them are always the same.
+    pub fn in_order(&self) -> Vec<(CellKey, Cell)> {
+        let mut cells: Vec<_> = self.0.iter().map(|(key, cell)| (*key, *cell)).collect();
+        cells.sort_by_key(|(key, _)| *key);
+        cells
+    }
+}
+
+impl Groups {
+    /// Of the accesses at these positions; all of them where none are given.
+    pub fn of(profile: &Profile, chosen: Option<&[u32]>) -> Self {
+        let count = chosen.map_or(profile.len(), <[u32]>::len);
+        let parts = if count / PARTS < FEWEST_A_PART { 1 } else { PARTS };
+        let part = |number: usize| {
+            let range = count * number / parts..count * (number + 1) / parts;
+            match chosen {
+                Some(chosen) => Self::count(profile, chosen.get(range).unwrap_or(&[]).iter().map(|at| *at as usize)),
+                None => Self::count(profile, range),
+            }
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..parts).map(|number| scope.spawn(move || part(number))).collect();
+            let mut groups = part(0);
+            for other in others {
+                groups.merge(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            groups
+        })
+    }
+
+    fn count(profile: &Profile, positions: impl Iterator<Item = usize>) -> Self {
+        let mut groups = Self {
+            objects: vec![Tally::default(); profile.objects().len()],
+            codes: vec![Tally::default(); profile.codes().len()],
+            cells: Cells::default(),
+            times: vec![(u64::MAX, 0); profile.threads().len()],
+        };
+        for access in positions.map(|at| profile.at(at)) {
+            groups.objects[access.object.index()].add(&access);
+            groups.codes[access.code.index()].add(&access);
+            groups.cells.add(&access);
+            let (first, last) = &mut groups.times[access.thread.index()];
+            *first = access.time_ns.min(*first);
+            *last = access.time_ns.max(*last);
+        }
+        groups
+    }
+
+    fn merge(&mut self, other: Self) {
+        let tallies = |known: &mut [Tally], others: &[Tally]| {
+            for (known, other) in known.iter_mut().zip(others).filter(|(_, other)| other.samples > 0) {
+                known.merge(other);
+            }
+        };
+        tallies(&mut self.objects, &other.objects);
+        tallies(&mut self.codes, &other.codes);
+        self.cells.merge(other.cells);
+        for ((first, last), (other_first, other_last)) in self.times.iter_mut().zip(other.times) {
+            *first = other_first.min(*first);
+            *last = other_last.max(*last);
+        }
+    }
+}

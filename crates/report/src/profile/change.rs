@@ -1,0 +1,121 @@
+//! Whether two numbers of two traces differ, or only by chance.
+
+use profile::Tally;
+use serde::Serialize;
+
+/// Standard deviations that chance stays within 19 times of 20.
+const Z: f64 = 1.96;
+/// Fewer samples tell nothing.
+const FEWEST: u64 = 10;
+/// A smaller part is no difference that matters.
+const SMALL: f64 = 0.02;
+
+/// How something changed from one trace to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Its memory takes longer now, or is less local where no latencies are known.
+    Worse,
+    /// Its memory takes less long now, or is more local.
+    Better,
+    /// By less than a fiftieth.
+    Same,
+    /// Chance may be all that it is: these are too few samples.
+    Noise,
+    /// Only the second trace has it.
+    New,
+    /// Only the first trace has it.
+    Gone,
+}
+
+impl Change {
+    /// Of something that both traces have. The standard deviation of latencies is taken to be as large as their mean.
+    pub fn between(a: &Tally, b: &Tally) -> Self {
+        let (count_a, count_b) = (reached(a), reached(b));
+        if count_a < FEWEST || count_b < FEWEST {
+            return Self::Noise;
+        }
+        let (n_a, n_b) = (count_a as f64, count_b as f64);
+        let (before, after, deviation) = match (a.latency_mean_ns(), b.latency_mean_ns()) {
+            (Some(before), Some(after)) => (before, after, (before * before / n_a + after * after / n_b).sqrt()),
+            _ => {
+                let remote = |tally: &Tally, n: f64| tally.remote_samples as f64 / n;
+                let (before, after) = (remote(a, n_a), remote(b, n_b));
+                let both = (a.remote_samples + b.remote_samples) as f64 / (n_a + n_b);
+                (before, after, (both * (1.0 - both) * (1.0 / n_a + 1.0 / n_b)).sqrt())
+            }
+        };
+        let difference = after - before;
+        if difference.abs() <= SMALL * before.max(after) {
+            Self::Same
+        } else if difference.abs() <= Z * deviation {
+            Self::Noise
+        } else if difference > 0.0 {
+            Self::Worse
+        } else {
+            Self::Better
+        }
+    }
+
+    /// Of what one of the traces may lack.
+    pub fn of(a: Option<&Tally>, b: Option<&Tally>) -> Self {
+        match (a, b) {
+            (Some(a), Some(b)) => Self::between(a, b),
+            (None, Some(_)) => Self::New,
+            _ => Self::Gone,
+        }
+    }
+
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Worse => "worse",
+            Self::Better => "better",
+            Self::Same => "same",
+            Self::Noise => "noise",
+            Self::New => "new",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Samples that reached memory.
+fn reached(tally: &Tally) -> u64 {
+    tally.local_samples + tally.remote_samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(local: u64, remote: u64, latency_ns: Option<f64>) -> Tally {
+        let all = (local + remote) as f64;
+        Tally {
+            samples: local + remote,
+            local_samples: local,
+            remote_samples: remote,
+            accesses: all,
+            memory_time_ns: latency_ns.unwrap_or(0.0) * all,
+            timed_accesses: if latency_ns.is_some() { all } else { 0.0 },
+            ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn few_samples_are_noise_and_small_differences_are_none() {
+        let between = |a: Tally, b: Tally| Change::between(&a, &b);
+        assert_eq!(between(tally(900, 100, Some(100.0)), tally(900, 100, Some(150.0))), Change::Worse);
+        assert_eq!(between(tally(900, 100, Some(150.0)), tally(900, 100, Some(100.0))), Change::Better);
+        assert_eq!(between(tally(9, 1, Some(150.0)), tally(9, 1, Some(100.0))), Change::Noise);
+        assert_eq!(between(tally(5, 1, Some(150.0)), tally(900, 100, Some(1.0))), Change::Noise);
+        assert_eq!(between(tally(900, 100, Some(100.0)), tally(900, 100, Some(101.0))), Change::Same);
+        // Without latencies, the remote share decides.
+        assert_eq!(between(tally(100, 900, None), tally(900, 100, None)), Change::Better);
+        assert_eq!(between(tally(12, 10, None), tally(10, 12, None)), Change::Noise);
+        assert_eq!(between(tally(1000, 0, None), tally(1000, 0, None)), Change::Same);
+        assert_eq!(
+            (Change::of(None, Some(&tally(1, 1, None))), Change::of(Some(&tally(1, 1, None)), None)),
+            (Change::New, Change::Gone)
+        );
+    }
+}

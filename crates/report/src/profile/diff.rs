@@ -1,0 +1,277 @@
+//! Two traces beside each other.
+
+use super::change::Change;
+use super::site_key::{SiteKey, pairs};
+use super::trace_facts::TraceFacts;
+use machine::NodeId;
+use profile::{Counts, Measurements, ObjectId, ObjectKind, SiteId, Tally, ThreadId, Verdict, View};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Two traces beside each other: `a` is the first, `b` the second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DiffReport {
+    /// The first.
+    pub a: Side,
+    /// The second.
+    pub b: Side,
+    /// What was chosen of both, in words; empty for all.
+    pub filter: Vec<String>,
+    /// How all accesses together changed.
+    pub change: Change,
+    /// Sites, those first that wait longest for memory in either.
+    pub sites: Vec<SiteChange>,
+    /// How many sites there are in both.
+    pub sites_all: usize,
+    /// Threads, those of one name in one application together.
+    pub threads: Vec<ThreadChange>,
+    /// Pairs of nodes, those first whose share changed most.
+    pub nodes: Vec<NodeChange>,
+}
+
+/// One trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// What it says of itself.
+    pub trace: TraceFacts,
+    /// Whether NUMA is its problem.
+    pub verdict: Verdict,
+    /// All accesses that are looked at.
+    pub counts: Counts,
+}
+
+/// What a site was, and is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SiteChange {
+    /// How it changed.
+    pub change: Change,
+    /// Its label, of the second trace that has it.
+    pub label: String,
+    /// The line of source.
+    pub source: Option<String>,
+    /// What its objects are.
+    pub kind: ObjectKind,
+    /// In the first trace.
+    pub a: Option<SiteSide>,
+    /// In the second.
+    pub b: Option<SiteSide>,
+}
+
+/// A site in one trace.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SiteSide {
+    /// Its number there.
+    pub site: SiteId,
+    /// How many of its objects were accessed.
+    pub objects: usize,
+    /// The accesses.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// What threads were, and are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadChange {
+    /// How they changed.
+    pub change: Change,
+    /// The name of their process.
+    pub application: String,
+    /// Their own name.
+    pub name: String,
+    /// In the first trace.
+    pub a: Option<ThreadSide>,
+    /// In the second.
+    pub b: Option<ThreadSide>,
+}
+
+/// Threads in one trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadSide {
+    /// How many.
+    pub threads: usize,
+    /// The accesses.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Samples that reached memory, by the node of that.
+    pub memory_on: BTreeMap<NodeId, u64>,
+}
+
+/// What two nodes had to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct NodeChange {
+    /// The node of the CPU.
+    pub from: NodeId,
+    /// The node of the memory.
+    pub to: NodeId,
+    /// Their share of the accesses that reached memory, 0 to 1, in the first trace.
+    pub a_share: f64,
+    /// In the second.
+    pub b_share: f64,
+}
+
+/// One trace, as [`DiffReport::of`] wants it.
+pub struct Compared<'a> {
+    /// Its accesses.
+    pub view: &'a View<'a>,
+    /// What it says of itself.
+    pub trace: TraceFacts,
+}
+
+type Cells = BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally>;
+
+impl DiffReport {
+    /// Of two traces, with at most so many rows of each part.
+    pub fn of(a: Compared, b: Compared, most: usize, filter: Vec<String>) -> Self {
+        let (cells_a, cells_b) = (a.view.thread_nodes(), b.view.thread_nodes());
+        let (sites_all, sites) = sites(a.view, b.view, most);
+        Self {
+            change: Change::between(a.view.tally(), b.view.tally()),
+            sites,
+            sites_all,
+            threads: threads((a.view, &cells_a), (b.view, &cells_b), most),
+            nodes: nodes(&cells_a, &cells_b, most),
+            a: side(a),
+            b: side(b),
+            filter,
+        }
+    }
+}
+
+fn side(compared: Compared) -> Side {
+    let Compared { view, trace } = compared;
+    Side { trace, verdict: view.verdict(&Measurements::default()), counts: view.tally().counts(view.tally()) }
+}
+
+/// Time spent waiting, ns, so that what costs most in either comes first.
+fn cost(view: &View, tally: Option<&Tally>) -> f64 {
+    let share = |tally: &Tally| {
+        let all = view.tally().cost(view.tally());
+        if all > 0.0 { tally.cost(view.tally()) / all } else { 0.0 }
+    };
+    tally.map_or(0.0, share)
+}
+
+struct SiteOf {
+    key: SiteKey,
+    side: SiteSide,
+    tally: Tally,
+    label: String,
+}
+
+fn sites_of(view: &View) -> Vec<SiteOf> {
+    let profile = view.profile();
+    let mut objects: BTreeMap<SiteId, (usize, ObjectId)> = BTreeMap::new();
+    for (object, _) in view.objects() {
+        if let Some(site) = profile.site_of(object) {
+            objects.entry(site).or_insert((0, object)).0 += 1;
+        }
+    }
+    let of = |(site, tally): (SiteId, Tally)| {
+        let (count, example) = objects.get(&site).copied()?;
+        let side = SiteSide { site, objects: count, counts: tally.counts(view.tally()) };
+        Some(SiteOf { key: SiteKey::of(profile, site, example)?, side, tally, label: profile.site_label(site) })
+    };
+    view.sites().into_iter().filter_map(of).collect()
+}
+
+fn sites(a: &View, b: &View, most: usize) -> (usize, Vec<SiteChange>) {
+    let (of_a, of_b) = (sites_of(a), sites_of(b));
+    let keys = |sites: &[SiteOf]| sites.iter().map(|site| site.key.clone()).collect::<Vec<_>>();
+    let mut found: Vec<(f64, SiteChange)> = Vec::new();
+    for (in_a, in_b) in pairs(&keys(&of_a), &keys(&of_b)) {
+        let (in_a, in_b) = (in_a.and_then(|at| of_a.get(at)), in_b.and_then(|at| of_b.get(at)));
+        let Some(named) = in_b.or(in_a) else { continue };
+        let (tally_a, tally_b) = (in_a.map(|site| &site.tally), in_b.map(|site| &site.tally));
+        let change = SiteChange {
+            change: Change::of(tally_a, tally_b),
+            label: named.label.clone(),
+            source: named.key.source.clone(),
+            kind: named.key.kind,
+            a: in_a.map(|site| site.side),
+            b: in_b.map(|site| site.side),
+        };
+        found.push((cost(a, tally_a).max(cost(b, tally_b)), change));
+    }
+    found.sort_by(|(x, first), (y, second)| y.total_cmp(x).then_with(|| first.label.cmp(&second.label)));
+    (found.len(), found.into_iter().take(most).map(|(_, change)| change).collect())
+}
+
+#[derive(Default)]
+struct Named {
+    tally: Tally,
+    threads: Vec<ThreadId>,
+    memory_on: BTreeMap<NodeId, u64>,
+}
+
+/// Threads by application and name.
+fn named(view: &View, cells: &Cells) -> BTreeMap<(String, String), Named> {
+    let mut found: BTreeMap<(String, String), Named> = BTreeMap::new();
+    for ((thread, _, to), tally) in cells {
+        let Some(summary) = view.profile().thread_summary(*thread) else { continue };
+        let key = (summary.process.application.unwrap_or_default(), summary.name.unwrap_or_default());
+        let named = found.entry(key).or_default();
+        named.tally.merge(tally);
+        if named.threads.last() != Some(thread) {
+            named.threads.push(*thread);
+        }
+        if let Some(node) = to {
+            *named.memory_on.entry(*node).or_default() += tally.samples;
+        }
+    }
+    found
+}
+
+fn threads((a, cells_a): (&View, &Cells), (b, cells_b): (&View, &Cells), most: usize) -> Vec<ThreadChange> {
+    let (of_a, of_b) = (named(a, cells_a), named(b, cells_b));
+    let names: std::collections::BTreeSet<_> = of_a.keys().chain(of_b.keys()).collect();
+    let side = |view: &View, named: &Named| ThreadSide {
+        threads: named.threads.len(),
+        counts: named.tally.counts(view.tally()),
+        memory_on: named.memory_on.clone(),
+    };
+    let mut found: Vec<(f64, ThreadChange)> = Vec::new();
+    for key in names {
+        let (in_a, in_b) = (of_a.get(key), of_b.get(key));
+        let (tally_a, tally_b) = (in_a.map(|named| &named.tally), in_b.map(|named| &named.tally));
+        let (application, name) = key.clone();
+        let change = Change::of(tally_a, tally_b);
+        let change = ThreadChange {
+            change,
+            application,
+            name,
+            a: in_a.map(|named| side(a, named)),
+            b: in_b.map(|named| side(b, named)),
+        };
+        found.push((cost(a, tally_a).max(cost(b, tally_b)), change));
+    }
+    found.sort_by(|(x, _), (y, _)| y.total_cmp(x));
+    found.into_iter().take(most).map(|(_, change)| change).collect()
+}
+
+fn nodes(a: &Cells, b: &Cells, most: usize) -> Vec<NodeChange> {
+    let shares = |cells: &Cells| {
+        let mut shares: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+        for ((_, from, to), tally) in cells {
+            if let (Some(from), Some(to)) = (from, to) {
+                *shares.entry((*from, *to)).or_default() += tally.accesses;
+            }
+        }
+        let all: f64 = shares.values().sum();
+        shares.values_mut().for_each(|share| *share /= all);
+        shares
+    };
+    let (of_a, of_b) = (shares(a), shares(b));
+    let pairs: std::collections::BTreeSet<_> = of_a.keys().chain(of_b.keys()).copied().collect();
+    let share = |shares: &BTreeMap<(NodeId, NodeId), f64>, pair| shares.get(&pair).copied().unwrap_or(0.0);
+    let change = |pair: (NodeId, NodeId)| NodeChange {
+        from: pair.0,
+        to: pair.1,
+        a_share: share(&of_a, pair),
+        b_share: share(&of_b, pair),
+    };
+    let mut found: Vec<NodeChange> = pairs.into_iter().map(change).collect();
+    let moved = |change: &NodeChange| (change.b_share - change.a_share).abs();
+    found.sort_by(|x, y| moved(y).total_cmp(&moved(x)).then_with(|| (x.from, x.to).cmp(&(y.from, y.to))));
+    found.truncate(most);
+    found
+}

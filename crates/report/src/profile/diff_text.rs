@@ -1,0 +1,92 @@
+//! Two traces beside each other, as text.
+
+use super::advice::{kind_words, place};
+use super::change::Change;
+use super::diff::{DiffReport, NodeChange, Side};
+use super::overview_text::{labelled, remote_cost};
+use super::text::{WIDTH, latency, number, share, time, wrapped};
+use crate::Table;
+use profile::Counts;
+use std::fmt;
+
+impl fmt::Display for DiffReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { a, b, filter, change, sites, sites_all, threads, nodes } = self;
+        f.write_str(&wrapped("A  ", &format!("{}: {}", a.trace.path, a.verdict.text)))?;
+        f.write_str(&wrapped("B  ", &format!("{}: {}", b.trace.path, b.verdict.text)))?;
+        if !filter.is_empty() {
+            f.write_str(&wrapped("only ", &filter.join(", ")))?;
+        }
+        write!(f, "\n{}", whole(a, b, *change))?;
+        if (a.trace.machine.as_str(), a.trace.nodes) != (b.trace.machine.as_str(), b.trace.nodes) {
+            writeln!(f, "  the machines differ: {} and {}", a.trace.machine, b.trace.machine)?;
+        }
+        let sides = ["of all A", "B", "local A", "B", "latency A", "B", "samples A", "B"];
+        let cells = |change: Change, a: Option<&Counts>, b: Option<&Counts>| {
+            let both = |of: &dyn Fn(&Counts) -> String| [a, b].map(|counts| counts.map_or_else(|| "-".to_owned(), of));
+            let parts = [
+                both(&|counts| share(counts.memory_time_share.or(Some(counts.share)))),
+                both(&|counts| share(counts.local_access_ratio)),
+                both(&|counts| latency(counts.latency_mean_ns)),
+                both(&|counts| crate::count(counts.samples)),
+            ];
+            std::iter::once(format!("  {}", change.word())).chain(parts.into_iter().flatten()).collect::<Vec<_>>()
+        };
+        let heading: Vec<&str> = std::iter::once("  sites").chain(sides).collect();
+        let rows = sites.iter().map(|site| {
+            let counts = [&site.a, &site.b].map(|side| side.as_ref().map(|side| &side.counts));
+            let label = format!("{} {}", kind_words(site.kind), place(&site.label, site.source.as_deref(), WIDTH));
+            (cells(site.change, counts[0], counts[1]), label)
+        });
+        write!(f, "\n{}", labelled(&heading, rows))?;
+        if sites.len() < *sites_all {
+            writeln!(f, "  and {} less costly ones", sites_all - sites.len())?;
+        }
+        let heading: Vec<&str> = std::iter::once("  threads").chain(sides).collect();
+        let rows = threads.iter().map(|thread| {
+            let counts = [&thread.a, &thread.b].map(|side| side.as_ref().map(|side| &side.counts));
+            let many = |side: &Option<super::diff::ThreadSide>| side.as_ref().map_or(0, |side| side.threads);
+            let label = format!("{} of {} ({}, {})", thread.name, thread.application, many(&thread.a), many(&thread.b));
+            (cells(thread.change, counts[0], counts[1]), label)
+        });
+        write!(f, "\n{}", labelled(&heading, rows))?;
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new(["  accesses from -> to", "A", "B"]);
+        for NodeChange { from, to, a_share, b_share } in nodes {
+            table.row([format!("  node {from} -> {to}"), share(Some(*a_share)), share(Some(*b_share))]);
+        }
+        write!(f, "\n{table}")?;
+        if sites.iter().any(|site| site.change == Change::Noise) {
+            f.write_str("\nnoise: the difference may be chance, as there are too few samples\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// What all accesses together are like.
+fn whole(a: &Side, b: &Side, change: Change) -> Table {
+    let mut table = Table::new(["", "A", "B", ""]);
+    let mut row = |name: &str, of: &dyn Fn(&Side) -> String, note: &str| {
+        table.row([format!("  {name}"), of(a), of(b), note.to_owned()]);
+    };
+    let (before, after) = (a.trace.duration_ns as f64, b.trace.duration_ns as f64);
+    let faster = match before / after {
+        ratio if !ratio.is_finite() => String::new(),
+        ratio => format!("{ratio:.2} times as fast"),
+    };
+    let metric = |side: &Side, name: &str| {
+        let metric = side.verdict.metrics.iter().find(|metric| metric.name == name);
+        metric.and_then(|metric| metric.value).map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+    };
+    row("first to last access", &|side| time(side.trace.duration_ns), &faster);
+    row("samples", &|side| number(side.counts.samples), "");
+    row("local access ratio", &|side| share(side.counts.local_access_ratio), "");
+    row("mean latency", &|side| latency(side.counts.latency_mean_ns), change.word());
+    row("remote cost", &|side| share(remote_cost(&side.counts)), "");
+    row("imbalance", &|side| metric(side, "imbalance"), "");
+    row("latency over idle", &|side| metric(side, "latency_over_idle"), "");
+    row("unknown", &|side| share(Some(side.verdict.unknown_share)), "");
+    table
+}
