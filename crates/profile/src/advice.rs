@@ -137,7 +137,7 @@ impl View<'_> {
         };
         let parts: Vec<Vec<Advice>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS.min(sites.len())).map(|first| scope.spawn(move || part(first))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
+            let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
             joined.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
         let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();

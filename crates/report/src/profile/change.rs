@@ -36,14 +36,14 @@ impl Change {
             return Self::Noise;
         }
         let (n_a, n_b) = (count_a as f64, count_b as f64);
-        let (before, after, deviation) = match (a.latency_mean_ns(), b.latency_mean_ns()) {
-            (Some(before), Some(after)) => (before, after, (before * before / n_a + after * after / n_b).sqrt()),
-            _ => {
-                let remote = |tally: &Tally, n: f64| tally.remote_samples as f64 / n;
-                let (before, after) = (remote(a, n_a), remote(b, n_b));
-                let both = (a.remote_samples + b.remote_samples) as f64 / (n_a + n_b);
-                (before, after, (both * (1.0 - both) * (1.0 / n_a + 1.0 / n_b)).sqrt())
-            }
+        let latencies = a.latency_mean_ns().zip(b.latency_mean_ns());
+        let (before, after, deviation) = if let Some((before, after)) = latencies {
+            (before, after, (before * before / n_a + after * after / n_b).sqrt())
+        } else {
+            let remote = |tally: &Tally, n: f64| tally.remote_samples as f64 / n;
+            let (before, after) = (remote(a, n_a), remote(b, n_b));
+            let both = (a.remote_samples + b.remote_samples) as f64 / (n_a + n_b);
+            (before, after, (both * (1.0 - both) * (1.0 / n_a + 1.0 / n_b)).sqrt())
         };
         let difference = after - before;
         if difference.abs() <= SMALL * before.max(after) {

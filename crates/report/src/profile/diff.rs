@@ -257,7 +257,9 @@ fn nodes(a: &Cells, b: &Cells, most: usize) -> Vec<NodeChange> {
             }
         }
         let all: f64 = shares.values().sum();
-        shares.values_mut().for_each(|share| *share /= all);
+        for share in shares.values_mut() {
+            *share /= all;
+        }
         shares
     };
     let (of_a, of_b) = (shares(a), shares(b));
