@@ -15,8 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
 
-/// Records that one thread hands to the other at once, and how many such batches wait at most.
-const BATCH: usize = 1 << 14;
+/// Batches of records that wait at most for the thread that takes them.
 const BATCHES: usize = 8;
 /// What takes longer shows how far it is.
 const SOON: Duration = Duration::from_secs(2);
@@ -123,16 +122,14 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let mut records = records;
-            let mut batch = Vec::with_capacity(BATCH);
-            while let Some(record) = records.next().transpose()? {
-                batch.push(record);
-                if batch.len() == BATCH {
-                    let empty = used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
-                    // Nobody stops taking before the end.
-                    let _ = to.send(std::mem::replace(&mut batch, empty));
+            loop {
+                let mut batch = used.try_recv().unwrap_or_default();
+                if !records.read_into(&mut batch)? {
+                    break;
                 }
+                // Nobody stops taking before the end.
+                let _ = to.send(batch);
             }
-            let _ = to.send(batch);
             Ok((records.stacks().clone(), records.lost().to_vec()))
         });
         let progress = Progress::new();

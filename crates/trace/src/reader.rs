@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 /// Longer than any text of a trace: that of the largest machine has 20 MB.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
+/// Records of a folder that are read at once, where that is asked for.
+const BATCH: usize = 1 << 14;
+
 /// A trace, or a perf.data file, which is read as one.
 #[derive(Debug)]
 pub struct Trace {
@@ -164,6 +167,24 @@ impl Records {
             Stream::Folder(folder) => &folder.lost,
             Stream::PerfData(perf) => perf.lost(),
         }
+    }
+
+    /// Adds the next ones to a batch, in as large pieces as they come: for those who read all of a large trace. Whether
+    /// there were any.
+    pub fn read_into(&mut self, batch: &mut Vec<Record>) -> Result<bool, ReadError> {
+        if self.failed {
+            return Ok(false);
+        }
+        if let Stream::PerfData(perf) = &mut self.stream {
+            let read = perf.read_into(batch);
+            self.failed = read.is_err();
+            return read;
+        }
+        let before = batch.len();
+        for record in self.by_ref().take(BATCH) {
+            batch.push(record?);
+        }
+        Ok(batch.len() > before)
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, ReadError> {

@@ -30,6 +30,13 @@ fn read(path: &Path) -> Result<Read, ReadError> {
             Record::Event(event) => events.push(event),
         }
     }
+    // In batches it is the same.
+    let (mut batches, mut batch) = (Trace::open(path)?.records()?, Vec::new());
+    while batches.read_into(&mut batch)? {}
+    let (of_samples, of_events): (Vec<_>, Vec<_>) =
+        batch.into_iter().partition(|record| matches!(record, Record::Sample(_)));
+    assert!(of_samples.into_iter().eq(samples.iter().copied().map(Record::Sample)));
+    assert!(of_events.into_iter().eq(events.iter().cloned().map(Record::Event)));
     Ok(Read { samples, events, stacks: records.stacks().clone(), lost: records.lost().to_vec() })
 }
 
@@ -62,6 +69,21 @@ fn the_file_says_where_it_is_from() {
         assert_eq!(about.command.last().unwrap(), "/bin/true");
         assert!(about.sources.first().unwrap().event.starts_with("page-faults"), "{about:?}");
     }
+}
+
+#[test]
+fn the_machine_is_what_perf_wrote_down_of_it() {
+    let own = Trace::open(&recorded("plain.data")).unwrap();
+    let machine = own.machine().unwrap();
+    assert_eq!((machine.nodes.len(), machine.cpus().len(), machine.latency.is_none()), (1, 2, true));
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("perf.data");
+    fs::write(&path, file("cpu/mem-loads/P", SAMPLE_TYPE, &[])).unwrap();
+    let made = Trace::open(&path).unwrap();
+    let nodes: Vec<String> = made.machine().unwrap().nodes.iter().map(|node| node.cpus.to_string()).collect();
+    assert_eq!(nodes, ["0-3", "4-7"]);
+    assert_eq!(made.memory(), [(0..1 << 30, NodeId(0)), (1 << 30..2 << 30, NodeId(1))]);
+    assert!(!made.is_folder());
 }
 
 #[test]

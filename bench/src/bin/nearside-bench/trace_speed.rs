@@ -1,11 +1,11 @@
-//! How fast perf.data files are read, beside perf; and how fast a trace is written and read.
+//! How fast perf.data files are read and reported of, beside perf; and how fast a trace is written and read.
 
 #[path = "../../../../crates/trace/tests/perf_file/mod.rs"]
 #[allow(dead_code)] // the tests that it is shared with need more of it
 mod perf_file;
 
 use crate::target::{Row, Target, median};
-use bench::Error;
+use bench::{Error, nearside};
 use perf_file::{FINISHED_ROUND, LOCAL, MemorySample, REMOTE, SAMPLE_TYPE, begin, comm, mmap, record, sample};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -31,40 +31,56 @@ const RUNS: usize = 3;
 /// All.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
-    let mut rows = vec![perf_data(&scratch)?];
+    let mut rows = perf_data(&scratch)?;
     rows.extend(kept(&scratch)?);
     Ok(rows)
 }
 
-fn perf_data(scratch: &TempDir) -> Result<Row, Error> {
+fn perf_data(scratch: &TempDir) -> Result<Vec<Row>, Error> {
     let (whole, part) = (scratch.path().join("perf.data"), scratch.path().join("part.data"));
     eprintln!("a perf.data file of 1 GiB, and perf");
     generate(&whole, FILE_BYTES)
         .and_then(|_| generate(&part, FILE_BYTES / PERF_PART))
         .map_err(Error::system("write perf.data"))?;
-    let mut ours = Vec::new();
-    for _ in 0..RUNS {
-        let started = Instant::now();
-        read(&whole)?;
-        ours.push(started.elapsed().as_secs_f64());
-    }
+    let read = timed(|| read(&whole).map(|_| ()))?;
+    let nearside = nearside()?;
+    let report = timed(|| run(Command::new(&nearside).arg("report").arg(&whole)))?;
     let started = Instant::now();
-    let mut perf = Command::new("perf");
-    perf.arg("script").arg("--force").arg("-i").arg(&part).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = perf.status().map_err(Error::system("run perf"))?;
-    if !status.success() {
-        let command = "perf script".to_owned();
-        return Err(Error::Failed { command, status: status.to_string(), said: String::new() });
-    }
+    run(Command::new("perf").args(["script", "--force", "-i"]).arg(&part))?;
     let theirs = started.elapsed().as_secs_f64() * PERF_PART as f64;
-    let ours = median(ours);
-    Ok(Row {
-        what: format!("perf.data of 1 GiB: all samples in {ours:.2} s, of perf script's speed"),
+    let row = |what: String, ours: f64| Row {
+        what,
         target: Target::AtLeast(10.0),
         measured: theirs / ours,
         unit: "times",
         command: "perf script --force -i FILE (of an eighth of it)".to_owned(),
-    })
+    };
+    Ok(vec![
+        row(format!("perf.data of 1 GiB: all samples in {read:.2} s, of perf script's speed"), read),
+        row(format!("nearside report of it: all in {report:.2} s, of perf script's speed"), report),
+    ])
+}
+
+/// The median time, s.
+fn timed(run: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        let started = Instant::now();
+        run()?;
+        times.push(started.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
+}
+
+/// Runs a command, which says nothing.
+fn run(command: &mut Command) -> Result<(), Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status =
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(Error::system("run what is measured"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Failed { command: name, status: status.to_string(), said: String::new() })
 }
 
 /// Writes a file as `perf mem record -a` does: processes, their mappings, then samples of every CPU in turn.

@@ -74,6 +74,18 @@ impl PerfRecords {
         }
     }
 
+    /// Adds those of the next round that has any; whether there is one.
+    pub fn read_into(&mut self, batch: &mut Vec<Record>) -> Result<bool, ReadError> {
+        while self.ready.as_slice().is_empty() {
+            if self.ended {
+                return Ok(false);
+            }
+            self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        }
+        batch.append(&mut std::mem::take(&mut self.ready).collect());
+        Ok(true)
+    }
+
     /// Reads until something is ready, or to the end.
     fn read_round(&mut self) -> io::Result<()> {
         loop {
