@@ -2,7 +2,7 @@
 
 use crate::flow::Flow;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
-use crate::profile::Access;
+use crate::profile::{Access, Profile};
 use crate::statistics::{Confidence, Share};
 use crate::tally::Tally;
 use machine::NodeId;
@@ -93,6 +93,13 @@ impl Successions {
         if self.last_object.replace(access.object) != Some(access.object) {
             self.objects.insert(access.object);
         }
+    }
+}
+
+impl Profile {
+    /// Whether any page is known to be huge.
+    pub(crate) fn has_huge_pages(&self) -> bool {
+        self.placements().iter().any(|placement| placement.bytes >= HUGE_PAGE)
     }
 }
 

@@ -43,7 +43,10 @@ impl Sweep<'_> {
         let piece = self.spaces[process.index()].mappings.get(address);
         let (other, (kind, name, file, (start, bytes))) = self.describe(process, address, piece);
         let (mut first, mut last) = piece.map_or((address, address), |piece| (piece.first, piece.last));
-        if matches!(other, Other::Data(..)) {
+        if kind == ObjectKind::BinarySection {
+            // Variables may lie in it, anywhere.
+            (first, last) = (address, address);
+        } else if matches!(other, Other::Data(..)) {
             (first, last) = (first.max(start), last.min(start.saturating_add(bytes.saturating_sub(1))));
         }
         let space = &mut self.spaces[process.index()];
@@ -110,7 +113,7 @@ impl Sweep<'_> {
         if let Some(data) = self.symbols.data(file, offset) {
             let kind = if data.variable { ObjectKind::Static } else { ObjectKind::BinarySection };
             let start = address.wrapping_sub(offset.wrapping_sub(data.start));
-            return (Other::Data(id, data.start), (kind, Some(data.name), Some(id), (start, data.bytes)));
+            return (Other::Data(id, data.start, kind), (kind, Some(data.name), Some(id), (start, data.bytes)));
         }
         let binary = self.binaries.contains(&file.name);
         let kind = if binary { ObjectKind::BinarySection } else { ObjectKind::MappedFile };

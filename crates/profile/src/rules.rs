@@ -209,6 +209,9 @@ fn interleave(
 
 /// Whether most of the remote accesses are in huge pages whose parts are used by different nodes.
 fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
+    if !situation.flow.profile().has_huge_pages() {
+        return false;
+    }
     let pages = situation.flow.huge_pages();
     let shared = pages.iter().filter(|page| page.is_huge && page.is_falsely_shared());
     let (remote, inside, known) = shared.fold((0, 0, 0), |(remote, inside, known), page| {

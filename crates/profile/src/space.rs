@@ -1,6 +1,7 @@
 //! What is at the addresses of one process while its events and samples are read in the order of time.
 
 use crate::ids::{ChainId, CodeId, FileId, ObjectId};
+use crate::object::ObjectKind;
 use crate::ranges::Ranges;
 use machine::NodeId;
 use rustc_hash::FxHashMap;
@@ -31,8 +32,9 @@ pub(crate) struct Space {
 /// What tells objects of a process that were not allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Other {
-    /// Data of a binary, by file and offset of its first byte.
-    Data(FileId, u64),
+    /// Data of a binary, by file, offset of its first byte, and whether it is a variable or a section: one may begin where
+    /// the other does.
+    Data(FileId, u64, ObjectKind),
     /// A file, or what of a binary has no name.
     File(FileId),
     Stacks,

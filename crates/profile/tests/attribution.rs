@@ -4,8 +4,8 @@ mod support;
 
 use linux::{Pid, Tid};
 use machine::NodeId;
-use profile::{MemoryRange, NoSymbols, ObjectKind, Recording};
-use support::{Library, allocated, event, freed, mapped, objects, profile, sample};
+use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectKind, Recording, Symbols};
+use support::{Library, allocated, event, freed, machine, mapped, objects, profile, sample};
 use trace::{Stacks, What};
 
 const SITE: trace::StackId = Stacks::UNKNOWN;
@@ -176,6 +176,33 @@ fn c9_data_of_binaries_have_names() {
     assert_eq!(found.file(plt.file.unwrap()).unwrap().name.as_ref(), "/lib/libwork.so");
     let code = found.code(found.accesses().next().unwrap().code).unwrap();
     assert_eq!((code.offset, code.function.as_ref().unwrap().name.as_ref()), (0x1004, "work"));
+}
+
+/// A section with a variable at its beginning, and one in the middle.
+struct Section;
+
+impl Symbols for Section {
+    fn function(&self, _: &File, _: u64) -> Option<Function> {
+        None
+    }
+
+    fn data(&self, _: &File, offset: u64) -> Option<Data> {
+        let of = |name: &str, variable, start, bytes| Data { name: name.into(), variable, start, bytes };
+        let all = [of("first", true, 0x1000, 8), of("middle", true, 0x1800, 8), of(".bss", false, 0x1000, 0x1000)];
+        all.into_iter().find(|data| (data.start..data.start + data.bytes).contains(&offset))
+    }
+}
+
+#[test]
+fn a_variable_in_a_section_is_not_the_section() {
+    let mut recording = Recording::new(machine());
+    recording.add_events([event(1, 7, 7, mapped(0x7000_0000, 0x10000, "/lib/libwork.so", true))]);
+    let addresses = [0x7000_1004, 0x7000_1100, 0x7000_1804, 0x7000_1000, 0x7000_1900];
+    recording.add_samples(addresses.into_iter().zip(2..).map(|(address, time)| sample(time, 7, 7, address)));
+    let found = recording.into_profile(&Stacks::new(), &Section);
+    let found = objects(&found).into_iter().map(|object| (object.name.clone().unwrap().to_string(), object.bytes));
+    let expected = [("first", 8), (".bss", 0x1000), ("middle", 8), ("first", 8), (".bss", 0x1000)];
+    assert_eq!(found.collect::<Vec<_>>(), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
 }
 
 #[test]
