@@ -164,7 +164,7 @@ impl PerfSource {
             self.decoder.take(kind, misc, Bytes(body));
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
-        samples.extend(self.decoder.finish().filter_map(|(_, record)| match record {
+        samples.extend(self.decoder.finish().filter_map(|record| match record {
             Record::Sample(sample) if !(self.user_only && sample.kernel) => Some(sample),
             _ => None,
         }));
