@@ -212,7 +212,7 @@ fn two_traces_beside_each_other() {
     let told = json(&["diff", &before, &after]);
     assert_eq!((&told["change"], &told["sites"][0]["change"]), (&"better".into(), &"better".into()));
     assert_eq!(json(&["diff", &after, &before])["sites"][0]["change"], "worse");
-    let few = json(&["diff", &before, &after, "--time", "0-0.00001"]);
+    let few = json(&["diff", &before, &after, "--time", "0-0.000004"]);
     assert_eq!(few["change"], "noise", "{few:#}");
     let text = text(&["diff", &before, &after]);
     assert!(text.starts_with("A  ") && text.contains("\nB  ") && text.contains("better"), "{text}");

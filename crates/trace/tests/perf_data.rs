@@ -78,7 +78,7 @@ fn the_machine_is_what_perf_wrote_down_of_it() {
     assert_eq!((machine.nodes.len(), machine.cpus().len(), machine.latency.is_none()), (1, 2, true));
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("perf.data");
-    fs::write(&path, file("cpu/mem-loads/P", SAMPLE_TYPE, &[])).unwrap();
+    fs::write(&path, file("cpu/mem-loads/P", SAMPLE_TYPE, &[comm(1, 7, 7, "program", true)])).unwrap();
     let made = Trace::open(&path).unwrap();
     let nodes: Vec<String> = made.machine().unwrap().nodes.iter().map(|node| node.cpus.to_string()).collect();
     assert_eq!(nodes, ["0-3", "4-7"]);
