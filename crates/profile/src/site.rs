@@ -80,7 +80,7 @@ pub(crate) fn sites(objects: &[Object], codes: &Codes, wrappers: &[String]) -> (
         let file = place.file.map_or("", |file| file_name(&codes.files[file.index()].name));
         WRAPPER_FILES.iter().any(|library| file.starts_with(library))
             || WRAPPERS.contains(&name)
-            || WRAPPER_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+            || WRAPPER_BEGINNINGS.iter().any(|beginning| name.trim_start_matches('<').starts_with(beginning))
             || wrappers.iter().any(|wrapper| wrapper == name)
     };
     let site_of = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
