@@ -15,15 +15,17 @@ use linux::share_one_heap;
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
-use std::sync::Barrier;
 
-/// Lines of a block. That is two pages and a quarter, so on average half a page of a block begins on its
-/// predecessor's page.
-const BLOCK_LINES: usize = 144;
+/// Lines of a block: two pages. It begins anywhere in a page, as the heap has words of its own between blocks: on
+/// average a quarter of it lies on a page that the block before it begins on or goes through.
+const BLOCK_LINES: usize = 128;
 const PAGE_LINES: usize = 64;
 /// Arithmetic for each word that is looked up, of four instructions a step: so much that a core has one line under way
 /// at a time.
 const STEPS: usize = 14;
+
+/// Likewise for each word that is put into a block: so much that a block takes longer than the lab's CPUs may be apart.
+const INDEX_STEPS: usize = 36;
 
 /// A bucket of the table: a cache line.
 #[repr(align(64))]
@@ -73,10 +75,9 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index,
     let blocks = (size / team.threads / size_of::<Line>() / BLOCK_LINES).max(1);
     let words = blocks * BLOCK_LINES;
     let mut tables: Vec<Table> = (0..team.threads).map(|thread| Table::new(thread, blocks)).collect();
-    let turns = Barrier::new(team.threads);
     let rounds = team.rounds(tables.iter_mut().collect(), repeat + 1, |table, round| {
         if round == 0 {
-            table.built = table.build(blocks, cure, &turns);
+            table.built = table.build(blocks, cure);
         } else if table.built.is_ok() {
             table.look_up(words);
         }
@@ -94,7 +95,7 @@ impl Block {
     /// A new one, of any words. Not inlined, so that the blocks' call chains name it.
     #[inline(never)]
     fn take(own_pages: bool, random: &mut Random) -> Result<Self, Error> {
-        let mut line = || Line(std::array::from_fn(|_| random.bits()));
+        let mut line = || Line(std::array::from_fn(|_| mix(random.bits(), INDEX_STEPS)));
         if own_pages {
             let page = |_| Page(std::array::from_fn(|_| line()));
             return Ok(Self::Paged(filled(BLOCK_LINES.div_ceil(PAGE_LINES), page)?));
@@ -115,20 +116,15 @@ impl Table {
         Self { blocks: Vec::with_capacity(blocks), built: Ok(()), random: Random(thread as u64 + 1), sum: 0 }
     }
 
-    /// Takes blocks in turn with the other threads, as threads that index at the same time do.
-    fn build(&mut self, blocks: usize, own_pages: bool, turns: &Barrier) -> Result<(), Error> {
-        let mut built = Ok(());
+    /// Takes block after block, as threads that index at the same time do: what each does with a block takes longer
+    /// than to take one, so that those of different threads follow each other.
+    fn build(&mut self, blocks: usize, own_pages: bool) -> Result<(), Error> {
         for _ in 0..blocks {
-            // Also those that have failed: the others wait for them.
-            turns.wait();
             // The same words, whatever follows the block's lines on its last page.
             let mut words = Random(self.random.bits());
-            match Block::take(own_pages, &mut words) {
-                Ok(block) => self.blocks.push(block),
-                Err(error) => built = Err(error),
-            }
+            self.blocks.push(Block::take(own_pages, &mut words)?);
         }
-        built
+        Ok(())
     }
 
     /// Looks words up, and counts each in its bucket.
@@ -152,7 +148,7 @@ mod tests {
     fn tables_hold_the_same_words_in_pages_of_their_own() {
         let found = |own_pages| {
             let mut table = Table::new(3, 20);
-            table.build(20, own_pages, &Barrier::new(1)).unwrap();
+            table.build(20, own_pages).unwrap();
             table.look_up(5000);
             table.sum
         };
