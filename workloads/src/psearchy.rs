@@ -130,13 +130,16 @@ impl Table {
     /// Looks words up, and counts each in its bucket.
     #[inline(never)]
     fn look_up(&mut self, words: usize) {
+        // Tables of several threads share cache lines: what changes with each word is kept apart.
+        let (mut random, mut sum) = (Random(self.random.0), self.sum);
         for _ in 0..words {
-            let word = mix(self.random.bits(), STEPS);
+            let word = mix(random.bits(), STEPS);
             let place = Random(word).below(self.blocks.len() * BLOCK_LINES);
             let bucket = self.blocks[place / BLOCK_LINES].line(place % BLOCK_LINES);
-            self.sum = self.sum.wrapping_add(bucket.0[0] ^ bucket.0[1]);
+            sum = sum.wrapping_add(bucket.0[0] ^ bucket.0[1]);
             bucket.0[1] = bucket.0[1].wrapping_add(1);
         }
+        (self.random, self.sum) = (random, sum);
     }
 }
 

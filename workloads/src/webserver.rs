@@ -160,9 +160,12 @@ pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Er
     let requests = (pool.len() * PIECE_LINES / team.threads).max(1);
     let mut parts: Vec<(Random, u64)> = (0..team.threads).map(|thread| (Random(thread as u64 + 1), 0)).collect();
     let rounds = team.rounds(parts.iter_mut().collect(), repeat, |(random, sum), _| {
+        // Parts of several threads share cache lines: what changes with each request is kept apart.
+        let (mut own, mut answers) = (Random(random.0), *sum);
         for _ in 0..requests {
-            *sum = sum.wrapping_add(answer(&pool, random.bits()));
+            answers = answers.wrapping_add(answer(&pool, own.bits()));
         }
+        (*random, *sum) = (own, answers);
     })?;
     let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
     let sum = parts.iter().fold(mix(changes, 1), |sum, (_, answers)| sum.wrapping_add(*answers));
