@@ -24,9 +24,10 @@ pub fn bytes(value: u64) -> String {
     if text.contains(' ') { text + "B" } else { text + " B" }
 }
 
-/// A ratio as a percentage with one decimal.
+/// A ratio as a percentage with one decimal; nothing has no sign.
 pub fn percent(ratio: f64) -> String {
-    format!("{:.1} %", ratio * 100.0)
+    let text = format!("{:.1} %", ratio * 100.0);
+    if text == "-0.0 %" { "0.0 %".to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -38,6 +39,6 @@ mod tests {
         let written = [0, 999, 1000, 2_754_321, 99_960, 999_499, 999_999, 48_735_003].map(count);
         assert_eq!(written, ["0", "999", "1.00 k", "2.75 M", "100 k", "999 k", "1.00 M", "48.7 M"]);
         assert_eq!([0, 64, 175_957_120].map(bytes), ["0 B", "64 B", "176 MB"]);
-        assert_eq!(percent(0.99361), "99.4 %");
+        assert_eq!([0.99361, -0.0, -0.0004, -0.02].map(percent), ["99.4 %", "0.0 %", "0.0 %", "-2.0 %"]);
     }
 }

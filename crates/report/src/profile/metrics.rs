@@ -1,6 +1,6 @@
 //! The numbers that a verdict rests on.
 
-use super::text::{WIDTH, short};
+use super::text::wrapped;
 use crate::{Table, percent};
 use profile::{Metric, Verdict};
 use std::fmt;
@@ -11,7 +11,7 @@ pub(crate) struct VerdictText<'a>(pub &'a Verdict);
 impl fmt::Display for VerdictText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict { text, metrics, samples, local_access_ratio_interval: (low, high), .. } = self.0;
-        f.write_str(&super::text::wrapped("", text))?;
+        f.write_str(&wrapped("", text))?;
         if *samples > 0 {
             let of = super::text::number(*samples);
             let (low, high) = (percent(*low), percent(*high));
@@ -33,8 +33,7 @@ impl fmt::Display for VerdictText<'_> {
         writeln!(f, "{}", lines.next().unwrap_or(""))?;
         for (line, metric) in lines.zip(metrics) {
             let counted = if metric.counted { "counted: " } else { "" };
-            let meaning = short(&format!("{counted}{}", metric.meaning), WIDTH.saturating_sub(width + 2));
-            writeln!(f, "{}", format!("{line:width$}  {meaning}").trim_end())?;
+            f.write_str(&wrapped(&format!("{line:width$}  "), &format!("{counted}{}", metric.meaning)))?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The virtual PMU of the lab, from inside of the guest: every so-manieth access that misses the first-level cache, exactly
-//! as the model served it.
+//! The virtual PMU of the lab, from inside of the guest: one in so many of the accesses that miss the first-level cache,
+//! or are the first to write to a line there, exactly as the model served it.
 //!
 //! The guest's clock stands still for some microseconds of simulated time, in which a program may allocate, use and free an
 //! object. So samples carry the host's time stamp counter, by which the guest's is told, too: programs tell of their objects
@@ -145,8 +145,8 @@ impl LabPmu {
     /// What is observed, and what not.
     pub fn notes(&self) -> Vec<SourceNote> {
         let cannot_see =
-            ["accesses that hit the first-level cache", "what the lab's model leaves out: see its documentation"];
-        let event = "first-level misses of the virtual PMU".to_owned();
+            ["other accesses that hit the first-level cache", "what the lab's model leaves out: see its documentation"];
+        let event = "first-level misses and first writes of the virtual PMU".to_owned();
         vec![SourceNote { source: Source::Lab, event, cannot_see: cannot_see.map(str::to_owned).to_vec() }]
     }
 
