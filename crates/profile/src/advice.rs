@@ -149,21 +149,26 @@ impl View<'_> {
         let pattern = Pattern::of(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
-        let Decision { action, evidence, confidence, ruled_out } = decide(&pattern, &situation);
+        let Decision { mut action, evidence, confidence, mut ruled_out } = decide(&pattern, &situation);
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
-        let spread = action == Action::PinThreads && pattern.processes.len() > 1;
-        let gain = match action {
+        let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
+        let mut gain = match action {
             Action::LeaveAlone => None,
             Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
             // All that a process uses comes along.
-            Action::PinThreads if spread => {
+            Action::PinThreads if is_spread(action) => {
                 let placement = Placement::ProcessesOnNodes(nodes.clone());
                 let placed = |access: &Access| nodes.contains_key(&profile.threads()[access.thread.index()].process);
                 gain(self, flow, distances, placed, &placement)
             }
             _ => gain(self, flow, distances, placed, &Placement::Local),
         };
+        // The rules look at one site; what the whole program gets of it may be a loss.
+        if let Some(loss) = gain.take_if(|gain| gain.speedup < 1.0) {
+            ruled_out.push(RuledOut { action, because: predicted_loss(&loss, flow.len() as u64) });
+            action = Action::LeaveAlone;
+        }
         let process_node = |(&process, &node): (&ProcessId, &NodeId)| ProcessNode {
             process,
             pid: profile.processes()[process.index()].pid.0,
@@ -180,7 +185,7 @@ impl View<'_> {
             action,
             node: (action == Action::Migrate).then(|| only_node(&pattern)).flatten(),
             after_ns: (action == Action::Replicate).then_some(pattern.settled_ns),
-            processes: if spread { nodes.iter().map(process_node).collect() } else { Vec::new() },
+            processes: if is_spread(action) { nodes.iter().map(process_node).collect() } else { Vec::new() },
             evidence,
             confidence,
             gain,
@@ -197,6 +202,11 @@ impl View<'_> {
         let whole: f64 = costs.iter().map(|(_, cost)| cost).sum();
         costs.into_iter().find(|(_, cost)| *cost >= ALONE * whole).map(|(object, _)| object)
     }
+}
+
+fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {
+    let text = format!("the program should be {:.2} times as fast", gain.speedup);
+    Evidence { what: "predicted_speedup", value: gain.speedup, threshold: 1.0, samples, text }
 }
 
 fn only_node(pattern: &Pattern) -> Option<NodeId> {
