@@ -53,7 +53,8 @@ pub(crate) struct Decoder {
     pub stacks: Stacks,
     pub lost: Vec<Loss>,
     attribute_of_id: HashMap<u64, usize>,
-    known: HashSet<u32>,
+    /// Processes whose start was told.
+    known: HashSet<Pid>,
     /// In no order; what may still come can be earlier.
     pending: Vec<(u64, Record)>,
     /// The latest time that was seen, and what it was when the last round ended.
@@ -118,7 +119,18 @@ impl Decoder {
         let mut order: Vec<(u64, usize)> = times.zip(0..).collect();
         order.sort_unstable();
         let (early, late) = order.split_at(order.partition_point(|(time, _)| *time <= self.latest_of_round));
-        let ready: Vec<Record> = early.iter().filter_map(|(_, at)| Some(self.pending.get(*at)?.1.clone())).collect();
+        let mut ready = Vec::with_capacity(early.len());
+        for (_, record) in early.iter().filter_map(|(_, at)| self.pending.get(*at)) {
+            // Whoever is seen first without a fork was there already: in the order of time, as each CPU tells its own.
+            if let Record::Event(event) = record
+                && self.known.insert(event.pid)
+                && !matches!(event.what, What::ProcessStarted { .. })
+            {
+                let (tid, what) = (Tid(event.pid.0), What::ProcessStarted { parent: None });
+                ready.push(Record::Event(Event { tid, what, ..event.clone() }));
+            }
+            ready.push(record.clone());
+        }
         let left: Vec<_> = late.iter().filter_map(|(_, at)| self.pending.get(*at).cloned()).collect();
         self.pending.clear();
         self.pending.extend(left);
@@ -133,11 +145,6 @@ impl Decoder {
 
     /// Takes an event.
     pub fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
-        // Whoever is seen first without a fork was there already.
-        let started = matches!(what, What::ProcessStarted { .. });
-        if self.known.insert(pid) && !started {
-            self.event(time, pid, pid, What::ProcessStarted { parent: None });
-        }
         let event = Event { time_ns: time, pid: Pid(pid), tid: Tid(tid), cpu: None, what };
         self.push(time, Record::Event(event));
     }
