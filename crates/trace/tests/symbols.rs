@@ -1,129 +1,164 @@
-//! Symbols of this very program, looked up when a trace of it ends, and read from the trace alone.
+//! Symbols of a running program, looked up when a trace of it ends, and read from the trace alone.
 
 use linux::{Pid, Process, Tid};
 use machine::{CpuId, presets};
 use object::Object;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::TempDir;
 use trace::{
     About, AccessKind, AddressSpaces, Event, FileIdentity, Flush, Image, ImageState, Record, Sample, Source, Trace,
     What, Writer,
 };
 
-/// Long enough to lie behind the pages that the file has.
-static COUNTERS: [AtomicU64; 8192] = [const { AtomicU64::new(0) }; 8192];
-
-#[inline(never)]
-fn landmark(number: usize) -> u64 {
-    COUNTERS[number].fetch_add(1, Ordering::Relaxed)
+/// A C program with line tables, which tells where its landmark and a counter lie and then waits.
+struct Program {
+    /// Goes with the program.
+    _folder: TempDir,
+    child: Child,
+    landmark: u64,
+    counter: u64,
 }
 
-/// The address of its first instruction.
-fn landmark_address() -> u64 {
-    landmark as *const () as u64
-}
-
-fn counter_address() -> u64 {
-    std::ptr::from_ref(&COUNTERS[8000]) as u64
-}
-
-/// Events of everything that is mapped here.
-fn mappings(change: impl Fn(&mut Arc<str>, &mut FileIdentity)) -> Vec<Event> {
-    let pid = std::process::id();
-    let mappings = Process::open(Pid(pid)).unwrap().mappings().unwrap();
-    let event = |mapping: &linux::Mapping| {
-        let mut name: Arc<str> = mapping.name.as_str().into();
-        let file = mapping.name.starts_with('/').then(|| {
-            let bytes = fs::read(&mapping.name).unwrap();
-            let elf = object::File::parse(&*bytes).ok();
-            let build_id = elf.and_then(|elf| elf.build_id().ok().flatten().map(Arc::from));
-            let mut file = FileIdentity { build_id, inode: mapping.inode };
-            change(&mut name, &mut file);
-            file
-        });
-        let (start, bytes) = (mapping.range.start, mapping.range.end - mapping.range.start);
-        let what = What::Mapped { start, bytes, offset: mapping.offset, name, file, executable: mapping.execute };
-        Event { time_ns: 1, pid: Pid(pid), tid: Tid(pid), cpu: None, what }
-    };
-    mappings.iter().map(event).collect()
-}
-
-/// A trace in which the landmark, called from `caller`, touches a counter.
-fn record(folder: &Path, began_unix_s: u64, events: Vec<Event>, caller: u64) {
-    let about = About { began_unix_s, ..About::of_command(vec![]) };
-    let machine = presets::find("small-2x2").unwrap();
-    let mut writer = Writer::create(folder, about, &machine, Flush::default()).unwrap();
-    let pid = std::process::id();
-    for event in events {
-        writer.event(event).unwrap();
-    }
-    let stack = Some(writer.stacks().id(&[caller]));
-    let sample = Sample {
-        time_ns: 2,
-        cpu: CpuId(0),
-        pid: Pid(pid),
-        tid: Tid(pid),
-        instruction: landmark_address(),
-        address: counter_address(),
-        physical: None,
-        kind: AccessKind::Store,
-        served: None,
-        node: None,
-        latency_ns: None,
-        kernel: false,
-        stack,
-        weight: 1.0,
-        source: Source::Perf,
-    };
-    writer.sample(sample).unwrap();
-    writer.finish().unwrap();
-}
-
-/// The image of the landmark, and the addresses in it of the landmark, the counter and the caller.
-fn look_up(folder: &Path, caller: u64) -> (Image, [Option<u64>; 3]) {
-    let trace = Trace::open(folder).unwrap();
-    let symbols = trace.symbols().unwrap();
-    let mut spaces = AddressSpaces::default();
-    for record in trace.records().unwrap() {
-        if let Record::Event(event) = record.unwrap() {
-            spaces.take(&event);
+impl Program {
+    /// The counters are long enough to lie behind the pages that the file has.
+    const SOURCE: &str = r#"
+        #include <stdio.h>
+        static long counters[8192];
+        __attribute__((noinline)) long landmark(int number) { return counters[number]++; }
+        int main(void) {
+            printf("%lu %lu\n", (unsigned long)landmark, (unsigned long)&counters[8000]);
+            fflush(stdout);
+            return getchar() == 'x' && landmark(1);
         }
+    "#;
+
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [source, program] = ["landmark.c", "landmark"].map(|name| folder.path().join(name));
+        fs::write(&source, Self::SOURCE).unwrap();
+        let built = Command::new("cc").args(["-g", "-Wl,--build-id", "-o"]).args([&program, &source]).status().unwrap();
+        assert!(built.success());
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (landmark, counter) = line.trim().split_once(' ').unwrap();
+        Self { _folder: folder, child, landmark: landmark.parse().unwrap(), counter: counter.parse().unwrap() }
     }
-    let pid = Pid(std::process::id());
-    let place = |address: u64| symbols.locate(spaces.find(pid, address)?, address).map(|(_, address)| address);
-    let image = symbols.image(spaces.find(pid, landmark_address()).unwrap()).unwrap().clone();
-    (image, [landmark_address(), counter_address(), caller].map(place))
+
+    fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    /// An instruction behind the landmark's first one belongs to the landmark, too.
+    fn caller(&self) -> u64 {
+        self.landmark + 1
+    }
+
+    /// Events of everything that it has mapped.
+    fn mappings(&self, change: impl Fn(&mut Arc<str>, &mut FileIdentity)) -> Vec<Event> {
+        let pid = self.pid();
+        let mappings = Process::open(pid).unwrap().mappings().unwrap();
+        let event = |mapping: &linux::Mapping| {
+            let mut name: Arc<str> = mapping.name.as_str().into();
+            let file = mapping.name.starts_with('/').then(|| {
+                let bytes = fs::read(&mapping.name).unwrap();
+                let elf = object::File::parse(&*bytes).ok();
+                let build_id = elf.and_then(|elf| elf.build_id().ok().flatten().map(Arc::from));
+                let mut file = FileIdentity { build_id, inode: mapping.inode };
+                change(&mut name, &mut file);
+                file
+            });
+            let (start, bytes) = (mapping.range.start, mapping.range.end - mapping.range.start);
+            let what = What::Mapped { start, bytes, offset: mapping.offset, name, file, executable: mapping.execute };
+            Event { time_ns: 1, pid, tid: Tid(pid.0), cpu: None, what }
+        };
+        mappings.iter().map(event).collect()
+    }
+
+    /// A trace in which the landmark, called from itself, touches a counter.
+    fn record(&self, folder: &Path, began_unix_s: u64, mappings: Vec<Event>) {
+        let about = About { began_unix_s, ..About::of_command(vec![]) };
+        let machine = presets::find("small-2x2").unwrap();
+        let mut writer = Writer::create(folder, about, &machine, Flush::default()).unwrap();
+        for event in mappings {
+            writer.event(event).unwrap();
+        }
+        let stack = Some(writer.stacks().id(&[self.caller()]));
+        let sample = Sample {
+            time_ns: 2,
+            cpu: CpuId(0),
+            pid: self.pid(),
+            tid: Tid(self.pid().0),
+            instruction: self.landmark,
+            address: self.counter,
+            physical: None,
+            kind: AccessKind::Store,
+            served: None,
+            node: None,
+            latency_ns: None,
+            kernel: false,
+            stack,
+            weight: 1.0,
+            source: Source::Perf,
+        };
+        writer.sample(sample).unwrap();
+        writer.finish().unwrap();
+    }
+
+    /// Its image, and the addresses in it of the landmark, the counter and the caller.
+    fn look_up(&self, folder: &Path) -> (Image, [Option<u64>; 3]) {
+        let trace = Trace::open(folder).unwrap();
+        let symbols = trace.symbols().unwrap();
+        let mut spaces = AddressSpaces::default();
+        for record in trace.records().unwrap() {
+            if let Record::Event(event) = record.unwrap() {
+                spaces.take(&event);
+            }
+        }
+        let find = |address| spaces.find(self.pid(), address);
+        let place = |address: u64| symbols.locate(find(address)?, address).map(|(_, address)| address);
+        let image = symbols.image(find(self.landmark).unwrap()).unwrap().clone();
+        (image, [self.landmark, self.counter, self.caller()].map(place))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+    }
 }
 
 #[test]
 fn functions_lines_and_variables_are_in_the_trace() {
-    landmark(1);
+    let program = Program::start();
     let folder = tempfile::tempdir().unwrap();
-    // The instruction after the landmark's first one belongs to the landmark, too.
-    let caller = landmark_address() + 1;
-    record(folder.path(), 0, mappings(|_, _| ()), caller);
-    let (image, [landmark, counter, caller]) = look_up(folder.path(), caller);
+    program.record(folder.path(), 0, program.mappings(|_, _| ()));
+    let (image, [landmark, counter, caller]) = program.look_up(folder.path());
     assert_eq!(image.state, ImageState::Read);
     for address in [landmark.unwrap(), caller.unwrap() - 1] {
         let line = &image.code(address)[0];
         assert_eq!(line.begins, landmark);
-        assert!(line.function.as_ref().unwrap().contains("landmark"), "{line:?}");
-        assert!(line.source.as_ref().unwrap().ends_with("symbols.rs") && line.line.is_some(), "{line:?}");
+        assert_eq!(line.function.as_deref(), Some("landmark"));
+        assert!(line.source.as_ref().unwrap().ends_with("landmark.c") && line.line == Some(4), "{line:?}");
     }
     let variable = image.variable(counter.unwrap()).unwrap();
-    assert!(variable.name.contains("COUNTERS") && variable.bytes == 65536, "{variable:?}");
+    assert!(&*variable.name == "counters" && variable.bytes == 65536, "{variable:?}");
     assert_eq!(&*image.section(counter.unwrap()).unwrap().name, ".bss");
     assert_eq!(&*image.section(landmark.unwrap()).unwrap().name, ".text");
 }
 
 #[test]
 fn a_file_that_may_have_changed_is_not_trusted() {
+    let program = Program::start();
     let state = |began, change: &dyn Fn(&mut Arc<str>, &mut FileIdentity)| {
         let folder = tempfile::tempdir().unwrap();
-        record(folder.path(), began, mappings(change), landmark_address() + 1);
-        let (image, _) = look_up(folder.path(), landmark_address() + 1);
+        program.record(folder.path(), began, program.mappings(change));
+        let (image, _) = program.look_up(folder.path());
         assert_eq!(image.code.is_empty(), image.state != ImageState::Read);
         image.state
     };
