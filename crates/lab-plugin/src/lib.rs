@@ -44,7 +44,8 @@ use vcpu::Vcpu;
 #[allow(non_upper_case_globals)] // QEMU's name
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
 
-/// Instructions that a CPU may execute before it looks at its time: about a tenth of a reporting period.
+/// Instructions between two looks of a CPU at its time, about a tenth of a reporting period, and at where its kernel
+/// keeps the running thread, which it cannot learn in an access.
 const INSTRUCTIONS_PER_LOOK: u64 = 1000;
 /// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the
 /// host down for nothing.
@@ -70,7 +71,7 @@ struct Lab {
     vcpus: Vec<Vcpu>,
     per_cpu: Vec<PerCpuBase>,
     page_tables: Vec<PageTable>,
-    pending: Scoreboard,
+    executed: Scoreboard,
     receivers: Receivers,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with instrumentation.
@@ -109,7 +110,7 @@ impl Lab {
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
-            pending: Scoreboard::new(),
+            executed: Scoreboard::new(),
             receivers: Receivers::new(&configuration),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
@@ -150,7 +151,7 @@ impl Lab {
     fn start(&self, running: usize) {
         self.model.begin(0);
         for (index, vcpu) in self.vcpus.iter().enumerate() {
-            vcpu.start(self.pending.entry(index));
+            vcpu.start(self.executed.entry(index));
         }
         self.pace.start(running);
     }
@@ -411,8 +412,8 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
     let instructions = block.instructions();
-    block.add(lab.pending, instructions.len() as u64);
-    block.call_when_at_least(lab.pending, INSTRUCTIONS_PER_LOOK, on_look);
+    block.add(lab.executed, instructions.len() as u64);
+    block.call_when_at_least(lab.executed, INSTRUCTIONS_PER_LOOK, on_look);
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
@@ -440,6 +441,7 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         lab.per_cpu[cpu as usize].find();
         lab.report(cpu as usize, vcpu);
+        vcpu.looked();
     }
 }
 

@@ -10,12 +10,14 @@ const CLASSES: usize = 64;
 /// A virtual CPU. Aligned so that no two share a cache line of the host.
 #[repr(align(128))]
 pub(crate) struct Vcpu {
-    /// Simulated time without the instructions that are still in `pending`, ps.
+    /// Simulated time without the instructions that are not settled yet, ps.
     time_ps: AtomicU64,
     /// When it must report, ps.
     pub(crate) report_at_ps: AtomicU64,
-    /// Instructions executed since they were last turned into time: QEMU's scoreboard, which translated code counts in.
-    pending: AtomicPtr<u64>,
+    /// Instructions executed since the last look: QEMU's scoreboard, which translated code counts in.
+    executed: AtomicPtr<u64>,
+    /// So many of them have been turned into time.
+    settled: AtomicU64,
     instructions: AtomicU64,
     /// The virtual line last used in each class: to use it again is a hit in L1 that changes nothing there. This is
     /// exact but for the first access after a change of address space, so it is forgotten at every report.
@@ -50,7 +52,8 @@ impl Vcpu {
         Self {
             time_ps: AtomicU64::new(0),
             report_at_ps: AtomicU64::new(0),
-            pending: AtomicPtr::default(),
+            executed: AtomicPtr::default(),
+            settled: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
             recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
             wanted: AtomicU64::new(NOTHING),
@@ -63,13 +66,18 @@ impl Vcpu {
         }
     }
 
-    /// Everything but time starts anew. `pending` is the CPU's scoreboard entry.
-    pub(crate) fn start(&self, pending: *mut u64) {
-        self.pending.store(pending, Relaxed);
+    /// Everything but time starts anew. `executed` is the CPU's scoreboard entry.
+    pub(crate) fn start(&self, executed: *mut u64) {
+        self.executed.store(executed, Relaxed);
         self.set_time_ps(0);
-        for counter in
-            [&self.instructions, &self.recent_loads, &self.recent_stores, &self.until_sample, &self.interrupted_at_ps]
-        {
+        for counter in [
+            &self.settled,
+            &self.instructions,
+            &self.recent_loads,
+            &self.recent_stores,
+            &self.until_sample,
+            &self.interrupted_at_ps,
+        ] {
             counter.store(0, Relaxed);
         }
         self.forget_recent();
@@ -86,20 +94,26 @@ impl Vcpu {
 
     /// Turns the instructions executed meanwhile into time. Returns the time, ps. By the CPU's own thread only.
     pub(crate) fn settle(&self, ps_per_instruction: u64) -> u64 {
-        let pending = self.pending.load(Relaxed);
-        let mut instructions = 0;
-        if !pending.is_null() {
-            // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU
-            // moves scoreboards only when CPUs are added, and none is after `start`.
-            unsafe {
-                instructions = pending.read();
-                pending.write(0);
-            }
-        }
+        let executed = self.executed.load(Relaxed);
+        // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU moves
+        // scoreboards only when CPUs are added, and none is after `start`.
+        let executed = if executed.is_null() { 0 } else { unsafe { executed.read() } };
+        let instructions = executed - self.settled.load(Relaxed);
+        self.settled.store(executed, Relaxed);
         add(&self.instructions, instructions);
         let time = self.time_ps.load(Relaxed) + instructions * ps_per_instruction;
         self.time_ps.store(time, Relaxed);
         time
+    }
+
+    /// The CPU has looked at its time, and has settled it. By its own thread only.
+    pub(crate) fn looked(&self) {
+        let executed = self.executed.load(Relaxed);
+        if !executed.is_null() {
+            // SAFETY: as in `settle`.
+            unsafe { executed.write(0) };
+        }
+        self.settled.store(0, Relaxed);
     }
 
     pub(crate) fn time_ps(&self) -> u64 {
@@ -191,11 +205,15 @@ mod tests {
 
     #[test]
     fn instructions_become_time_once() {
-        let mut pending = 10;
+        let mut executed = 10;
         let vcpu = Vcpu::new();
-        vcpu.start(&raw mut pending);
+        vcpu.start(&raw mut executed);
         assert_eq!(vcpu.settle(300), 3000);
         assert_eq!((vcpu.settle(300), vcpu.instructions()), (3000, 10));
+        executed += 5;
+        assert_eq!((vcpu.settle(300), vcpu.instructions()), (4500, 15));
+        vcpu.looked();
+        assert_eq!((executed, vcpu.settle(300), vcpu.instructions()), (0, 4500, 15));
     }
 
     #[test]
