@@ -26,6 +26,8 @@ const CLOSE: f64 = 0.02;
 pub struct Gain {
     /// How many times faster the program should be as a whole: 1.37 is 37 % faster.
     pub speedup: f64,
+    /// How many times faster it should be while the objects are in use.
+    pub speedup_in_use: f64,
     /// Mean latency of all accesses to memory while the objects are in use, as observed, ns.
     pub latency_before_ns: f64,
     /// What it should be, ns.
@@ -143,6 +145,7 @@ pub(crate) fn gain(
     let bound = before.iter().map(|class| 1.0 - class.work_ns / (class.work_ns + observed_ns));
     Some(Gain {
         speedup: 1.0 / (1.0 - time_in_use + time_in_use * time),
+        speedup_in_use: 1.0 / time,
         latency_before_ns: observed_ns,
         latency_after_ns: observed_ns * latency(&served_after) / latency(&served_before),
         local_access_ratio_before: local(&before),

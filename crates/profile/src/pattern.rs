@@ -8,7 +8,7 @@ use crate::ids::{ProcessId, ThreadId};
 use crate::profile::Profile;
 use crate::view::View;
 use machine::NodeId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use trace::AccessKind;
 
 /// So many of so many.
@@ -16,6 +16,9 @@ pub(crate) type PartOf = (u64, u64);
 
 /// From this share of writes on, what was written early counts as still being written.
 pub(crate) const MOST_WRITES: f64 = 0.05;
+
+/// Accesses of a process that show which threads use objects at the same time.
+const STRETCH: usize = 100;
 
 /// How objects are used. Samples are counted, not what they stand for: certainty rests on them.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +60,6 @@ pub(crate) struct Home {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessUse {
     pub samples: u64,
-    pub threads: HashMap<ThreadId, u64>,
     pub from: BTreeMap<NodeId, u64>,
 }
 
@@ -103,7 +105,6 @@ impl Pattern {
             self.samples += samples;
             let process = self.processes.entry(profile.threads()[thread.index()].process).or_default();
             process.samples += samples;
-            *process.threads.entry(thread).or_default() += samples;
             let Some(from) = from else { continue };
             *process.from.entry(from).or_default() += samples;
             *self.from.entry(from).or_default() += samples;
@@ -157,6 +158,31 @@ impl Pattern {
             self.settled_ns = self.settled_ns.max(*settled_ns);
         }
     }
+}
+
+/// How many threads of each process use objects at the same time: the median of stretches of accesses. So a thread that
+/// only initialises them does not count, nor do threads that replace each other.
+pub(crate) fn threads_at_once(flow: &Flow) -> BTreeMap<ProcessId, usize> {
+    let mut stretches: BTreeMap<ProcessId, Vec<HashSet<ThreadId>>> = BTreeMap::new();
+    let mut seen: HashMap<ProcessId, usize> = HashMap::new();
+    for access in flow.accesses() {
+        let process = flow.profile().threads()[access.thread.index()].process;
+        let seen = seen.entry(process).or_default();
+        let stretches = stretches.entry(process).or_default();
+        if seen.is_multiple_of(STRETCH) {
+            stretches.push(HashSet::new());
+        }
+        *seen += 1;
+        if let Some(threads) = stretches.last_mut() {
+            threads.insert(access.thread);
+        }
+    }
+    let median = |stretches: Vec<HashSet<ThreadId>>| {
+        let mut counts: Vec<usize> = stretches.iter().map(HashSet::len).collect();
+        counts.sort_unstable();
+        counts.get(counts.len() / 2).copied().unwrap_or(0)
+    };
+    stretches.into_iter().map(|(process, stretches)| (process, median(stretches))).collect()
 }
 
 fn count(share: &mut PartOf, counts: bool, part: bool) {

@@ -4,7 +4,7 @@
 use crate::advice::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::object::ObjectKind;
-use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse};
+use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
 use crate::statistics::{Confidence, FEWEST, Share};
 use machine::{Machine, NodeId};
 
@@ -17,8 +17,6 @@ const MOSTLY: f64 = 0.9;
 const CONCENTRATED: f64 = 0.5;
 /// An application has several processes that matter where none has more than this.
 const ONE_PROCESS: f64 = 0.8;
-/// Threads with less than this share of their process's accesses do not count.
-const BUSY_THREAD: f64 = 0.01;
 /// Imbalance of controllers, from which on interleaving makes sense.
 const IMBALANCED: f64 = 0.35;
 /// Standard errors by which a mean has to be above a threshold.
@@ -240,10 +238,6 @@ fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
 /// Whether several processes share objects among their own threads only, which one node could have.
 fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation) -> bool {
     let most_cpus = situation.machine.nodes.iter().map(|node| node.cpus.len()).max().unwrap_or(0);
-    let fits = |process: &ProcessUse| {
-        let busy = process.threads.values().filter(|&&count| count as f64 >= BUSY_THREAD * process.samples as f64);
-        busy.count() <= most_cpus
-    };
     let from_one = |process: &ProcessUse| process.from.values().max().copied().unwrap_or(0);
     let (spread, all) = pattern
         .processes
@@ -252,7 +246,10 @@ fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation
     let largest = pattern.processes.values().map(|process| process.samples).max().unwrap_or(0);
     let several = Share { part: largest, of: all, threshold: ONE_PROCESS };
     let is_spread = Share { part: spread, of: all, threshold: FEW_REMOTE };
-    if several.is_reached() || !is_spread.is_reached() || !pattern.processes.values().all(fits) {
+    if several.is_reached() || !is_spread.is_reached() {
+        return false;
+    }
+    if threads_at_once(situation.flow).values().any(|&threads| threads > most_cpus) {
         return false;
     }
     case.test(

@@ -53,7 +53,7 @@ fn sites_are_alike_in_processes_that_lie_elsewhere() {
     assert_eq!(view.processes().len(), 4);
     let of_site =
         profile.view(&Filter(vec![Predicate::Site("apr_pool".into()), Predicate::Function("transpose".into())]));
-    assert_eq!(of_site.tally().samples, 6000);
+    assert_eq!(of_site.tally().samples, 6800);
 }
 
 #[test]

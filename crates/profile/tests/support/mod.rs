@@ -241,17 +241,22 @@ pub fn web_server() -> Trace {
     let mut trace = Trace::new(&[10, 20, 30, 40]);
     for pid in [10, 20, 30, 40] {
         for pool in 0..10 {
-            trace.allocate((pid, pid, pid / 10), 0x6000_0000 + pool * 0x4000, 0x4000, "apr_pool_create");
+            let (main, address) = ((pid, pid, pid / 10), 0x6000_0000 + pool * 0x4000);
+            trace.allocate(main, address, 0x4000, "apr_pool_create");
+            // The thread that fills them then waits for the two that use them.
+            for line in 0..20 {
+                trace.access(main, address + 64 * line, pid / 20, AccessKind::Store).weight = 50.0;
+            }
         }
     }
     for _ in 0..6000 {
         let pid = 10 * (1 + trace.random(4)) as u32;
-        let second = trace.random(2) as u32;
-        let cpu = (pid / 10 + 4 * second) % 8;
+        let worker = trace.random(2) as u32;
+        let cpu = (pid / 10 + 4 * worker) % 8;
         let address = 0x6000_0000 + trace.random(0x28000);
         let node = trace.random(4) as u32;
         let kind = if trace.random(2) == 0 { AccessKind::Store } else { AccessKind::Load };
-        trace.access((pid, pid + second, cpu), address, node, kind).weight = 50.0;
+        trace.access((pid, pid + 1 + worker, cpu), address, node, kind).weight = 50.0;
     }
     trace
 }

@@ -115,9 +115,21 @@ impl AdviceRow {
     }
 }
 
+/// What is in use for this part of the time is always in use.
+const NEARLY_ALWAYS: f64 = 0.95;
+
 fn gain(gain: &Gain) -> String {
+    let in_use = if gain.time_in_use < NEARLY_ALWAYS {
+        format!(
+            ", {:.2} in the {} of the time in which it is in use",
+            gain.speedup_in_use,
+            share(Some(gain.time_in_use))
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "{:.2} times as fast: memory takes {:.0} ns instead of {:.0}, {} of the accesses are local instead of {}",
+        "{:.2} times as fast{in_use}: memory takes {:.0} ns instead of {:.0}, {} of the accesses are local instead of {}",
         gain.speedup,
         gain.latency_after_ns,
         gain.latency_before_ns,
