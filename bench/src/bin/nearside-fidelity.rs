@@ -100,6 +100,9 @@ impl Arguments {
     }
 }
 
+/// What one command leaves behind does not keep the next from having huge pages.
+const COMPACT: &str = "echo 1 > /proc/sys/vm/compact_memory";
+
 /// Runs every session, also when one of them fails: the others' numbers are worth having.
 fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
     let (mut observed, mut failures) = (Observed::default(), Vec::new());
@@ -116,7 +119,7 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             timeout_s: BOOT_S + RUN_S * runs,
         };
         let (mut begun, mut last) = (0, None);
-        let script = session.script();
+        let script = session.script(COMPACT);
         let run = machine.run(&["sh", "-c", &script], |line| {
             if let Some(job) = session.begun(line) {
                 begun += 1;

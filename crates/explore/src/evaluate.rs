@@ -131,7 +131,7 @@ mod tests {
     fn run(experiment: &Experiment, report: &Json) -> Result<Outcome, EvaluateError> {
         let mut observed = Observed::default();
         for session in plan([experiment]) {
-            let output = std::process::Command::new("sh").args(["-c", &session.script()]).output().unwrap();
+            let output = std::process::Command::new("sh").args(["-c", &session.script(":")]).output().unwrap();
             observed.add(session, &String::from_utf8(output.stdout).unwrap(), report.clone());
         }
         evaluate(experiment, &observed)

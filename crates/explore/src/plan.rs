@@ -55,13 +55,13 @@ pub fn plan<'a>(experiments: impl IntoIterator<Item = &'a Experiment>) -> Vec<Se
 }
 
 impl Session {
-    /// The script that runs all jobs, and ends with the first that fails.
-    pub fn script(&self) -> String {
+    /// The script that runs all jobs, each after this command, and ends with the first that fails.
+    pub fn script(&self, first: &str) -> String {
         let mut script = String::new();
         for (number, job) in self.jobs.iter().enumerate() {
             for _ in 0..job.repeats {
                 // Writing to a string cannot fail. The mark begins a line whatever the last command ended with.
-                let _ = writeln!(script, "printf '\\n{MARK}{number}\\n'\n(\n{}\n) || exit", job.command);
+                let _ = writeln!(script, "{first}\nprintf '\\n{MARK}{number}\\n'\n(\n{}\n) || exit", job.command);
             }
         }
         script
@@ -157,7 +157,7 @@ mod tests {
             let output = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
             (output.status.success(), String::from_utf8(output.stdout).unwrap())
         };
-        let (success, text) = run(&session.script());
+        let (success, text) = run(&session.script(":"));
         assert!(success);
         let runs = [vec!["a\nb\n\n".to_owned(), "a\nb\n\n".into()], vec!["c\n".into()], vec![String::new()]];
         assert_eq!(session.printed(&text), runs);
@@ -168,7 +168,7 @@ mod tests {
     fn a_script_ends_with_what_fails() {
         let jobs = vec![job("echo a; false", 1), job("echo b", 1)];
         let session = Session { boot: reading("a", "", false).boot, reported: false, jobs };
-        let output = std::process::Command::new("sh").args(["-c", &session.script()]).output().unwrap();
+        let output = std::process::Command::new("sh").args(["-c", &session.script(":")]).output().unwrap();
         assert_eq!((output.status.code(), output.stdout), (Some(1), b"\n=== nearside experiment 0\na\n".to_vec()));
     }
 
