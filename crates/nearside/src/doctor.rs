@@ -7,7 +7,7 @@ use linux::Feature;
 use report::{DoctorReport, Finding};
 use std::error::Error;
 use std::process::ExitCode;
-use trace::live::{HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
+use trace::live::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 
 /// Something does not work.
 const PARTIAL: u8 = 3;
@@ -37,6 +37,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tried = Feature::examine_all().map_err(|error| format!("cannot try anything: {error}"))?;
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
+    features.extend(lab_pmu());
     features.extend(sources());
     features.push(lab());
     let uname = rustix::system::uname();
@@ -61,6 +62,19 @@ fn sources() -> [Finding; 3] {
         source("side_band", "record: processes, threads and mappings", side_band),
         source("hint_faults", "record: who uses a page, without a PMU", faults),
     ]
+}
+
+/// Whether the virtual PMU may be used, where this is the lab.
+fn lab_pmu() -> Option<Finding> {
+    let found = LabPmu::find().transpose()?;
+    let why = found.err().map(|error| error.to_string());
+    Some(Finding {
+        name: "lab_pmu".to_owned(),
+        used_for: "record: accesses that the virtual machine times".to_owned(),
+        works: why.is_none(),
+        what_to_do: None,
+        why,
+    })
 }
 
 /// A source, with what else helps where the processor is in the way.

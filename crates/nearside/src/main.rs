@@ -26,6 +26,7 @@ mod show;
 mod system;
 mod target;
 mod threads;
+mod top;
 mod topology;
 mod trace_filter;
 mod verify;
@@ -65,6 +66,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
+    Top(top::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

@@ -269,6 +269,8 @@ fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
         features.iter().find(|feature| feature["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
     };
     assert_eq!((&feature("move_pages")["works"], ran.section("status")), (&true.into(), "3\n"));
+    let why = feature("lab_pmu")["why"].to_string();
+    assert!(why.contains("it belongs to the user who began the lab's run"), "{why}");
     let shared = feature("move_shared_pages");
     assert_eq!(shared["why"], "moving pages that other processes map too needs CAP_SYS_NICE, which you have not");
     assert!(shared["what_to_do"].as_str().unwrap().contains("setcap cap_sys_nice+ep"), "{shared}");

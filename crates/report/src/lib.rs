@@ -24,6 +24,7 @@ mod profile;
 mod record;
 mod residence;
 mod table;
+mod top;
 
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
@@ -52,3 +53,4 @@ pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadR
 pub use record::{RecordLoss, RecordReport, RecordSource};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;
+pub use top::{TopKind, TopNode, TopOrder, TopReport, TopRow};

@@ -1,7 +1,14 @@
 //! Who observes accesses to memory.
 
-use trace::live::{HintFaults, LabPmu, PerfSource};
+use clap::ValueEnum;
+use std::error::Error;
+use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, Pace, PerfOptions, PerfSource, Target};
 use trace::{Event, Loss, Sample, SourceNote, Stacks, TickClock};
+
+/// Of the virtual PMU: one miss in so many.
+const LAB_PERIOD: u64 = 1000;
+/// Of the processor's own sampling: so many a second on each CPU.
+const PERF_RATE: u64 = 1000;
 
 /// Who observes accesses to memory.
 pub enum Accesses {
@@ -11,6 +18,84 @@ pub enum Accesses {
     Perf(Box<PerfSource>),
     /// Page faults that NUMA balancing provokes.
     HintFaults(Box<HintFaults>),
+}
+
+/// Who observes accesses to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// The best that is there
+    Auto,
+    /// The virtual PMU of the lab
+    Lab,
+    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores
+    Perf,
+    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
+    HintFaults,
+    /// Nobody: objects, processes and mappings only
+    None,
+}
+
+/// What is to be observed.
+pub struct Observation<'a> {
+    pub target: &'a Target,
+    /// One event in so many.
+    pub period: Option<u64>,
+    /// So many samples a second on each CPU.
+    pub rate: Option<u64>,
+    /// With call chains.
+    pub stacks: bool,
+}
+
+impl Observation<'_> {
+    /// Opens what is wanted. Of the best that is there, notes say why what is better is not.
+    pub fn open(&self, source: Source, notes: &mut Vec<String>) -> Result<Option<Accesses>, Box<dyn Error>> {
+        Ok(match source {
+            Source::Auto => self.best(notes),
+            Source::Lab => match LabPmu::find()? {
+                None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
+                Some(pmu) => Some(self.lab(pmu)),
+            },
+            Source::Perf => Some(self.perf()?),
+            Source::HintFaults => Some(self.hint_faults(true)?),
+            Source::None => None,
+        })
+    }
+
+    fn best(&self, notes: &mut Vec<String>) -> Option<Accesses> {
+        match LabPmu::find() {
+            Ok(Some(pmu)) => return Some(self.lab(pmu)),
+            Ok(None) => {}
+            Err(error) => notes.push(error.to_string()),
+        }
+        let mut tell = |error: LiveError| notes.push(error.to_string());
+        self.perf().map_err(&mut tell).or_else(|()| self.hint_faults(false).map_err(&mut tell)).ok()
+    }
+
+    fn lab(&self, mut pmu: LabPmu) -> Accesses {
+        match self.rate {
+            Some(hz) => pmu.set_rate(hz),
+            None => pmu.set_period(self.period.unwrap_or(LAB_PERIOD)),
+        }
+        Accesses::Lab(pmu)
+    }
+
+    fn perf(&self) -> Result<Accesses, LiveError> {
+        let pace = self.period.map(Pace::Period).or(self.rate.map(Pace::Rate)).unwrap_or(Pace::Rate(PERF_RATE));
+        let options = PerfOptions { target: self.target.clone(), pace, stacks: self.stacks, ..PerfOptions::default() };
+        Ok(Accesses::Perf(Box::new(PerfSource::open(&options)?)))
+    }
+
+    /// Switches NUMA balancing on, if it is to.
+    fn hint_faults(&self, switch_on: bool) -> Result<Accesses, LiveError> {
+        let faults = HintFaults::open(&HintFaultOptions { target: self.target.clone(), switch_on })?;
+        Ok(Accesses::HintFaults(Box::new(faults)))
+    }
+}
+
+/// The clock of what is told in ticks. The guest's own stands still for microseconds; programs and the virtual PMU have
+/// a finer one in common.
+pub fn tick_clock(accesses: Option<&Accesses>) -> TickClock {
+    if matches!(accesses, Some(Accesses::Lab(_))) { TickClock::tsc() } else { TickClock::detect() }
 }
 
 impl Accesses {

@@ -1,6 +1,6 @@
 //! `nearside record`: which object, which thread, which node, written down while a program runs.
 
-mod accesses;
+pub mod accesses;
 pub mod folder;
 mod options;
 mod processes;
@@ -18,7 +18,7 @@ use linux::Pid;
 use processes::Processes;
 use program::{NotStarted, Program};
 use recorder::{Followed, Recorder};
-use sources::{Source, Wanted};
+use sources::Wanted;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -57,10 +57,6 @@ Environment: NEARSIDE_PRELOAD (the library that tells of objects, where it is no
 pub struct Arguments {
     #[command(flatten)]
     options: RecordOptions,
-
-    /// Who observes accesses to memory
-    #[arg(long, value_enum, default_value = "auto")]
-    source: Source,
 
     /// Write what came of it as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
@@ -120,10 +116,10 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 
 /// Opens all sources, and begins the trace.
 fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
-    let Arguments { options, source, command, .. } = arguments;
+    let Arguments { options, command, .. } = arguments;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let (machine, simulated) = machine_source::running()?;
-    let (sources, library) = Wanted { source: *source, options, command, target }.open()?;
+    let (sources, library) = Wanted { options, command, target }.open()?;
     Ok((Recorder::begin(sources, &folder, &machine, about(command, simulated))?, library))
 }
 

@@ -1,6 +1,7 @@
 //! What is recorded, and where it is put: options of `nearside record`, here and in the lab.
 
-use clap::Args;
+use super::accesses::Source;
+use clap::{Args, ValueEnum};
 use machine::size;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,6 +20,10 @@ pub struct RecordOptions {
     /// there]
     #[arg(long, short, value_name = "TRACE")]
     pub output: Option<PathBuf>,
+
+    /// Who observes accesses to memory
+    #[arg(long, value_enum, default_value = "auto")]
+    pub source: Source,
 
     /// Sample one event in so many: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
     /// AMD's, slow loads and stores each of Intel's
@@ -52,6 +57,9 @@ impl RecordOptions {
     pub fn passed_on(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
+        if let Some(source) = self.source.to_possible_value() {
+            give("--source", source.get_name().to_owned());
+        }
         if let Some(period) = self.period {
             give("--period", period.to_string());
         }
@@ -90,7 +98,8 @@ mod tests {
 
     #[test]
     fn options_are_passed_on_as_they_are() {
-        for line in ["", "--period 7", "--period 7 --duration 0.25 --small-objects 64 --quiet", "--no-objects"] {
+        for line in ["", " --period 7", " --period 7 --duration 0.25 --small-objects 64 --quiet", " --no-objects"] {
+            let line = format!("--source hint-faults{line}");
             let words: Vec<&str> = line.split_whitespace().collect();
             let options = Alone::parse_from(std::iter::once("alone").chain(words.clone())).options;
             assert_eq!(options.passed_on(), words, "{line}");

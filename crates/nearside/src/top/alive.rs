@@ -1,0 +1,154 @@
+//! What is alive: processes, threads, mappings and objects, as few events as tell of them, however long it goes on.
+
+use linux::{Pid, Tid};
+use std::collections::BTreeMap;
+use trace::{Event, What};
+
+/// What is alive.
+#[derive(Debug, Default)]
+pub struct Alive {
+    processes: BTreeMap<Pid, Process>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Process {
+    started: Option<Event>,
+    /// Threads, with their last names.
+    threads: BTreeMap<Tid, Option<Event>>,
+    /// By first address and time.
+    mappings: BTreeMap<(u64, u64), Event>,
+    /// By address.
+    objects: BTreeMap<u64, Event>,
+}
+
+impl Alive {
+    /// Takes an event, of those before which it had taken those before.
+    pub fn take(&mut self, event: Event) {
+        let (pid, tid, time) = (event.pid, event.tid, event.time_ns);
+        if let What::ProcessStarted { parent } = event.what {
+            let parent = parent.and_then(|parent| self.processes.get(&parent));
+            let mut process = parent.map(|parent| parent.as_fork(pid, time)).unwrap_or_default();
+            process.threads.insert(tid, None);
+            // What it has of its parent is told as its own.
+            process.started = Some(Event { what: What::ProcessStarted { parent: None }, ..event });
+            self.processes.insert(pid, process);
+            return;
+        }
+        let process = self.processes.entry(pid).or_default();
+        match &event.what {
+            What::ThreadStarted => drop(process.threads.insert(tid, None)),
+            What::ThreadEnded => {
+                process.threads.remove(&tid);
+                if process.threads.is_empty() {
+                    self.processes.remove(&pid);
+                }
+            }
+            What::Named { exec, .. } => {
+                if *exec {
+                    process.mappings.clear();
+                    process.objects.clear();
+                    process.threads.clear();
+                }
+                process.threads.insert(tid, Some(event));
+            }
+            What::Mapped { start, bytes, .. } | What::Unmapped { start, bytes } => {
+                let (start, end) = (*start, start.saturating_add(*bytes));
+                process.forget_mappings(start, end);
+                process.mappings.insert((start, time), event);
+            }
+            What::Allocated { address, .. } => drop(process.objects.insert(*address, event)),
+            What::Resized { address, bytes } => {
+                if let Some(Event { what: What::Allocated { bytes: of, .. }, .. }) = process.objects.get_mut(address) {
+                    *of = *bytes;
+                }
+            }
+            What::Freed { address } => drop(process.objects.remove(address)),
+            What::ProcessStarted { .. } | What::PagePlaced { .. } => {}
+        }
+    }
+
+    /// Events that tell of all that is alive.
+    pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.processes.values().flat_map(|process| {
+            let Process { started, threads, mappings, objects } = process;
+            let threads = threads.values().flatten();
+            started.iter().chain(threads).chain(mappings.values()).chain(objects.values()).cloned()
+        })
+    }
+}
+
+impl Process {
+    fn as_fork(&self, pid: Pid, time_ns: u64) -> Self {
+        let of_child = |event: &Event| Event { pid, time_ns, ..event.clone() };
+        Self {
+            started: None,
+            threads: BTreeMap::new(),
+            mappings: self.mappings.iter().map(|(key, event)| (*key, of_child(event))).collect(),
+            objects: self.objects.iter().map(|(key, event)| (*key, of_child(event))).collect(),
+        }
+    }
+
+    /// Mappings of which nothing is left.
+    fn forget_mappings(&mut self, start: u64, end: u64) {
+        let covered = |event: &Event| match &event.what {
+            What::Mapped { start, bytes, .. } | What::Unmapped { start, bytes } => start.saturating_add(*bytes) <= end,
+            _ => false,
+        };
+        let gone = self.mappings.range((start, 0)..(end, 0)).filter(|(_, event)| covered(event));
+        let gone: Vec<(u64, u64)> = gone.map(|(key, _)| *key).collect();
+        for key in gone {
+            self.mappings.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::StackId;
+
+    fn event(time_ns: u64, pid: u32, tid: u32, what: What) -> Event {
+        Event { time_ns, pid: Pid(pid), tid: Tid(tid), cpu: None, what }
+    }
+
+    fn mapped(start: u64, bytes: u64) -> What {
+        What::Mapped { start, bytes, offset: 0, name: "/a".into(), file: None, executable: false }
+    }
+
+    fn named(name: &str, exec: bool) -> What {
+        What::Named { name: name.into(), exec }
+    }
+
+    #[test]
+    fn what_has_ended_is_told_no_more() {
+        let mut alive = Alive::default();
+        let stack = StackId(0);
+        let told = [
+            event(1, 7, 7, What::ProcessStarted { parent: None }),
+            event(2, 7, 7, named("a", false)),
+            event(3, 7, 7, mapped(0x1000, 0x1000)),
+            event(4, 7, 7, mapped(0x1000, 0x4000)),
+            event(5, 7, 7, What::Allocated { address: 0x10, bytes: 8, stack }),
+            event(6, 7, 7, What::Allocated { address: 0x20, bytes: 8, stack }),
+            event(7, 7, 7, What::Freed { address: 0x10 }),
+            event(7, 7, 7, What::Resized { address: 0x20, bytes: 80 }),
+            event(8, 7, 8, What::ThreadStarted),
+            event(8, 7, 8, named("b", false)),
+            event(9, 7, 8, What::ThreadEnded),
+        ];
+        for event in told {
+            alive.take(event);
+        }
+        let times: Vec<u64> = alive.events().map(|event| event.time_ns).collect();
+        assert_eq!(times, [1, 2, 4, 6]);
+        assert!(alive.events().any(|event| event.what == What::Allocated { address: 0x20, bytes: 80, stack }));
+        // A fork has what its parent had, until it runs something else.
+        alive.take(event(10, 9, 9, What::ProcessStarted { parent: Some(Pid(7)) }));
+        let of_child = |alive: &Alive| alive.events().filter(|event| event.pid == Pid(9)).count();
+        assert_eq!(of_child(&alive), 3);
+        alive.take(event(11, 9, 9, named("c", true)));
+        assert_eq!(of_child(&alive), 2);
+        alive.take(event(12, 9, 9, What::ThreadEnded));
+        assert_eq!(of_child(&alive), 0);
+    }
+}

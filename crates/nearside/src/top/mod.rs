@@ -1,0 +1,192 @@
+//! `nearside top`: who accesses whose memory at this moment.
+
+mod alive;
+mod observer;
+mod screen;
+
+use crate::interrupt::interrupted;
+use crate::record::accesses::Source;
+use crate::{machine_source, output};
+use clap::Args;
+use linux::Pid;
+use observer::Observer;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use report::TopReport;
+use screen::{Screen, Wish};
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use trace::live::Target;
+
+/// How often rings are emptied, and keys looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Watch who accesses whose memory: processes, threads and objects, live
+///
+/// Accesses are observed by the processor where it samples them (AMD's IBS, Intel's PEBS, the lab's virtual PMU), or else by the page faults
+/// that the kernel's NUMA balancing provokes, if it is on and you are root. Where neither may be, it shows where the
+/// memory of processes is, and what is taken from each node, for which no rights are needed: your own processes, and as
+/// root all. Below the table it says what is missing, and what to do.
+///
+/// Remote cost is the time spent waiting for memory of other nodes, of all the time spent waiting for memory; where
+/// nobody tells how long accesses take, the part of all remote accesses. Local is the share of accesses to memory that
+/// went to the node of their CPU. Objects are mappings: files, stacks, heaps; to see single allocations, and the lines
+/// of source that make them, use `nearside record`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Keys: p processes, H threads, o objects, Tab the next of these; F6 or > and < the order; / a filter, Esc all; arrows, PgUp,
+PgDn, Home, End scroll; q, F10 or Ctrl-C end.
+
+Examples:
+  nearside top
+  sudo nearside top
+  nearside top --pid 4711
+  nearside top --json --interval 1 -- ./program | jq '.rows[0]'
+
+Exit codes: 0 it was ended, or the program has; 1 the system refused; 2 the command line is wrong.")]
+pub struct Arguments {
+    /// Watch these processes, with all they start
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pid: Vec<u32>,
+
+    /// Who observes accesses to memory
+    #[arg(long, value_enum, default_value = "auto")]
+    source: Source,
+
+    /// Look so often, in seconds
+    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    interval: Duration,
+
+    /// Sample so many accesses a second on each CPU, where the processor samples them
+    #[arg(long, value_name = "HZ", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+
+    /// Print one interval, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print each interval as one line of JSON
+    #[arg(long)]
+    json: bool,
+
+    /// A program to start and watch, with its arguments; it ends with it. What it prints is not shown
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("seconds, from 0.1 to 3600".to_owned()),
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let (machine, _) = machine_source::running()?;
+    let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
+        (false, _) => Target::Program,
+        (true, []) => Target::System,
+        (true, pids) => Target::Pids(pids.iter().copied().map(Pid).collect()),
+    };
+    let mut watched = Watched {
+        observer: Observer::open(machine, target, arguments.source, arguments.rate)?,
+        program: None,
+        stop: interrupted()?,
+        interval: arguments.interval,
+    };
+    if let Some((program, rest)) = arguments.command.split_first() {
+        let mut command = Command::new(program);
+        command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        watched.observer.add_program(Pid(child.id()));
+        watched.program = Some(Program(child));
+    }
+    if arguments.once || arguments.json || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        watched.print(arguments)?;
+    } else {
+        watched.show()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Watched {
+    observer: Observer,
+    program: Option<Program>,
+    stop: Arc<AtomicBool>,
+    interval: Duration,
+}
+
+/// The program, which is ended when nobody watches it any more.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Watched {
+    fn is_over(&mut self) -> bool {
+        let has_ended = |program: &mut Program| !matches!(program.0.try_wait(), Ok(None));
+        self.stop.load(Relaxed) || self.program.as_mut().is_some_and(has_ended)
+    }
+
+    /// Prints each interval.
+    fn print(&mut self, arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+        loop {
+            let end = Instant::now() + self.interval;
+            let mut over = false;
+            while !over && Instant::now() < end {
+                sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+                self.observer.look();
+                over = self.is_over();
+            }
+            let report = self.observer.report()?;
+            let text = if arguments.json { serde_json::to_string(&report)? + "\n" } else { format!("{report}\n") };
+            if !output::write_more(&text)? || over || arguments.once {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Shows it on the terminal, which is as before in the end, also after a panic.
+    fn show(&mut self) -> Result<(), Box<dyn Error>> {
+        let mut terminal = ratatui::try_init().map_err(|error| format!("cannot use the terminal: {error}"))?;
+        let shown = self.draw(&mut terminal);
+        ratatui::restore();
+        shown
+    }
+
+    fn draw(&mut self, terminal: &mut ratatui::DefaultTerminal) -> Result<(), Box<dyn Error>> {
+        let (mut screen, mut report) = (Screen::default(), TopReport::default());
+        // The first look is soon there.
+        let mut end = Instant::now() + self.interval.min(Duration::from_millis(500));
+        loop {
+            terminal.draw(|frame| screen.draw(frame, &report))?;
+            while !event::poll(LOOK)? {
+                self.observer.look();
+                if self.is_over() {
+                    return Ok(());
+                }
+                if Instant::now() >= end {
+                    report = self.observer.report()?;
+                    end = Instant::now() + self.interval;
+                    terminal.draw(|frame| screen.draw(frame, &report))?;
+                }
+            }
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+                && screen.key(key) == Wish::Quit
+            {
+                return Ok(());
+            }
+        }
+    }
+}

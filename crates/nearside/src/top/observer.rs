@@ -1,0 +1,179 @@
+//! Looks at programs, interval by interval.
+
+use super::alive::Alive;
+use crate::record::accesses::{Accesses, Observation, Source, Told, tick_clock};
+use linux::{NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
+use machine::{Machine, NodeId};
+use profile::{Filter, NoSymbols, Recording};
+use report::{TopKind, TopNode, TopReport, TopRow};
+use std::collections::{BTreeMap, HashSet};
+use std::error::Error;
+use std::path::Path;
+use trace::live::{LiveError, SideBand, Target};
+use trace::{Event, Sample, Stacks, TickClock, What};
+
+/// Without samples, the memory of so many processes is looked at: those with the most.
+const MOST_PROCESSES: usize = 50;
+const PAGE_BYTES: u64 = 4096;
+
+/// Looks at programs, interval by interval.
+pub struct Observer {
+    machine: Machine,
+    accesses: Option<Accesses>,
+    side_band: Option<SideBand>,
+    clock: TickClock,
+    target: Target,
+    /// Whom it is about, with all that they started; of a whole system all.
+    processes: HashSet<Pid>,
+    alive: Alive,
+    stacks: Stacks,
+    samples: Vec<Sample>,
+    events: Vec<Event>,
+    notes: Vec<String>,
+    began_ns: u64,
+    last_ns: u64,
+    last_nodes: Vec<NodeFiles>,
+}
+
+impl Observer {
+    /// Opens what may be opened; what may not is told. Before the program is started.
+    pub fn open(machine: Machine, target: Target, source: Source, rate: u64) -> Result<Self, Box<dyn Error>> {
+        let mut notes = Vec::new();
+        let observation = Observation { target: &target, period: None, rate: Some(rate), stacks: false };
+        let accesses = observation.open(source, &mut notes)?;
+        let side_band = accesses.is_some().then(|| SideBand::open(&target)).transpose();
+        let side_band = side_band.map_err(|error: LiveError| notes.push(error.to_string())).ok().flatten();
+        let now = monotonic_ns();
+        Ok(Self {
+            machine,
+            clock: tick_clock(accesses.as_ref()),
+            accesses,
+            side_band,
+            processes: if let Target::Pids(pids) = &target { pids.iter().copied().collect() } else { HashSet::new() },
+            target,
+            alive: Alive::default(),
+            stacks: Stacks::new(),
+            samples: Vec::new(),
+            events: Vec::new(),
+            notes,
+            began_ns: now,
+            last_ns: now,
+            last_nodes: nodes(Path::new("/sys"))?,
+        })
+    }
+
+    /// The program that was started.
+    pub fn add_program(&mut self, pid: Pid) {
+        self.processes.insert(pid);
+    }
+
+    /// Takes what has come so far: often, as rings are of limited size.
+    pub fn look(&mut self) {
+        if let Some(accesses) = &mut self.accesses {
+            let told = Told { samples: &mut self.samples, events: &mut self.events };
+            accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+        }
+        if let Some(side_band) = &mut self.side_band {
+            side_band.drain(&mut self.stacks, &mut self.events);
+        }
+    }
+
+    /// Ends an interval.
+    pub fn report(&mut self) -> Result<TopReport, Box<dyn Error>> {
+        self.look();
+        let now = monotonic_ns();
+        let interval_s = now.saturating_sub(self.last_ns) as f64 / 1e9;
+        let nodes = nodes(Path::new("/sys"))?;
+        let mut report = TopReport {
+            at_s: now.saturating_sub(self.began_ns) as f64 / 1e9,
+            interval_s,
+            nodes: nodes.iter().map(|node| node_of(node, &self.last_nodes, interval_s)).collect(),
+            notes: self.notes.clone(),
+            ..TopReport::default()
+        };
+        (self.last_ns, self.last_nodes) = (now, nodes);
+        if let Some(accesses) = &self.accesses {
+            report.source = accesses.notes().first().map(|note| note.source);
+            if self.target != Target::System {
+                let started = self.events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. }));
+                self.processes.extend(started.map(|event| event.pid));
+                self.samples.retain(|sample| self.processes.contains(&sample.pid));
+            }
+            let mut recording = Recording::new(self.machine.clone());
+            recording.add_events(self.alive.events());
+            recording.add_events(self.events.iter().cloned());
+            recording.add_samples(self.samples.drain(..));
+            self.events.drain(..).for_each(|event| self.alive.take(event));
+            let profile = recording.into_profile(&self.stacks, &NoSymbols);
+            report.add(&profile.view(&Filter::default()));
+        } else {
+            report.rows = self.pids().into_iter().filter_map(memory_of).collect();
+        }
+        Ok(report)
+    }
+
+    /// Whose memory to look at where nobody observes accesses.
+    fn pids(&self) -> Vec<Pid> {
+        if self.target == Target::System { largest_processes() } else { self.processes.iter().copied().collect() }
+    }
+}
+
+fn node_of(node: &NodeFiles, before: &[NodeFiles], interval_s: f64) -> TopNode {
+    let before = before.iter().find(|before| before.node == node.node).unwrap_or(node);
+    let taken = |name: &str| {
+        let of = |files: &NodeFiles| files.allocations.get(name).copied().unwrap_or(0);
+        of(node).saturating_sub(of(before)) as f64 / interval_s.max(1e-9)
+    };
+    let memory = |name: &str| node.memory.get(name).copied().unwrap_or(0);
+    TopNode {
+        node: node.node,
+        memory_bytes: memory("MemTotal"),
+        free_bytes: memory("MemFree"),
+        accesses_per_s: None,
+        share: None,
+        load: None,
+        taken_local_per_s: taken("local_node"),
+        taken_remote_per_s: taken("other_node"),
+    }
+}
+
+/// Where a process's memory is. Nothing of one that has ended, or may not be looked at.
+fn memory_of(pid: Pid) -> Option<TopRow> {
+    let process = Process::open(pid).ok()?;
+    let name = process.status().ok()?.name;
+    let mappings = parse_numa_maps(&process.text("numa_maps").ok()?).ok()?;
+    let mut bytes: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for mapping in mappings {
+        for (node, pages) in &mapping.pages {
+            *bytes.entry(*node).or_default() += (pages * mapping.page_bytes) as f64;
+        }
+    }
+    let all: f64 = bytes.values().sum();
+    let memory_on = bytes.into_iter().map(|(node, part)| (node, part / all)).collect();
+    Some(TopRow {
+        kind: TopKind::Process,
+        pid: pid.0,
+        tid: None,
+        name,
+        memory_bytes: Some(all as u64),
+        samples: 0,
+        accesses_per_s: None,
+        local_access_ratio: None,
+        latency_mean_ns: None,
+        remote_cost: None,
+        memory_on,
+    })
+}
+
+/// Those with the most memory, the largest first.
+fn largest_processes() -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
+    let resident = |pid: Pid| {
+        let text = Process::open(pid).ok()?.text("statm").ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| (pages * PAGE_BYTES, pid))
+    };
+    let mut sizes: Vec<(u64, Pid)> = pids.filter_map(resident).filter(|(bytes, _)| *bytes > 0).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.into_iter().take(MOST_PROCESSES).map(|(_, pid)| pid).collect()
+}

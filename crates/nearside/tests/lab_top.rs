@@ -1,0 +1,49 @@
+//! `nearside top` on a virtual machine.
+
+mod support;
+
+use serde_json::Value;
+use support::{FAST, Lab};
+
+/// Two threads of node 1 read what is on node 0: as the virtual PMU sees it, and as page faults tell until the kernel moves
+/// it to them.
+#[test]
+fn who_reads_from_another_node_is_seen_live() {
+    let lab = Lab::new();
+    let script = r#"
+        near=../nearside; read="../nearside-workloads readers --size 8M --pin 2-3 --touch-cpu 0"
+        echo '[none]'; $near top --source none --once --interval 0.1
+        echo '[lab]'; $near top --json --interval 0.1 -- $read --repeat 40
+        cd /sys/kernel/debug/sched/numa_balancing; echo 50 > scan_delay_ms; echo 50 > scan_period_min_ms; cd - > /dev/null
+        echo '[faults]'; $near top --source hint-faults --json --interval 0.2 -- $read --repeat 40
+        echo '[left]'; cat /proc/sys/kernel/numa_balancing
+        echo '[end]'
+    "#;
+    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let none = ran.section("none");
+    assert!(
+        none.starts_with("accesses are not observed") && none.contains("node 3") && none.contains("process"),
+        "{none}"
+    );
+    for (section, source) in [("lab", "lab"), ("faults", "hint_fault")] {
+        let reports: Vec<Value> =
+            ran.section(section).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(reports.iter().all(|report| report["source"] == source), "{reports:#?}");
+        let rows = |kind: &'static str| {
+            let rows = reports.iter().flat_map(|report| report["rows"].as_array().unwrap());
+            rows.filter(move |row| row["kind"] == kind).collect::<Vec<&Value>>()
+        };
+        let samples: u64 = rows("process").iter().map(|row| row["samples"].as_u64().unwrap()).sum();
+        assert!(samples > 500, "{section}: {samples}");
+        let mut threads: Vec<u64> = rows("thread").iter().filter_map(|row| row["tid"].as_u64()).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        assert!(threads.len() >= 2, "{section}: {threads:?}");
+        // What the kernel moved was on node 0 before.
+        let first = rows("process").into_iter().find(|row| row["samples"].as_u64() > Some(100)).unwrap();
+        assert!(first["memory_on"]["0"].as_f64() > Some(0.5), "{section}: {first:#}");
+        assert!(rows("object").iter().any(|row| row["samples"].as_u64() > Some(100)), "{section}");
+    }
+    assert_eq!(ran.section("left"), "0\n", "balancing is switched off again");
+}

@@ -1,0 +1,343 @@
+//! Who accesses whose memory at this moment: the lines of `nearside top`.
+
+use crate::label::label;
+use crate::{Table, bytes, count, percent};
+use machine::NodeId;
+use profile::{Access, ProcessId, Ranking, Tally, View};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use trace::Source;
+
+/// A line of memory, bytes.
+const LINE_BYTES: f64 = 64.0;
+
+/// What happened in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TopReport {
+    /// When the interval ended, s since the start.
+    pub at_s: f64,
+    /// How long it was, s.
+    pub interval_s: f64,
+    /// Who observed accesses; nobody where none may.
+    pub source: Option<Source>,
+    /// Observed accesses.
+    pub samples: u64,
+    /// The share of accesses that reached memory that went to the node of their CPU.
+    pub local_access_ratio: Option<f64>,
+    /// The mean latency of accesses that reached memory, ns.
+    pub latency_mean_ns: Option<f64>,
+    /// The standard deviation of accesses to nodes with memory, over their mean.
+    pub imbalance: Option<f64>,
+    /// The memory of each node.
+    pub nodes: Vec<TopNode>,
+    /// Who accessed, and what was accessed.
+    pub rows: Vec<TopRow>,
+    /// What should be known: what cannot be seen, and why.
+    pub notes: Vec<String>,
+}
+
+/// The memory of a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TopNode {
+    /// The node.
+    pub node: NodeId,
+    /// Its memory, bytes.
+    pub memory_bytes: u64,
+    /// What of it is free, bytes.
+    pub free_bytes: u64,
+    /// Accesses that its memory served, a second, as far as they are observed.
+    pub accesses_per_s: Option<f64>,
+    /// Of all accesses that reached memory.
+    pub share: Option<f64>,
+    /// What its controller carries over what it can, 0 to 1, where the machine's description tells that.
+    pub load: Option<f64>,
+    /// Pages a second that programs took from it, who ran on it and elsewhere.
+    pub taken_local_per_s: f64,
+    /// See `taken_local_per_s`.
+    pub taken_remote_per_s: f64,
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopKind {
+    /// A process.
+    Process,
+    /// A thread.
+    Thread,
+    /// An object.
+    Object,
+}
+
+/// A process, a thread or an object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TopRow {
+    /// Which of these.
+    pub kind: TopKind,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: Option<u32>,
+    /// What it is called.
+    pub name: String,
+    /// Of an object its size; of a process the memory that it has, where nobody observes accesses.
+    pub memory_bytes: Option<u64>,
+    /// Observed accesses.
+    pub samples: u64,
+    /// Accesses a second that these stand for; none where nobody observes.
+    pub accesses_per_s: Option<f64>,
+    /// See [`TopReport`].
+    pub local_access_ratio: Option<f64>,
+    /// See [`TopReport`].
+    pub latency_mean_ns: Option<f64>,
+    /// What it waited for memory of other nodes, of all the time that all waited for memory; without latencies, its
+    /// part of all remote accesses.
+    pub remote_cost: Option<f64>,
+    /// Where the memory is that it accessed: shares of its accesses that reached memory. Where nobody observes
+    /// accesses, of the memory that it has.
+    pub memory_on: BTreeMap<NodeId, f64>,
+}
+
+/// What decides the order of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopOrder {
+    /// What remote accesses cost, the most first.
+    #[default]
+    RemoteCost,
+    /// Accesses, the most first.
+    Accesses,
+    /// The local access ratio, the least first.
+    Locality,
+    /// The mean latency, the longest first.
+    Latency,
+    /// The name.
+    Name,
+}
+
+impl TopOrder {
+    /// All of them, in the order in which keys lead through them.
+    pub const ALL: [Self; 5] = [Self::RemoteCost, Self::Accesses, Self::Locality, Self::Latency, Self::Name];
+
+    /// As headings have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::RemoteCost => "remote cost",
+            Self::Accesses => "accesses/s",
+            Self::Locality => "local",
+            Self::Latency => "latency",
+            Self::Name => "name",
+        }
+    }
+}
+
+impl TopReport {
+    /// Takes the accesses of an interval.
+    pub fn add(&mut self, view: &View) {
+        let (profile, all) = (view.profile(), *view.tally());
+        let seconds = self.interval_s.max(1e-9);
+        self.samples = all.samples;
+        (self.local_access_ratio, self.latency_mean_ns) = (all.local_access_ratio(), all.latency_mean_ns());
+        let mut of_nodes: BTreeMap<NodeId, f64> = BTreeMap::new();
+        let mut of_processes: BTreeMap<ProcessId, BTreeMap<NodeId, f64>> = BTreeMap::new();
+        let mut of_threads: BTreeMap<_, BTreeMap<NodeId, f64>> = BTreeMap::new();
+        let mut of_objects: BTreeMap<_, BTreeMap<NodeId, f64>> = BTreeMap::new();
+        for access in view.accesses().filter(Access::reaches_memory) {
+            let (Some(node), Some(thread)) = (access.to, profile.threads().get(access.thread.0 as usize)) else {
+                continue;
+            };
+            let weight = f64::from(access.weight);
+            let of = [
+                of_processes.entry(thread.process).or_default(),
+                of_threads.entry(access.thread).or_default(),
+                of_objects.entry(access.object).or_default(),
+                &mut of_nodes,
+            ];
+            for nodes in of {
+                *nodes.entry(node).or_default() += weight;
+            }
+        }
+        let row_of = |kind, (pid, tid, name): (u32, Option<u32>, String), tally: &Tally, nodes: Option<_>| {
+            let counts = tally.counts(&all);
+            TopRow {
+                kind,
+                pid,
+                tid,
+                name,
+                memory_bytes: None,
+                samples: tally.samples,
+                accesses_per_s: Some(tally.accesses / seconds),
+                local_access_ratio: tally.local_access_ratio(),
+                latency_mean_ns: tally.latency_mean_ns(),
+                remote_cost: counts.remote_time_share.or((all.remote_accesses > 0.0).then_some(counts.remote_share)),
+                memory_on: nodes.map(shares).unwrap_or_default(),
+            }
+        };
+        for (process, tally) in view.processes() as Ranking<_> {
+            if let Some(summary) = profile.process_summary(process) {
+                let name = summary.application.unwrap_or_default();
+                self.rows.push(row_of(TopKind::Process, (summary.pid, None, name), &tally, of_processes.get(&process)));
+            }
+        }
+        for (thread, tally) in view.threads() {
+            if let Some(summary) = profile.thread_summary(thread) {
+                let name = summary.name.unwrap_or_default();
+                let who = (summary.process.pid, Some(summary.tid), name);
+                self.rows.push(row_of(TopKind::Thread, who, &tally, of_threads.get(&thread)));
+            }
+        }
+        for (object, tally) in view.objects() {
+            if let Some(summary) = profile.object_summary(object) {
+                let who = (summary.process.pid, None, summary.label);
+                let memory_bytes = (summary.bytes > 0).then_some(summary.bytes);
+                let row = row_of(TopKind::Object, who, &tally, of_objects.get(&object));
+                self.rows.push(TopRow { memory_bytes, ..row });
+            }
+        }
+        let reached: f64 = of_nodes.values().sum();
+        for node in &mut self.nodes {
+            let accesses = of_nodes.get(&node.node).copied().unwrap_or(0.0);
+            node.accesses_per_s = Some(accesses / seconds);
+            node.share = (reached > 0.0).then(|| accesses / reached);
+            let most = profile.machine().node(node.node).and_then(|node| node.bandwidth_bytes_per_s);
+            node.load = most.map(|most| accesses * LINE_BYTES / seconds / most);
+        }
+        self.imbalance = imbalance(
+            self.nodes
+                .iter()
+                .filter(|node| node.memory_bytes > 0)
+                .map(|node| of_nodes.get(&node.node).copied().unwrap_or(0.0)),
+        );
+    }
+
+    /// The rows of one kind whose names or numbers have this in them, in order.
+    pub fn chosen(&self, kind: TopKind, order: TopOrder, part: &str) -> Vec<&TopRow> {
+        let has = |row: &&TopRow| {
+            let number = row.tid.unwrap_or(row.pid).to_string();
+            row.kind == kind && (row.name.contains(part) || number.contains(part))
+        };
+        let mut rows: Vec<&TopRow> = self.rows.iter().filter(has).collect();
+        let key = |row: &TopRow| match order {
+            TopOrder::RemoteCost => row.remote_cost,
+            TopOrder::Accesses => row.accesses_per_s,
+            TopOrder::Locality => row.local_access_ratio.map(|ratio| 1.0 - ratio),
+            TopOrder::Latency => row.latency_mean_ns,
+            TopOrder::Name => None,
+        };
+        let descending = |row: &TopRow| key(row).unwrap_or(-1.0);
+        let busier = |row: &TopRow| row.accesses_per_s.or(row.memory_bytes.map(|bytes| bytes as f64)).unwrap_or(0.0);
+        rows.sort_by(|a, b| {
+            let by_key = descending(b).total_cmp(&descending(a));
+            let by_name = if order == TopOrder::Name { a.name.cmp(&b.name) } else { std::cmp::Ordering::Equal };
+            by_key.then(by_name).then_with(|| busier(b).total_cmp(&busier(a)))
+        });
+        rows
+    }
+
+    /// The first line: the whole interval.
+    pub fn summary(&self) -> String {
+        match self.source {
+            Some(_) => format!(
+                "{} samples in {:.1} s, {} local, {} on average, imbalance {}",
+                count(self.samples),
+                self.interval_s,
+                self.local_access_ratio.map_or_else(|| "-".to_owned(), percent),
+                latency(self.latency_mean_ns),
+                self.imbalance.map_or_else(|| "-".to_owned(), |imbalance| format!("{imbalance:.2}")),
+            ),
+            None => "accesses are not observed: where memory is, not who uses it".to_owned(),
+        }
+    }
+}
+
+impl TopNode {
+    /// The headings of [`cells`](Self::cells).
+    pub const HEADING: [&'static str; 7] =
+        ["memory of", "free", "accesses/s", "of all", "load", "pages taken/s", "from elsewhere/s"];
+
+    /// What a table has of it.
+    pub fn cells(&self) -> [String; 7] {
+        let per_second = |value: f64| count(value.round() as u64);
+        [
+            format!("node {}", self.node),
+            format!("{} of {}", bytes(self.free_bytes), bytes(self.memory_bytes)),
+            self.accesses_per_s.map_or_else(none, per_second),
+            self.share.map_or_else(none, percent),
+            self.load.map_or_else(none, percent),
+            per_second(self.taken_local_per_s + self.taken_remote_per_s),
+            per_second(self.taken_remote_per_s),
+        ]
+    }
+}
+
+impl TopRow {
+    /// The headings of [`cells`](Self::cells).
+    pub const HEADING: [&'static str; 8] =
+        ["name", "number", "remote cost", "accesses/s", "local", "latency", "memory", "on nodes"];
+
+    /// What a table has of it.
+    pub fn cells(&self) -> [String; 8] {
+        [
+            label(&self.name),
+            self.tid.unwrap_or(self.pid).to_string(),
+            self.remote_cost.map_or_else(none, percent),
+            self.accesses_per_s.map_or_else(none, |accesses| count(accesses.round() as u64)),
+            self.local_access_ratio.map_or_else(none, percent),
+            latency(self.latency_mean_ns),
+            self.memory_bytes.map_or_else(none, bytes),
+            nodes(&self.memory_on),
+        ]
+    }
+}
+
+impl fmt::Display for TopReport {
+    /// The first ten of each kind.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.summary())?;
+        let mut table = Table::new(TopNode::HEADING);
+        self.nodes.iter().for_each(|node| table.row(node.cells()));
+        write!(f, "{table}")?;
+        for (kind, heading) in [(TopKind::Process, "process"), (TopKind::Thread, "thread"), (TopKind::Object, "object")]
+        {
+            let rows = self.chosen(kind, TopOrder::default(), "");
+            if rows.is_empty() {
+                continue;
+            }
+            let mut headings = TopRow::HEADING;
+            headings[0] = heading;
+            let mut table = Table::new(headings);
+            rows.iter().take(10).for_each(|row| table.row(row.cells()));
+            write!(f, "\n{table}")?;
+        }
+        self.notes.iter().try_for_each(|note| write!(f, "\n{note}\n"))
+    }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn latency(latency_ns: Option<f64>) -> String {
+    latency_ns.map_or_else(none, |ns| format!("{ns:.0} ns"))
+}
+
+/// The three nodes with the most of it.
+fn nodes(shares: &BTreeMap<NodeId, f64>) -> String {
+    let mut nodes: Vec<(&NodeId, &f64)> = shares.iter().collect();
+    nodes.sort_by(|a, b| b.1.total_cmp(a.1));
+    let first = nodes.iter().take(3).map(|(node, share)| format!("{node}: {:.0} %", **share * 100.0));
+    if nodes.is_empty() { none() } else { first.collect::<Vec<_>>().join(", ") }
+}
+
+fn shares(parts: &BTreeMap<NodeId, f64>) -> BTreeMap<NodeId, f64> {
+    let all: f64 = parts.values().sum();
+    parts.iter().map(|(node, part)| (*node, part / all.max(f64::MIN_POSITIVE))).collect()
+}
+
+/// The standard deviation over the mean, of a sample.
+fn imbalance(loads: impl Iterator<Item = f64>) -> Option<f64> {
+    let loads: Vec<f64> = loads.collect();
+    let mean = loads.iter().sum::<f64>() / loads.len() as f64;
+    let squares: f64 = loads.iter().map(|load| (load - mean).powi(2)).sum();
+    (loads.len() > 1 && mean > 0.0).then(|| (squares / (loads.len() - 1) as f64).sqrt() / mean)
+}
