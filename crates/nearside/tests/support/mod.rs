@@ -19,6 +19,7 @@ use tempfile::TempDir;
 pub const PLUGIN: &str = "libnearside_lab_plugin.so";
 /// What tells of objects, from inside of programs.
 const LIBRARY: &str = "libnearside_preload.so";
+const SHARED: &str = "/dev/shm";
 /// No run of these tests takes longer, on however busy a host.
 const LIMIT: &str = "240";
 
@@ -27,6 +28,8 @@ static ONE_MACHINE: Mutex<()> = Mutex::new(());
 /// A folder of its own for one test, with everything a run needs. While it lives no other test boots a machine.
 pub struct Lab {
     folder: TempDir,
+    /// Shared memory with a name that was there before: other programs', and what killed ones left.
+    shared: Vec<OsString>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -35,7 +38,7 @@ impl Lab {
         let turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let lab = Self { folder, _turn: turn };
+        let lab = Self { folder, shared: names(Path::new(SHARED)), _turn: turn };
         for name in ["nearside", "nearside-workloads", PLUGIN, LIBRARY] {
             let from = built().join(name);
             assert!(from.exists(), "{} is missing: run `cargo build --release --workspace` first", from.display());
@@ -119,12 +122,9 @@ impl Lab {
             assert!(Instant::now() < deadline, "QEMU is left: {:?}", self.machines());
             thread::sleep(Duration::from_millis(20));
         }
-        let names = |folder: &Path| -> Vec<OsString> {
-            fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect()
-        };
         assert_eq!(names(&self.path("temporary")), Vec::<OsString>::new());
-        let shared = names(Path::new("/dev/shm"));
-        assert!(!shared.iter().any(|name| name.to_string_lossy().contains("nearside")), "{shared:?}");
+        let left = |name: &OsString| !self.shared.contains(name) && name.to_string_lossy().contains("nearside");
+        assert_eq!(names(Path::new(SHARED)).into_iter().find(left), None);
     }
 
     /// Waits until the machine's own QEMU is there.
@@ -134,6 +134,11 @@ impl Lab {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// What is in a folder.
+fn names(folder: &Path) -> Vec<OsString> {
+    fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect()
 }
 
 /// What came of a run.

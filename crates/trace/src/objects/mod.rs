@@ -1,6 +1,7 @@
 //! The lives of a program's objects, as the library `libnearside_preload.so` tells them from inside of it: the
 //! recorder's side. Needs no rights but those to start the program.
 
+mod folder;
 mod obstacle;
 mod process_rings;
 mod ring_reader;
@@ -8,6 +9,7 @@ mod ring_reader;
 pub use obstacle::{Obstacle, obstacle};
 
 use crate::{Event, StackId, Stacks, TickClock};
+use folder::Folder;
 use linux::Pid;
 use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
@@ -20,7 +22,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// The library's file.
 pub const LIBRARY: &str = "libnearside_preload.so";
@@ -105,7 +106,7 @@ pub struct SmallObjects {
 /// What programs tell of their objects while they run: the folder and its files, until it is dropped.
 #[derive(Debug)]
 pub struct ObjectRings {
-    folder: TempDir,
+    folder: Folder,
     settings: Settings,
     processes: BTreeMap<String, ProcessRings>,
     seen: BTreeSet<Pid>,
@@ -149,7 +150,7 @@ impl ObjectRings {
         let shared = Path::new("/dev/shm");
         let place = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let make = || {
-            let folder = tempfile::Builder::new().prefix("nearside-objects-").tempdir_in(&place)?;
+            let folder = Folder::create(&place)?;
             let file = folder.path().join(SETTINGS_FILE);
             fs::write(&file, words.map(u64::to_le_bytes).concat())?;
             if rustix::process::geteuid().is_root() {
