@@ -134,12 +134,28 @@ fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
     let lab = Lab::new();
     let mut command = lab.nearside();
     command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", "240"]);
-    command.args(["--period", "50", "--", "sh", "-c", "../nearside-workloads chase --size 2M; exit 7"]);
+    command.args([
+        "--json",
+        "both.json",
+        "--period",
+        "50",
+        "--",
+        "sh",
+        "-c",
+        "../nearside-workloads chase --size 2M; exit 7",
+    ]);
     let ran = lab.run(command, b"");
     assert_eq!(ran.status, 7, "{}", ran.error);
     assert!(ran.text().starts_with("chase: ") && ran.error.contains("nearside: recorded "), "{}", ran.error);
     let shown = shown(&lab.path("work/nearside-trace"));
     assert!(shown.about.complete && shown.profile.len() > 100, "{:?}", shown.about);
+    // Both reports are one, and only that one is left.
+    let (both, trace) = (lab.json("work/both.json"), lab.path("work/nearside-trace"));
+    assert_eq!([&both["run"]["exit_status"], &both["recording"]["exit_status"]], [7, 7]);
+    assert_eq!([&both["run"]["machine"], &both["recording"]["trace"]], ["small-2x2", trace.to_str().unwrap()]);
+    assert_eq!(both["recording"]["samples"].as_u64(), Some(shown.profile.len() as u64));
+    assert!(both["run"]["dram_accesses"].as_u64() > Some(1000), "{both}");
+    assert!(!trace.join("report.json").exists());
     // A program that is not there leaves nothing.
     let mut command = lab.nearside();
     command.args(["lab", "record", "--machine", "no-such-machine", "-o", "none", "--", "true"]);

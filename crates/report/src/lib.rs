@@ -50,7 +50,7 @@ pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
 pub use perfetto::profile_to_perfetto;
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
-pub use record::{RecordLoss, RecordReport, RecordSource};
+pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;
 pub use top::{TopKind, TopNode, TopOrder, TopReport, TopRow};

@@ -1,11 +1,11 @@
 //! What came of a recording.
 
-use crate::{bytes, count};
-use serde::Serialize;
+use crate::{LabReport, bytes, count};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// All that `nearside record` tells.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordReport {
     /// The trace's folder.
     pub trace: String,
@@ -34,7 +34,7 @@ pub struct RecordReport {
 }
 
 /// Who observed accesses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordSource {
     /// What was observed.
     pub event: String,
@@ -43,12 +43,21 @@ pub struct RecordSource {
 }
 
 /// What was lost for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordLoss {
     /// What, and why.
     pub what: String,
     /// How many.
     pub count: u64,
+}
+
+/// All that `nearside lab record` tells: of the virtual machine, and of the recording on it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LabRecordReport<'a> {
+    /// What the machine measured while the program was recorded. The command and its status are those of the recording.
+    pub run: &'a LabReport,
+    /// What came of the recording; nothing where it failed.
+    pub recording: Option<&'a RecordReport>,
 }
 
 impl fmt::Display for RecordReport {

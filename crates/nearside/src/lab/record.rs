@@ -1,14 +1,17 @@
 //! `nearside lab record`: a program's accesses to memory on a virtual machine, in one step.
 
 use super::machine_options::MachineOptions;
-use super::run as lab_run;
+use super::run::{self as lab_run, Recording};
 use crate::record::{EXIT_CODES, RecordOptions, folder};
 use clap::Args;
 use lab::LabError;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Where the guest's `nearside record` says what came of it, in the trace's folder: the only one whose files come back.
+const REPORT: &str = "report.json";
 
 /// Record a program's accesses to memory on a virtual NUMA machine
 ///
@@ -19,6 +22,7 @@ use std::process::ExitCode;
 #[command(after_help = format!("\
 Examples:
   nearside lab record --machine opteron-6164x2 -- ./my-program
+  nearside lab record --machine small-4x2 --json result.json -- ./my-program
   nearside lab record --machine small-4x2 --numa-balancing off --period 100 -o trace -- make check
 
 {EXIT_CODES}
@@ -32,22 +36,28 @@ pub struct Arguments {
     #[command(flatten)]
     recording: RecordOptions,
 
+    /// Write what came of it as JSON to this file; - is standard output. It has `run`, what the machine measured, as
+    /// `nearside lab run --json` has it, and `recording`, as `nearside record --json`: null where the recording failed
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let Arguments { options, recording, command } = arguments;
+    let Arguments { options, recording, json, command } = arguments;
     let folder = recording.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let made = !folder.exists();
-    let run = guest_command(&folder, recording, command).map(|command| lab_run::Arguments {
+    let told = json.as_ref().map(|_| folder.join(REPORT));
+    let run = guest_command(&folder, recording, told.as_deref(), command).map(|command| lab_run::Arguments {
         options: options.clone(),
         out: Some(folder.clone()),
         shell: false,
-        json: None,
+        json: json.clone(),
         quiet: recording.quiet,
-        without_report: true,
+        recording: Some(Recording { report: told }),
         sample_period: 0,
         samples: None,
         command,
@@ -67,12 +77,21 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// What the guest runs: this very program, on the guest's own disk as on this host's.
-fn guest_command(folder: &Path, options: &RecordOptions, command: &[OsString]) -> Result<Vec<OsString>, LabError> {
+fn guest_command(
+    folder: &Path,
+    options: &RecordOptions,
+    told: Option<&Path>,
+    command: &[OsString],
+) -> Result<Vec<OsString>, LabError> {
     let program =
         std::env::current_exe().map_err(|why| LabError::Host { what: "find out where this program is", why })?;
-    let folder =
-        std::path::absolute(folder).map_err(|why| LabError::File { what: "find", path: folder.into(), why })?;
-    let mut all: Vec<OsString> = vec![program.into(), "record".into(), "--output".into(), folder.into()];
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|why| LabError::File { what: "find", path: path.to_owned(), why })
+    };
+    let mut all: Vec<OsString> = vec![program.into(), "record".into(), "--output".into(), absolute(folder)?.into()];
+    if let Some(told) = told {
+        all.extend(["--json".into(), absolute(told)?.into()]);
+    }
     all.extend(options.passed_on());
     all.push("--".into());
     all.extend_from_slice(command);

@@ -7,13 +7,13 @@ use clap::Args;
 use lab::protocol::Task;
 use lab::setup::Assets;
 use lab::{Event, LabError, Outcome, Run, Shape, Stage};
-use report::{LabReport, Samples};
+use report::{LabRecordReport, LabReport, RecordReport, Samples};
 use rustix::fs::{Access, Mode, access};
 use rustix::process::{getgid, getgroups, getuid, umask};
 use rustix::termios::tcgetattr;
 use std::error::Error;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,9 +60,9 @@ pub struct Arguments {
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// Print no report, whatever else is said.
+    /// The command is a recording, which has no table.
     #[arg(skip)]
-    pub without_report: bool,
+    pub recording: Option<Recording>,
 
     /// Sample, on each CPU, one in so many first-level cache misses and first writes to a line that was only read so far
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
@@ -76,6 +76,27 @@ pub struct Arguments {
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "shell")]
     pub command: Vec<OsString>,
+}
+
+/// The command is `nearside record`.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The file, below the folder whose files are kept, that it writes its own report to, if it is asked for one.
+    pub report: Option<PathBuf>,
+}
+
+impl Recording {
+    /// What came of it, nothing where it failed. The file is gone then: it is no part of a trace.
+    fn take_report(&self) -> Result<Option<RecordReport>, Box<dyn Error>> {
+        let Some(path) = &self.report else { return Ok(None) };
+        let failed = |what| move |why| LabError::File { what, path: path.clone(), why };
+        let text = match fs::read_to_string(path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(failed("read"))?,
+        };
+        fs::remove_file(path).map_err(failed("remove"))?;
+        Ok(Some(serde_json::from_str(&text)?))
+    }
 }
 
 /// Everything that is not the command's own failure has a status that commands seldom use.
@@ -112,14 +133,20 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
     }
     let report = report(arguments, &run, &assets, &outcome, samples_taken);
-    if !arguments.quiet && !arguments.without_report {
+    if !arguments.quiet && arguments.recording.is_none() {
         let _ = write!(io::stderr(), "\n{report}");
     }
     if let Some(samples) = samples {
         samples.finish()?;
     }
     if let Some(mut json) = json {
-        json.write_line(&serde_json::to_string_pretty(&report)?)?;
+        json.write_line(&match &arguments.recording {
+            None => serde_json::to_string_pretty(&report)?,
+            Some(recording) => {
+                let recording = recording.take_report()?;
+                serde_json::to_string_pretty(&LabRecordReport { run: &report, recording: recording.as_ref() })?
+            }
+        })?;
         json.finish()?;
     }
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
