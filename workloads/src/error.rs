@@ -2,6 +2,7 @@
 
 use machine::size;
 use machine::{CpuId, CpuSet};
+use std::fmt;
 
 /// Why a workload could not run, with the way out.
 #[derive(Debug, thiserror::Error)]
@@ -84,10 +85,37 @@ pub enum Error {
         /// What is there.
         found: u64,
     },
+    /// What a workload computed is not what a sequential check comes to.
+    #[error("the result is wrong: {what} is {found} and should be {expected}")]
+    Wrong {
+        /// What was checked.
+        what: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// A verb whose threads work together has too few.
+    #[error("{threads} threads are too few: ask for at least --threads {least}")]
+    TooFewThreads {
+        /// How many threads were asked for, or came from the CPUs.
+        threads: usize,
+        /// How many it takes.
+        least: usize,
+    },
     /// Memory could not be got or moved as it was asked for.
     #[error("the system refused: {0}")]
     System(std::io::Error),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] std::io::Error),
+}
+
+/// Refuses a result that is not what a sequential check comes to.
+pub fn check<T: Copy + PartialEq + fmt::Debug>(what: &'static str, expected: T, found: T) -> Result<(), Error> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(Error::Wrong { what, expected: format!("{expected:?}"), found: format!("{found:?}") })
+    }
 }

@@ -6,20 +6,32 @@
 mod allocate;
 mod arithmetic;
 mod calls;
+mod cg;
 mod chase;
 mod checksum;
 mod cure;
 mod error;
 mod facerec;
+mod ft;
+mod graph;
+mod hmake;
 mod hold;
+mod integer_sort;
+mod kv;
+mod levenshtein;
+mod members;
 mod memory;
+mod mix;
 mod move_pages;
 mod options;
+mod pipeline;
 mod place;
+mod processes;
 mod psearchy;
 mod random_access;
 mod readers;
 mod rivals;
+mod skew;
 mod stream;
 mod streamcluster;
 mod team;
@@ -29,8 +41,9 @@ use allocate::AllocateOptions;
 use clap::{Parser, Subcommand};
 use error::Error;
 use options::{
-    CallsOptions, CaseOptions, ChecksumOptions, HoldOptions, MoveOptions, Options, PlaceOptions, RandomOptions,
-    RivalsOptions, StreamOptions, WebserverOptions,
+    CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
+    MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions, SortOptions, StoreOptions, StreamOptions,
+    WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -94,6 +107,67 @@ enum Verb {
     /// One process of webserver, which starts it
     #[command(hide = true)]
     WebserverProcess(Options),
+    /// Local rows of a sparse matrix and one vector that all threads read anywhere: conjugate gradients, as NAS's CG
+    ///
+    /// --size is that of the matrix, rounded down to a power of two of rows; --repeat is the number of systems that are
+    /// solved, in 25 steps each. Threads fill their own rows.
+    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Cg(Options),
+    /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
+    /// NAS's IS
+    ///
+    /// --size is that of the keys, and of the buffer that they are copied into; --repeat is the number of iterations. The
+    /// buffer has a part for each node with CPUs, and one part is worked on at a time. Threads fill their own parts.
+    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Is(SortOptions),
+    /// All-to-all exchange that is best left alone: transforms of a cube along its three dimensions, as NAS's FT
+    ///
+    /// --size is that of each of two cubes, rounded down to a power of two of elements; --repeat is the number of times
+    /// that the transformed cube is changed and transformed back. Threads fill their own planes.
+    #[command(mut_arg("size", |size| size.default_value("16M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Ft(Options),
+    /// Random reads and writes over a shared graph: ranks of pages, with atomic additions to those of neighbours
+    ///
+    /// --size is that of the edges, rounded down to a power of two of vertices with four edges each; --repeat is the
+    /// number of iterations. One CPU fills the edges, and threads their own ranks.
+    #[command(mut_arg("size", |size| size.default_value("64M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Graph(Options),
+    /// A hash table that all threads serve, with keys of which some are much more frequent
+    ///
+    /// --size is that of the items, rounded down to a power of two of items of 128 bytes; --repeat is the number of times
+    /// that all threads together answer as many requests as there are items. One CPU fills the table.
+    #[command(mut_arg("size", |size| size.default_value("128M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Kv(StoreOptions),
+    /// Producers and consumers on different nodes: pictures that are filled by one thread and gone through by another
+    ///
+    /// --size is that of all rings of four pictures, one for each pair of threads; --repeat is the number of times that
+    /// they go round. The first half of the threads produces for the second half, and fills the rings first.
+    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("4")))]
+    Pipeline(Options),
+    /// Next to nothing to gain: the distance of two strings, in columns of threads that follow each other
+    ///
+    /// --size is that of a row of the matrix, four bytes for each letter of the longer string; --repeat is the number of
+    /// comparisons. Threads fill their own parts of the row, and one CPU the rest.
+    #[command(mut_arg("size", |size| size.default_value("1M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    Levenshtein(ComparisonOptions),
+    /// A compilation as make runs it: short processes, which fill memory of their own wherever they start
+    ///
+    /// --size is that of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the number of
+    /// jobs that may run at once, as make's -j.
+    #[command(mut_arg("size", |size| size.default_value("1M")), mut_arg("repeat", |repeat| repeat.default_value("4")))]
+    Hmake(Options),
+    /// One job of hmake, which starts it
+    #[command(hide = true)]
+    HmakeJob(JobOptions),
+    /// Several programs at once, each a process of one thread with memory of its own; what all took, and what each took
+    ///
+    /// --size is that of each program's memory, but for hmmer, of which at most 128K count; --repeat is the number of
+    /// rounds of each. --threads is the number of processes [default: all of --members]; more begin with the first again.
+    #[command(mut_arg("size", |size| size.default_value("8M")), mut_arg("repeat", |repeat| repeat.default_value("2")))]
+    Mix(MixOptions),
+    /// One process of mix, which starts it
+    #[command(hide = true)]
+    MixMember(MemberOptions),
     /// Writes that would be missed: every thread adds to random words of its part; fails if the sum is wrong in the end
     Checksum(ChecksumOptions),
     /// Hold memory of a known kind until killed; prints where it is
@@ -178,6 +252,31 @@ fn run(verb: &Verb) -> Result<(), Error> {
             measure("webserver", common, None, |team, size, repeat| {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
+        }
+        Verb::Cg(options) => measure("cg", options, None, cg::run),
+        Verb::Is(SortOptions { common, period, sweeps }) => {
+            measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))
+        }
+        Verb::Ft(options) => measure("ft", options, None, ft::run),
+        Verb::Graph(options) => measure("graph", options, None, graph::run),
+        Verb::Kv(StoreOptions { common, updates }) => {
+            measure("kv", common, None, |team, size, repeat| kv::run(team, size, repeat, *updates))
+        }
+        Verb::Pipeline(options) => measure("pipeline", options, None, pipeline::run),
+        Verb::Levenshtein(ComparisonOptions { common, rows }) => {
+            measure("levenshtein", common, None, |team, size, repeat| levenshtein::run(team, size, repeat, *rows))
+        }
+        Verb::Hmake(options) => measure("hmake", options, None, hmake::run),
+        Verb::HmakeJob(JobOptions { common, kind, program, input }) => {
+            measure("hmake-job", common, None, |team, size, _| hmake::job(team, size, *kind, *program, *input))
+        }
+        Verb::Mix(MixOptions { common, members }) => {
+            measure("mix", common, Some(mix::count(members)), |team, size, repeat| {
+                mix::run(team, size, repeat, members)
+            })
+        }
+        Verb::MixMember(MemberOptions { common, program }) => {
+            measure("mix-member", common, Some(1), |team, size, repeat| members::run(team, size, repeat, *program))
         }
         Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }

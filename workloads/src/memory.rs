@@ -1,12 +1,13 @@
-//! Memory whose pages lie where the thread that filled them ran.
+//! Memory whose pages lie where the thread ran that filled them.
 //!
 //! How that is guaranteed: Linux places a page when it is first written (or read), not when it is allocated. The
 //! arrays here are larger than the allocator's threshold for memory of its own (128 KiB in glibc, never more than
 //! 32 MiB), and nothing of that size is freed before they are made, so they are fresh, untouched, page-aligned pages
 //! from `mmap`; and [`filled`] writes every element itself, on the thread that calls it. (`vec![0; n]` would not do:
-//! it leaves zero pages untouched until a worker comes by.)
+//! it leaves zero pages untouched until a worker comes by.) Where just that is wanted, [`untouched`] has it.
 
 use crate::error::Error;
+use linux::{Pages, Zeroed};
 use std::ops::Range;
 
 /// An array with `element(i)` at place `i`, written by the calling thread. Inlined, so that profilers name the function
@@ -20,6 +21,21 @@ pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>
         .map_err(|_| Error::Memory { bytes: (count as u64).saturating_mul(size_of::<T>() as u64) })?;
     array.extend((0..count).map(element));
     Ok(array)
+}
+
+/// `count` zeros, for as long as the process lives, on pages that will lie where the threads run that first write to
+/// them: for programs whose threads fill their parts of a shared array themselves.
+pub fn untouched<T: Zeroed>(count: usize) -> Result<&'static mut [T], Error> {
+    let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+    let pages = Pages::reserve(usize::try_from(bytes).unwrap_or(usize::MAX)).map_err(|_| Error::Memory { bytes })?;
+    // Rounded up to whole pages.
+    Ok(&mut pages.zeroed()[..count])
+}
+
+/// The elements of an array in shares, one for each thread.
+pub fn shares<T>(array: &mut [T], threads: usize) -> impl Iterator<Item = &mut [T]> {
+    let (count, mut rest) = (array.len(), array);
+    (0..threads).map(move |thread| rest.split_off_mut(..share(count, threads, thread).len()).unwrap_or_default())
 }
 
 /// What thread `thread` of `threads` works on, of `count` elements: shares differ by at most one.
@@ -44,11 +60,16 @@ mod tests {
                 next = share.end;
             }
             prop_assert_eq!(next, count);
+            let mut array: Vec<usize> = (0..count).collect();
+            for (thread, part) in shares(&mut array, threads).enumerate() {
+                prop_assert_eq!(part.to_vec(), share(count, threads, thread).collect::<Vec<_>>());
+            }
         }
     }
 
     #[test]
     fn refuses_more_memory_than_there_can_be() {
         assert!(matches!(filled(usize::MAX, |i| i), Err(Error::Memory { bytes: u64::MAX })));
+        assert!(matches!(untouched::<f64>(usize::MAX), Err(Error::Memory { bytes: u64::MAX })));
     }
 }

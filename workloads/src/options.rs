@@ -1,10 +1,14 @@
 //! The options that all verbs share.
 
+use crate::hmake::Kind;
+use crate::members::Program;
+use crate::mix::Members;
 use clap::{Args, ValueEnum};
 use machine::size;
 use machine::{CpuId, CpuSet};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The smallest unit of placement, bytes: the page of `x86_64`. Where pages are larger it is merely a lower bound.
 pub const PAGE: u64 = 4096;
@@ -50,6 +54,75 @@ pub struct WebserverOptions {
     /// Processes, which share the threads out evenly
     #[arg(long, default_value = "4", value_parser = parse_count)]
     pub processes: usize,
+}
+
+/// Options of `is`.
+#[derive(Args, Debug)]
+pub struct SortOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// For how long one node is hot at most, in the time that the program sees: a number with us, ms or s
+    #[arg(long, default_value = "1s", value_parser = parse_duration, value_name = "TIME")]
+    pub period: Duration,
+    /// How often each bucket is gone over in each iteration
+    #[arg(long, default_value = "1", value_parser = parse_count)]
+    pub sweeps: usize,
+}
+
+/// Options of `kv`.
+#[derive(Args, Debug)]
+pub struct StoreOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Requests that change their item, of 100
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
+    pub updates: u8,
+}
+
+/// Options of `levenshtein`.
+#[derive(Args, Debug)]
+pub struct ComparisonOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Letters of the shorter string
+    #[arg(long, default_value = "100", value_parser = parse_count)]
+    pub rows: usize,
+}
+
+/// Options of one job of `hmake`.
+#[derive(Args, Debug)]
+pub struct JobOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Which job
+    #[arg(long, value_enum)]
+    pub kind: Kind,
+    /// Of which program
+    #[arg(long)]
+    pub program: usize,
+    /// What the jobs before it came to
+    #[arg(long)]
+    pub input: u64,
+}
+
+/// Options of `mix`.
+#[derive(Args, Debug)]
+pub struct MixOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Programs, each with the number of its processes: libquantum, omnetpp, triad or hmmer
+    #[arg(long, value_delimiter = ',', default_value = "libquantum:3,omnetpp:3,triad:6", value_name = "NAME:N,...")]
+    pub members: Vec<Members>,
+}
+
+/// Options of one process of `mix`.
+#[derive(Args, Debug)]
+pub struct MemberOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Which program
+    #[arg(long, value_enum)]
+    pub program: Program,
 }
 
 /// Options of `stream`.
@@ -222,6 +295,20 @@ fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=1_000_000) => Ok(count),
         _ => Err("a number from 1 to 1000000".to_owned()),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let ns = match unit {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err("a whole number with us, ms or s, such as 10ms".to_owned()),
+    };
+    match text[..text.len() - unit.len()].parse().ok().and_then(|number: u64| number.checked_mul(ns)) {
+        Some(ns @ 1..) => Ok(Duration::from_nanos(ns)),
+        _ => Err("a time from 1us to 584 years".to_owned()),
     }
 }
 

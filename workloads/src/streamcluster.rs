@@ -9,7 +9,7 @@
 use crate::cure::interleaved;
 use crate::error::Error;
 use crate::memory::{filled, share};
-use crate::team::Team;
+use crate::team::{Team, seconds};
 use measure::Random;
 use measure::chase::shuffle;
 use serde::Serialize;
@@ -75,11 +75,8 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Cluste
         0 => *members = own_memory(order),
         _ => open(&points.block, members, candidates[round - 1]),
     })?;
-    let seconds = match (rounds.get(1), rounds.last()) {
-        (Some(first), Some(last)) => (last.end - first.start).as_secs_f64(),
-        _ => 0.0,
-    };
-    Ok(Clustering { cure, points: points.block.len(), seconds, checksum: format!("{:016x}", checksum(&points.block)) })
+    let checksum = format!("{:016x}", checksum(&points.block));
+    Ok(Clustering { cure, points: points.block.len(), seconds: seconds(&rounds[1..]), checksum })
 }
 
 impl Points {

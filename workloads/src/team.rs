@@ -45,6 +45,15 @@ impl Round {
     }
 }
 
+/// What rounds took from the start of the first to the end of the last, seconds.
+pub fn seconds(rounds: &[Round]) -> f64 {
+    match rounds {
+        [first, .., last] => (last.end - first.start).as_secs_f64(),
+        [only] => only.seconds(),
+        [] => 0.0,
+    }
+}
+
 /// The CPUs that this process may run on, of the first 1,024: rustix's sets end there.
 pub fn allowed_cpus() -> Result<CpuSet, Error> {
     let affinity = sched_getaffinity(None).map_err(Error::Affinity)?;
@@ -94,8 +103,13 @@ impl Team {
     /// Runs `fill` for each thread, on the CPU on which memory is to be touched first, if that was said, and otherwise
     /// on the thread's own.
     pub fn touch_each<T: Send>(&self, fill: impl Fn() -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
-        let own = self.pin.iter().flat_map(CpuSet::iter).map(Some).chain(iter::repeat(None));
+        let own = self.pins().map(Some).chain(iter::repeat(None));
         own.take(self.threads).map(|own| self.touch_on(self.touch_cpu.or(own), &fill)).collect()
+    }
+
+    /// The CPUs of `--pin`, thread by thread.
+    pub fn pins(&self) -> impl Iterator<Item = CpuId> {
+        self.pin.iter().flat_map(CpuSet::iter)
     }
 
     /// The CPUs that threads may be put on: those of `--pin`, or all that are allowed.
@@ -151,7 +165,7 @@ impl Team {
         let all_started = OnceLock::new();
         let worker = |part| if *all_started.wait() { timed(part) } else { Vec::new() };
         thread::scope(|scope| {
-            let cpus = self.pin.iter().flat_map(CpuSet::iter).map(Some).chain(iter::repeat(None));
+            let cpus = self.pins().map(Some).chain(iter::repeat(None));
             let start = |(thread, (part, cpu))| {
                 self.move_to(cpu)?;
                 let worker = &worker;

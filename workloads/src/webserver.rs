@@ -8,14 +8,14 @@ use crate::arithmetic::mix;
 use crate::cure::nodes;
 use crate::error::Error;
 use crate::memory::filled;
+use crate::processes::{Process, wait_for_start};
 use crate::team::{Round, Team};
 use linux::{Tid, set_affinity};
 use machine::{CpuId, CpuSet};
 use measure::Random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Lines of a piece of the pool.
@@ -24,8 +24,6 @@ const PIECE_LINES: usize = 1024;
 const STEPS: usize = 48;
 /// One request in so many writes what it found.
 const WRITES: u64 = 64;
-/// What a process says when its pool is filled.
-const READY: &str = "ready";
 
 /// A line of the pool: what is read, and how often it was changed.
 #[repr(align(64))]
@@ -68,13 +66,6 @@ impl fmt::Display for OwnAnswers {
     }
 }
 
-/// A process of the server.
-struct Server {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
 /// Has processes answer requests, each from a pool of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool) -> Result<Answers, Error> {
     let threads = (team.threads / processes).max(1);
@@ -91,15 +82,15 @@ pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool
     let start = |process| {
         let own = nodes.get(process % nodes.len().max(1)).map_or(team.cpus(), |(_, cpus)| cpus);
         set_affinity(Tid::CALLER, own)?;
-        Server::start(&options(process))
+        Process::start("webserver-process", &options(process))
     };
     let mut servers = (0..processes).map(start).collect::<io::Result<Vec<_>>>().map_err(Error::System)?;
     let mut all = Answers { cure, processes, requests: 0, seconds: 0.0, checksum: String::new() };
     let mut answers = || -> io::Result<u64> {
-        servers.iter_mut().try_for_each(Server::wait_until_ready)?;
-        servers.iter_mut().try_for_each(|server| writeln!(server.input))?;
+        servers.iter_mut().try_for_each(Process::wait_until_ready)?;
+        servers.iter_mut().try_for_each(Process::go)?;
         servers.iter_mut().try_fold(0_u64, |sum, server| {
-            let own = server.answers()?;
+            let own: OwnAnswers = server.answer()?;
             all.requests += own.requests;
             all.seconds = all.seconds.max(own.seconds);
             Ok(sum.wrapping_add(own.sum))
@@ -109,54 +100,10 @@ pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool
     Ok(Answers { checksum: format!("{sum:016x}"), ..all })
 }
 
-impl Server {
-    fn start(options: &str) -> io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("webserver-process").args(options.split(' ')).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("a process was started without pipes"));
-        };
-        Ok(Self { child, input, output: BufReader::new(output) })
-    }
-
-    /// The next line that it says.
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            return Err(io::Error::other(format!("a process of the server ended early: {}", self.child.wait()?)));
-        }
-        Ok(line)
-    }
-
-    fn wait_until_ready(&mut self) -> io::Result<()> {
-        let line = self.line()?;
-        if line.trim_end() == READY { Ok(()) } else { Err(io::Error::other(format!("a process said `{line}`"))) }
-    }
-
-    fn answers(&mut self) -> io::Result<OwnAnswers> {
-        Ok(serde_json::from_str(&self.line()?)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // One that has answered ends by itself; one that has not is of no use any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// One process: fills a pool of `size` bytes, says so, and answers when it is told to.
 pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Error> {
     let pool = team.touch(|| fill_pool(size))?;
-    let mut output = io::stdout().lock();
-    writeln!(output, "{READY}")?;
-    output.flush()?;
-    drop(output);
-    if io::stdin().read(&mut [0])? == 0 {
-        return Err(Error::System(io::Error::other("nobody waits for the answers: webserver starts this")));
-    }
+    wait_for_start()?;
     let requests = (pool.len() * PIECE_LINES / team.threads).max(1);
     let mut parts: Vec<(Random, u64)> = (0..team.threads).map(|thread| (Random(thread as u64 + 1), 0)).collect();
     let rounds = team.rounds(parts.iter_mut().collect(), repeat, |(random, sum), _| {

@@ -107,6 +107,100 @@ fn streamcluster_comes_to_the_same_with_any_threads() {
     assert_eq!(checksum("1"), checksum("7"));
 }
 
+/// Verbs whose result does not depend on how many threads there are; each fails where its sequential check does.
+#[test]
+fn programs_come_to_the_same_with_any_threads() {
+    for verb in ["is", "ft", "graph"] {
+        let result = |threads| json(&[verb, "--size", "1M", "--threads", threads]);
+        let (one, other) = (result("1"), result("7"));
+        assert!(one["checksum"].as_str().is_some_and(|checksum| checksum.len() == 16), "{one}");
+        assert_eq!(one["checksum"], other["checksum"], "{verb}");
+        assert!(one["seconds"].as_f64().unwrap() > 0.0 && other["seconds"].as_f64().unwrap() > 0.0, "{verb}");
+    }
+}
+
+#[test]
+fn equations_are_solved_with_any_threads() {
+    for threads in ["1", "7"] {
+        let result = json(&["cg", "--size", "1M", "--threads", threads]);
+        assert_eq!(result["rows"], 4096);
+        assert!(result["residual"].as_f64().unwrap() < 1e-9 && result["seconds"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(result["checksum"], json(&["cg", "--size", "1M", "--threads", threads])["checksum"]);
+    }
+}
+
+#[test]
+fn ranks_depend_on_no_period() {
+    let of = |more: &[&str]| json(&[&["is", "--size", "1M", "--threads", "3"], more].concat());
+    let plain = of(&[]);
+    assert_eq!((&plain["period_s"], &plain["sweeps"]), (&1.0.into(), &1.into()));
+    let swept = of(&["--sweeps", "3", "--period", "20us"]);
+    assert_eq!((&swept["period_s"], &swept["sweeps"]), (&20e-6.into(), &3.into()));
+    assert_eq!(plain["checksum"], swept["checksum"]);
+    refused(&["is", "--period", "1"], &["--period", "us, ms or s"]);
+    refused(&["is", "--period", "0ms"], &["--period", "from 1us"]);
+}
+
+#[test]
+fn a_store_answers_every_request() {
+    let of = |more: &[&str]| json(&[&["kv", "--size", "1M", "--threads", "3"], more].concat());
+    let (plain, reads) = (of(&[]), of(&["--updates", "0"]));
+    // Each of three threads its share of 8,192, twice.
+    assert_eq!(
+        (&plain["items"], &plain["requests"], &plain["updates_percent"]),
+        (&8192.into(), &16386.into(), &5.into())
+    );
+    assert_ne!(plain["checksum"], reads["checksum"]);
+    assert_eq!(plain["checksum"], of(&[])["checksum"]);
+    refused(&["kv", "--updates", "101"], &["--updates", "0..=100"]);
+}
+
+#[test]
+fn pictures_go_through_a_pipeline_for_each_pair() {
+    let of = |threads| json(&["pipeline", "--size", "1M", "--threads", threads]);
+    // Rings of four pictures that go round twice; a fifth thread has nobody to give to.
+    let result = of("5");
+    assert_eq!(
+        (&result["pairs"], &result["pictures"], &result["picture_bytes"]),
+        (&2.into(), &16.into(), &131_072.into())
+    );
+    assert_eq!(result["checksum"], of("4")["checksum"]);
+    refused(&["pipeline", "--threads", "1"], &["1 threads are too few", "--threads 2"]);
+}
+
+#[test]
+fn a_distance_is_the_same_for_any_threads() {
+    let of =
+        |threads| json(&["levenshtein", "--size", "40K", "--rows", "70", "--threads", threads])["distance"].clone();
+    // At least the letters that one string has more.
+    assert!((10_170..10_240).contains(&of("1").as_u64().unwrap()));
+    assert_eq!(of("1"), of("9"));
+    refused(&["levenshtein", "--rows", "0"], &["--rows", "a number from 1"]);
+}
+
+#[test]
+fn programs_are_compiled_with_any_number_of_jobs_at_once() {
+    let of = |threads| json(&["hmake", "--size", "64K", "--threads", threads]);
+    let (one, other) = (of("1"), of("6"));
+    assert_eq!((&one["programs"], &one["jobs"]), (&2.into(), &10.into()));
+    assert!(one["checksum"].is_string() && one["checksum"] == other["checksum"], "{one} {other}");
+}
+
+#[test]
+fn a_mix_tells_what_each_program_took() {
+    let result = json(&["mix", "--size", "256K", "--members", "libquantum:2,triad,omnetpp,hmmer"]);
+    let members = result["members"].as_array().unwrap();
+    let programs: Vec<_> = members.iter().map(|member| member["program"].as_str().unwrap()).collect();
+    assert_eq!(programs, ["libquantum", "libquantum", "triad", "omnetpp", "hmmer"]);
+    let seconds = |of: &serde_json::Value| of["seconds"].as_f64().unwrap();
+    assert!(members.iter().all(|member| 0.0 < seconds(member) && seconds(member) <= seconds(&result)), "{result}");
+    assert_eq!(result["threads"], 5);
+    let fewer = json(&["mix", "--size", "256K", "--members", "hmmer:3", "--threads", "1", "--pin", &some_cpu()]);
+    assert_eq!(fewer["members"].as_array().unwrap().len(), 1);
+    refused(&["mix", "--members", "gcc"], &["`gcc` is none of libquantum, omnetpp, triad, hmmer"]);
+    refused_after(&["mix-member", "--program", "triad"], "ready\n", &["nobody waits for the answers"]);
+}
+
 #[test]
 fn cures_change_no_result() {
     for verb in ["streamcluster", "facerec", "psearchy", "webserver"] {
@@ -132,6 +226,7 @@ fn a_server_has_as_many_processes_as_it_was_told() {
 #[test]
 fn people_get_a_sentence() {
     let verbs = ["chase", "stream", "random", "rivals", "readers", "streamcluster", "facerec", "psearchy", "webserver"];
+    let verbs = verbs.into_iter().chain(["cg", "is", "ft", "graph", "kv", "pipeline", "levenshtein", "hmake", "mix"]);
     for verb in verbs {
         let (success, output, error) = run(&[verb, "--size", "1M", "--repeat", "1", "--threads", "2"]);
         assert!(success, "{error}");

@@ -128,7 +128,7 @@ pub use page_batch::{PageBatch, PageRefusal, PageStatus};
 pub use page_flags::{FrameFlags, PageFlags};
 pub use page_walk::{Page, PageWalk, WalkError};
 pub use pagemap::{PageEntry, Pagemap};
-pub use pages::{HUGE_PAGE, Pages};
+pub use pages::{HUGE_PAGE, Pages, Zeroed};
 pub use pci::pci_device;
 pub use perf_ring::share_perf_ring;
 pub use present::{BASE_PAGE, Extent, PresentPages};

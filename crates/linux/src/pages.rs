@@ -6,9 +6,27 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes of a huge page on `x86_64`, and of the alignment that lets one be used.
 pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Numbers that are 0 when all their bits are.
+///
+/// # Safety
+/// All bits zero must be a value of the type.
+pub unsafe trait Zeroed: 'static {}
+
+// SAFETY: it is an integer.
+unsafe impl Zeroed for u32 {}
+// SAFETY: likewise.
+unsafe impl Zeroed for u64 {}
+// SAFETY: IEEE 754 has it so.
+unsafe impl Zeroed for f64 {}
+// SAFETY: it has the bits of an integer.
+unsafe impl Zeroed for AtomicU32 {}
+// SAFETY: likewise.
+unsafe impl Zeroed for AtomicU64 {}
 
 /// Memory that was asked for and not touched yet, aligned for huge pages.
 #[derive(Debug)]
@@ -98,6 +116,17 @@ impl Pages {
         // SAFETY: all `count` elements have been written just now, and the mapping is never undone nor used otherwise.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
     }
+
+    /// Gives all of it away as zeros, untouched, for the rest of the process: each page will lie where the thread runs
+    /// that writes to it first, if nothing else was asked for.
+    pub fn zeroed<T: Zeroed>(self) -> &'static mut [T] {
+        let (start, count) = (self.start.cast::<T>(), self.bytes / size_of::<T>());
+        std::mem::forget(self);
+        // SAFETY: anonymous memory reads as zeros until it is written, which is a value of `T`; the range is aligned to a
+        // huge page, nobody else has it, and the mapping is never undone nor used otherwise. (One byte that `touch` has
+        // written is no other case: integers and floating-point numbers have no invalid bits.)
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
+    }
 }
 
 impl Drop for Pages {
@@ -126,6 +155,16 @@ mod tests {
         if let Some(node) = node {
             assert_eq!(node_of(&words[1 << 17]).unwrap(), node);
         }
+    }
+
+    #[test]
+    fn untouched_pages_are_zeros_and_nowhere() {
+        let pages = Pages::reserve(HUGE_PAGE).unwrap();
+        let range = pages.range();
+        let words = pages.zeroed::<AtomicU64>();
+        let mut pagemap = crate::Pagemap::of(&crate::Process::open(crate::Pid(std::process::id())).unwrap()).unwrap();
+        assert!(pagemap.read(&range).unwrap().all(|page| !page.is_present()));
+        assert!(words.len() == 1 << 18 && words.iter_mut().all(|word| *word.get_mut() == 0));
     }
 
     /// Claim 25 of the specification: memory begins at a page, is apart from other memory, and is given back.

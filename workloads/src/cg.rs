@@ -1,0 +1,319 @@
+//! A sparse system of equations, solved by conjugate gradients: NAS's CG.
+//!
+//! There, each thread makes its rows of the matrix and its parts of the vectors (`makea` and all loops of CG's OpenMP
+//! version run in parallel over rows), and works on them alone, but for one vector, `p`, that all threads read at the
+//! places their rows name: so each thread touches first here too. The matrix is by far the largest, and local, so that
+//! there is little to gain; what a placement may lose is the local matrix.
+//!
+//! Unlike NAS's, the matrix is of a number of rows that is a power of two, with as many entries in each, and the
+//! largest on its diagonal: it is symmetric and positive definite without a search for the symmetric entry.
+
+use crate::arithmetic::mix;
+use crate::error::Error;
+use crate::memory::{share, shares, untouched};
+use crate::team::{Team, seconds};
+use crossbeam_utils::CachePadded;
+use measure::Random;
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Entries of a row.
+const ENTRIES: usize = 16;
+/// Bytes of a row: the column and the value of each entry.
+const ROW_BYTES: usize = ENTRIES * (size_of::<u32>() + size_of::<f64>());
+/// Steps of one solution, as in NAS's.
+const STEPS: usize = 25;
+/// Rounds of a step: the product; the next solution and residual; the next direction.
+const ROUNDS: usize = 3;
+/// By how much of the right-hand side the residual may differ from what the steps made of it: rounding is a thousand
+/// times less.
+const TOLERANCE: f64 = 1e-9;
+
+/// Where the entries of a matrix of two to the power of `bits` rows are.
+struct Matrix {
+    bits: u32,
+    /// A factor, its inverse and a mask for each entry beside the diagonal.
+    pairings: Vec<[u64; 3]>,
+}
+
+/// One thread's rows.
+struct Part<'a> {
+    thread: usize,
+    first_row: usize,
+    columns: &'a mut [u32],
+    values: &'a mut [f64],
+    right: &'a mut [f64],
+    solution: &'a mut [f64],
+    residual: &'a mut [f64],
+    product: &'a mut [f64],
+    /// The square of the residual.
+    square: f64,
+}
+
+/// What all threads read.
+struct Shared<'a> {
+    matrix: Matrix,
+    /// The direction of the next step, bits of `f64`.
+    direction: &'a [AtomicU64],
+    /// Each thread's part of a sum over all rows: of the direction's product with itself over the matrix, of the square
+    /// of the residual, of the square of the solution.
+    sums: [Vec<CachePadded<AtomicU64>>; 3],
+}
+
+/// What the solutions took and what they came to.
+#[derive(Debug, Serialize)]
+pub struct Solution {
+    rows: usize,
+    /// From the start of the first round to the end of the last, without making the matrix.
+    seconds: f64,
+    /// The last residual, in parts of the right-hand side.
+    residual: f64,
+    /// Sixteen hexadecimal digits over the last solution, which depend on size, threads and repeats only.
+    checksum: String,
+}
+
+impl fmt::Display for Solution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, seconds, residual, checksum } = self;
+        write!(f, "{seconds:.4} s for {rows} rows, residual {residual:.1e}, checksum {checksum}")
+    }
+}
+
+/// Solves `repeat` systems with one matrix of `size` bytes, each for the solution of the one before.
+pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
+    let matrix = Matrix::new((size / ROW_BYTES).max(2).ilog2());
+    let rows = matrix.rows();
+    let (columns, values) = (untouched(rows * ENTRIES)?, untouched(rows * ENTRIES)?);
+    let [right, solution, residual, product] = [untouched(rows)?, untouched(rows)?, untouched(rows)?, untouched(rows)?];
+    let sums = || (0..team.threads).map(|_| CachePadded::default()).collect();
+    let shared = Shared { matrix, direction: untouched(rows)?, sums: [sums(), sums(), sums()] };
+    let part = |thread| share(rows, team.threads, thread);
+    // Shares of whole rows.
+    let mut entries = (&mut *columns, &mut *values);
+    let vectors = shares(right, team.threads).zip(shares(solution, team.threads));
+    let vectors = vectors.zip(shares(residual, team.threads)).zip(shares(product, team.threads));
+    let parts = vectors.enumerate().map(|(thread, (((right, solution), residual), product))| {
+        let count = part(thread).len() * ENTRIES;
+        let columns = entries.0.split_off_mut(..count).unwrap_or_default();
+        let values = entries.1.split_off_mut(..count).unwrap_or_default();
+        let first_row = part(thread).start;
+        Part { thread, first_row, columns, values, right, solution, residual, product, square: 0.0 }
+    });
+    let rounds_of_one = 2 + STEPS * ROUNDS;
+    let rounds =
+        team.rounds(parts.collect(), 1 + repeat * rounds_of_one, |part, round| match round.checked_sub(1) {
+            None => part.make(&shared.matrix),
+            Some(round) => part.work(&shared, round / rounds_of_one, round % rounds_of_one),
+        })?;
+    let steps_say = shared.sum(1).sqrt();
+    let length = right.iter().map(|value| value * value).sum::<f64>().sqrt();
+    check(&shared.matrix, right, solution, steps_say)?;
+    let hash = |hash: u64, value: &f64| (hash ^ value.to_bits()).wrapping_mul(0x0100_0000_01b3);
+    let checksum = format!("{:016x}", solution.iter().fold(0xcbf2_9ce4_8422_2325, hash));
+    Ok(Solution { rows, seconds: seconds(&rounds[1..]), residual: steps_say / length, checksum })
+}
+
+/// The sequential check: what is left of the right-hand side is as much as the steps say, and they brought it down to
+/// nearly nothing. The entries are made anew, so that ones that were lost are found too.
+fn check(matrix: &Matrix, right: &[f64], solution: &[f64], steps_say: f64) -> Result<(), Error> {
+    let left = |row: usize| right[row] - matrix.row(row).map(|(column, value)| value * solution[column]).sum::<f64>();
+    let found = (0..matrix.rows()).map(|row| left(row).powi(2)).sum::<f64>().sqrt();
+    let length = right.iter().map(|value| value * value).sum::<f64>().sqrt();
+    // What is no number is refused too.
+    if (found - steps_say).abs() <= TOLERANCE * length && found <= TOLERANCE * length {
+        return Ok(());
+    }
+    let expected = format!("{steps_say:e}, at most {:e}", TOLERANCE * length);
+    Err(Error::Wrong { what: "what is left of the right-hand side", expected, found: format!("{found:e}") })
+}
+
+impl Matrix {
+    fn new(bits: u32) -> Self {
+        let mut random = Random(1);
+        let pairing = |_| {
+            let factor = random.bits() | 1;
+            // Newton's method: each step doubles the bits that are right, of which an odd number has three.
+            let refine = |inverse: u64| inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse)));
+            let inverse = (0..5).fold(factor, |inverse, _| refine(inverse));
+            [factor, inverse, random.bits() | 1]
+        };
+        Self { bits, pairings: (1..ENTRIES).map(pairing).collect() }
+    }
+
+    fn rows(&self) -> usize {
+        1 << self.bits
+    }
+
+    /// The entries of a row, first that on the diagonal. Each of the others pairs rows with each other at random, and so
+    /// is the entry of the one row in the other as well.
+    fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
+        let (mask, own) = (self.rows() as u64 - 1, row as u64);
+        let others = self.pairings.iter().map(move |[factor, inverse, change]| {
+            let other = (own.wrapping_mul(*factor) ^ change).wrapping_mul(*inverse) & mask;
+            let bits = mix(own.min(other) << 32 | own.max(other), 2) >> 11;
+            (other as usize, bits as f64 / (1_u64 << 53) as f64)
+        });
+        // More than all others together, which are below 1.
+        [(row, ENTRIES as f64)].into_iter().chain(others)
+    }
+}
+
+impl Shared<'_> {
+    fn sum(&self, which: usize) -> f64 {
+        self.sums[which].iter().map(|sum| f64::from_bits(sum.load(Relaxed))).sum()
+    }
+
+    fn put(&self, which: usize, thread: usize, sum: f64) {
+        self.sums[which][thread].store(sum.to_bits(), Relaxed);
+    }
+}
+
+impl Part<'_> {
+    /// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
+    #[inline(never)]
+    fn make(&mut self, matrix: &Matrix) {
+        let rows = self.columns.chunks_exact_mut(ENTRIES).zip(self.values.chunks_exact_mut(ENTRIES));
+        for (row, (columns, values)) in (self.first_row..).zip(rows) {
+            for ((column, value), entry) in columns.iter_mut().zip(values).zip(matrix.row(row)) {
+                (*column, *value) = (entry.0 as u32, entry.1);
+            }
+        }
+    }
+
+    /// A round of one of the solutions. What one round puts into a sum all read in a later one.
+    fn work(&mut self, shared: &Shared, solution: usize, round: usize) {
+        match (round.checked_sub(1), solution) {
+            (None, 0) => self.start(shared, |_, _| 1.0),
+            (None, _) => {
+                let length = shared.sum(2).sqrt();
+                self.start(shared, |_, before| before / length);
+            }
+            (Some(round), _) if round == STEPS * ROUNDS => {
+                shared.put(2, self.thread, self.solution.iter().map(|value| value * value).sum());
+            }
+            (Some(round), _) => match round % ROUNDS {
+                0 => {
+                    if round == 0 {
+                        self.square = shared.sum(1);
+                    }
+                    self.multiply(shared);
+                }
+                1 => self.improve(shared),
+                _ => self.turn(shared),
+            },
+        }
+    }
+
+    /// A new right-hand side, from each old one and the solution for it.
+    #[inline(never)]
+    fn start(&mut self, shared: &Shared, right: impl Fn(f64, f64) -> f64) {
+        let mut square = 0.0;
+        for row in 0..self.right.len() {
+            let value = right(self.right[row], self.solution[row]);
+            (self.right[row], self.solution[row], self.residual[row], self.product[row]) = (value, 0.0, value, 0.0);
+            shared.direction[self.first_row + row].store(value.to_bits(), Relaxed);
+            square += value * value;
+        }
+        shared.put(1, self.thread, square);
+    }
+
+    /// The matrix times the direction.
+    #[inline(never)]
+    fn multiply(&mut self, shared: &Shared) {
+        let (mut together, own) = (0.0, &shared.direction[self.first_row..]);
+        let rows = self.columns.chunks_exact(ENTRIES).zip(self.values.chunks_exact(ENTRIES));
+        for ((product, direction), (columns, values)) in self.product.iter_mut().zip(own).zip(rows) {
+            let mut sum = 0.0;
+            for (column, value) in columns.iter().zip(values) {
+                sum += value * f64::from_bits(shared.direction[*column as usize].load(Relaxed));
+            }
+            *product = sum;
+            together += sum * f64::from_bits(direction.load(Relaxed));
+        }
+        shared.put(0, self.thread, together);
+    }
+
+    /// A step in the direction.
+    #[inline(never)]
+    fn improve(&mut self, shared: &Shared) {
+        let (step, mut square) = (self.square / shared.sum(0), 0.0);
+        let own = &shared.direction[self.first_row..];
+        for (((solution, residual), product), direction) in
+            self.solution.iter_mut().zip(&mut *self.residual).zip(&*self.product).zip(own)
+        {
+            *solution += step * f64::from_bits(direction.load(Relaxed));
+            *residual -= step * product;
+            square += *residual * *residual;
+        }
+        shared.put(1, self.thread, square);
+    }
+
+    /// The direction of the next step.
+    #[inline(never)]
+    fn turn(&mut self, shared: &Shared) {
+        let square = shared.sum(1);
+        let ratio = square / self.square;
+        self.square = square;
+        for (residual, direction) in self.residual.iter().zip(&shared.direction[self.first_row..]) {
+            let next = residual + ratio * f64::from_bits(direction.load(Relaxed));
+            direction.store(next.to_bits(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_matrix_is_symmetric_and_has_its_largest_entries_on_the_diagonal() {
+        let matrix = Matrix::new(8);
+        let mut entries = BTreeMap::<(usize, usize), f64>::new();
+        for row in 0..matrix.rows() {
+            for (place, (column, value)) in matrix.row(row).enumerate() {
+                assert_eq!(place == 0, column == row);
+                *entries.entry((row, column)).or_default() += value;
+            }
+            let others: f64 = matrix.row(row).skip(1).map(|(_, value)| value.abs()).sum();
+            assert!(others < ENTRIES as f64);
+        }
+        assert!(entries.iter().all(|((row, column), value)| {
+            (entries.get(&(*column, *row)).copied().unwrap_or(0.0) - value).abs() < 1e-12
+        }));
+    }
+
+    #[test]
+    fn columns_are_all_over_the_matrix() {
+        let matrix = Matrix::new(12);
+        let pages: std::collections::HashSet<_> =
+            (0..64).flat_map(|row| matrix.row(row).map(|(column, _)| column / 64).collect::<Vec<_>>()).collect();
+        assert!(pages.len() > 50, "64 rows name columns on {} of 64 parts", pages.len());
+    }
+
+    /// A solution by iteration (Jacobi's method): of the right-hand side of ones.
+    fn solved(matrix: &Matrix) -> Vec<f64> {
+        let improve = |before: Vec<f64>, _| {
+            let others =
+                |row: usize| matrix.row(row).skip(1).map(|(column, value)| value * before[column]).sum::<f64>();
+            (0..matrix.rows()).map(|row| (1.0 - others(row)) / ENTRIES as f64).collect()
+        };
+        (0..100).fold(vec![0.0; matrix.rows()], improve)
+    }
+
+    #[test]
+    fn the_check_refuses_a_wrong_solution() {
+        let matrix = Matrix::new(8);
+        let mut solution = solved(&matrix);
+        let right = vec![1.0; 256];
+        check(&matrix, &right, &solution, 0.0).unwrap();
+        assert!(check(&matrix, &right, &solution, 1e-6).is_err());
+        assert!(check(&matrix, &right, &solution, f64::NAN).is_err());
+        solution[77] += 1e-7;
+        let error = check(&matrix, &right, &solution, 0.0).unwrap_err().to_string();
+        assert!(error.starts_with("the result is wrong: what is left of the right-hand side is 1"), "{error}");
+        solution[77] = f64::NAN;
+        assert!(check(&matrix, &right, &solution, 0.0).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! The distance of two strings, column by column in threads that follow each other (Horký: Support for NUMA hardware in
+//! `HelenOS`, 2011, section 7.7): what there is nothing to gain from.
+//!
+//! Each thread has a range of columns, whose latest row it keeps in memory that it touched first; the column at its
+//! right end, which its neighbour reads, is in memory that the first thread shares out and fills, as is the text. (The
+//! study's plain variant, with `malloc`.) A thread is at least a row behind its left neighbour. Rows are as long as
+//! caches are large, and each cell of one takes some instructions: the processor sets the pace, not memory.
+
+use crate::error::{self, Error};
+use crate::memory::{filled, share};
+use crate::team::{Team, seconds};
+use measure::Random;
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+/// Letters that strings are made of.
+const LETTERS: usize = 4;
+/// A cell that nobody has computed yet.
+const EMPTY: u32 = u32::MAX;
+/// How often a thread looks for its neighbour's cell before it lets others run.
+const LOOKS: usize = 100;
+
+/// Both strings: one along the columns, and one along the rows.
+struct Strings {
+    columns: Vec<u8>,
+    rows: Vec<u8>,
+}
+
+/// One thread's columns.
+struct Part {
+    thread: usize,
+    columns: Range<usize>,
+    /// The latest row.
+    row: Vec<u32>,
+}
+
+/// What the comparison took and what it came to.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    columns: usize,
+    rows: usize,
+    /// How many letters must be changed, put in or taken out: the same for all threads.
+    distance: u32,
+    /// From the start of the first round to the end of the last.
+    seconds: f64,
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { columns, rows, distance, seconds } = self;
+        write!(f, "{seconds:.4} s for {columns} by {rows} letters, distance {distance}")
+    }
+}
+
+/// Compares a string whose row takes `size` bytes with one of `rows` letters, `repeat` times.
+pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Comparison, Error> {
+    let columns = size / size_of::<u32>();
+    let (strings, ends) = team.touch(|| {
+        let ends = || filled(team.threads * rows, |_| AtomicU32::new(EMPTY));
+        Ok((Strings::new(columns, rows)?, (0..repeat).map(|_| ends()).collect::<Result<Vec<_>, _>>()?))
+    })?;
+    let part = |thread| Part { thread, columns: share(columns, team.threads, thread), row: Vec::new() };
+    let parts = (0..team.threads).map(part).collect();
+    let rounds = team.rounds(parts, repeat, |part, round| part.compare(&strings, &ends[round]))?;
+    let distance = distance(&strings);
+    ends.iter().try_for_each(|ends| check(distance, ends))?;
+    Ok(Comparison { columns, rows: strings.rows.len(), distance, seconds: seconds(&rounds) })
+}
+
+/// A comparison by one thread, which it can repeat.
+pub struct Alone {
+    strings: Strings,
+    part: Part,
+    ends: Vec<AtomicU32>,
+}
+
+impl Alone {
+    /// Of strings of so many letters.
+    pub fn new(columns: usize, rows: usize) -> Result<Self, Error> {
+        let part = Part { thread: 0, columns: 0..columns, row: Vec::new() };
+        Ok(Self { strings: Strings::new(columns, rows)?, part, ends: filled(rows, |_| AtomicU32::new(EMPTY))? })
+    }
+
+    /// Compares.
+    pub fn compare(&mut self) {
+        self.part.compare(&self.strings, &self.ends);
+    }
+
+    /// That the latest distance is that of the sequential algorithm.
+    pub fn check(&self) -> Result<(), Error> {
+        check(distance(&self.strings), &self.ends)
+    }
+}
+
+/// That the last cell is the distance by the sequential algorithm.
+fn check(distance: u32, ends: &[AtomicU32]) -> Result<(), Error> {
+    error::check("the distance", Some(distance), ends.last().map(|end| end.load(Relaxed)))
+}
+
+impl Strings {
+    /// The one along the rows is like a part of the other, with one letter in eight another.
+    fn new(columns: usize, rows: usize) -> Result<Self, Error> {
+        let mut random = Random(1);
+        let columns: Vec<u8> = filled(columns, |_| random.below(LETTERS) as u8)?;
+        let letter = |row: usize| match random.below(8) {
+            0 => random.below(LETTERS) as u8,
+            _ => columns[row % columns.len()],
+        };
+        Ok(Self { rows: filled(rows, letter)?, columns })
+    }
+}
+
+impl Part {
+    /// All rows of this thread's columns. `ends` are the cells at the right end of each thread's columns, thread by
+    /// thread.
+    #[inline(never)]
+    fn compare(&mut self, strings: &Strings, ends: &[AtomicU32]) {
+        let rows = strings.rows.len();
+        let own = &ends[self.thread * rows..][..rows];
+        let neighbour = self.thread.checked_sub(1).map(|left| &ends[left * rows..][..rows]);
+        let first = self.columns.start as u32;
+        self.row.clear();
+        self.row.extend(first + 1..=self.columns.end as u32);
+        let letters = &strings.columns[self.columns.clone()];
+        let mut above = first;
+        for (row, letter) in strings.rows.iter().enumerate() {
+            let left = neighbour.map_or(row as u32 + 1, |cells| wait_for(&cells[row]));
+            let last = next_row(&mut self.row, letters, *letter, above, left);
+            own[row].store(last, Relaxed);
+            above = left;
+        }
+    }
+}
+
+/// The next row in place of the last; the cell at its end. `above` and `left` are the cells on the left of both.
+fn next_row(cells: &mut [u32], letters: &[u8], letter: u8, above: u32, left: u32) -> u32 {
+    let (mut diagonal, mut left) = (above, left);
+    for (cell, other) in cells.iter_mut().zip(letters) {
+        let up = *cell;
+        left = if *other == letter { diagonal } else { diagonal.min(up).min(left) + 1 };
+        (*cell, diagonal) = (left, up);
+    }
+    left
+}
+
+/// What another thread puts there.
+fn wait_for(cell: &AtomicU32) -> u32 {
+    let mut looks = 0;
+    loop {
+        match cell.load(Relaxed) {
+            EMPTY if looks < LOOKS => std::hint::spin_loop(),
+            EMPTY => thread::yield_now(),
+            value => return value,
+        }
+        looks += 1;
+    }
+}
+
+/// For the sequential check: the distance by another algorithm, which does 64 rows at once (Myers: A fast bit-vector
+/// algorithm for approximate string matching, 1999; Hyyrö: Explaining and extending the bit-parallel approximate string
+/// matching algorithm of Myers, 2001). A column is told by where it goes up, and where down.
+fn distance(strings: &Strings) -> u32 {
+    let (rows, blocks) = (strings.rows.len(), strings.rows.len().div_ceil(64));
+    let mut equal = vec![[0_u64; LETTERS]; blocks];
+    for (row, letter) in strings.rows.iter().enumerate() {
+        equal[row / 64][usize::from(*letter)] |= 1 << (row % 64);
+    }
+    let mut columns = vec![(u64::MAX, 0_u64); blocks];
+    let (mut distance, last) = (rows as u32, 1_u64 << ((rows + 63) % 64));
+    for letter in &strings.columns {
+        // Whether the row above goes up or down with this column: that of nothing goes up.
+        let (mut up, mut down, mut of_last) = (1, 0, (false, false));
+        for ((vertical_up, vertical_down), equal) in columns.iter_mut().zip(&equal) {
+            let same = equal[usize::from(*letter)];
+            let vertical = same | *vertical_down;
+            let same = same | down;
+            let diagonal = (((same & *vertical_up).wrapping_add(*vertical_up)) ^ *vertical_up) | same;
+            let ups = *vertical_down | !(diagonal | *vertical_up);
+            let downs = *vertical_up & diagonal;
+            let (in_up, in_down) = (ups << 1 | up, downs << 1 | down);
+            *vertical_up = in_down | !(vertical | in_up);
+            *vertical_down = in_up & vertical;
+            (up, down) = (ups >> 63, downs >> 63);
+            of_last = (ups & last != 0, downs & last != 0);
+        }
+        distance = distance + u32::from(of_last.0) - u32::from(of_last.1);
+    }
+    distance
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(columns: &str, rows: &str) -> Strings {
+        let letters = |text: &str| text.bytes().map(|letter| (letter - b'a') % LETTERS as u8).collect();
+        Strings { columns: letters(columns), rows: letters(rows) }
+    }
+
+    /// By threads that come one after the other, each to all rows.
+    fn compared(strings: &Strings, threads: usize) -> u32 {
+        let ends: Vec<_> = (0..threads * strings.rows.len()).map(|_| AtomicU32::new(EMPTY)).collect();
+        for thread in 0..threads {
+            let columns = share(strings.columns.len(), threads, thread);
+            Part { thread, columns, row: Vec::new() }.compare(strings, &ends);
+        }
+        ends[ends.len() - 1].load(Relaxed)
+    }
+
+    #[test]
+    fn known_distances() {
+        for (columns, rows, known) in
+            [("abcd", "abcd", 0), ("aaaa", "bbb", 4), ("abcdabcd", "bcda", 4), ("ab", "ba", 2)]
+        {
+            let strings = strings(columns, rows);
+            assert_eq!((compared(&strings, 1), distance(&strings)), (known, known), "{columns} {rows}");
+        }
+    }
+
+    #[test]
+    fn both_algorithms_agree_for_any_threads() {
+        for (columns, rows) in [(300, 1), (300, 63), (300, 64), (200, 65), (500, 200), (130, 300)] {
+            let strings = Strings::new(columns, rows).unwrap();
+            let expected = distance(&strings);
+            assert!([1, 2, 7, 100].iter().all(|threads| compared(&strings, *threads) == expected));
+        }
+    }
+
+    #[test]
+    fn the_check_refuses_another_distance() {
+        let strings = strings("abcdabcd", "bcda");
+        let ends: Vec<_> = (0..4).map(|_| AtomicU32::new(EMPTY)).collect();
+        Part { thread: 0, columns: 0..8, row: Vec::new() }.compare(&strings, &ends);
+        check(distance(&strings), &ends).unwrap();
+        ends[3].fetch_sub(1, Relaxed);
+        let error = check(distance(&strings), &ends).unwrap_err().to_string();
+        assert_eq!(error, "the result is wrong: the distance is Some(3) and should be Some(4)");
+        assert!(check(4, &[]).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! Several programs at once, each with one thread: by default three of libquantum, three of omnetpp and six of STREAM's
+//! triad, the mix bound by memory that a manager of programs was judged by (Müller: Memory and thread management on NUMA
+//! systems, 2013, figure 4.7).
+//!
+//! Each program is a process that fills its own memory, as the originals do, and so has it on the node where it began. What
+//! there is to gain is in who shares a node's caches and controller with whom, and in memory that follows its thread.
+//! The programs of SPEC are not free: what is kept of them is what they do to memory, in `members.rs`.
+
+use crate::error::Error;
+use crate::members::Program;
+use crate::processes::Process;
+use crate::team::Team;
+use linux::{Tid, set_affinity};
+use machine::{CpuId, CpuSet};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Instant;
+
+/// Some processes of one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Members {
+    program: Program,
+    count: usize,
+}
+
+impl FromStr for Members {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, count) = text.split_once(':').unwrap_or((text, "1"));
+        let program = <Program as clap::ValueEnum>::from_str(name, false).map_err(|_| {
+            let names: Vec<_> = Program::ALL.into_iter().map(Program::name).collect();
+            format!("`{name}` is none of {}", names.join(", "))
+        })?;
+        match count.parse() {
+            Ok(count @ 1..=1000) => Ok(Self { program, count }),
+            _ => Err(format!("`{count}` is not a number from 1 to 1000")),
+        }
+    }
+}
+
+/// What the mix took.
+#[derive(Debug, Serialize)]
+pub struct Times {
+    /// From the start of all to the end of the last.
+    seconds: f64,
+    members: Vec<Time>,
+}
+
+/// What one process took.
+#[derive(Debug, Serialize)]
+struct Time {
+    program: Program,
+    seconds: f64,
+}
+
+/// Likewise, as it says itself.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OwnTime {
+    pub seconds: f64,
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} s for {} programs:", self.seconds, self.members.len())?;
+        for (place, member) in self.members.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma} {} {:.4}", member.program.name(), member.seconds)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for OwnTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} s", self.seconds)
+    }
+}
+
+/// How many processes there are.
+pub fn count(members: &[Members]) -> usize {
+    members.iter().map(|members| members.count).sum()
+}
+
+/// Starts a process for each thread of the team, has all work at the same time, each `repeat` times, and says what each took.
+pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Result<Times, Error> {
+    let programs: Vec<Program> = programs(members).take(team.threads).collect();
+    let pins: Vec<CpuId> = team.pins().collect();
+    let start = |(member, program): (usize, &Program)| {
+        let own: Option<CpuSet> = pins.get(member).map(|cpu| [*cpu].into_iter().collect());
+        set_affinity(Tid::CALLER, own.as_ref().unwrap_or(team.allowed()))?;
+        let name = program.name();
+        Process::start("mix-member", &format!("--size {size} --threads 1 --repeat {repeat} --json --program {name}"))
+    };
+    let together = || -> io::Result<Times> {
+        let mut processes = programs.iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
+        set_affinity(Tid::CALLER, team.allowed())?;
+        processes.iter_mut().try_for_each(Process::wait_until_ready)?;
+        let start = Instant::now();
+        processes.iter_mut().try_for_each(Process::go)?;
+        let member = |(process, program): (&mut Process, &Program)| {
+            process.answer::<OwnTime>().map(|time| Time { program: *program, seconds: time.seconds })
+        };
+        let members = processes.iter_mut().zip(&programs).map(member).collect::<io::Result<Vec<_>>>()?;
+        Ok(Times { seconds: start.elapsed().as_secs_f64(), members })
+    };
+    together().map_err(Error::System)
+}
+
+/// The programs in turn, for ever.
+fn programs(members: &[Members]) -> impl Iterator<Item = Program> {
+    let each = |members: &Members| std::iter::repeat_n(members.program, members.count);
+    members.iter().flat_map(each).cycle()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_programs_and_numbers() {
+        let members = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<Members>, _>>();
+        let mix = members("libquantum:2,triad,omnetpp:1").unwrap();
+        assert_eq!(count(&mix), 4);
+        let names: Vec<_> = programs(&mix).take(6).map(Program::name).collect();
+        assert_eq!(names, ["libquantum", "libquantum", "triad", "omnetpp", "libquantum", "libquantum"]);
+        for (text, word) in [("gcc", "none of libquantum"), ("triad:0", "`0`"), ("triad:x", "`x`"), ("", "none of")] {
+            assert!(members(text).unwrap_err().contains(word), "{text}");
+        }
+    }
+}

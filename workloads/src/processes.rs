@@ -1,0 +1,74 @@
+//! Workloads of several processes: each executes this program once more, with a verb of its own.
+
+use crate::error::Error;
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// What a process says when its memory is filled.
+const READY: &str = "ready";
+
+/// A process of a workload. Ends with its owner.
+pub struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts one, with options that are apart by one space each.
+    pub fn start(verb: &str, options: &str) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(verb).args(options.split(' ')).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a process was started without pipes"));
+        };
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    /// The next line that it says.
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(io::Error::other(format!("a process of the workload ended early: {}", self.child.wait()?)));
+        }
+        Ok(line)
+    }
+
+    /// Until its memory is filled.
+    pub fn wait_until_ready(&mut self) -> io::Result<()> {
+        let line = self.line()?;
+        if line.trim_end() == READY { Ok(()) } else { Err(io::Error::other(format!("a process said `{line}`"))) }
+    }
+
+    /// Has it start its work.
+    pub fn go(&mut self) -> io::Result<()> {
+        writeln!(self.input)
+    }
+
+    /// What its work came to.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        Ok(serde_json::from_str(&self.line()?)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has answered ends by itself; one that has not is of no use any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In such a process: says that its memory is filled, and waits until it is to start its work.
+pub fn wait_for_start() -> Result<(), Error> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{READY}")?;
+    output.flush()?;
+    drop(output);
+    if io::stdin().read(&mut [0])? == 0 {
+        return Err(Error::System(io::Error::other("nobody waits for the answers: another verb starts this")));
+    }
+    Ok(())
+}
