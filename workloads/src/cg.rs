@@ -2,8 +2,9 @@
 //!
 //! There, each thread makes its rows of the matrix and its parts of the vectors (`makea` and all loops of CG's OpenMP
 //! version run in parallel over rows), and works on them alone, but for one vector, `p`, that all threads read at the
-//! places their rows name: so each thread touches first here too. The matrix is by far the largest, and local, so that
-//! there is little to gain; what a placement may lose is the local matrix.
+//! places their rows name: so each thread touches first here too. The matrix is by far the largest, and local; what a
+//! placement may lose is that. A vector, as in NAS's class C, is no larger than a huge page, so that with huge pages
+//! it lies on one node, whoever touches it: there is something to gain, by splitting them.
 //!
 //! Unlike NAS's, the matrix is of a number of rows that is a power of two, with as many entries in each, and the
 //! largest on its diagonal: it is symmetric and positive definite without a search for the symmetric entry.

@@ -37,6 +37,8 @@ struct Part<'a> {
     keys: &'a mut [u32],
     /// Where each bucket begins in the buffer, and in the end all end.
     bases: Vec<usize>,
+    /// Where this thread's next key of each bucket goes.
+    places: Vec<usize>,
 }
 
 /// What all threads use.
@@ -88,11 +90,16 @@ pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: us
         start: Instant::now(),
     };
     let keys = untouched(count)?;
-    let part =
-        |(thread, keys)| Part { thread, first: share(count, team.threads, thread).start, keys, bases: Vec::new() };
+    let part = |(thread, keys)| Part {
+        thread,
+        first: share(count, team.threads, thread).start,
+        keys,
+        bases: Vec::new(),
+        places: Vec::new(),
+    };
     let parts_of_threads = shares(keys, team.threads).enumerate().map(part).collect();
     let rounds = team.rounds(parts_of_threads, 1 + repeat * ROUNDS, |part, round| match round.checked_sub(1) {
-        None => part.make(shared.buffer),
+        None => part.make(&shared),
         Some(round) => match round % ROUNDS {
             0 => part.count(&shared),
             1 => part.copy(&shared),
@@ -127,11 +134,15 @@ fn check(count: usize, ranks: &[u32]) -> Result<(), Error> {
 impl Part<'_> {
     /// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
     #[inline(never)]
-    fn make(&mut self, buffer: &[AtomicU32]) {
+    fn make(&mut self, shared: &Shared) {
         for (place, own) in (self.first..).zip(&mut *self.keys) {
             *own = key(place);
         }
-        buffer[self.first..][..self.keys.len()].iter().for_each(|place| place.store(0, Relaxed));
+        shared.buffer[self.first..][..self.keys.len()].iter().for_each(|place| place.store(0, Relaxed));
+        let own_ranks = share(KEYS, shared.counts.len(), self.thread);
+        shared.ranks[own_ranks].iter().for_each(|rank| rank.store(0, Relaxed));
+        // What the kernel does for new memory is not to be measured.
+        (self.bases, self.places) = (vec![1; BUCKETS + 1], vec![1; BUCKETS]);
     }
 
     #[inline(never)]
@@ -148,20 +159,19 @@ impl Part<'_> {
     /// Copies keys behind those that the threads before have in the same bucket.
     #[inline(never)]
     fn copy(&mut self, shared: &Shared) {
-        let (mut bases, mut places, mut next) = (Vec::with_capacity(BUCKETS + 1), Vec::with_capacity(BUCKETS), 0);
+        let mut next = 0;
         for bucket in 0..BUCKETS {
-            bases.push(next);
+            self.bases[bucket] = next;
             for (thread, counts) in shared.counts.iter().enumerate() {
                 if thread == self.thread {
-                    places.push(next);
+                    self.places[bucket] = next;
                 }
                 next += counts[bucket].load(Relaxed) as usize;
             }
         }
-        bases.push(next);
-        self.bases = bases;
+        self.bases[BUCKETS] = next;
         for key in &*self.keys {
-            let place = &mut places[*key as usize / KEYS_OF_BUCKET];
+            let place = &mut self.places[*key as usize / KEYS_OF_BUCKET];
             shared.buffer[*place].store(*key, Relaxed);
             *place += 1;
         }

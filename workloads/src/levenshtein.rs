@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 /// Letters that strings are made of.
-const LETTERS: usize = 4;
+const LETTERS: usize = 64;
 /// A cell that nobody has computed yet.
 const EMPTY: u32 = u32::MAX;
 /// How often a thread looks for its neighbour's cell before it lets others run.
@@ -63,11 +63,10 @@ pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Compa
         Ok((Strings::new(columns, rows)?, (0..repeat).map(|_| ends()).collect::<Result<Vec<_>, _>>()?))
     })?;
     let part = |thread| Part { thread, columns: share(columns, team.threads, thread), row: Vec::new() };
-    let parts = (0..team.threads).map(part).collect();
-    let rounds = team.rounds(parts, repeat, |part, round| part.compare(&strings, &ends[round]))?;
-    let distance = distance(&strings);
-    ends.iter().try_for_each(|ends| check(distance, ends))?;
-    Ok(Comparison { columns, rows: strings.rows.len(), distance, seconds: seconds(&rounds) })
+    let mut parts: Vec<Part> = (0..team.threads).map(part).collect();
+    let rounds = team.rounds(parts.iter_mut().collect(), repeat, |part, round| part.compare(&strings, &ends[round]))?;
+    let distance = check(&strings, &parts)?;
+    Ok(Comparison { columns, rows, distance, seconds: seconds(&rounds) })
 }
 
 /// A comparison by one thread, which it can repeat.
@@ -89,15 +88,21 @@ impl Alone {
         self.part.compare(&self.strings, &self.ends);
     }
 
-    /// That the latest distance is that of the sequential algorithm.
+    /// That the latest row is that of the sequential algorithm.
     pub fn check(&self) -> Result<(), Error> {
-        check(distance(&self.strings), &self.ends)
+        check(&self.strings, std::slice::from_ref(&self.part)).map(drop)
     }
 }
 
-/// That the last cell is the distance by the sequential algorithm.
-fn check(distance: u32, ends: &[AtomicU32]) -> Result<(), Error> {
-    error::check("the distance", Some(distance), ends.last().map(|end| end.load(Relaxed)))
+/// That all cells of the last row are those of the sequential algorithm. Returns the last one: the distance.
+fn check(strings: &Strings, parts: &[Part]) -> Result<u32, Error> {
+    let mut found = parts.iter().flat_map(|part| &part.row);
+    let mut distance = 0;
+    for cell in last_row(strings) {
+        error::check("a cell of the last row", Some(cell), found.next().copied())?;
+        distance = cell;
+    }
+    Ok(distance)
 }
 
 impl Strings {
@@ -159,18 +164,18 @@ fn wait_for(cell: &AtomicU32) -> u32 {
     }
 }
 
-/// For the sequential check: the distance by another algorithm, which does 64 rows at once (Myers: A fast bit-vector
+/// For the sequential check: the last row by another algorithm, which does 64 rows at once (Myers: A fast bit-vector
 /// algorithm for approximate string matching, 1999; Hyyrö: Explaining and extending the bit-parallel approximate string
 /// matching algorithm of Myers, 2001). A column is told by where it goes up, and where down.
-fn distance(strings: &Strings) -> u32 {
+fn last_row(strings: &Strings) -> impl Iterator<Item = u32> {
     let (rows, blocks) = (strings.rows.len(), strings.rows.len().div_ceil(64));
     let mut equal = vec![[0_u64; LETTERS]; blocks];
     for (row, letter) in strings.rows.iter().enumerate() {
         equal[row / 64][usize::from(*letter)] |= 1 << (row % 64);
     }
     let mut columns = vec![(u64::MAX, 0_u64); blocks];
-    let (mut distance, last) = (rows as u32, 1_u64 << ((rows + 63) % 64));
-    for letter in &strings.columns {
+    let (mut cell, last) = (rows as u32, 1_u64 << ((rows + 63) % 64));
+    strings.columns.iter().map(move |letter| {
         // Whether the row above goes up or down with this column: that of nothing goes up.
         let (mut up, mut down, mut of_last) = (1, 0, (false, false));
         for ((vertical_up, vertical_down), equal) in columns.iter_mut().zip(&equal) {
@@ -186,9 +191,9 @@ fn distance(strings: &Strings) -> u32 {
             (up, down) = (ups >> 63, downs >> 63);
             of_last = (ups & last != 0, downs & last != 0);
         }
-        distance = distance + u32::from(of_last.0) - u32::from(of_last.1);
-    }
-    distance
+        cell = cell + u32::from(of_last.0) - u32::from(of_last.1);
+        cell
+    })
 }
 
 #[cfg(test)]
@@ -196,27 +201,32 @@ mod tests {
     use super::*;
 
     fn strings(columns: &str, rows: &str) -> Strings {
-        let letters = |text: &str| text.bytes().map(|letter| (letter - b'a') % LETTERS as u8).collect();
+        let letters = |text: &str| text.bytes().map(|letter| letter % LETTERS as u8).collect();
         Strings { columns: letters(columns), rows: letters(rows) }
     }
 
     /// By threads that come one after the other, each to all rows.
-    fn compared(strings: &Strings, threads: usize) -> u32 {
+    fn compared(strings: &Strings, threads: usize) -> Vec<Part> {
         let ends: Vec<_> = (0..threads * strings.rows.len()).map(|_| AtomicU32::new(EMPTY)).collect();
-        for thread in 0..threads {
-            let columns = share(strings.columns.len(), threads, thread);
-            Part { thread, columns, row: Vec::new() }.compare(strings, &ends);
-        }
-        ends[ends.len() - 1].load(Relaxed)
+        let compare = |thread| {
+            let mut part = Part { thread, columns: share(strings.columns.len(), threads, thread), row: Vec::new() };
+            part.compare(strings, &ends);
+            part
+        };
+        (0..threads).map(compare).collect()
     }
 
     #[test]
     fn known_distances() {
-        for (columns, rows, known) in
-            [("abcd", "abcd", 0), ("aaaa", "bbb", 4), ("abcdabcd", "bcda", 4), ("ab", "ba", 2)]
-        {
+        for (columns, rows, known) in [
+            ("abcd", "abcd", 0),
+            ("aaaa", "bbb", 4),
+            ("abcdabcd", "bcda", 4),
+            ("ab", "ba", 2),
+            ("kitten", "sitting", 3),
+        ] {
             let strings = strings(columns, rows);
-            assert_eq!((compared(&strings, 1), distance(&strings)), (known, known), "{columns} {rows}");
+            assert_eq!(check(&strings, &compared(&strings, 1)).unwrap(), known, "{columns} {rows}");
         }
     }
 
@@ -224,20 +234,27 @@ mod tests {
     fn both_algorithms_agree_for_any_threads() {
         for (columns, rows) in [(300, 1), (300, 63), (300, 64), (200, 65), (500, 200), (130, 300)] {
             let strings = Strings::new(columns, rows).unwrap();
-            let expected = distance(&strings);
-            assert!([1, 2, 7, 100].iter().all(|threads| compared(&strings, *threads) == expected));
+            for threads in [1, 2, 7, 100] {
+                check(&strings, &compared(&strings, threads)).unwrap();
+            }
         }
     }
 
     #[test]
-    fn the_check_refuses_another_distance() {
-        let strings = strings("abcdabcd", "bcda");
-        let ends: Vec<_> = (0..4).map(|_| AtomicU32::new(EMPTY)).collect();
-        Part { thread: 0, columns: 0..8, row: Vec::new() }.compare(&strings, &ends);
-        check(distance(&strings), &ends).unwrap();
-        ends[3].fetch_sub(1, Relaxed);
-        let error = check(distance(&strings), &ends).unwrap_err().to_string();
-        assert_eq!(error, "the result is wrong: the distance is Some(3) and should be Some(4)");
-        assert!(check(4, &[]).is_err());
+    fn the_check_refuses_any_wrong_cell() {
+        let strings = Strings::new(300, 100).unwrap();
+        let mut parts = compared(&strings, 3);
+        for (thread, column) in [(0, 0), (1, 50), (2, 99)] {
+            parts[thread].row[column] -= 1;
+            assert!(matches!(check(&strings, &parts), Err(Error::Wrong { .. })));
+            parts[thread].row[column] += 1;
+        }
+        assert!(check(&strings, &parts[..2]).is_err());
+        // A cell that a neighbour took for another is seen in the rows after it.
+        parts[1].row = (101..=200).collect();
+        for (row, letter) in (0..).zip(&strings.rows) {
+            next_row(&mut parts[1].row, &strings.columns[100..200], *letter, row, row);
+        }
+        assert!(check(&strings, &parts).is_err());
     }
 }

@@ -146,9 +146,9 @@ enum Verb {
     Pipeline(Options),
     /// Next to nothing to gain: the distance of two strings, in columns of threads that follow each other
     ///
-    /// --size is that of a row of the matrix, four bytes for each letter of the longer string; --repeat is the number of
+    /// --size is that of a row of the matrix, four bytes for each letter of one string; --repeat is the number of
     /// comparisons. Threads fill their own parts of the row, and one CPU the rest.
-    #[command(mut_arg("size", |size| size.default_value("1M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    #[command(mut_arg("size", |size| size.default_value("256K")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
     Levenshtein(ComparisonOptions),
     /// A compilation as make runs it: short processes, which fill memory of their own wherever they start
     ///

@@ -84,8 +84,8 @@ pub struct StoreOptions {
 pub struct ComparisonOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Letters of the shorter string
-    #[arg(long, default_value = "100", value_parser = parse_count)]
+    /// Letters of the other string
+    #[arg(long, default_value = "400", value_parser = parse_count)]
     pub rows: usize,
 }
 
