@@ -10,7 +10,7 @@
 //! largest on its diagonal: it is symmetric and positive definite without a search for the symmetric entry.
 
 use crate::arithmetic::mix;
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
 use crate::team::{Team, seconds};
 use crossbeam_utils::CachePadded;
@@ -83,6 +83,7 @@ impl fmt::Display for Solution {
 
 /// Solves `repeat` systems with one matrix of `size` bytes, each for the solution of the one before.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
+    error::check_count(size, ROW_BYTES)?;
     let matrix = Matrix::new((size / ROW_BYTES).max(2).ilog2());
     let rows = matrix.rows();
     let (columns, values) = (untouched(rows * ENTRIES)?, untouched(rows * ENTRIES)?);
@@ -103,7 +104,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     });
     let rounds_of_one = 2 + STEPS * ROUNDS;
     let rounds =
-        team.rounds(parts.collect(), 1 + repeat * rounds_of_one, |part, round| match round.checked_sub(1) {
+        team.parallel_rounds(parts.collect(), 1 + repeat * rounds_of_one, |part, round| match round.checked_sub(1) {
             None => part.make(&shared.matrix),
             Some(round) => part.work(&shared, round / rounds_of_one, round % rounds_of_one),
         })?;
@@ -146,8 +147,8 @@ impl Matrix {
         1 << self.bits
     }
 
-    /// The entries of a row, first that on the diagonal. Each of the others pairs rows with each other at random, and so
-    /// is the entry of the one row in the other as well.
+    /// The entries of a row, first that on the diagonal. Each of the others pairs rows with each other at random, and
+    /// so is the entry of the one row in the other as well.
     fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
         let (mask, own) = (self.rows() as u64 - 1, row as u64);
         let others = self.pairings.iter().map(move |[factor, inverse, change]| {

@@ -85,6 +85,14 @@ pub enum Error {
         /// What is there.
         found: u64,
     },
+    /// More than a workload's numbers can count.
+    #[error("--size {} is more than this workload counts: ask for at most --size {most}", size::format(*bytes))]
+    TooLarge {
+        /// What was asked for.
+        bytes: u64,
+        /// The most that would do, in bytes.
+        most: u64,
+    },
     /// What a workload computed is not what a sequential check comes to.
     #[error("the result is wrong: {what} is {found} and should be {expected}")]
     Wrong {
@@ -109,6 +117,12 @@ pub enum Error {
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] std::io::Error),
+}
+
+/// Refuses a size of more elements than numbers of 32 bits count, one of which stands for none.
+pub fn check_count(bytes: usize, bytes_of_one: usize) -> Result<(), Error> {
+    let most = u64::from(u32::MAX / 2).saturating_mul(bytes_of_one as u64);
+    if bytes as u64 <= most { Ok(()) } else { Err(Error::TooLarge { bytes: bytes as u64, most }) }
 }
 
 /// Refuses a result that is not what a sequential check comes to.

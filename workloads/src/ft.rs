@@ -66,7 +66,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transforms, Error>
     };
     let iteration = 1 + ROUNDS;
     let rounds =
-        team.rounds((0..team.threads).map(part).collect(), 1 + ROUNDS + repeat * iteration, |part, round| {
+        team.parallel_rounds((0..team.threads).map(part).collect(), 1 + ROUNDS + repeat * iteration, |part, round| {
             match (round, round.checked_sub(1 + ROUNDS)) {
                 (0, _) => part.make(cube, spectrum, back),
                 (_, None) => part.transform(cube, spectrum, round - 1),

@@ -1,10 +1,10 @@
 //! Random reads and writes over a shared graph: `PageRank`, pushed along edges with atomic additions.
 //!
-//! One thread reads the graph from a file into one array, as Ligra's `readGraphFromBinary` does, so all edges lie on its
-//! node; the threads fill the ranks in parallel, as Ligra's `PageRank` does, so each part of those lies on its thread's
-//! node. Then each thread goes through the edges of its vertices in order, and adds to the ranks of the vertices that
-//! they lead to, which are anywhere, and some much more frequent than others. Numbers are of fixed point: the order of
-//! additions makes no difference.
+//! One thread reads the graph from a file into one array, as Ligra's `readGraphFromBinary` does, so all edges lie on
+//! its node; the threads fill the ranks in parallel, as Ligra's `PageRank` does, so each part of those lies on its
+//! thread's node. Then each thread goes through the edges of its vertices in order, and adds to the ranks of the
+//! vertices that they lead to, which are anywhere, and some much more frequent than others. Numbers are of fixed point:
+//! the order of additions makes no difference.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -50,13 +50,14 @@ impl fmt::Display for Ranks {
 
 /// Ranks the vertices of a graph of `size` bytes of edges in `repeat` iterations.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Ranks, Error> {
+    error::check_count(size, DEGREE * size_of::<u32>())?;
     let graph = team.touch(|| read_graph((size / DEGREE / size_of::<u32>()).ilog2()))?;
     let vertices = graph.vertices();
     let ranks: &[AtomicU64] = untouched(vertices)?;
     let next: &[AtomicU64] = untouched(vertices)?;
     let parts = (0..team.threads).map(|thread| share(vertices, team.threads, thread)).collect();
     // The last iteration's sums are left as they are, for the check.
-    let rounds = team.rounds(parts, 2 * repeat, |own, round| match round {
+    let rounds = team.parallel_rounds(parts, 2 * repeat, |own, round| match round {
         0 => start(own, ranks, next),
         _ if round % 2 == 1 => push(&graph, own, ranks, next),
         _ => take(own, ranks, next),

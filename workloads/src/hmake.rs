@@ -1,8 +1,8 @@
 //! A compilation of many programs, as make runs it (Horký: Support for NUMA hardware in `HelenOS`, 2011, section 7.3).
 //!
-//! Each program takes five jobs: A first; B and C each need A; D needs C; E needs B and D. A job is a process of its own
-//! that reads a file, takes and gives back objects of the sizes that compilers have, and goes through them; one of the
-//! five has two threads. Its memory lies where it runs as it fills it: short processes are local as long as the
+//! Each program takes five jobs: A first; B and C each need A; D needs C; E needs B and D. A job is a process of its
+//! own that reads a file, takes and gives back objects of the sizes that compilers have, and goes through them; one of
+//! the five has two threads. Its memory lies where it runs as it fills it: short processes are local as long as the
 //! scheduler leaves them where they are, and what there is to gain is in where they are started.
 //!
 //! A job slot is a thread, which starts a process and waits for it, as make does: `--threads 8` is `-j 8`.

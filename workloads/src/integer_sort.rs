@@ -3,8 +3,8 @@
 //! There, each thread makes its keys and clears its part of the buffer (`create_seq` and `alloc_key_buff` of the OpenMP
 //! version run in parallel), so each touches its part first here too. In each iteration threads count their keys by
 //! bucket, copy them into the buffer in the order of buckets, and then all go through the buckets from the first to the
-//! last: all read one node's memory, then all the next one's. In IS.D that lasts less than a second for each node, which
-//! the Carrefour study finds to be too short for decisions once a second: pages move when the burst is over.
+//! last: all read one node's memory, then all the next one's. In IS.D that lasts less than a second for each node,
+//! which the Carrefour study finds to be too short for decisions once a second: pages move when the burst is over.
 //!
 //! Here the hot part of the buffer, one for each node, is the next after each `--period`, or when nothing is left to do
 //! in it; with `--sweeps` each bucket is gone through more often, so that there is more to do.
@@ -78,6 +78,7 @@ impl fmt::Display for Ranking {
 
 /// Ranks `size` bytes of keys `repeat` times.
 pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: usize) -> Result<Ranking, Error> {
+    error::check_count(size, size_of::<u32>())?;
     let count = size / size_of::<u32>();
     let parts = nodes(team.cpus())?.len().max(1);
     let shared = Shared {
@@ -98,14 +99,15 @@ pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: us
         places: Vec::new(),
     };
     let parts_of_threads = shares(keys, team.threads).enumerate().map(part).collect();
-    let rounds = team.rounds(parts_of_threads, 1 + repeat * ROUNDS, |part, round| match round.checked_sub(1) {
-        None => part.make(&shared),
-        Some(round) => match round % ROUNDS {
-            0 => part.count(&shared),
-            1 => part.copy(&shared),
-            _ => part.rank(&shared, round / ROUNDS),
-        },
-    })?;
+    let rounds =
+        team.parallel_rounds(parts_of_threads, 1 + repeat * ROUNDS, |part, round| match round.checked_sub(1) {
+            None => part.make(&shared),
+            Some(round) => match round % ROUNDS {
+                0 => part.count(&shared),
+                1 => part.copy(&shared),
+                _ => part.rank(&shared, round / ROUNDS),
+            },
+        })?;
     let ranks: Vec<u32> = shared.ranks.iter().map(|rank| rank.load(Relaxed)).collect();
     check(count, &ranks)?;
     let sum =

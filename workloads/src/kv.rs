@@ -74,6 +74,7 @@ impl fmt::Display for Answers {
 
 /// Has threads together answer as many requests as there are items, `repeat` times, from items of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, updates_percent: u8) -> Result<Answers, Error> {
+    error::check_count(size, size_of::<Item>())?;
     let table = team.touch(|| Table::load((size / size_of::<Item>()).ilog2()))?;
     let requests = table.items.len().div_ceil(team.threads);
     let mut parts: Vec<Part> = (0..team.threads).map(|_| Part::default()).collect();
@@ -151,8 +152,8 @@ impl Table {
     }
 }
 
-/// The sequential check: all requests once more, without the table; each change is weighted by its key, so that one that
-/// was lost, or that another item got, is found. Returns a hash of answers and changes.
+/// The sequential check: all requests once more, without the table; each change is weighted by its key, so that one
+/// that was lost, or that another item got, is found. Returns a hash of answers and changes.
 fn check(table: &Table, parts: &[Part], updates_percent: u8) -> Result<u64, Error> {
     let (mut expected, mut changes) = (0_u64, 0_u64);
     for (thread, part) in parts.iter().enumerate() {

@@ -57,6 +57,7 @@ impl fmt::Display for Comparison {
 
 /// Compares a string whose row takes `size` bytes with one of `rows` letters, `repeat` times.
 pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Comparison, Error> {
+    error::check_count(size, size_of::<u32>())?;
     let columns = size / size_of::<u32>();
     let (strings, ends) = team.touch(|| {
         let ends = || filled(team.threads * rows, |_| AtomicU32::new(EMPTY));
@@ -64,9 +65,12 @@ pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Compa
     })?;
     let part = |thread| Part { thread, columns: share(columns, team.threads, thread), row: Vec::new() };
     let mut parts: Vec<Part> = (0..team.threads).map(part).collect();
-    let rounds = team.rounds(parts.iter_mut().collect(), repeat, |part, round| part.compare(&strings, &ends[round]))?;
+    let rounds = team.rounds(parts.iter_mut().collect(), 1 + repeat, |part, round| match round.checked_sub(1) {
+        None => part.start(),
+        Some(round) => part.compare(&strings, &ends[round]),
+    })?;
     let distance = check(&strings, &parts)?;
-    Ok(Comparison { columns, rows, distance, seconds: seconds(&rounds) })
+    Ok(Comparison { columns, rows, distance, seconds: seconds(&rounds[1..]) })
 }
 
 /// A comparison by one thread, which it can repeat.
@@ -119,6 +123,12 @@ impl Strings {
 }
 
 impl Part {
+    /// The row of no letter at all.
+    fn start(&mut self) {
+        self.row.clear();
+        self.row.extend(self.columns.start as u32 + 1..=self.columns.end as u32);
+    }
+
     /// All rows of this thread's columns. `ends` are the cells at the right end of each thread's columns, thread by
     /// thread.
     #[inline(never)]
@@ -127,8 +137,7 @@ impl Part {
         let own = &ends[self.thread * rows..][..rows];
         let neighbour = self.thread.checked_sub(1).map(|left| &ends[left * rows..][..rows]);
         let first = self.columns.start as u32;
-        self.row.clear();
-        self.row.extend(first + 1..=self.columns.end as u32);
+        self.start();
         let letters = &strings.columns[self.columns.clone()];
         let mut above = first;
         for (row, letter) in strings.rows.iter().enumerate() {

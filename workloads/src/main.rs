@@ -5,6 +5,7 @@
 
 mod allocate;
 mod arithmetic;
+mod barrier;
 mod calls;
 mod cg;
 mod chase;
@@ -38,7 +39,7 @@ mod team;
 mod webserver;
 
 use allocate::AllocateOptions;
-use clap::{Parser, Subcommand};
+use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use options::{
     CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
@@ -100,9 +101,9 @@ enum Verb {
     /// Objects that the threads of one process share, with threads all over the machine: processes that each answer
     /// requests from a pool of their own
     ///
-    /// --size is that of each pool; --repeat is the number of times that the threads of a process together answer as many
-    /// requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all threads of a
-    /// process run on the CPUs of one node, and so the process's memory lies there.
+    /// --size is that of each pool; --repeat is the number of times that the threads of a process together answer as
+    /// many requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all
+    /// threads of a process run on the CPUs of one node, and so the process's memory lies there.
     Webserver(WebserverOptions),
     /// One process of webserver, which starts it
     #[command(hide = true)]
@@ -111,50 +112,51 @@ enum Verb {
     ///
     /// --size is that of the matrix, rounded down to a power of two of rows; --repeat is the number of systems that are
     /// solved, in 25 steps each. Threads fill their own rows.
-    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
     Cg(Options),
     /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
     /// NAS's IS
     ///
-    /// --size is that of the keys, and of the buffer that they are copied into; --repeat is the number of iterations. The
-    /// buffer has a part for each node with CPUs, and one part is worked on at a time. Threads fill their own parts.
-    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    /// --size is that of the keys, and of the buffer that they are copied into; --repeat is the number of iterations.
+    /// The buffer has a part for each node with CPUs, and one part is worked on at a time. Threads fill their own
+    /// parts.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
     Is(SortOptions),
     /// All-to-all exchange that is best left alone: transforms of a cube along its three dimensions, as NAS's FT
     ///
     /// --size is that of each of two cubes, rounded down to a power of two of elements; --repeat is the number of times
     /// that the transformed cube is changed and transformed back. Threads fill their own planes.
-    #[command(mut_arg("size", |size| size.default_value("16M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
     /// Random reads and writes over a shared graph: ranks of pages, with atomic additions to those of neighbours
     ///
     /// --size is that of the edges, rounded down to a power of two of vertices with four edges each; --repeat is the
     /// number of iterations. One CPU fills the edges, and threads their own ranks.
-    #[command(mut_arg("size", |size| size.default_value("64M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    #[command(mut_arg("size", default("64M")), mut_arg("repeat", default("1")))]
     Graph(Options),
     /// A hash table that all threads serve, with keys of which some are much more frequent
     ///
-    /// --size is that of the items, rounded down to a power of two of items of 128 bytes; --repeat is the number of times
-    /// that all threads together answer as many requests as there are items. One CPU fills the table.
-    #[command(mut_arg("size", |size| size.default_value("128M")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    /// --size is that of the items, rounded down to a power of two of items of 128 bytes; --repeat is the number of
+    /// times that all threads together answer as many requests as there are items. One CPU fills the table.
+    #[command(mut_arg("size", default("128M")), mut_arg("repeat", default("1")))]
     Kv(StoreOptions),
     /// Producers and consumers on different nodes: pictures that are filled by one thread and gone through by another
     ///
     /// --size is that of all rings of four pictures, one for each pair of threads; --repeat is the number of times that
     /// they go round. The first half of the threads produces for the second half, and fills the rings first.
-    #[command(mut_arg("size", |size| size.default_value("32M")), mut_arg("repeat", |repeat| repeat.default_value("4")))]
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("4")))]
     Pipeline(Options),
     /// Next to nothing to gain: the distance of two strings, in columns of threads that follow each other
     ///
     /// --size is that of a row of the matrix, four bytes for each letter of one string; --repeat is the number of
     /// comparisons. Threads fill their own parts of the row, and one CPU the rest.
-    #[command(mut_arg("size", |size| size.default_value("256K")), mut_arg("repeat", |repeat| repeat.default_value("1")))]
+    #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("1")))]
     Levenshtein(ComparisonOptions),
     /// A compilation as make runs it: short processes, which fill memory of their own wherever they start
     ///
-    /// --size is that of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the number of
-    /// jobs that may run at once, as make's -j.
-    #[command(mut_arg("size", |size| size.default_value("1M")), mut_arg("repeat", |repeat| repeat.default_value("4")))]
+    /// --size is that of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the
+    /// number of jobs that may run at once, as make's -j.
+    #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("4")))]
     Hmake(Options),
     /// One job of hmake, which starts it
     #[command(hide = true)]
@@ -162,8 +164,9 @@ enum Verb {
     /// Several programs at once, each a process of one thread with memory of its own; what all took, and what each took
     ///
     /// --size is that of each program's memory, but for hmmer, of which at most 128K count; --repeat is the number of
-    /// rounds of each. --threads is the number of processes [default: all of --members]; more begin with the first again.
-    #[command(mut_arg("size", |size| size.default_value("8M")), mut_arg("repeat", |repeat| repeat.default_value("2")))]
+    /// rounds of each. --threads is the number of processes [default: all of --members]; more begin with the first
+    /// again.
+    #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("2")))]
     Mix(MixOptions),
     /// One process of mix, which starts it
     #[command(hide = true)]
@@ -183,6 +186,11 @@ enum Verb {
     Allocate(AllocateOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
+}
+
+/// Another default than that of other verbs.
+fn default(value: &'static str) -> impl Fn(Arg) -> Arg {
+    move |option| option.default_value(value)
 }
 
 /// What a verb was asked to do.

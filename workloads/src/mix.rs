@@ -1,10 +1,10 @@
 //! Several programs at once, each with one thread: by default three of libquantum, three of omnetpp and six of STREAM's
-//! triad, the mix bound by memory that a manager of programs was judged by (Müller: Memory and thread management on NUMA
-//! systems, 2013, figure 4.7).
+//! triad, the mix bound by memory that a manager of programs was judged by (Müller: Memory and thread management on
+//! NUMA systems, 2013, figure 4.7).
 //!
-//! Each program is a process that fills its own memory, as the originals do, and so has it on the node where it began. What
-//! there is to gain is in who shares a node's caches and controller with whom, and in memory that follows its thread.
-//! The programs of SPEC are not free: what is kept of them is what they do to memory, in `members.rs`.
+//! Each program is a process that fills its own memory, as the originals do, and so has it on the node where it began.
+//! What there is to gain is in who shares a node's caches and controller with whom, and in memory that follows its
+//! thread. The programs of SPEC are not free: what is kept of them is what they do to memory, in `members.rs`.
 
 use crate::error::Error;
 use crate::members::Program;
@@ -84,7 +84,8 @@ pub fn count(members: &[Members]) -> usize {
     members.iter().map(|members| members.count).sum()
 }
 
-/// Starts a process for each thread of the team, has all work at the same time, each `repeat` times, and says what each took.
+/// Starts a process for each thread of the team, has all work at the same time, each `repeat` times, and says what each
+/// took.
 pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Result<Times, Error> {
     let programs: Vec<Program> = programs(members).take(team.threads).collect();
     let pins: Vec<CpuId> = team.pins().collect();

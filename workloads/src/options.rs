@@ -85,7 +85,7 @@ pub struct ComparisonOptions {
     #[command(flatten)]
     pub common: Options,
     /// Letters of the other string
-    #[arg(long, default_value = "400", value_parser = parse_count)]
+    #[arg(long, default_value = "100", value_parser = parse_count)]
     pub rows: usize,
 }
 

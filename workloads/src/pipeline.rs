@@ -1,8 +1,9 @@
 //! Producers and consumers on different nodes: each producer fills pictures that one consumer goes through.
 //!
-//! A ring of buffers is got from the system by whoever starts the pipeline, as media and packet pipelines do (`GStreamer`'s
-//! buffer pools), but first written by the producer: so it lies on the producer's node, and the consumer reads it from
-//! there. Buffers are handed over, not copied; a producer waits when none is free, a consumer when none is full.
+//! A ring of buffers is got from the system by whoever starts the pipeline, as media and packet pipelines do
+//! (`GStreamer`'s buffer pools), but first written by the producer: so it lies on the producer's node, and the consumer
+//! reads it from there. Buffers are handed over, not copied; a producer waits when none is free, a consumer when none
+//! is full.
 //!
 //! The first half of the threads produces and the second half consumes: with `--pin 0-7` thread 0 fills for thread 4.
 

@@ -1,12 +1,13 @@
 //! The threads of a workload: where they run, and how long they take.
 
+use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::options::{Options, PAGE, RivalsOptions};
 use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::iter;
-use std::sync::{Barrier, OnceLock};
+use std::sync::OnceLock;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -148,11 +149,36 @@ impl Team {
         rounds: usize,
         work: impl Fn(&mut P, usize) + Sync,
     ) -> Result<Vec<Round>, Error> {
+        let barrier = std::sync::Barrier::new(parts.len());
+        self.meeting(parts, rounds, work, || _ = barrier.wait())
+    }
+
+    /// Likewise, of threads that wait for each other as those of OpenMP programs do.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn parallel_rounds<P: Send>(
+        &self,
+        parts: Vec<P>,
+        rounds: usize,
+        work: impl Fn(&mut P, usize) + Sync,
+    ) -> Result<Vec<Round>, Error> {
+        let barrier = Barrier::new(parts.len());
+        self.meeting(parts, rounds, work, || barrier.wait())
+    }
+
+    /// Rounds of threads that `meet` before each.
+    fn meeting<P: Send>(
+        &self,
+        parts: Vec<P>,
+        rounds: usize,
+        work: impl Fn(&mut P, usize) + Sync,
+        meet: impl Fn() + Sync,
+    ) -> Result<Vec<Round>, Error> {
         let threads = parts.len();
-        let barrier = Barrier::new(threads);
         let timed = |mut part: P| {
             let round = |round| {
-                barrier.wait();
+                meet();
                 let start = Instant::now();
                 work(&mut part, round);
                 let end = Instant::now();

@@ -274,6 +274,17 @@ fn refuses_more_memory_than_the_system_has() {
 }
 
 #[test]
+fn refuses_more_memory_than_a_workload_counts() {
+    for verb in ["cg", "is", "graph", "kv", "levenshtein"] {
+        refused(
+            &[verb, "--size", "1024T", "--threads", "1"],
+            &["--size 1024 TiB is more than", "ask for at most --size"],
+        );
+    }
+    refused(&["ft", "--size", "1024T", "--threads", "1"], &["cannot get 1024 TiB of memory"]);
+}
+
+#[test]
 fn refuses_cpus_that_it_may_not_use() {
     let allowed = format!("it may run on CPUs {}", some_cpu());
     refused(&["chase", "--pin", "1048576"], &["--pin 1048576: CPU 1048576 does not exist", &allowed]);

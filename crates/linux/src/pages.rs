@@ -122,9 +122,9 @@ impl Pages {
     pub fn zeroed<T: Zeroed>(self) -> &'static mut [T] {
         let (start, count) = (self.start.cast::<T>(), self.bytes / size_of::<T>());
         std::mem::forget(self);
-        // SAFETY: anonymous memory reads as zeros until it is written, which is a value of `T`; the range is aligned to a
-        // huge page, nobody else has it, and the mapping is never undone nor used otherwise. (One byte that `touch` has
-        // written is no other case: integers and floating-point numbers have no invalid bits.)
+        // SAFETY: anonymous memory reads as zeros until it is written, which is a value of `T`; the range is aligned to
+        // a huge page, nobody else has it, and the mapping is never undone nor used otherwise. (One byte that `touch`
+        // has written is no other case: integers and floating-point numbers have no invalid bits.)
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
     }
 }
