@@ -53,6 +53,8 @@ impl Reading {
     pub fn read(&self, path: &Path) -> Result<Recorded, Box<dyn Error>> {
         let trace = Trace::open(path)?;
         let (machine, from) = self.machine(&trace)?;
+        let clock = machine.core.as_ref().map(|core| core.clock_hz);
+        let trace = if let Some(hz) = clock { trace.with_core_clock_hz(hz) } else { trace };
         let memory = trace.memory().iter();
         let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
         let mut recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());

@@ -17,6 +17,7 @@ mod perf_data;
 mod reader;
 mod rows;
 mod sample;
+pub mod spe;
 mod stack;
 mod symbol_rows;
 mod symbols;

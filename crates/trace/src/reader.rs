@@ -113,6 +113,16 @@ impl Trace {
         }
     }
 
+    /// Takes it that the cores of a perf.data file's machine run at this rate, unless the file says otherwise: latencies
+    /// that processors tell in cycles are ns then.
+    #[must_use]
+    pub fn with_core_clock_hz(mut self, hz: f64) -> Self {
+        if let Kept::PerfData(perf) = &mut self.kept {
+            perf.assume_core_clock(hz);
+        }
+        self
+    }
+
     /// Whether it is one of nearside's own: a folder.
     pub fn is_folder(&self) -> bool {
         matches!(self.kept, Kept::Folder(_))
@@ -217,8 +227,8 @@ fn read_text(path: &Path) -> Result<String, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MAX_TEXT_BYTES {
-        let table = TableError::TooLarge(format!("{length} bytes of text"));
-        return Err(ReadError::table(path, table));
+        let source = TableError::TooLarge(format!("{length} bytes of text"));
+        return Err(ReadError::table(path, source));
     }
     fs::read_to_string(path).map_err(failed)
 }

@@ -46,7 +46,8 @@ pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosi
         return Ok(events);
     }
     let why = if devices.join("arm_spe_0").exists() {
-        "this processor samples accesses with Arm's SPE (arm_spe_0), whose data nearside does not read yet"
+        "this processor samples accesses with Arm's SPE (arm_spe_0), which nearside reads of perf.data files only: record \
+         with `perf mem record`, and read that with `nearside report`"
     } else if cores.is_empty() {
         "the processor shows no performance counters, as in most virtual machines"
     } else {

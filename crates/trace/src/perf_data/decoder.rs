@@ -4,11 +4,12 @@ use super::attribute as has;
 use super::attribute::{ADDR, Attribute, ID, IDENTIFIER, TIME};
 use super::bytes::Bytes;
 use super::data_source::{IbsOp, Observed};
-use super::features::Features;
+use super::features::{Features, Timer};
 use super::sample::SampleFields;
+use super::spe_queues::SpeQueues;
 use crate::{AccessKind, Event, FileIdentity, Loss, Record, Sample, Served, Source, Stacks, What};
 use linux::{Pid, Tid};
-use machine::CpuId;
+use machine::{CpuId, NodeId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::vec;
@@ -23,6 +24,8 @@ const FORK: u32 = 7;
 pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 const LOST_SAMPLES: u32 = 13;
+const SWITCH: u32 = 14;
+const SWITCH_CPU_WIDE: u32 = 15;
 // Of its tools/lib/perf/include/perf/event.h.
 const HEADER_ATTR: u32 = 64;
 const HEADER_BUILD_ID: u32 = 67;
@@ -52,6 +55,8 @@ pub(crate) struct Decoder {
     pub features: Features,
     pub stacks: Stacks,
     pub lost: Vec<Loss>,
+    /// The data of Arm's SPE, where there are some.
+    pub spe: Option<SpeQueues>,
     attribute_of_id: HashMap<u64, usize>,
     /// Processes whose start was told.
     known: HashSet<Pid>,
@@ -94,6 +99,7 @@ impl Decoder {
                 self.lose("pauses of sampling that the kernel imposed", 1);
                 Some(())
             }
+            SWITCH | SWITCH_CPU_WIDE => self.switch(misc, body),
             HEADER_ATTR => self.attribute(body),
             HEADER_FEATURE => self.feature(body),
             HEADER_BUILD_ID => self.features.add_build_id(misc, body),
@@ -114,6 +120,10 @@ impl Decoder {
 
     /// A round ends when all CPUs have been read: what comes later is no earlier than the round before.
     fn finish_round(&mut self) -> vec::IntoIter<Record> {
+        if let Some(mut spe) = self.spe.take() {
+            spe.advance(self.latest_of_round, self);
+            self.spe = Some(spe);
+        }
         // Records are large: they are moved once.
         let times = self.pending.iter().map(|(time, _)| *time);
         let mut order: Vec<(u64, usize)> = times.zip(0..).collect();
@@ -138,7 +148,7 @@ impl Decoder {
         ready.into_iter()
     }
 
-    fn push(&mut self, time: u64, record: Record) {
+    pub(super) fn push(&mut self, time: u64, record: Record) {
         self.latest = self.latest.max(time);
         self.pending.push((time, record));
     }
@@ -146,6 +156,9 @@ impl Decoder {
     /// Takes an event.
     pub fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
         let event = Event { time_ns: time, pid: Pid(pid), tid: Tid(tid), cpu: None, what };
+        if let Some(spe) = &mut self.spe {
+            spe.know(event.pid, event.tid);
+        }
         self.push(time, Record::Event(event));
     }
 
@@ -154,7 +167,7 @@ impl Decoder {
     }
 
     /// The event that a record is of, by the id at one of its ends.
-    fn attribute_of(&self, sample: bool, body: Bytes<'_>) -> Option<&Attribute> {
+    pub(super) fn attribute_of(&self, sample: bool, body: Bytes<'_>) -> Option<&Attribute> {
         let first = self.attributes.first()?;
         if self.attributes.len() == 1 {
             return Some(first);
@@ -213,16 +226,7 @@ impl Decoder {
             self.lose("samples that do not say on which CPU they are (`perf record --sample-cpu` makes them)", 1);
             return Some(());
         };
-        let by_address = physical.and_then(|address| self.features.node_of_memory(address));
-        let node = by_address.or_else(|| match (observed.served, observed.local) {
-            (Some(Served::Dram), Some(true)) => self.features.node_of_cpu(cpu),
-            (Some(Served::Dram), Some(false)) => {
-                self.features.node_of_cpu(cpu).and_then(|node| self.features.other_node(node))
-            }
-            _ => None,
-        });
-        let latency_ns =
-            self.features.cycles_per_ns.filter(|_| cycles > 0).map(|per_ns| (cycles as f64 / per_ns) as f32);
+        let (node, latency_ns) = (self.node(cpu, physical, observed), self.nanoseconds(cycles));
         let sample = Sample {
             time_ns: fields.time,
             cpu,
@@ -242,6 +246,23 @@ impl Decoder {
         };
         self.push(fields.time, Record::Sample(sample));
         Some(())
+    }
+
+    /// The node of memory: by its address, or else by what the processor says of it.
+    pub(super) fn node(&self, cpu: CpuId, physical: Option<u64>, observed: Observed) -> Option<NodeId> {
+        let by_address = physical.and_then(|address| self.features.node_of_memory(address));
+        by_address.or_else(|| match (observed.served, observed.local) {
+            (Some(Served::Dram), Some(true)) => self.features.node_of_cpu(cpu),
+            (Some(Served::Dram), Some(false)) => {
+                self.features.node_of_cpu(cpu).and_then(|node| self.features.other_node(node))
+            }
+            _ => None,
+        })
+    }
+
+    /// How long so many cycles are; nothing where there are none.
+    pub(super) fn nanoseconds(&self, cycles: u64) -> Option<f32> {
+        self.features.cycles_per_ns.filter(|_| cycles > 0).map(|per_ns| (cycles as f64 / per_ns) as f32)
     }
 
     /// The number of a call chain, without markers and without the instruction itself.
@@ -329,12 +350,15 @@ impl Decoder {
         Some(())
     }
 
-    /// How the time-stamp counter, which runs as fast as the processor's base clock, becomes ns.
+    /// How the counter of times becomes ns. But for Arm's, it runs as fast as the processor's base clock.
     fn time_conversion(&mut self, body: Bytes<'_>) -> Option<()> {
-        let mut from = body;
-        let (shift, multiplier) = (from.u64()?, from.u64()?);
-        let per_ns = 2_f64.powi(i32::try_from(shift).ok()?) / multiplier as f64;
-        self.features.cycles_per_ns = Some(per_ns).filter(|per_ns| per_ns.is_finite() && *per_ns > 0.0);
+        self.features.timer = Some(Timer::parse(body)?);
+        if self.features.architecture != "aarch64" {
+            let mut from = body;
+            let (shift, multiplier) = (from.u64()?, from.u64()?);
+            let per_ns = 2_f64.powi(i32::try_from(shift).ok()?) / multiplier as f64;
+            self.features.cycles_per_ns = Some(per_ns).filter(|per_ns| per_ns.is_finite() && *per_ns > 0.0);
+        }
         Some(())
     }
 }

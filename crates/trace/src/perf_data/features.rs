@@ -21,6 +21,7 @@ const VERSION: u32 = 5;
 const ARCH: u32 = 6;
 const NRCPUS: u32 = 7;
 const CPUDESC: u32 = 8;
+const CPUID: u32 = 9;
 const CMDLINE: u32 = 11;
 const EVENT_DESC: u32 = 12;
 const NUMA_TOPOLOGY: u32 = 14;
@@ -45,6 +46,10 @@ pub(crate) struct Features {
     pub events: Vec<Attribute>,
     /// Of the processor's base clock, GHz: cycles a nanosecond.
     pub cycles_per_ns: Option<f64>,
+    /// Of Arm's processors, the main ID register; 0 of others.
+    pub processor: u64,
+    /// How the generic timer of Arm's processors becomes a time.
+    pub timer: Option<Timer>,
     /// Build ids by path.
     pub build_ids: HashMap<String, Arc<[u8]>>,
     /// How many CPUs there are, if all are online.
@@ -53,6 +58,38 @@ pub(crate) struct Features {
     node_of_cpu: HashMap<CpuId, NodeId>,
     /// Physical addresses, in order.
     memory: Vec<(Range<u64>, NodeId)>,
+}
+
+/// How a counter becomes the time of perf's clock: `struct perf_record_time_conv`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timer {
+    shift: u32,
+    multiplier: u64,
+    zero: u64,
+    /// Of counters of fewer than 64 bits: a count, and which bits there are.
+    short: Option<(u64, u64)>,
+}
+
+impl Timer {
+    pub fn parse(body: Bytes<'_>) -> Option<Self> {
+        let mut from = body;
+        let (shift, multiplier, zero) = (u32::try_from(from.u64()?).ok()?, from.u64()?, from.u64()?);
+        // Older kernels tell no more.
+        let short =
+            from.u64().zip(from.u64()).filter(|_| from.u16().is_some_and(|capabilities| capabilities >> 8 != 0));
+        (shift < 64).then_some(Self { shift, multiplier, zero, short })
+    }
+
+    /// When it was. Nothing where that is further in the future than a time can be.
+    pub fn ns(self, count: u64) -> Option<u64> {
+        let count = match self.short {
+            Some((known, mask)) => known.wrapping_add(count.wrapping_sub(known) & mask),
+            None => count,
+        };
+        let ns = (u128::from(count) * u128::from(self.multiplier)) >> self.shift;
+        // What was zero may lie before the counter's.
+        u64::try_from(ns).ok().map(|ns| ns.wrapping_add(self.zero))
+    }
 }
 
 impl Features {
@@ -86,6 +123,7 @@ impl Features {
             ARCH,
             NRCPUS,
             CPUDESC,
+            CPUID,
             CMDLINE,
             EVENT_DESC,
             NUMA_TOPOLOGY,
@@ -108,6 +146,7 @@ impl Features {
                 self.all_cpus = counts.filter(|(there, online)| there == online).map(|(cpus, _)| cpus);
             }
             CPUDESC => self.cycles_per_ns = self.cycles_per_ns.or_else(|| gigahertz(&text(section))),
+            CPUID => self.processor = main_id(&text(section)),
             CMDLINE => self.command = command(section).unwrap_or_default(),
             EVENT_DESC => self.events = events(section).unwrap_or_default(),
             NUMA_TOPOLOGY => {
@@ -202,6 +241,12 @@ impl Features {
     }
 }
 
+/// `0x00000000413fd0c1`; of processors that are no Arm's, something else.
+fn main_id(text: &str) -> u64 {
+    let first = text.split(',').next().unwrap_or_default();
+    first.strip_prefix("0x").and_then(|number| u64::from_str_radix(number, 16).ok()).unwrap_or(0)
+}
+
 /// `Intel(R) Xeon(R) CPU E5-2660 v4 @ 2.00GHz`.
 fn gigahertz(description: &str) -> Option<f64> {
     let (_, clock) = description.rsplit_once("@ ")?;
@@ -278,6 +323,27 @@ fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_the_timer_become_times() {
+        let timer =
+            |words: &[u64]| Timer::parse(Bytes(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>()));
+        // 25 MHz: 40 ns a count; zero was 1000 ns before the time that counts from there.
+        let plain = timer(&[20, 40 << 20, 1000_u64.wrapping_neg()]).unwrap();
+        assert_eq!(plain.ns(1_000_000), Some(39_999_000));
+        assert_eq!(plain.ns(u64::MAX), None);
+        // Of 56 bits, which have turned over.
+        let known = (3 << 56) - 10;
+        let short = timer(&[0, 1, 0, known, (1 << 56) - 1, 0x0101]).unwrap();
+        assert_eq!(short.ns(5), Some((3 << 56) + 5));
+        assert_eq!(timer(&[0, 1, 0, known, (1 << 56) - 1, 0x0001]).unwrap().ns(5), Some(5));
+        assert_eq!(timer(&[64, 1, 0]), None);
+        assert_eq!(timer(&[20, 1]), None);
+        assert_eq!(
+            [main_id("0x00000000413fd0c1,0x0"), main_id("GenuineIntel-6-4F-1"), main_id("")],
+            [0x413f_d0c1, 0, 0]
+        );
+    }
 
     #[test]
     fn nodes_of_memory_are_those_of_their_blocks() {

@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 
 /// Room for many records, each of which has at most 64 KiB.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -79,15 +79,13 @@ impl Input {
 
     /// Leaves out what follows a record.
     pub fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let mut left = bytes;
-        while left > 0 {
-            let there = self.at_least(1)?.len();
-            if there == 0 {
-                break;
-            }
-            let step = there.min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.start += step;
-            left -= step as u64;
+        let there = (self.end - self.start) as u64;
+        let buffered = there.min(bytes);
+        self.start += buffered as usize;
+        let beyond = (bytes - buffered).min(self.rest);
+        if beyond > 0 {
+            self.file.seek_relative(i64::try_from(beyond).unwrap_or(i64::MAX))?;
+            self.rest -= beyond;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod decoder;
 mod features;
 mod input;
 mod sample;
+mod spe_queues;
 mod stream;
 
 use crate::about::FORMAT;
@@ -18,6 +19,7 @@ use crate::{About, Source, SourceNote};
 use attribute::Attribute;
 use input::Input;
 use machine::{Machine, NodeId};
+use spe_queues::SpeQueues;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
@@ -25,6 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use bytes::Bytes;
+pub(crate) use data_source::Observed;
 pub(crate) use decoder::{Decoder, LOST, LOST_BY_KERNEL, SAMPLE, has_symbols, lost_count};
 pub(crate) use features::Features;
 pub(crate) use sample::SampleFields;
@@ -191,6 +194,11 @@ impl PerfData {
         self.features.memory()
     }
 
+    /// Takes it that cores run at this rate, unless the file says otherwise.
+    pub fn assume_core_clock(&mut self, hz: f64) {
+        self.features.cycles_per_ns.get_or_insert(hz / 1e9);
+    }
+
     /// A decoder that knows the events.
     fn named(&self) -> Decoder {
         let mut decoder = Decoder::default();
@@ -206,7 +214,13 @@ impl PerfData {
         let mut file = File::open(&self.path).map_err(failed)?;
         file.seek(SeekFrom::Start(self.start)).map_err(failed)?;
         // A pipe tells its events again.
-        let decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { self.named() };
+        let named = self.named();
+        let has_spe = named.attributes.iter().any(|attribute| attribute.source == Source::Spe);
+        let mut decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { named };
+        decoder.features.cycles_per_ns = self.features.cycles_per_ns;
+        if has_spe {
+            decoder.spe = SpeQueues::find(&self.path, self.start, self.bytes).map_err(failed)?;
+        }
         Ok(PerfRecords::new(self.path.clone(), Input::new(file, self.bytes), decoder))
     }
 }
@@ -218,7 +232,11 @@ pub(crate) fn note(attribute: &Attribute) -> SourceNote {
             "Loads that are faster than the event's threshold are not sampled.",
             "Latencies are in cycles of the core, told as if these were as long as those of the base clock.",
         ],
-        Source::Spe => &["The data of Arm's SPE is in a format of its own, which is not read."],
+        Source::Spe => &[
+            "Latencies are in cycles of the core: they are told where the machine's description says how long these are.",
+            "What served stores, and loads of processors whose numbers nearside does not know, is told by what no cache near \
+             the core had.",
+        ],
         _ => &[
             "Samples of this event do not say what served an access, and how long it took, unless perf was asked for it.",
         ],

@@ -11,8 +11,8 @@ use std::vec;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 // Of the kernel's tools/lib/perf/include/perf/event.h.
-const TRACING_DATA: u32 = 66;
-const AUXTRACE: u32 = 71;
+pub(super) const TRACING_DATA: u32 = 66;
+pub(super) const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
 /// Records that only say what the file is: events, features and their like.
@@ -112,7 +112,9 @@ impl PerfRecords {
                 }
                 AUXTRACE => {
                     let bytes = { body }.u64().unwrap_or(0);
-                    self.decoder.lose("bytes of processors' own trace formats, which are not read", bytes);
+                    if self.decoder.spe.is_none() {
+                        self.decoder.lose("bytes of processors' own trace formats, which are not read", bytes);
+                    }
                     self.input.skip(bytes)?;
                 }
                 TRACING_DATA => {

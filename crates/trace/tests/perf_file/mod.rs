@@ -124,13 +124,22 @@ fn memory_topology(nodes: u32) -> Vec<u8> {
 }
 
 /// Begins a file of one event, on a machine of 2 nodes with 4 CPUs each. What it returns goes after the records.
-pub fn begin(to: &mut impl Write, event: &str, sample_type: u64, record_bytes: u64) -> io::Result<Vec<u8>> {
+pub fn begin(to: &mut impl Write, name: &str, sample_type: u64, record_bytes: u64) -> io::Result<Vec<u8>> {
     let attribute = attribute(sample_type);
-    let event = [words(&[pair(1, ATTRIBUTE_BYTES as u32)]), attribute.clone(), vec![0; 4], counted(event)].concat();
+    let event = [words(&[pair(1, ATTRIBUTE_BYTES as u32)]), attribute.clone(), vec![0; 4], counted(name)].concat();
     let command = [2_u32.to_le_bytes().to_vec(), counted("perf"), counted("mem")].concat();
-    // By their numbers: host, command, events, nodes, memory.
-    let features =
-        [(3_u32, counted("server")), (11, command), (12, event), (14, numa_topology(2, 4)), (22, memory_topology(2))];
+    let (architecture, processor) =
+        if name.starts_with("arm_spe") { ("aarch64", "0x00000000413fd0c1") } else { ("x86_64", "GenuineIntel-6-4F-1") };
+    // By their numbers: host, architecture, processor, command, events, nodes, memory.
+    let features = [
+        (3_u32, counted("server")),
+        (6, counted(architecture)),
+        (9, counted(processor)),
+        (11, command),
+        (12, event),
+        (14, numa_topology(2, 4)),
+        (22, memory_topology(2)),
+    ];
     let set: u64 = features.iter().map(|(number, _)| 1 << number).sum();
     let data = HEADER_BYTES + ATTRIBUTE_BYTES + 16;
     let attributes = [HEADER_BYTES, ATTRIBUTE_BYTES + 16];

@@ -1,0 +1,18 @@
+//! Data of Arm's SPE: each record is of bytes that no other is of, in their order.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use trace::spe::SpeRecords;
+
+fuzz_target!(|data: &[u8]| {
+    let mut records = SpeRecords::new(data, 0);
+    let mut place = 0;
+    while let Some(record) = records.next() {
+        assert!(records.place() > place && records.place() <= data.len());
+        // What was read of the bytes from here on is the same.
+        assert_eq!(SpeRecords::new(data, place).next(), Some(record));
+        assert!(record.access_cycles() <= record.total_cycles);
+        place = records.place();
+    }
+    assert!(records.place() >= place && records.place() <= data.len());
+});
