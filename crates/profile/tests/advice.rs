@@ -5,7 +5,7 @@ mod support;
 
 use machine::NodeId;
 use profile::{Action, Advice, Confidence, Filter, Measurements, Predicate, Problem, Profile, Usage};
-use support::{face_recognition, indexing, stream_clustering, web_server};
+use support::{Trace, face_recognition, indexing, stream_clustering, web_server};
 use trace::AccessKind;
 
 fn top(profile: &Profile) -> Advice {
@@ -130,6 +130,35 @@ fn without_a_saturated_node_interleaving_is_ruled_out() {
     let advice = top(&trace.profile());
     assert_eq!(advice.action, Action::LeaveAlone);
     assert!(advice.ruled_out.iter().any(|out| out.action == Action::Interleave), "{:?}", advice.ruled_out);
+}
+
+#[test]
+fn what_the_whole_program_should_lose_by_is_not_advised() {
+    // A thread of the saturated node uses an object of its own on an idle one: at home it would only queue with the others.
+    let mut trace = Trace::new(&[1]);
+    let (block, own) = (0x7f00_0000_0000, 0x6000_0000);
+    trace.allocate((1, 1, 0), block, 100 << 20, "makeMatrix");
+    trace.allocate((1, 1, 0), own, 1 << 20, "table_new");
+    for number in 0..4000 {
+        let thread = trace.random(8) as u32;
+        if number % 4 == 0 {
+            let address = own + trace.random(1 << 20);
+            trace.access((1, 1, 0), address, 1, AccessKind::Load).weight = 90.0;
+        } else {
+            let address = block + trace.random(100 << 20);
+            let sample = trace.access((1, 1 + thread, thread), address, 0, AccessKind::Load);
+            (sample.weight, sample.latency_ns) = (90.0, Some(412.0));
+        }
+    }
+    let advice = trace.profile().view(&Filter::default()).advice(3);
+    let own = advice.iter().find(|advice| advice.label.starts_with("table_new")).unwrap();
+    assert_eq!((own.action, own.gain.is_none()), (Action::LeaveAlone, true), "{own:?}");
+    let lost = own.ruled_out.iter().find(|out| out.because.what == "predicted_speedup").unwrap();
+    assert_eq!(lost.action, Action::AllocateLocally);
+    assert!(lost.because.value < 1.0 && lost.because.text.contains("should be 0."), "{lost:?}");
+    // All advice that is left promises something.
+    assert!(advice.iter().filter_map(|advice| advice.gain.as_ref()).all(|gain| gain.speedup >= 1.0), "{advice:?}");
+    assert!(advice.iter().any(|advice| advice.gain.is_some()), "{advice:?}");
 }
 
 #[test]

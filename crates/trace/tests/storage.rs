@@ -2,6 +2,8 @@
 
 use linux::{Pid, Tid};
 use machine::{CpuId, Machine, NodeId, presets};
+use parquet::basic::Encoding;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -310,4 +312,29 @@ fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
     };
     let error = (0..10).map(|number| writer.event(event(number))).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("events/000001.parquet") && error.contains("can be read"), "{error}");
+}
+
+/// Names that a dictionary has no room for are written as they are, from where it is full: both are one column.
+#[test]
+fn a_dictionary_that_is_full_is_read_with_what_did_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |number: u64| {
+        Arc::<str>::from(format!("/a/path/that/is/longer/than/most/{}", "x".repeat(50) + &number.to_string()))
+    };
+    let event = |number: u64| {
+        // The first ones come again at the end.
+        let what = What::Named { name: name(number % 30_000), exec: false };
+        Event { time_ns: number, pid: Pid(1), tid: Tid(1), cpu: None, what }
+    };
+    let mut writer = writer(folder.path(), 40_000);
+    (0..40_000).for_each(|number| writer.event(event(number)).unwrap());
+    writer.finish().unwrap();
+    let files = fs::read_dir(folder.path().join("events")).unwrap().map(|entry| entry.unwrap().path());
+    let file = SerializedFileReader::new(fs::File::open(files.last().unwrap()).unwrap()).unwrap();
+    let names = file.metadata().row_group(0).columns().iter().find(|column| column.column_path().string() == "name");
+    let names = names.unwrap();
+    let pages: Vec<Encoding> = names.page_encoding_stats_mask().unwrap().encodings().collect();
+    assert_eq!((pages.len(), pages.contains(&Encoding::PLAIN)), (2, true), "pages are {pages:?}");
+    let (records, _) = read(folder.path()).unwrap();
+    assert!(records.into_iter().eq((0..40_000).map(|number| Record::Event(event(number)))));
 }
