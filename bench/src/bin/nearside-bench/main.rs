@@ -5,6 +5,7 @@ mod cold_build;
 mod lab_speed;
 mod look_speed;
 mod model_speed;
+mod placement_speed;
 mod preload_speed;
 mod profile_speed;
 mod record_speed;
@@ -47,6 +48,8 @@ enum Part {
     Act,
     /// Flows of objects and threads
     Profile,
+    /// Decisions of policies
+    Placement,
     /// The library that tells of objects
     Preload,
     /// Traces, and perf.data files
@@ -81,6 +84,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
             Part::Act => act_speed::measure()?,
             Part::Profile => profile_speed::measure()?,
+            Part::Placement => placement_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
             Part::Trace => trace_speed::measure()?,
             Part::Record => record_speed::measure()?,

@@ -1,0 +1,58 @@
+//! A large round on eight nodes, for benchmarks: also for `nearside-bench`.
+
+use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid, presets};
+use placement::{
+    NodeAccesses, NodeMemory, Observation, Page, Policy, Process, SMALL_PAGE, Settings, Thread, Thresholds, Traffic,
+};
+
+const MACHINE: &str = "magny-cours-4p";
+const NODES: u32 = 8;
+
+/// `carrefour`, which looks at so many pages in a round.
+pub fn policy(pages: u64) -> Result<Policy, Box<dyn std::error::Error>> {
+    let thresholds = Thresholds { page_cap: pages, ..Thresholds::default() };
+    let settings = Settings { thresholds, ..Settings::default() };
+    Ok(Policy::new("carrefour".parse()?, &presets::find(MACHINE)?, settings)?)
+}
+
+/// Every kind of page that the rules know: of one node, shared and written, shared and read, in place.
+fn page(number: u64) -> Page {
+    let node = |place: u64| NodeId((place % u64::from(NODES)) as u32);
+    let by = |place: u64, accesses| NodeAccesses { node: node(place), accesses };
+    let (one, other) = (by(number / 3, 2 + number % 5), by(number / 3 + 1 + number % 6, 1));
+    Page {
+        pid: Pid(1 + (number / 5000 % 4) as u32),
+        address: (1 << 40) + number * SMALL_PAGE,
+        page_bytes: SMALL_PAGE,
+        node: if number.is_multiple_of(3) { NodeId(0) } else { node(number / 7) },
+        accesses: if number.is_multiple_of(2) { vec![one] } else { vec![one, other] },
+        writes: u64::from(number % 4 == 1),
+        threads: Vec::new(),
+        parts: Vec::new(),
+        frame: None,
+        is_bound: false,
+    }
+}
+
+/// A round of four processes on eight nodes, most of whose accesses go to node 0.
+pub fn observation(pages: u64) -> Observation {
+    let nodes = || (0..NODES).map(NodeId);
+    let accesses = |from: NodeId, to: NodeId| if to == NodeId(0) { 30e6 } else { f64::from(1 + from.0) * 1e5 };
+    let traffic = nodes().flat_map(|from| nodes().map(move |to| Traffic { from, to, accesses: accesses(from, to) }));
+    let memory = |node| NodeMemory { node, total_bytes: 32 << 30, free_bytes: 28 << 30 };
+    let cpus: CpuSet = (0..6 * NODES).map(CpuId).collect();
+    let all = |pid| Process { cpu_share: 8.0, ..Process::new(Pid(pid), cpus.clone(), nodes().collect::<NodeSet>()) };
+    let thread = |pid| Thread { modified_share: Some(0.01), ..Thread::new(Pid(pid), Tid(pid)) };
+    let mut pages: Vec<Page> = (0..pages).map(page).collect();
+    pages.sort_by_key(|page| (page.pid, page.address));
+    Observation {
+        round: 1,
+        length_s: 1.0,
+        traffic: traffic.collect(),
+        memory: nodes().map(memory).collect(),
+        processes: (1..5).map(all).collect(),
+        threads: (1..5).map(thread).collect(),
+        pages,
+        ..Observation::default()
+    }
+}

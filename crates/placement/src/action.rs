@@ -1,0 +1,235 @@
+//! What is to be done: the output of a decision.
+
+use crate::memory_policy::NodeWeight;
+use crate::metrics::Metrics;
+use crate::reason::Reason;
+use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a round decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// The round's number: [`crate::Observation::round`].
+    pub round: u64,
+    /// What the round's traffic came to.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// What to do, in this order. Never empty: [`Action::Nothing`] where there is nothing to do.
+    pub steps: Vec<Step>,
+}
+
+/// An action, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What to do. Pages are of one process and in ascending order of address, at most a batch of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Action {
+    /// Move pages to one node.
+    MovePages {
+        /// Whose.
+        pid: Pid,
+        /// Where to.
+        node: NodeId,
+        /// Their addresses.
+        pages: Vec<u64>,
+        /// Their size together, bytes.
+        bytes: u64,
+    },
+    /// Deal pages to nodes, each to its own.
+    InterleavePages {
+        /// Whose.
+        pid: Pid,
+        /// The weights that nodes were drawn with, so that memory that comes later may follow.
+        weights: Vec<NodeWeight>,
+        /// Their addresses, and where each goes.
+        pages: Vec<PageTarget>,
+        /// Their size together, bytes.
+        bytes: u64,
+    },
+    /// Move what lies on other nodes of whole mappings.
+    MoveRanges {
+        /// Whose.
+        pid: Pid,
+        /// Where to.
+        node: NodeId,
+        /// The mappings.
+        ranges: Vec<AddressRange>,
+        /// Most bytes to move in this round; the rest is asked for again.
+        bytes: u64,
+    },
+    /// Have a copy of these pages on each node, as far as possible.
+    Replicate {
+        /// Whose.
+        pid: Pid,
+        /// Their addresses.
+        pages: Vec<u64>,
+        /// The nodes that read them.
+        nodes: NodeSet,
+        /// Whether each process can have a copy of its own: they are in mappings that are
+        /// [`crate::Range::is_replicable`]. Otherwise only a kernel that replicates could do it.
+        is_possible: bool,
+        /// What to do where it cannot be done; nothing if none.
+        instead: Option<Box<Action>>,
+    },
+    /// Give up the copies of these pages, for good.
+    Revert {
+        /// Whose.
+        pid: Pid,
+        /// Their addresses.
+        pages: Vec<u64>,
+    },
+    /// Split huge pages, and keep them split.
+    SplitHugePages {
+        /// Whose.
+        pid: Pid,
+        /// Their addresses.
+        pages: Vec<u64>,
+    },
+    /// Let a thread run on these CPUs only.
+    MoveThread {
+        /// Whose.
+        pid: Pid,
+        /// The thread.
+        tid: Tid,
+        /// Where.
+        cpus: CpuSet,
+    },
+    /// Let all threads of a process run on these CPUs only, those that it starts later too.
+    MoveProcess {
+        /// The process.
+        pid: Pid,
+        /// Where.
+        cpus: CpuSet,
+    },
+    /// Sample more or less often from now on.
+    SetSampling(Sampling),
+    /// Nothing.
+    Nothing,
+}
+
+/// Where a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageTarget {
+    /// Its address.
+    pub address: u64,
+    /// Its new node.
+    pub node: NodeId,
+}
+
+/// Addresses from `start` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressRange {
+    /// The first.
+    pub start: u64,
+    /// The one after the last.
+    pub end: u64,
+}
+
+/// How often to sample, and how many pages to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// Core cycles from sample to sample. A source that counts something else takes `divisor`.
+    pub interval_cycles: u64,
+    /// So many times fewer samples than at the full rate: 1 or 4.
+    pub divisor: u64,
+    /// Most pages to keep in a round.
+    pub page_cap: u64,
+}
+
+impl Action {
+    /// The process that it is about.
+    pub fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::MovePages { pid, .. }
+            | Self::InterleavePages { pid, .. }
+            | Self::MoveRanges { pid, .. }
+            | Self::Replicate { pid, .. }
+            | Self::Revert { pid, .. }
+            | Self::SplitHugePages { pid, .. }
+            | Self::MoveThread { pid, .. }
+            | Self::MoveProcess { pid, .. } => Some(*pid),
+            Self::SetSampling(_) | Self::Nothing => None,
+        }
+    }
+
+    /// Bytes that it moves at most, by what is done where pages cannot be replicated.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::MovePages { bytes, .. } | Self::InterleavePages { bytes, .. } | Self::MoveRanges { bytes, .. } => {
+                *bytes
+            }
+            Self::Replicate { instead: Some(instead), .. } => instead.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+fn pages(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "page" } else { "pages" })
+}
+
+/// What to do, as an order: `move 412 pages (1.61 MiB) of process 7 to node 2`.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = machine::size::rounded;
+        match self {
+            Self::MovePages { pid, node, pages: moved, bytes } => {
+                write!(f, "move {} ({}) of process {pid} to node {node}", pages(moved.len()), size(*bytes))
+            }
+            Self::InterleavePages { pid, pages: dealt, bytes, .. } => {
+                let nodes: NodeSet = dealt.iter().map(|page| page.node).collect();
+                write!(f, "deal {} ({}) of process {pid} to nodes {nodes}", pages(dealt.len()), size(*bytes))
+            }
+            Self::MoveRanges { pid, node, ranges, bytes } => {
+                let mappings = if ranges.len() == 1 { "mapping" } else { "mappings" };
+                let (count, most) = (ranges.len(), size(*bytes));
+                write!(f, "move {count} {mappings} of process {pid} to node {node}, at most {most} of them")
+            }
+            Self::Replicate { pid, pages: copied, nodes, is_possible, instead } => {
+                write!(f, "replicate {} of process {pid} on nodes {nodes}", pages(copied.len()))?;
+                match instead {
+                    Some(instead) if *is_possible => write!(f, ", or else {instead}"),
+                    Some(instead) => write!(f, " if the kernel could; instead {instead}"),
+                    None if *is_possible => Ok(()),
+                    None => f.write_str(" if the kernel could; nothing instead"),
+                }
+            }
+            Self::Revert { pid, pages: reverted } => {
+                write!(f, "give up the copies of {} of process {pid}", pages(reverted.len()))
+            }
+            Self::SplitHugePages { pid, pages: split } => {
+                write!(
+                    f,
+                    "split {} huge {} of process {pid}",
+                    split.len(),
+                    if split.len() == 1 { "page" } else { "pages" }
+                )
+            }
+            Self::MoveThread { pid, tid, cpus } => write!(f, "run thread {tid} of process {pid} on CPUs {cpus}"),
+            Self::MoveProcess { pid, cpus } => write!(f, "run process {pid} on CPUs {cpus}"),
+            Self::SetSampling(Sampling { interval_cycles, .. }) => {
+                write!(f, "take a sample every {interval_cycles} cycles")
+            }
+            Self::Nothing => f.write_str("do nothing"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.action, self.reason)
+    }
+}

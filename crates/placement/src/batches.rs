@@ -1,0 +1,182 @@
+//! From single pages to actions: what fits into the budget and into nodes, in batches of a process each.
+
+use crate::action::{Action, PageTarget, Step};
+use crate::costs::Costs;
+use crate::memory_policy::NodeWeight;
+use crate::observation::Observation;
+use crate::reason::{Quantity, Reason};
+use crate::thresholds::Thresholds;
+use machine::{NodeId, NodeSet, Pid};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// What is to be done with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Operation {
+    /// Move it.
+    Move,
+    /// Deal it.
+    Deal,
+    /// Copy it, where that is possible; if it has a target, move it there instead.
+    Replicate { is_possible: bool },
+    /// Split it, as its parts are used by one node each.
+    SplitShared,
+    /// Split it, as it is too hot.
+    SplitHot,
+}
+
+/// A page, and what is to be done with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub pid: Pid,
+    pub address: u64,
+    pub bytes: u64,
+    pub from: NodeId,
+    /// Where it goes, if it goes.
+    pub to: Option<NodeId>,
+    pub samples: u64,
+    pub operation: Operation,
+}
+
+impl Candidate {
+    /// Bytes that are copied for it.
+    fn copied_bytes(&self) -> u64 {
+        let copies = matches!(self.operation, Operation::Replicate { is_possible: true });
+        if self.to.is_some() || copies { self.bytes } else { 0 }
+    }
+}
+
+/// What may be done in a round.
+pub(crate) struct Limits {
+    bytes: u64,
+    operations: usize,
+    /// Bytes that nodes still take, by their place; none where that is not known.
+    room: Vec<Option<u64>>,
+}
+
+impl Limits {
+    pub fn of(observation: &Observation, costs: &Costs, thresholds: &Thresholds, operations: u64) -> Self {
+        let mut room = vec![None; costs.nodes().len()];
+        for memory in &observation.memory {
+            if let Some(place) = costs.place(memory.node) {
+                let kept = (memory.total_bytes as f64 * thresholds.memory_free_min) as u64;
+                room[place] = Some(memory.free_bytes.saturating_sub(kept));
+            }
+        }
+        let operations = usize::try_from(operations).unwrap_or(usize::MAX);
+        Self { bytes: observation.budget_bytes.unwrap_or(u64::MAX), operations, room }
+    }
+
+    /// Leaves what may be done: pages with the most samples first where not all of them fit.
+    pub fn keep(&mut self, candidates: &mut Vec<Candidate>, costs: &Costs) {
+        let wanted = candidates.iter().fold(0_u64, |sum, page| sum.saturating_add(page.copied_bytes()));
+        let is_tight = wanted > self.bytes || candidates.len() > self.operations || self.is_full_for(candidates, costs);
+        if !is_tight {
+            return;
+        }
+        candidates.sort_unstable_by_key(|page| (Reverse(page.samples), page.pid, page.address));
+        candidates.retain_mut(|page| {
+            let bytes = page.copied_bytes();
+            if self.operations == 0 || bytes > self.bytes {
+                return false;
+            }
+            let room = page.to.and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
+            if let Some(room) = room {
+                if *room < page.bytes {
+                    return false;
+                }
+                *room -= page.bytes;
+            }
+            self.operations -= 1;
+            self.bytes -= bytes;
+            true
+        });
+    }
+
+    fn is_full_for(&self, candidates: &[Candidate], costs: &Costs) -> bool {
+        let mut wanted = vec![0_u64; self.room.len()];
+        for page in candidates {
+            if let Some(place) = page.to.and_then(|to| costs.place(to)) {
+                wanted[place] = wanted[place].saturating_add(page.bytes);
+            }
+        }
+        self.room.iter().zip(wanted).any(|(room, wanted)| room.is_some_and(|room| room < wanted))
+    }
+
+    /// Bytes that may still be moved to a node; takes them.
+    pub fn take(&mut self, to: NodeId, bytes: u64, costs: &Costs) -> u64 {
+        let room = costs.place(to).and_then(|place| self.room[place].as_mut());
+        let bytes = bytes.min(self.bytes).min(room.as_ref().map_or(u64::MAX, |room| **room));
+        self.bytes -= bytes;
+        if let Some(room) = room {
+            *room -= bytes;
+        }
+        bytes
+    }
+}
+
+/// Pages of one action, before they are cut into batches.
+#[derive(Default)]
+struct Group {
+    pages: Vec<(u64, Option<NodeId>, u64)>,
+    samples: u64,
+}
+
+/// What actions of a round tell beside their pages.
+pub(crate) struct Telling<'a> {
+    /// Pages in one action.
+    pub batch_pages: u64,
+    /// The weights that nodes were drawn with for a process.
+    pub weights: &'a dyn Fn(Pid) -> Vec<NodeWeight>,
+    /// The nodes that read the pages of a process which several nodes read.
+    pub readers: &'a FxHashMap<Pid, NodeSet>,
+    /// Why.
+    pub reason: &'a dyn Fn(Operation) -> Reason,
+}
+
+/// Puts pages together: by process, operation and target, in the order of their addresses, in batches.
+pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
+    let mut groups: BTreeMap<(Operation, Pid, Option<NodeId>), Group> = BTreeMap::new();
+    for page in candidates {
+        let node = page.to.filter(|_| page.operation == Operation::Move);
+        let group = groups.entry((page.operation, page.pid, node)).or_default();
+        group.pages.push((page.address, page.to, page.bytes));
+        group.samples += page.samples;
+    }
+    let batch = usize::try_from(telling.batch_pages).unwrap_or(usize::MAX).max(1);
+    let mut steps = Vec::new();
+    for ((operation, pid, node), mut group) in groups {
+        group.pages.sort_unstable();
+        let reason = (telling.reason)(operation)
+            .with(Quantity::Pages, group.pages.len() as f64)
+            .with(Quantity::Samples, group.samples as f64);
+        for pages in group.pages.chunks(batch) {
+            let addresses = || pages.iter().map(|(address, ..)| *address).collect::<Vec<_>>();
+            let bytes = || pages.iter().filter(|(_, to, _)| to.is_some()).map(|(_, _, bytes)| bytes).sum();
+            let deal = || {
+                let target = |&(address, to, _): &(u64, Option<NodeId>, u64)| Some(PageTarget { address, node: to? });
+                let pages = pages.iter().filter_map(target).collect();
+                Action::InterleavePages { pid, weights: (telling.weights)(pid), pages, bytes: bytes() }
+            };
+            let action = match (operation, node) {
+                (Operation::Move, Some(node)) => Action::MovePages { pid, node, pages: addresses(), bytes: bytes() },
+                (Operation::Move, None) => continue,
+                (Operation::Deal, _) => deal(),
+                (Operation::Replicate { is_possible }, _) => {
+                    let has_targets = pages.iter().any(|(_, to, _)| to.is_some());
+                    Action::Replicate {
+                        pid,
+                        pages: addresses(),
+                        nodes: telling.readers.get(&pid).cloned().unwrap_or_default(),
+                        is_possible,
+                        instead: has_targets.then(|| Box::new(deal())),
+                    }
+                }
+                (Operation::SplitShared | Operation::SplitHot, _) => Action::SplitHugePages { pid, pages: addresses() },
+            };
+            steps.push(Step { action, reason: reason.clone() });
+        }
+    }
+    steps
+}

@@ -1,0 +1,329 @@
+//! Carrefour: traffic decides whether pages move, samples decide which (Lepers, 2014, chapters 7 and 8).
+
+mod dealer;
+mod gates;
+mod history;
+mod pages;
+
+use crate::action::{Action, Sampling, Step};
+use crate::batches::{Candidate, Limits, Operation, Telling, steps};
+use crate::costs::Costs;
+use crate::metrics::{Metrics, loads};
+use crate::observation::{Observation, Page, Process};
+use crate::outcome::{Outcome, PageOf};
+use crate::reason::{Quantity, Reason, Rule};
+use crate::seen::{ReplicableRanges, Seen, seen};
+use crate::settings::Settings;
+use crate::thresholds::Thresholds;
+use crate::trial::{Trial, Verdict};
+use dealer::{Dealer, Shares};
+use gates::{Gates, Techniques};
+use history::History;
+use machine::{NodeSet, Pid};
+use pages::{Choice, ProcessView, Rules, Views};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What is kept from round to round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Carrefour {
+    history: History,
+    /// The rate of sampling is the low one.
+    is_slow: bool,
+    /// Little came of the last decision, although it had wanted more.
+    was_idle: bool,
+    /// Processes that have had pages replicated: later rounds may want fewer at once.
+    replicating: BTreeSet<Pid>,
+    /// Pages whose copies are to be given up.
+    reverts: BTreeSet<PageOf>,
+    trial: Trial,
+}
+
+/// What a round's rules came to.
+struct Chosen {
+    candidates: Vec<Candidate>,
+    /// The nodes that read the pages of a process which several nodes read.
+    readers: FxHashMap<Pid, NodeSet>,
+}
+
+impl Carrefour {
+    /// The three steps.
+    pub fn decide(
+        &mut self,
+        observation: &Observation,
+        costs: &Costs,
+        settings: &Settings,
+        metrics: &Metrics,
+    ) -> Vec<Step> {
+        let (round, thresholds) = (observation.round, &settings.thresholds);
+        let alive: BTreeSet<Pid> = observation.processes.iter().map(|process| process.pid).collect();
+        self.history.forget(round, thresholds, |pid| alive.contains(&pid));
+        self.replicating.retain(|pid| alive.contains(pid));
+        let mut done = self.revert(&alive);
+        let gates = Gates::of(observation, costs, thresholds, metrics);
+        let moved = match (self.trial.judge(round, metrics, thresholds), &gates.processes) {
+            (Verdict::Worse(back, reason), _) => Ok(take_back(back, &reason, observation, costs, settings)),
+            (Verdict::Rest(reason), _) => Err(reason),
+            (Verdict::GoOn, Err(reason)) => Err(reason.clone()),
+            (Verdict::GoOn, Ok(processes)) => {
+                let steps = self.step_3(observation, costs, settings, metrics, &gates, processes);
+                if steps.0.is_empty() {
+                    Err(gates.explain(Reason::new(Rule::NothingMisplaced), thresholds))
+                } else {
+                    Ok(steps)
+                }
+            }
+        };
+        let (moved, operations) = moved.unwrap_or_else(|reason| (vec![Step { action: Action::Nothing, reason }], 0));
+        done.extend(moved);
+        done.extend(self.set_rate(operations, thresholds));
+        done
+    }
+
+    /// The rate that was decided last.
+    pub fn sampling(&self, thresholds: &Thresholds) -> Sampling {
+        Sampling::at(self.is_slow, thresholds)
+    }
+
+    /// What became of a decision.
+    pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
+        let thresholds = &settings.thresholds;
+        for page in &outcome.refused {
+            self.history.note_refusal(*page, outcome.round, thresholds);
+        }
+        self.trial.leave_out(outcome.round, &outcome.refused);
+        self.was_idle = !self.is_slow && outcome.operations < thresholds.operations_min;
+        for page in &outcome.copies_written {
+            if self.history.note_write(*page, thresholds) {
+                self.reverts.insert(*page);
+            }
+        }
+    }
+
+    fn revert(&mut self, alive: &BTreeSet<Pid>) -> Vec<Step> {
+        let mut pages: std::collections::BTreeMap<Pid, Vec<u64>> = std::collections::BTreeMap::new();
+        for page in std::mem::take(&mut self.reverts).into_iter().filter(|page| alive.contains(&page.pid)) {
+            pages.entry(page.pid).or_default().push(page.address);
+        }
+        let step = |(pid, pages): (Pid, Vec<u64>)| {
+            let reason = Reason::new(Rule::CopiesAreWritten).with(Quantity::Pages, pages.len() as f64);
+            Step { action: Action::Revert { pid, pages }, reason }
+        };
+        pages.into_iter().map(step).collect()
+    }
+
+    fn step_3(
+        &mut self,
+        observation: &Observation,
+        costs: &Costs,
+        settings: &Settings,
+        metrics: &Metrics,
+        gates: &Gates,
+        processes: &FxHashMap<Pid, Techniques>,
+    ) -> (Vec<Step>, usize) {
+        let (round, thresholds) = (observation.round, &settings.thresholds);
+        let shares = Shares::of(&loads(observation, costs), costs);
+        let views = views(observation, costs, settings, processes, &shares);
+        let rules = Rules {
+            costs,
+            thresholds,
+            shares: &shares,
+            samples: observation.pages.iter().map(Page::samples).sum(),
+            seed: settings.seed ^ round.rotate_left(32),
+        };
+        let Chosen { mut candidates, readers } = self.choose(observation, settings, &views, &rules);
+        let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
+        Limits::of(observation, costs, thresholds, cap).keep(&mut candidates, costs);
+        let is_moved = |page: &&Candidate| page.operation != Operation::Replicate { is_possible: true };
+        for page in candidates.iter().filter(is_moved) {
+            let id = PageOf { pid: page.pid, address: page.address };
+            if let Some(to) = page.to {
+                self.history.note_move(id, page.from, to, round, thresholds);
+            }
+        }
+        self.trial.add(round, metrics, candidates.iter().filter(is_moved));
+        let telling = Telling {
+            batch_pages: thresholds.batch_pages,
+            weights: &|pid| views.get(&pid).map(|view| view.dealer.weights(costs)).unwrap_or_default(),
+            readers: &readers,
+            reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
+        };
+        // What can neither be copied nor has a next best is told and costs nothing.
+        let is_real =
+            |page: &&Candidate| page.operation != Operation::Replicate { is_possible: false } || page.to.is_some();
+        (steps(&candidates, &telling), candidates.iter().filter(is_real).count())
+    }
+
+    fn choose(&mut self, observation: &Observation, settings: &Settings, views: &Views, rules: &Rules) -> Chosen {
+        let thresholds = &settings.thresholds;
+        let ranges = ReplicableRanges::of(&observation.ranges);
+        let mut chosen =
+            Chosen { candidates: Vec::with_capacity(observation.pages.len()), readers: FxHashMap::default() };
+        let mut wanted: FxHashMap<Pid, u64> = FxHashMap::default();
+        let mut last: Option<(Pid, Option<&ProcessView>)> = None;
+        for (first, page_seen) in seen(observation) {
+            let page = &*page_seen.page;
+            let view = match last {
+                Some((pid, view)) if pid == page.pid => view,
+                _ => views.get(&page.pid),
+            };
+            last = Some((page.pid, view));
+            let Some(view) = view else { continue };
+            let id = PageOf { pid: page.pid, address: page.address };
+            if page.is_bound && settings.respect_owner || self.history.keeps(id, observation.round, thresholds) {
+                continue;
+            }
+            let choice = rules.choose(page, view, self.history.may_have_copies(id, thresholds));
+            let Some((operation, to)) = operation(choice) else { continue };
+            if to.is_some_and(|to| !may_lie(&page_seen, to, views)) {
+                continue;
+            }
+            let candidate = Candidate {
+                pid: page.pid,
+                address: page.address,
+                bytes: page.page_bytes,
+                from: page.node,
+                to: to.map(|place| rules.costs.nodes()[place].id),
+                samples: page.samples(),
+                operation,
+            };
+            if !matches!(operation, Operation::Replicate { .. }) {
+                chosen.candidates.push(candidate);
+                continue;
+            }
+            let is_possible = page_seen.may_be_copied(first, &ranges);
+            let operation = Operation::Replicate { is_possible };
+            chosen.candidates.push(Candidate { operation, ..candidate });
+            *wanted.entry(page.pid).or_default() += 1;
+            let nodes = page.accesses.iter().filter(|by| by.accesses > 0).map(|by| by.node);
+            chosen.readers.entry(page.pid).or_default().extend(nodes);
+            for other in page_seen.others.iter().filter(|_| is_possible) {
+                // Each process has a copy of its own made; only one of them has the page itself.
+                let (pid, address, samples) = (other.pid, other.address, other.samples());
+                chosen.candidates.push(Candidate { pid, address, samples, to: None, operation, ..candidate });
+                *wanted.entry(pid).or_default() += 1;
+                chosen.readers.entry(pid).or_default().extend(page.accesses.iter().map(|by| by.node));
+            }
+        }
+        self.begin_replicating(&mut chosen.candidates, &wanted, thresholds);
+        chosen
+    }
+
+    /// The first replication of a process is worth it for many pages only; fewer get the next best.
+    fn begin_replicating(
+        &mut self,
+        candidates: &mut Vec<Candidate>,
+        wanted: &FxHashMap<Pid, u64>,
+        thresholds: &Thresholds,
+    ) {
+        if wanted.is_empty() {
+            return;
+        }
+        let enough = wanted.iter().filter(|(_, pages)| **pages >= thresholds.first_replication_pages);
+        self.replicating.extend(enough.map(|(pid, _)| *pid));
+        candidates.retain_mut(|page| {
+            let waits = matches!(page.operation, Operation::Replicate { .. }) && !self.replicating.contains(&page.pid);
+            if waits {
+                page.operation = Operation::Deal;
+            }
+            !waits || page.to.is_some()
+        });
+    }
+
+    /// Samples cost time, which only those are worth that lead to something.
+    fn set_rate(&mut self, operations: usize, thresholds: &Thresholds) -> Option<Step> {
+        let is_slow = std::mem::take(&mut self.was_idle) || (operations as u64) < thresholds.operations_min;
+        if std::mem::replace(&mut self.is_slow, is_slow) == is_slow {
+            return None;
+        }
+        let rule = if is_slow { Rule::FewOperations } else { Rule::ManyOperations };
+        let least = thresholds.operations_min as f64;
+        let reason = Reason::new(rule).against(Quantity::Operations, operations as f64, least);
+        Some(Step { action: Action::SetSampling(Sampling::at(is_slow, thresholds)), reason })
+    }
+}
+
+impl Sampling {
+    /// The full rate, or the low one.
+    pub(crate) fn at(is_slow: bool, thresholds: &Thresholds) -> Self {
+        let divisor = if is_slow { thresholds.sampling_divisor } else { 1 };
+        let page_cap = if is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
+        Self { interval_cycles: thresholds.sampling_interval_cycles.saturating_mul(divisor), divisor, page_cap }
+    }
+}
+
+/// Pages go back to where they were before it got worse.
+fn take_back(
+    mut back: Vec<Candidate>,
+    reason: &Reason,
+    observation: &Observation,
+    costs: &Costs,
+    settings: &Settings,
+) -> (Vec<Step>, usize) {
+    let thresholds = &settings.thresholds;
+    let views: FxHashMap<Pid, &Process> = observation.processes.iter().map(|process| (process.pid, process)).collect();
+    back.retain(|page| {
+        let node_is_allowed = |process: &&Process| page.to.is_some_and(|to| process.nodes.contains(to));
+        views.get(&page.pid).is_some_and(node_is_allowed)
+    });
+    Limits::of(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
+    let telling = Telling {
+        batch_pages: thresholds.batch_pages,
+        weights: &|_| Vec::new(),
+        readers: &FxHashMap::default(),
+        reason: &|_| reason.clone(),
+    };
+    (steps(&back, &telling), back.len())
+}
+
+fn memory_places(costs: &Costs) -> Vec<bool> {
+    costs.nodes().iter().map(|node| node.memory_bytes > 0).collect()
+}
+
+/// Processes whose pages may be moved, and where to.
+fn views(
+    observation: &Observation,
+    costs: &Costs,
+    settings: &Settings,
+    processes: &FxHashMap<Pid, Techniques>,
+    shares: &Shares,
+) -> Views {
+    let is_free = |process: &&Process| process.memory_policy.is_none() || !settings.respect_owner;
+    let view = |process: &Process| {
+        let techniques = *processes.get(&process.pid)?;
+        let has_memory = memory_places(costs);
+        let nodes = costs.nodes().iter().zip(has_memory);
+        let allowed: Vec<bool> = nodes.map(|(node, memory)| memory && process.nodes.contains(node.id)).collect();
+        let dealer = Dealer::of(shares, &allowed, costs);
+        Some((process.pid, ProcessView { techniques, allowed, dealer }))
+    };
+    observation.processes.iter().filter(is_free).filter_map(view).collect()
+}
+
+/// Whether all processes that map the page may have it there.
+fn may_lie(seen: &Seen, place: usize, views: &Views) -> bool {
+    seen.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
+}
+
+fn operation(choice: Choice) -> Option<(Operation, Option<usize>)> {
+    match choice {
+        Choice::Stay => None,
+        Choice::Move(to) => Some((Operation::Move, Some(to))),
+        Choice::Deal(to) => Some((Operation::Deal, Some(to))),
+        Choice::Replicate(to) => Some((Operation::Replicate { is_possible: false }, to)),
+        Choice::SplitShared => Some((Operation::SplitShared, None)),
+        Choice::SplitHot => Some((Operation::SplitHot, None)),
+    }
+}
+
+fn rule(operation: Operation) -> Rule {
+    match operation {
+        Operation::Move => Rule::OneNodeUses,
+        Operation::Deal => Rule::SeveralNodesUse,
+        Operation::Replicate { .. } => Rule::SeveralNodesRead,
+        Operation::SplitShared => Rule::FalselyShared,
+        Operation::SplitHot => Rule::TooHotToBalance,
+    }
+}

@@ -1,0 +1,112 @@
+//! Where memory goes by policies that decide once: what a process starts with, and what is to be done about memory that
+//! was there before.
+
+use crate::action::Step;
+use crate::batches::{Candidate, Limits, Operation, Telling, steps};
+use crate::costs::Costs;
+use crate::memory_policy::{MemoryMode, MemoryPolicy, NodeWeight};
+use crate::name::MemoryPlacement;
+use crate::observation::{Observation, Page, Process};
+use crate::reason::{Reason, Rule};
+use crate::settings::Settings;
+use machine::{NodeId, NodeSet, Pid};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Who decides, and by what.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub policy: &'a MemoryPlacement,
+    /// The nodes that its name has.
+    pub nodes: &'a NodeSet,
+    pub costs: &'a Costs,
+    pub settings: &'a Settings,
+}
+
+impl Rules<'_> {
+    /// What the memory of a process or thread starts with; `home` is the node that its CPUs are on, if it is one.
+    /// None where the program's own choice stands.
+    pub fn start(self, process: &Process, home: Option<NodeId>) -> Option<MemoryPolicy> {
+        if process.memory_policy.is_some() && self.settings.respect_owner {
+            return None;
+        }
+        let nodes = self.costs.memory_nodes().intersection(&process.nodes);
+        let among = self.nodes.intersection(&nodes);
+        let on = |mode: MemoryMode, nodes: NodeSet| (!nodes.is_empty()).then(|| MemoryPolicy::on(mode, nodes));
+        let one = |node: Option<NodeId>| on(MemoryMode::Preferred, node.into_iter().collect());
+        match self.policy {
+            MemoryPlacement::Default | MemoryPlacement::Carrefour => None,
+            MemoryPlacement::FirstTouch => Some(MemoryPolicy::plain(MemoryMode::Local)),
+            MemoryPlacement::Local => match home {
+                Some(home) => one(self.costs.nearest(home, &nodes)),
+                None => Some(MemoryPolicy::plain(MemoryMode::Local)),
+            },
+            MemoryPlacement::Remote => one(self.costs.farthest(home?, &nodes)),
+            MemoryPlacement::Interleave(_) => on(MemoryMode::Interleave, among),
+            MemoryPlacement::WeightedInterleave(_) => {
+                let weights = self.costs.weights(&among).into_iter();
+                let weights = weights.map(|(node, weight)| NodeWeight { node, weight }).collect();
+                on(MemoryMode::WeightedInterleave, among).map(|policy| MemoryPolicy { weights, ..policy })
+            }
+            MemoryPlacement::Bind(_) => on(MemoryMode::Bind, among),
+        }
+    }
+
+    /// Pages of processes that ran before, as they are seen to be used: each goes where the policy would have put it.
+    pub fn settle(self, observation: &Observation, home: impl Fn(Pid) -> Option<NodeId>) -> Vec<Step> {
+        let adopted = observation.processes.iter().filter(|process| process.adopted);
+        let policies: FxHashMap<Pid, MemoryPolicy> =
+            adopted.filter_map(|process| Some((process.pid, self.start(process, home(process.pid))?))).collect();
+        if policies.is_empty() {
+            return Vec::new();
+        }
+        let mut frames = FxHashSet::default();
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for page in observation.pages.iter().filter(|page| !(page.is_bound && self.settings.respect_owner)) {
+            let to = policies.get(&page.pid).and_then(|policy| target(policy, page));
+            // What several processes map has no one home, and moves once.
+            let is_first = page.frame.is_none_or(|frame| frames.insert(frame));
+            let Some(to) = to.filter(|to| *to != page.node && is_first) else { continue };
+            candidates.push(Candidate {
+                pid: page.pid,
+                address: page.address,
+                bytes: page.page_bytes,
+                from: page.node,
+                to: Some(to),
+                samples: page.samples(),
+                operation: Operation::Move,
+            });
+        }
+        let thresholds = &self.settings.thresholds;
+        Limits::of(observation, self.costs, thresholds, thresholds.page_cap).keep(&mut candidates, self.costs);
+        let telling = Telling {
+            batch_pages: thresholds.batch_pages,
+            weights: &|_| Vec::new(),
+            readers: &FxHashMap::default(),
+            reason: &|_| Reason::new(Rule::PolicyOfStart),
+        };
+        steps(&candidates, &telling)
+    }
+}
+
+/// Where a policy has a page; none where it may stay wherever it is.
+fn target(policy: &MemoryPolicy, page: &Page) -> Option<NodeId> {
+    // By its frame, all processes that map it agree.
+    let number = page.frame.unwrap_or(page.address / page.page_bytes.max(1));
+    let dealt = |count: usize| usize::try_from(number % count as u64).unwrap_or(0);
+    match policy.mode {
+        MemoryMode::Default | MemoryMode::Local => None,
+        MemoryMode::Preferred => policy.nodes.first().filter(|_| page.frame.is_none()),
+        MemoryMode::Bind if policy.nodes.contains(page.node) => None,
+        MemoryMode::Bind | MemoryMode::Interleave => policy.nodes.iter().nth(dealt(policy.nodes.len())),
+        MemoryMode::WeightedInterleave => {
+            let all: u64 = policy.weights.iter().map(|node| u64::from(node.weight)).sum();
+            let mut place = number % all.max(1);
+            policy.weights.iter().find_map(|node| {
+                let weight = u64::from(node.weight);
+                let is_here = place < weight;
+                place = place.saturating_sub(weight);
+                is_here.then_some(node.node)
+            })
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Where memory that is yet to be touched shall come from.
+
+use machine::{NodeId, NodeSet};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How the kernel chooses the node of a page that is touched first: modes of `set_mempolicy` and `mbind`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryMode {
+    /// No policy of its own: whatever it has from its parent or its program.
+    #[default]
+    Default,
+    /// The node of the CPU that first touches the page. Since Linux 3.8.
+    Local,
+    /// This node, and others when it is full.
+    Preferred,
+    /// These nodes only.
+    Bind,
+    /// These nodes in turn.
+    Interleave,
+    /// These nodes in turn, so many pages of each as its weight says. Since Linux 6.9; on older kernels
+    /// [`MemoryMode::Interleave`] is the next best.
+    WeightedInterleave,
+}
+
+/// A memory policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPolicy {
+    /// How nodes are chosen.
+    pub mode: MemoryMode,
+    /// Among which; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
+    #[serde(default)]
+    pub nodes: NodeSet,
+    /// The weights of [`MemoryMode::WeightedInterleave`], 1 to 255, one for each node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<NodeWeight>,
+}
+
+/// How many pages in turn a node gets, or with which weight it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeWeight {
+    /// The node.
+    pub node: NodeId,
+    /// Its weight.
+    pub weight: u32,
+}
+
+impl MemoryPolicy {
+    /// A mode without nodes.
+    pub fn plain(mode: MemoryMode) -> Self {
+        Self { mode, ..Self::default() }
+    }
+
+    /// A mode on these nodes.
+    pub fn on(mode: MemoryMode, nodes: NodeSet) -> Self {
+        Self { mode, nodes, weights: Vec::new() }
+    }
+
+    /// Whether it deals pages to several nodes.
+    pub fn is_interleaved(&self) -> bool {
+        matches!(self.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave)
+    }
+}
+
+/// In numactl's words, such as `bind: 0-1`.
+impl fmt::Display for MemoryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.mode {
+            MemoryMode::Default => "default",
+            MemoryMode::Local => "local",
+            MemoryMode::Preferred => "preferred",
+            MemoryMode::Bind => "bind",
+            MemoryMode::Interleave => "interleave",
+            MemoryMode::WeightedInterleave => "weighted interleave",
+        })?;
+        if !self.nodes.is_empty() {
+            write!(f, ": {}", self.nodes)?;
+        }
+        for (place, NodeWeight { node, weight }) in self.weights.iter().enumerate() {
+            write!(f, "{}{node}={weight}", if place == 0 { " with weights " } else { "," })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! What a round's traffic comes to: the global metrics that gates look at.
+
+use crate::costs::Costs;
+use crate::observation::{NodeMemory, Observation};
+use machine::NodeId;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+/// What a round's traffic comes to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Accesses that memory served, 1/µs; none where nobody counted.
+    pub accesses_per_us: Option<f64>,
+    /// Local accesses over all, 0 to 1; none without accesses.
+    pub local_access_ratio: Option<f64>,
+    /// Standard deviation (n - 1) of the loads of the controllers over their mean; loads are accesses, over the
+    /// controller's part of bandwidth where they differ. None without accesses or with one controller.
+    pub imbalance: Option<f64>,
+    /// Memory in use over all, 0 to 1; none where it is not known.
+    pub memory_used: Option<f64>,
+    /// What an access costs on average, ns: measured, or else from the machine's latencies and what controllers and
+    /// links carry. None where neither is known.
+    pub access_ns: Option<f64>,
+}
+
+impl Metrics {
+    /// Of this round.
+    pub fn of(observation: &Observation, costs: &Costs) -> Self {
+        let total: f64 = observation.traffic.iter().map(|traffic| traffic.accesses).sum();
+        let counted = !observation.traffic.is_empty() && observation.length_s > 0.0;
+        let local: f64 = observation.traffic.iter().filter(|t| t.from == t.to).map(|t| t.accesses).sum();
+        let sum = |of: fn(&NodeMemory) -> u64| observation.memory.iter().map(|node| of(node) as f64).sum::<f64>();
+        let (all, free) = (sum(|node| node.total_bytes), sum(|node| node.free_bytes));
+        Self {
+            accesses_per_us: counted.then(|| total / (observation.length_s * 1e6)),
+            local_access_ratio: (total > 0.0).then(|| local / total),
+            imbalance: imbalance(&loads(observation, costs).into_iter().map(|(_, load)| load).collect::<Vec<_>>()),
+            memory_used: (all > 0.0).then(|| (1.0 - free / all).max(0.0)),
+            access_ns: observation.latency_mean_ns.or_else(|| estimated_access_ns(observation, costs)),
+        }
+    }
+}
+
+/// The load of each controller: accesses over its part of the machine's bandwidth.
+pub(crate) fn loads(observation: &Observation, costs: &Costs) -> Vec<(NodeId, f64)> {
+    let mut accesses = vec![0.0; costs.nodes().len()];
+    for traffic in &observation.traffic {
+        if let Some(place) = costs.place(traffic.to) {
+            accesses[place] += traffic.accesses;
+        }
+    }
+    let nodes = costs.nodes().iter().zip(accesses).filter(|(node, _)| node.memory_bytes > 0);
+    nodes.map(|(node, accesses)| (node.id, accesses / node.relative_bandwidth)).collect()
+}
+
+/// Sample standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
+pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
+}
+
+fn estimated_access_ns(observation: &Observation, costs: &Costs) -> Option<f64> {
+    let controllers: FxHashMap<NodeId, f64> =
+        observation.controllers.iter().map(|load| (load.node, load.utilisation)).collect();
+    let links: FxHashMap<(NodeId, NodeId), f64> =
+        observation.links.iter().map(|load| ((load.from, load.to), load.utilisation)).collect();
+    let (mut time_ns, mut accesses) = (0.0, 0.0);
+    for traffic in observation.traffic.iter().filter(|traffic| traffic.accesses > 0.0) {
+        let idle_ns = costs.latency_ns(traffic.from, traffic.to)?;
+        let way = if links.is_empty() { Vec::new() } else { costs.links_between(traffic.from, traffic.to) };
+        let busiest = way.iter().filter_map(|link| links.get(link)).chain(controllers.get(&traffic.to));
+        let utilisation = busiest.copied().fold(0.0, f64::max);
+        time_ns += traffic.accesses * idle_ns * costs.stretch(utilisation);
+        accesses += traffic.accesses;
+    }
+    (accesses > 0.0).then(|| time_ns / accesses)
+}

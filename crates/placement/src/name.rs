@@ -1,0 +1,351 @@
+//! Names of policies, as users write them: one half for threads, one for memory, or both.
+
+use machine::{CpuId, NodeId, Selection};
+use serde::{Deserialize, Serialize, de};
+use std::fmt;
+use std::str::FromStr;
+
+/// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
+const ALIKE: f64 = 0.7;
+
+/// Who places threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ThreadPolicy {
+    /// `kernel`: the kernel, as ever.
+    #[default]
+    Kernel,
+    /// `fixed` or `fixed:CPU`: all threads on one CPU; without a number the first that is allowed.
+    Fixed(Option<CpuId>),
+    /// `rr-threads`: each new thread gets the next CPU.
+    RrThreads,
+    /// `rr-tasks`: each new process gets the next CPU, for all its threads.
+    RrTasks,
+    /// `balanced`: each new process gets the node with the fewest processes for its CPUs.
+    Balanced,
+    /// `auto`: as `balanced`, then processes move between nodes to even out the pressure on caches, and memory follows.
+    Auto,
+    /// `auto-threads`: as `auto`, and memory stays.
+    AutoThreads,
+    /// `thread-clustering`: threads that use the same pages share a node.
+    ThreadClustering,
+    /// `bind:NODES`: CPUs of these nodes.
+    Bind(Selection<NodeId>),
+}
+
+/// Who places memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MemoryPlacement {
+    /// `default`: as the program asks.
+    #[default]
+    Default,
+    /// `first-touch`: on the node of the CPU that touches a page first, whatever policy it inherits.
+    FirstTouch,
+    /// `local`: on the node of the process, or of the thread where the process has none.
+    Local,
+    /// `remote`: on the node that is farthest from there. To see what that costs.
+    Remote,
+    /// `interleave` or `interleave:NODES`, also `interleaved`: on all nodes in turn.
+    Interleave(Option<Selection<NodeId>>),
+    /// `weighted-interleave` or `weighted-interleave:NODES`: likewise, more on nodes with more bandwidth.
+    WeightedInterleave(Option<Selection<NodeId>>),
+    /// `bind:NODES`: on these nodes only.
+    Bind(Selection<NodeId>),
+    /// `carrefour`: pages move, are dealt to nodes or replicated as they are used.
+    Carrefour,
+}
+
+/// A policy by its name: `carrefour`, `balanced+local`, `bind:0-1`.
+///
+/// A name that is a half leaves the other half to the kernel, but that `auto` and `auto-threads` alone have `local`
+/// memory, and `bind` alone binds both. Two halves are joined by `+`, in any order; of two `bind` the first is for
+/// threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyName {
+    /// Who places threads.
+    pub threads: ThreadPolicy,
+    /// Who places memory.
+    pub memory: MemoryPlacement,
+}
+
+/// All names, each with what it does: for help.
+pub const POLICIES: [(&str, &str); 17] = [
+    ("first-touch", "memory on the node of the CPU that touches it first"),
+    ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
+    ("weighted-interleave[:NODES]", "likewise, in proportion to the nodes' measured bandwidth"),
+    ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
+    ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
+    ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
+    ("auto-threads", "likewise, but memory stays"),
+    ("fixed[:CPU]", "all threads on one CPU"),
+    ("rr-threads", "each thread on the next CPU"),
+    ("rr-tasks", "each process on the next CPU"),
+    ("balanced", "each process on the node with the fewest"),
+    ("thread-clustering", "threads that use the same pages on one node"),
+    ("kernel", "threads where the kernel puts them"),
+    ("default", "memory as the program asks"),
+    ("local", "memory on the node of the process, or else of the thread"),
+    ("remote", "memory on the node farthest from there"),
+    ("THREADS+MEMORY", "both, such as balanced+local or thread-clustering+carrefour"),
+];
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// There is no such policy.
+    #[error("there is no policy `{name}`{}; the policies are {}", did_you_mean(*.nearest), list())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The policy with the most similar name.
+        nearest: Option<&'static str>,
+    },
+    /// Nodes or a CPU are missing or wrong.
+    #[error("`{name}` is no policy: {why}")]
+    Argument {
+        /// The text.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Both halves are for the same.
+    #[error(
+        "`{first}` and `{second}` both place {what}: join one for threads and one for memory, such as balanced+local"
+    )]
+    SameHalf {
+        /// The first.
+        first: String,
+        /// The second.
+        second: String,
+        /// `threads` or `memory`.
+        what: &'static str,
+    },
+    /// More than two halves.
+    #[error("`{0}` has more than two halves: one places threads and one memory, such as balanced+local")]
+    TooMany(String),
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
+}
+
+fn list() -> String {
+    POLICIES.map(|(name, _)| name).join(", ")
+}
+
+/// What a half is: for threads, for memory, or for either.
+#[derive(Default)]
+struct Half {
+    threads: Option<ThreadPolicy>,
+    memory: Option<MemoryPlacement>,
+}
+
+impl FromStr for Half {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (name, argument) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let wrong = |why: String| NameError::Argument { name: text.to_owned(), why };
+        let nodes = || {
+            let read = |nodes: &str| nodes.parse::<Selection<NodeId>>().map_err(|error| wrong(error.to_string()));
+            let nodes = argument.map(read).transpose()?;
+            let is_there = nodes.as_ref().is_some_and(Selection::is_same);
+            if is_there { Err(wrong("there is no option before it".to_owned())) } else { Ok(nodes) }
+        };
+        let threads = |policy| Self { threads: Some(policy), memory: None };
+        let memory = |policy| Self { threads: None, memory: Some(policy) };
+        let half = match name {
+            "fixed" => {
+                let cpu = argument.map(|cpu| cpu.parse().map_err(|_| wrong(format!("`{cpu}` is not a CPU's number"))));
+                return Ok(threads(ThreadPolicy::Fixed(cpu.transpose()?.map(CpuId))));
+            }
+            "interleave" | "interleaved" => return Ok(memory(MemoryPlacement::Interleave(nodes()?))),
+            "weighted-interleave" => return Ok(memory(MemoryPlacement::WeightedInterleave(nodes()?))),
+            "bind" => {
+                let missing = || wrong("it wants nodes, such as bind:0-1".to_owned());
+                let nodes = nodes()?.ok_or_else(missing)?;
+                let threads = Some(ThreadPolicy::Bind(nodes.clone()));
+                return Ok(Self { threads, memory: Some(MemoryPlacement::Bind(nodes)) });
+            }
+            "kernel" => threads(ThreadPolicy::Kernel),
+            "rr-threads" => threads(ThreadPolicy::RrThreads),
+            "rr-tasks" => threads(ThreadPolicy::RrTasks),
+            "balanced" => threads(ThreadPolicy::Balanced),
+            "auto" => threads(ThreadPolicy::Auto),
+            "auto-threads" => threads(ThreadPolicy::AutoThreads),
+            "thread-clustering" => threads(ThreadPolicy::ThreadClustering),
+            "default" => memory(MemoryPlacement::Default),
+            "first-touch" => memory(MemoryPlacement::FirstTouch),
+            "local" => memory(MemoryPlacement::Local),
+            "remote" => memory(MemoryPlacement::Remote),
+            "carrefour" => memory(MemoryPlacement::Carrefour),
+            _ => return Err(NameError::Unknown { name: name.to_owned(), nearest: nearest(name) }),
+        };
+        if argument.is_some() { Err(wrong(format!("`{name}` takes nothing after it"))) } else { Ok(half) }
+    }
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let plain = POLICIES.iter().map(|(policy, _)| policy.split(['[', ':']).next().unwrap_or(policy));
+    let likeness = |policy: &str| strsim::jaro_winkler(&name.to_lowercase(), policy);
+    let alike = plain.filter(|policy| likeness(policy) >= ALIKE);
+    alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
+/// The halves of a name: a `+` that a letter follows parts them, as one before a number belongs to nodes (`bind:+0`).
+fn halves(text: &str) -> Vec<&str> {
+    let parts = |(at, _): &(usize, &str)| text[at + 1..].starts_with(|next: char| !next.is_ascii_digit());
+    let mut halves = Vec::new();
+    let mut begin = 0;
+    for (at, _) in text.match_indices('+').filter(parts) {
+        halves.push(&text[begin..at]);
+        begin = at + 1;
+    }
+    halves.push(&text[begin..]);
+    halves
+}
+
+impl FromStr for PolicyName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let halves = halves(text.trim());
+        let (first, second) = match halves[..] {
+            [one] => {
+                let half: Half = one.trim().parse()?;
+                let is_auto = matches!(half.threads, Some(ThreadPolicy::Auto | ThreadPolicy::AutoThreads));
+                let memory = if is_auto { MemoryPlacement::Local } else { MemoryPlacement::Default };
+                return Ok(Self { threads: half.threads.unwrap_or_default(), memory: half.memory.unwrap_or(memory) });
+            }
+            [first, second] => (first.trim(), second.trim()),
+            _ => return Err(NameError::TooMany(text.to_owned())),
+        };
+        let (a, b): (Half, Half) = (first.parse()?, second.parse()?);
+        let same = |what| NameError::SameHalf { first: first.to_owned(), second: second.to_owned(), what };
+        match (a, b) {
+            (Half { threads: Some(threads), .. }, Half { memory: Some(memory), .. })
+            | (Half { memory: Some(memory), .. }, Half { threads: Some(threads), .. }) => Ok(Self { threads, memory }),
+            (Half { threads: Some(_), .. }, _) => Err(same("threads")),
+            _ => Err(same("memory")),
+        }
+    }
+}
+
+impl fmt::Display for ThreadPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel => f.write_str("kernel"),
+            Self::Fixed(None) => f.write_str("fixed"),
+            Self::Fixed(Some(cpu)) => write!(f, "fixed:{cpu}"),
+            Self::RrThreads => f.write_str("rr-threads"),
+            Self::RrTasks => f.write_str("rr-tasks"),
+            Self::Balanced => f.write_str("balanced"),
+            Self::Auto => f.write_str("auto"),
+            Self::AutoThreads => f.write_str("auto-threads"),
+            Self::ThreadClustering => f.write_str("thread-clustering"),
+            Self::Bind(nodes) => write!(f, "bind:{nodes}"),
+        }
+    }
+}
+
+impl fmt::Display for MemoryPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::FirstTouch => f.write_str("first-touch"),
+            Self::Local => f.write_str("local"),
+            Self::Remote => f.write_str("remote"),
+            Self::Interleave(None) => f.write_str("interleave"),
+            Self::Interleave(Some(nodes)) => write!(f, "interleave:{nodes}"),
+            Self::WeightedInterleave(None) => f.write_str("weighted-interleave"),
+            Self::WeightedInterleave(Some(nodes)) => write!(f, "weighted-interleave:{nodes}"),
+            Self::Bind(nodes) => write!(f, "bind:{nodes}"),
+            Self::Carrefour => f.write_str("carrefour"),
+        }
+    }
+}
+
+/// The shortest name that means the same.
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_this = |text: &str| text.parse().is_ok_and(|name: Self| name == *self);
+        let (threads, memory) = (self.threads.to_string(), self.memory.to_string());
+        match (is_this(&memory), is_this(&threads)) {
+            (true, _) => f.write_str(&memory),
+            (_, true) => f.write_str(&threads),
+            _ => write!(f, "{threads}+{memory}"),
+        }
+    }
+}
+
+impl Serialize for PolicyName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> PolicyName {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn every_name_of_the_list_is_read() {
+        for (policy, _) in &POLICIES[..16] {
+            let plain = policy.split(['[', ':']).next().unwrap();
+            let text = if plain == "bind" { "bind:0" } else { plain };
+            assert_eq!(name(text).to_string(), if plain == "kernel" { "default" } else { text });
+        }
+    }
+
+    #[test]
+    fn halves_combine_in_any_order() {
+        assert_eq!(name("local+balanced"), name("balanced+local"));
+        assert_eq!(name("auto"), name("auto+local"));
+        assert_eq!(name("balanced"), name("balanced+default"));
+        assert_eq!(name("interleaved"), name("kernel+interleave"));
+        assert_eq!(name("bind:0-1"), name("bind:0-1+bind:0-1"));
+        assert_eq!(name("bind:0+interleave").memory, MemoryPlacement::Interleave(None));
+        assert_eq!(name("balanced+bind:+0").threads, ThreadPolicy::Balanced);
+        assert_eq!(name("bind:!0+local").threads, ThreadPolicy::Bind("!0".parse().unwrap()));
+        assert_eq!(name("fixed:3"), PolicyName { threads: ThreadPolicy::Fixed(Some(CpuId(3))), ..name("default") });
+    }
+
+    #[test]
+    fn what_is_no_policy_is_told_with_all_of_them_and_the_nearest() {
+        let error = |text: &str| text.parse::<PolicyName>().unwrap_err().to_string();
+        let unknown = error("carefour");
+        assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?); the policies are"));
+        assert!(POLICIES.iter().all(|(policy, _)| unknown.contains(policy)), "{unknown}");
+        assert!(error("zzz").starts_with("there is no policy `zzz`; the policies are first-touch,"));
+        assert!(error("Interleve").contains("did you mean `interleave`?"));
+        assert!(error("balanced+auto").contains("both place threads"));
+        assert!(error("carrefour+interleave").contains("both place memory"));
+        assert!(error("balanced+local+auto").contains("more than two halves"));
+        assert!(error("bind").contains("it wants nodes, such as bind:0-1"));
+        assert!(error("bind:x").contains("neither a number nor a range"));
+        assert!(error("fixed:x").contains("`x` is not a CPU's number"));
+        assert!(error("balanced:3").contains("takes nothing after it"));
+        assert!(error("").contains("there is no policy ``"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_and_written_back(
+            text in "(kernel|fixed:3|auto|balanced|bind:[0-9+!-]{1,4}|.*)(\\+(local|interleave|bind:0|carrefour|.*))?",
+        ) {
+            if let Ok(name) = text.parse::<PolicyName>() {
+                prop_assert_eq!(name.to_string().parse::<PolicyName>(), Ok(name));
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Why something is decided: the rule, and the numbers that it looked at.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why something is decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reason {
+    /// The rule that decided.
+    pub rule: Rule,
+    /// What it looked at.
+    #[serde(default)]
+    pub facts: Vec<Fact>,
+}
+
+/// A number that a decision rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// What it is of.
+    pub quantity: Quantity,
+    /// The number; its unit is the quantity's.
+    pub value: f64,
+    /// What decides, in the same unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+}
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+        /// The rules that decide.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Rule {
+            $($(#[$doc])* $name,)+
+        }
+
+        /// As part of a sentence.
+        impl fmt::Display for Rule {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$name => $text,)+ })
+            }
+        }
+    };
+}
+
+rules! {
+    /// Nothing can be placed.
+    OneNode = "the machine has one node with memory: there is nothing to place";
+    /// The policy has done all that it does.
+    Settled = "all is where the policy has it";
+    /// No counters to decide by.
+    NoTraffic = "nobody counted accesses: what memory carries is not known";
+    /// Counters that took turns for too long.
+    CountersRanTooLittle = "counters ran for too small a part of the round to be believed";
+    /// Carrefour's first gate.
+    FewAccesses = "there are too few accesses for memory to be contended";
+    /// Carrefour's second gate: applications.
+    NoBusyProcess = "no process uses enough of a CPU";
+    /// Carrefour's gates of the three techniques.
+    AllGatesShut = "migration, replication and interleaving are all off for every process";
+    /// Gates are open, but no page is better elsewhere.
+    NothingMisplaced = "no observed page is better elsewhere";
+    /// Pages used from one node.
+    OneNodeUses = "only that node uses them";
+    /// Pages used from several nodes.
+    SeveralNodesUse = "several nodes use them, and controllers are loaded unevenly";
+    /// Pages that are read from several nodes.
+    SeveralNodesRead = "several nodes read them and none writes";
+    /// Huge pages whose parts are used by one node each.
+    FalselyShared = "several nodes use parts of their own of each";
+    /// Huge pages that are too hot to be dealt to nodes whole.
+    TooHotToBalance = "each has too large a share of all accesses to be balanced whole";
+    /// Copies that are written.
+    CopiesAreWritten = "the copies are written again and again";
+    /// Operations made things worse.
+    MadeWorse = "accesses take longer since they were moved here";
+    /// Waiting after that.
+    Resting = "the last moves made accesses slower, so nothing moves for some rounds";
+    /// Little is done.
+    FewOperations = "few pages were worth an operation";
+    /// Much is done.
+    ManyOperations = "many pages were worth an operation";
+    /// Start-up policies: what is there already.
+    PolicyOfStart = "the policy has memory there, and this was there before";
+    /// `fixed`.
+    FixedCpu = "the policy has all threads on one CPU";
+    /// `rr-threads`.
+    NextCpu = "each thread gets the next CPU";
+    /// `rr-tasks`.
+    NextCpuOfProcess = "each process gets the next CPU, for all its threads";
+    /// `balanced`.
+    FewestProcesses = "the node has the fewest processes for its CPUs";
+    /// `bind`.
+    NodesAsked = "these nodes were asked for";
+    /// `auto`, step 1: a core of its own.
+    FreeCore = "it is the process's node, and no other thread has this core";
+    /// `auto`, step 1: a sibling.
+    FreeSibling = "it is the process's node; all its cores have a thread, and this sibling has none";
+    /// `auto`, step 1: more threads than CPUs.
+    NodeIsFull = "it is the process's node, which has a thread on every CPU";
+    /// `auto`: more than a node.
+    TooWide = "its threads keep more CPUs busy than a node has, so the kernel places them";
+    /// `auto`, step 2.
+    CachePressure = "the node's caches are under more pressure than the other's, and this makes them more alike";
+    /// `auto`, step 3.
+    RemoteAccesses = "many of the process's accesses are remote";
+    /// `thread-clustering`.
+    SharedPages = "these threads use the same pages, most of them on this node";
+    /// `thread-clustering`, afterwards.
+    NoLongerClustered = "it no longer uses the same pages as others";
+}
+
+macro_rules! quantities {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $unit:ident;)+) => {
+        /// What a number is of.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Quantity {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Quantity {
+            /// Its name, as text.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+
+            fn unit(self) -> Unit {
+                match self { $(Self::$name => Unit::$unit,)+ }
+            }
+        }
+    };
+}
+
+enum Unit {
+    /// 0 to 1, told in percent.
+    Share,
+    Count,
+    Number,
+    Ns,
+    PerUs,
+}
+
+quantities! {
+    /// Accesses that memory served, 1/µs.
+    AccessesPerUs = "memory accesses", PerUs;
+    /// Local accesses over all, 0 to 1.
+    LocalAccessRatio = "local access ratio", Share;
+    /// Standard deviation of the controllers' loads over their mean.
+    Imbalance = "imbalance", Share;
+    /// Lines that came in modified, over all, 0 to 1; the highest of the threads.
+    ModifiedShare = "modified lines", Share;
+    /// Reads over all accesses to memory, 0 to 1.
+    ReadRatio = "reads", Share;
+    /// Memory in use over all, 0 to 1.
+    MemoryUsed = "memory in use", Share;
+    /// The part of the round that counters ran for, 0 to 1.
+    CountersRunning = "counters ran for", Share;
+    /// CPU time over time; 1 is one CPU.
+    CpuShare = "of a CPU", Share;
+    /// Pages.
+    Pages = "pages", Count;
+    /// Samples.
+    Samples = "samples", Count;
+    /// Operations on pages in a round.
+    Operations = "operations", Count;
+    /// Accesses of one node in small pages over all of a huge page, 0 to 1.
+    SameNodeInSmallPages = "one node's in each small page", Share;
+    /// Samples of a page over all, 0 to 1: the hottest.
+    ShareOfAccesses = "share of all samples", Share;
+    /// Mean cost of an access, ns.
+    AccessNs = "an access took", Ns;
+    /// Mean cost of an access before, ns.
+    AccessNsBefore = "before that", Ns;
+    /// Rounds that nothing moves for.
+    Rounds = "rounds left", Count;
+    /// Processes on the node.
+    Processes = "processes on the node", Count;
+    /// CPUs' worth of threads that could run.
+    BusyCpus = "CPUs wanted", Number;
+    /// Misses of the last cache in a thousand instructions, summed over busy threads.
+    CachePressure = "cache pressure", Number;
+    /// Difference of two nodes' cache pressure.
+    CachePressureGap = "difference of cache pressure", Number;
+    /// The same after the action.
+    CachePressureGapAfter = "difference after it", Number;
+    /// Remote accesses over all, 0 to 1.
+    RemoteRatio = "remote accesses", Share;
+    /// What remote accesses cost more than local ones, over what all cost if they were local.
+    RemoteCost = "what they cost more", Share;
+    /// Accesses to the same pages.
+    SharedAccesses = "accesses to the same pages", Count;
+}
+
+impl Reason {
+    /// A rule that looked at no number.
+    pub fn new(rule: Rule) -> Self {
+        Self { rule, facts: Vec::new() }
+    }
+
+    /// With one more number.
+    #[must_use]
+    pub fn with(mut self, quantity: Quantity, value: f64) -> Self {
+        self.facts.push(Fact { quantity, value, threshold: None });
+        self
+    }
+
+    /// With one more number, and what decided about it.
+    #[must_use]
+    pub fn against(mut self, quantity: Quantity, value: f64, threshold: f64) -> Self {
+        self.facts.push(Fact { quantity, value, threshold: Some(threshold) });
+        self
+    }
+
+    /// The number of this quantity, if the rule looked at it.
+    pub fn value(&self, quantity: Quantity) -> Option<f64> {
+        self.facts.iter().find(|fact| fact.quantity == quantity).map(|fact| fact.value)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rule.fmt(f)?;
+        for (place, fact) in self.facts.iter().enumerate() {
+            write!(f, "{}{fact}", if place == 0 { ": " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Such as `local access ratio 61.0 % (threshold 80 %)`.
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write = |f: &mut fmt::Formatter<'_>, value: f64, decimals: usize| match self.quantity.unit() {
+            Unit::Share => write!(f, "{:.decimals$} %", 100.0 * value),
+            Unit::Count => write!(f, "{value:.0}"),
+            Unit::Number => write!(f, "{value:.1}"),
+            Unit::Ns => write!(f, "{value:.0} ns"),
+            Unit::PerUs => write!(f, "{value:.decimals$} a µs"),
+        };
+        write!(f, "{} ", self.quantity.name())?;
+        write(f, self.value, 1)?;
+        if let Some(threshold) = self.threshold {
+            f.write_str(" (threshold ")?;
+            write(f, threshold, 0)?;
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}

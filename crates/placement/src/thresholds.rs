@@ -1,0 +1,132 @@
+//! The numbers that decide, all of them, each with where it comes from.
+
+use crate::costs::{Costs, LINE_BYTES};
+use serde::{Deserialize, Serialize};
+
+/// Controllers of the machine that [`Thresholds::accesses_per_us_min`] was chosen on (machine A of the thesis).
+const STUDY_CONTROLLER_BYTES_PER_S: f64 = 7.58e9;
+
+/// A number that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Threshold {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default.
+    pub default: f64,
+    /// Where that comes from.
+    pub origin: &'static str,
+}
+
+macro_rules! thresholds {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:literal, $origin:literal;)+) => {
+        /// The numbers that decide. [`Thresholds::table`] says where the defaults come from.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Thresholds {
+            $(
+                $(#[$doc])*
+                #[doc = concat!("\n\nDefault: ", stringify!($default), ". ", $origin, ".")]
+                pub $name: $type,
+            )+
+        }
+
+        impl Default for Thresholds {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl Thresholds {
+            /// All of them, with their defaults and where those come from.
+            #[allow(clippy::cast_lossless)] // some are f64 already
+            pub fn table() -> Vec<Threshold> {
+                vec![$(Threshold { name: stringify!($name), default: $default as f64, origin: $origin },)+]
+            }
+        }
+    };
+}
+
+// "Thesis": Lepers, "Improving performance on NUMA systems", 2014, chapter 7. "Code": Carrefour's published code.
+// "Manager": Müller's NUMA manager, 2013, which leaves its thresholds open. "Own": chosen here.
+thresholds! {
+    /// How long a round should be, s; half and twice as long are as good.
+    round_s: f64 = 1.0, "Thesis, table 7.1: 63 s from 0.5 to 2 s, 66 s at 0.1 s, 69 s at 5 s";
+    /// Fewer accesses to memory than this a microsecond cannot contend for it. Of the machine that the study chose it
+    /// on, whose controllers carry 7.58 GB/s: see [`Thresholds::accesses_per_us_min_on`].
+    accesses_per_us_min: f64 = 50.0, "Code, MAPTU_MIN; 42 % of one of the study's controllers";
+    /// Processes that use no more of a CPU are left alone.
+    cpu_share_min: f64 = 0.1, "Thesis, 7.3.2";
+    /// Migration is on below this local access ratio.
+    local_access_ratio_max: f64 = 0.8, "Code, MAX_LOCALITY_MIGRATION";
+    /// Interleaving is on above this imbalance of controllers.
+    imbalance_min: f64 = 0.35, "Code, MIN_IMBALANCE";
+    /// Replication is on up to this share of modified lines, in each thread.
+    modified_share_max: f64 = 0.05, "Code, DCRM_MAX";
+    /// Where modified lines are not known: replication is on from this share of reads on.
+    read_ratio_min: f64 = 0.9, "Code, MRR_MIN";
+    /// Replication is on up to this share of the machine's memory in use.
+    memory_used_max: f64 = 0.25, "Code, MEMORY_USAGE_MAX";
+    /// Counters that ran for a smaller part of a round are not believed.
+    counters_running_min: f64 = 0.15, "Code, MIN_ACTIVE_PERCENTAGE";
+    /// Samples of a page before it is moved to the node that uses it; one is enough while interleaving is on.
+    samples_min: u64 = 2, "Thesis, 7.4, and code";
+    /// Most pages that are kept in a round, and most operations, at the full rate of sampling.
+    page_cap: u64 = 30_000, "Thesis, table 7.3: 20,000 and more are alike, 10,000 cost 5 %";
+    /// The same at the low rate.
+    page_cap_low: u64 = 10_000, "Code";
+    /// Core cycles between samples at the full rate.
+    sampling_interval_cycles: u64 = 65_528, "Thesis, 7.5 (65K), and code (0xFFF8)";
+    /// So many times fewer samples at the low rate.
+    sampling_divisor: u64 = 4, "Thesis, 7.5";
+    /// With fewer operations than this in a round, the rate of sampling is low.
+    operations_min: u64 = 10, "Thesis, 7.5";
+    /// The first replication of a process wants so many pages in one round, as it copies page tables.
+    first_replication_pages: u64 = 500, "Code";
+    /// A page whose copies were written more often is never replicated again.
+    collapses_max: u64 = 5, "Code of the replication kernel";
+    /// A page that returns to a node within so many rounds stays there.
+    ping_pong_rounds: u64 = 2, "Thesis, 7.5: successive rounds, no number; own: one round may miss the page";
+    /// A page that moved so often stays where it is; 0 is any number of times.
+    page_moves_max: u64 = 0, "Code, PAGE_BOUNCING_FIX: off";
+    /// A page that the kernel refused to move is asked for again after so many rounds.
+    refused_rounds: u64 = 16, "Own: pages are held by devices or other processes for longer than a round";
+    /// Pages in one action.
+    batch_pages: u64 = 2048, "Own: 8 MiB, some milliseconds of the kernel's time";
+    /// A node keeps this share of its memory free of pages that are moved.
+    memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves make nobody wait";
+    /// Huge pages are split from this share of accesses on that small pages would have from one node.
+    same_node_in_small_pages_min: f64 = 0.9, "Own, as in the advice of `nearside report`";
+    /// A shared huge page with this share of all samples is split before it is dealt to nodes.
+    hot_page_share_min: f64 = 0.06, "Carrefour for large pages (Gaud et al., 2014), from memory";
+    /// Moves are taken back when an access costs so many times what it cost before.
+    worse_cost_min: f64 = 1.15, "Own: rounds of a steady program differ by less";
+    /// After that nothing moves for so many rounds, then for twice as many, and so on.
+    rest_rounds: u64 = 4, "Own";
+    /// Most rounds that nothing moves for.
+    rest_rounds_max: u64 = 64, "Own";
+    /// Difference of two nodes' cache pressure (misses in a thousand instructions) worth moving a process for.
+    cache_pressure_gap_min: f64 = 5.0, "Own, as manager leaves it open: a quarter of a memory-bound program";
+    /// Memory follows its process when its remote accesses cost this share more than local ones: remote accesses over
+    /// all, times what a remote one costs more. On two X5650 that is one remote access in eight.
+    remote_cost_min: f64 = 0.05, "Own, as manager leaves it open: machine dependent, so by the machine's latencies";
+    /// A process that was moved to another node stays there for so many rounds.
+    home_rounds: u64 = 3, "Own, as manager leaves it open: its memory has to follow first";
+    /// Accesses to the same pages that make two threads one cluster.
+    shared_accesses_min: u64 = 5, "Code";
+    /// Threads of one page that are looked at, those with the most samples first.
+    cluster_threads_max: u64 = 64, "Code";
+}
+
+impl Thresholds {
+    /// [`Thresholds::accesses_per_us_min`] on this machine: what loads one of its controllers as much as that loads one
+    /// of the study's machine, if all went there. Unchanged where bandwidths are not known.
+    pub fn accesses_per_us_min_on(&self, costs: &Costs) -> f64 {
+        let scale = costs.controller_bandwidth_bytes_per_s().map_or(1.0, |mean| mean / STUDY_CONTROLLER_BYTES_PER_S);
+        self.accesses_per_us_min * scale
+    }
+
+    /// The same as bandwidth, bytes/s.
+    pub fn bandwidth_min_bytes_per_s_on(&self, costs: &Costs) -> f64 {
+        self.accesses_per_us_min_on(costs) * 1e6 * LINE_BYTES
+    }
+}

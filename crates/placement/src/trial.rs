@@ -1,0 +1,191 @@
+//! Whether moves did harm: what an access costs before and after, and the way back.
+
+use crate::batches::{Candidate, Operation};
+use crate::metrics::Metrics;
+use crate::outcome::PageOf;
+use crate::reason::{Quantity, Reason, Rule};
+use crate::thresholds::Thresholds;
+use machine::NodeId;
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Moves are judged by the rounds after them; what is older than this has proved its worth.
+const ROUNDS: u64 = 4;
+/// Rounds in a row that have to be worse: moving itself makes the first one slower.
+const WORSE_ROUNDS: u64 = 2;
+/// More traffic than before, by this factor, makes accesses slower whatever moved.
+const SAME_TRAFFIC: f64 = 1.05;
+
+/// Moves that have not proved their worth yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Trial {
+    rounds: Vec<TriedRound>,
+    /// So many rounds in a row were worse.
+    worse: u64,
+    /// Nothing moves until this round.
+    rests_until: u64,
+    /// For so long the next time.
+    rest: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriedRound {
+    round: u64,
+    access_ns: Option<f64>,
+    accesses_per_us: Option<f64>,
+    moves: Vec<TriedMove>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriedMove {
+    page: PageOf,
+    bytes: u64,
+    from: NodeId,
+    to: NodeId,
+    samples: u64,
+}
+
+/// What the rounds since the last moves say.
+pub(crate) enum Verdict {
+    /// Nothing against moving.
+    GoOn,
+    /// They did harm: back with these.
+    Worse(Vec<Candidate>, Reason),
+    /// They did harm, and it is too early for others.
+    Rest(Reason),
+}
+
+impl Trial {
+    /// Looks at a round, before anything is moved in it.
+    pub fn judge(&mut self, round: u64, now: &Metrics, thresholds: &Thresholds) -> Verdict {
+        if round < self.rests_until {
+            let left = (self.rests_until - round) as f64;
+            return Verdict::Rest(Reason::new(Rule::Resting).with(Quantity::Rounds, left));
+        }
+        let proven = self.rounds.iter().take_while(|tried| tried.round.saturating_add(ROUNDS) < round).count();
+        if proven > 0 {
+            self.rounds.drain(..proven);
+            self.rest = 0;
+        }
+        let Some((before, now)) = self.compare(now) else { return Verdict::GoOn };
+        let is_worse = now.0 >= thresholds.worse_cost_min * before.0 && now.1 <= SAME_TRAFFIC * before.1;
+        self.worse = if is_worse { self.worse + 1 } else { 0 };
+        if self.worse < WORSE_ROUNDS {
+            return Verdict::GoOn;
+        }
+        let reason = Reason::new(Rule::MadeWorse)
+            .against(Quantity::AccessNs, now.0, thresholds.worse_cost_min * before.0)
+            .with(Quantity::AccessNsBefore, before.0);
+        self.rest = self
+            .rest
+            .saturating_mul(2)
+            .clamp(thresholds.rest_rounds, thresholds.rest_rounds_max.max(thresholds.rest_rounds));
+        self.rests_until = round.saturating_add(self.rest).saturating_add(1);
+        self.worse = 0;
+        // A page that moved twice goes back to where it was first.
+        let mut gone = BTreeSet::new();
+        let moves = self.rounds.drain(..).flat_map(|tried| tried.moves);
+        let back = moves.filter(|tried| gone.insert(tried.page)).map(TriedMove::back).collect();
+        Verdict::Worse(back, reason)
+    }
+
+    /// Cost and traffic before the oldest of the moves, and now.
+    fn compare(&self, now: &Metrics) -> Option<((f64, f64), (f64, f64))> {
+        let first = self.rounds.first()?;
+        Some(((first.access_ns?, first.accesses_per_us?), (now.access_ns?, now.accesses_per_us?)))
+    }
+
+    /// These move in this round.
+    pub fn add<'a>(&mut self, round: u64, before: &Metrics, moves: impl Iterator<Item = &'a Candidate>) {
+        let moves: Vec<TriedMove> = moves.filter_map(TriedMove::of).collect();
+        if !moves.is_empty() {
+            let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
+            self.rounds.push(TriedRound { round, access_ns, accesses_per_us, moves });
+        }
+    }
+
+    /// These did not move after all.
+    pub fn leave_out(&mut self, round: u64, refused: &[PageOf]) {
+        let refused: FxHashSet<PageOf> = refused.iter().copied().collect();
+        for tried in self.rounds.iter_mut().filter(|tried| tried.round == round && !refused.is_empty()) {
+            tried.moves.retain(|tried| !refused.contains(&tried.page));
+        }
+    }
+}
+
+impl TriedMove {
+    fn of(page: &Candidate) -> Option<Self> {
+        let Candidate { pid, address, bytes, from, samples, .. } = *page;
+        Some(Self { page: PageOf { pid, address }, bytes, from, to: page.to?, samples })
+    }
+
+    fn back(self) -> Candidate {
+        let Self { page: PageOf { pid, address }, bytes, from, to, samples } = self;
+        Candidate { pid, address, bytes, from: to, to: Some(from), samples, operation: Operation::Move }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Pid;
+
+    fn metrics(access_ns: f64, accesses_per_us: f64) -> Metrics {
+        Metrics { access_ns: Some(access_ns), accesses_per_us: Some(accesses_per_us), ..Metrics::default() }
+    }
+
+    fn candidate(address: u64, from: u32, to: u32) -> Candidate {
+        let (from, to) = (NodeId(from), Some(NodeId(to)));
+        Candidate { pid: Pid(7), address, bytes: 4096, from, to, samples: 2, operation: Operation::Move }
+    }
+
+    fn is_worse(verdict: &Verdict) -> bool {
+        matches!(verdict, Verdict::Worse(..))
+    }
+
+    #[test]
+    fn moves_go_back_after_two_worse_rounds_and_nothing_moves_for_longer_each_time() {
+        let thresholds = Thresholds::default();
+        let mut trial = Trial::default();
+        let mut round = 1;
+        for rest in [4, 8, 16] {
+            trial.add(round, &metrics(100.0, 50.0), [candidate(0, 0, 1), candidate(4096, 0, 2)].iter());
+            trial.add(round + 1, &metrics(130.0, 50.0), [candidate(0, 1, 3)].iter());
+            trial.leave_out(round, &[PageOf { pid: Pid(7), address: 4096 }]);
+            assert!(!is_worse(&trial.judge(round + 1, &metrics(130.0, 50.0), &thresholds)));
+            let Verdict::Worse(back, reason) = trial.judge(round + 2, &metrics(130.0, 50.0), &thresholds) else {
+                panic!("two rounds were worse")
+            };
+            assert_eq!(back.iter().map(|page| (page.address, page.to)).collect::<Vec<_>>(), [(0, Some(NodeId(0)))]);
+            assert_eq!(reason.value(Quantity::AccessNsBefore), Some(100.0));
+            for resting in 1..=rest {
+                let verdict = trial.judge(round + 2 + resting, &metrics(100.0, 50.0), &thresholds);
+                assert!(matches!(verdict, Verdict::Rest(_)), "{resting} of {rest}");
+            }
+            round += 3 + rest;
+            assert!(matches!(trial.judge(round, &metrics(100.0, 50.0), &thresholds), Verdict::GoOn));
+        }
+    }
+
+    #[test]
+    fn what_is_slower_for_other_reasons_stays() {
+        let thresholds = Thresholds::default();
+        let judge = |rounds: &[(f64, f64)]| {
+            let mut trial = Trial::default();
+            trial.add(1, &metrics(100.0, 50.0), [candidate(0, 0, 1)].iter());
+            let numbered = rounds.iter().zip(2..);
+            numbered
+                .map(|((ns, per_us), round)| trial.judge(round, &metrics(*ns, *per_us), &thresholds))
+                .any(|v| is_worse(&v))
+        };
+        assert!(judge(&[(120.0, 50.0), (120.0, 50.0)]));
+        assert!(!judge(&[(114.0, 50.0), (114.0, 50.0)]), "a little slower");
+        assert!(!judge(&[(120.0, 50.0), (100.0, 50.0), (120.0, 50.0)]), "not in a row");
+        assert!(!judge(&[(150.0, 60.0), (150.0, 60.0)]), "more traffic");
+        assert!(!judge(&[(100.0, 50.0); 5].iter().chain(&[(150.0, 50.0); 3]).copied().collect::<Vec<_>>()), "later");
+    }
+}
