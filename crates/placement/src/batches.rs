@@ -4,6 +4,7 @@ use crate::action::{Action, PageTarget, Step};
 use crate::costs::Costs;
 use crate::memory_policy::NodeWeight;
 use crate::observation::Observation;
+use crate::outcome::PageOf;
 use crate::reason::{Quantity, Reason};
 use crate::thresholds::Thresholds;
 use machine::{NodeId, NodeSet, Pid};
@@ -40,6 +41,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// The page.
+    pub fn id(&self) -> PageOf {
+        PageOf { pid: self.pid, address: self.address }
+    }
+
     /// Bytes that are copied for it.
     fn copied_bytes(&self) -> u64 {
         let copies = matches!(self.operation, Operation::Replicate { is_possible: true });
@@ -70,8 +76,7 @@ impl Limits {
 
     /// Leaves what may be done: pages with the most samples first where not all of them fit.
     pub fn keep(&mut self, candidates: &mut Vec<Candidate>, costs: &Costs) {
-        let wanted = candidates.iter().fold(0_u64, |sum, page| sum.saturating_add(page.copied_bytes()));
-        let is_tight = wanted > self.bytes || candidates.len() > self.operations || self.is_full_for(candidates, costs);
+        let is_tight = candidates.len() > self.operations || !self.have_room_for(candidates, costs);
         if !is_tight {
             return;
         }
@@ -94,14 +99,18 @@ impl Limits {
         });
     }
 
-    fn is_full_for(&self, candidates: &[Candidate], costs: &Costs) -> bool {
+    /// Whether all of them fit.
+    fn have_room_for(&self, candidates: &[Candidate], costs: &Costs) -> bool {
         let mut wanted = vec![0_u64; self.room.len()];
+        let mut copied = 0_u64;
         for page in candidates {
+            copied = copied.saturating_add(page.copied_bytes());
             if let Some(place) = page.to.and_then(|to| costs.place(to)) {
                 wanted[place] = wanted[place].saturating_add(page.bytes);
             }
         }
-        self.room.iter().zip(wanted).any(|(room, wanted)| room.is_some_and(|room| room < wanted))
+        let fits = |(room, wanted): (&Option<u64>, u64)| room.is_none_or(|room| wanted <= room);
+        copied <= self.bytes && self.room.iter().zip(wanted).all(fits)
     }
 
     /// Bytes that may still be moved to a node; takes them.
@@ -130,14 +139,14 @@ pub(crate) struct Telling<'a> {
     /// The weights that nodes were drawn with for a process.
     pub weights: &'a dyn Fn(Pid) -> Vec<NodeWeight>,
     /// The nodes that read the pages of a process which several nodes read.
-    pub readers: &'a FxHashMap<Pid, NodeSet>,
+    pub readers: &'a dyn Fn(Pid) -> NodeSet,
     /// Why.
     pub reason: &'a dyn Fn(Operation) -> Reason,
 }
 
 /// Puts pages together: by process, operation and target, in the order of their addresses, in batches.
 pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
-    let mut groups: BTreeMap<(Operation, Pid, Option<NodeId>), Group> = BTreeMap::new();
+    let mut groups: FxHashMap<(Operation, Pid, Option<NodeId>), Group> = FxHashMap::default();
     for page in candidates {
         let node = page.to.filter(|_| page.operation == Operation::Move);
         let group = groups.entry((page.operation, page.pid, node)).or_default();
@@ -146,11 +155,13 @@ pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
     }
     let batch = usize::try_from(telling.batch_pages).unwrap_or(usize::MAX).max(1);
     let mut steps = Vec::new();
+    let groups: BTreeMap<_, _> = groups.into_iter().collect();
     for ((operation, pid, node), mut group) in groups {
         group.pages.sort_unstable();
-        let reason = (telling.reason)(operation)
-            .with(Quantity::Pages, group.pages.len() as f64)
-            .with(Quantity::Samples, group.samples as f64);
+        let mut reason = (telling.reason)(operation).with(Quantity::Pages, group.pages.len() as f64);
+        if group.samples > 0 {
+            reason = reason.with(Quantity::Samples, group.samples as f64);
+        }
         for pages in group.pages.chunks(batch) {
             let addresses = || pages.iter().map(|(address, ..)| *address).collect::<Vec<_>>();
             let bytes = || pages.iter().filter(|(_, to, _)| to.is_some()).map(|(_, _, bytes)| bytes).sum();
@@ -168,7 +179,7 @@ pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
                     Action::Replicate {
                         pid,
                         pages: addresses(),
-                        nodes: telling.readers.get(&pid).cloned().unwrap_or_default(),
+                        nodes: (telling.readers)(pid),
                         is_possible,
                         instead: has_targets.then(|| Box::new(deal())),
                     }

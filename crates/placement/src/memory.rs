@@ -81,7 +81,7 @@ impl Rules<'_> {
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
             weights: &|_| Vec::new(),
-            readers: &FxHashMap::default(),
+            readers: &|_| NodeSet::new(),
             reason: &|_| Reason::new(Rule::PolicyOfStart),
         };
         steps(&candidates, &telling)

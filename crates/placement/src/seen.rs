@@ -25,24 +25,29 @@ impl Seen<'_> {
 
 /// All pages, each once, in the order in which they were first seen; for each the first observed one.
 pub(crate) fn seen(observation: &Observation) -> impl Iterator<Item = (&Page, Seen<'_>)> {
-    let mut sharers: FxHashMap<u64, Vec<&Page>> = FxHashMap::default();
-    for page in &observation.pages {
-        if let Some(frame) = page.frame {
-            sharers.entry(frame).or_default().push(page);
-        }
-    }
+    let mut sharers: Option<FxHashMap<u64, Vec<&Page>>> = None;
     observation.pages.iter().filter_map(move |page| {
         let Some(frame) = page.frame else {
             return Some((page, Seen { page: Cow::Borrowed(page), others: Vec::new() }));
         };
-        // The first takes the others along.
-        let sharers = sharers.remove(&frame)?;
+        // The first takes the others along. Mostly there are none, and no time is spent on looking for them.
+        let sharers = sharers.get_or_insert_with(|| by_frame(&observation.pages)).remove(&frame)?;
         let mut merged = page.clone();
         for other in &sharers[1..] {
             merged.add(other);
         }
         Some((page, Seen { page: Cow::Owned(merged), others: sharers[1..].to_vec() }))
     })
+}
+
+fn by_frame(pages: &[Page]) -> FxHashMap<u64, Vec<&Page>> {
+    let mut sharers: FxHashMap<u64, Vec<&Page>> = FxHashMap::default();
+    for page in pages {
+        if let Some(frame) = page.frame {
+            sharers.entry(frame).or_default().push(page);
+        }
+    }
+    sharers
 }
 
 impl Page {

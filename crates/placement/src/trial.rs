@@ -46,7 +46,6 @@ struct TriedMove {
     bytes: u64,
     from: NodeId,
     to: NodeId,
-    samples: u64,
 }
 
 /// What the rounds since the last moves say.
@@ -101,7 +100,9 @@ impl Trial {
 
     /// These move in this round.
     pub fn add<'a>(&mut self, round: u64, before: &Metrics, moves: impl Iterator<Item = &'a Candidate>) {
-        let moves: Vec<TriedMove> = moves.filter_map(TriedMove::of).collect();
+        let mut tried = Vec::with_capacity(moves.size_hint().1.unwrap_or(0));
+        tried.extend(moves.filter_map(TriedMove::of));
+        let moves: Vec<TriedMove> = tried;
         if !moves.is_empty() {
             let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
             self.rounds.push(TriedRound { round, access_ns, accesses_per_us, moves });
@@ -119,13 +120,12 @@ impl Trial {
 
 impl TriedMove {
     fn of(page: &Candidate) -> Option<Self> {
-        let Candidate { pid, address, bytes, from, samples, .. } = *page;
-        Some(Self { page: PageOf { pid, address }, bytes, from, to: page.to?, samples })
+        Some(Self { page: page.id(), bytes: page.bytes, from: page.from, to: page.to? })
     }
 
     fn back(self) -> Candidate {
-        let Self { page: PageOf { pid, address }, bytes, from, to, samples } = self;
-        Candidate { pid, address, bytes, from: to, to: Some(from), samples, operation: Operation::Move }
+        let Self { page: PageOf { pid, address }, bytes, from, to } = self;
+        Candidate { pid, address, bytes, from: to, to: Some(from), samples: 0, operation: Operation::Move }
     }
 }
 

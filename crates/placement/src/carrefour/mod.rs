@@ -23,7 +23,8 @@ use machine::{NodeSet, Pid};
 use pages::{Choice, ProcessView, Rules, Views};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is kept from round to round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,8 +45,31 @@ pub(crate) struct Carrefour {
 /// What a round's rules came to.
 struct Chosen {
     candidates: Vec<Candidate>,
-    /// The nodes that read the pages of a process which several nodes read.
-    readers: FxHashMap<Pid, NodeSet>,
+    shared: FxHashMap<Pid, ReadShared>,
+}
+
+/// Pages of a process that several nodes read and none writes.
+#[derive(Default)]
+struct ReadShared {
+    pages: u64,
+    /// Who reads them, by the node's place.
+    readers: Vec<bool>,
+}
+
+impl ReadShared {
+    fn add(&mut self, page: &Page, costs: &Costs) {
+        self.pages += 1;
+        self.readers.resize(costs.nodes().len(), false);
+        for by in page.accesses.iter().filter(|by| by.accesses > 0) {
+            if let Some(place) = costs.place(by.node) {
+                self.readers[place] = true;
+            }
+        }
+    }
+
+    fn nodes(&self, costs: &Costs) -> NodeSet {
+        costs.nodes().iter().zip(&self.readers).filter(|(_, reads)| **reads).map(|(node, _)| node.id).collect()
+    }
 }
 
 impl Carrefour {
@@ -90,9 +114,7 @@ impl Carrefour {
     /// What became of a decision.
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
         let thresholds = &settings.thresholds;
-        for page in &outcome.refused {
-            self.history.note_refusal(*page, outcome.round, thresholds);
-        }
+        self.history.note_refusals(&outcome.refused, outcome.round, thresholds);
         self.trial.leave_out(outcome.round, &outcome.refused);
         self.was_idle = !self.is_slow && outcome.operations < thresholds.operations_min;
         for page in &outcome.copies_written {
@@ -103,7 +125,7 @@ impl Carrefour {
     }
 
     fn revert(&mut self, alive: &BTreeSet<Pid>) -> Vec<Step> {
-        let mut pages: std::collections::BTreeMap<Pid, Vec<u64>> = std::collections::BTreeMap::new();
+        let mut pages: BTreeMap<Pid, Vec<u64>> = BTreeMap::new();
         for page in std::mem::take(&mut self.reverts).into_iter().filter(|page| alive.contains(&page.pid)) {
             pages.entry(page.pid).or_default().push(page.address);
         }
@@ -130,24 +152,20 @@ impl Carrefour {
             costs,
             thresholds,
             shares: &shares,
-            samples: observation.pages.iter().map(Page::samples).sum(),
+            pages: &observation.pages,
+            samples: OnceCell::new(),
             seed: settings.seed ^ round.rotate_left(32),
         };
-        let Chosen { mut candidates, readers } = self.choose(observation, settings, &views, &rules);
+        let Chosen { mut candidates, shared } = self.choose(observation, settings, &views, &rules);
         let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
         Limits::of(observation, costs, thresholds, cap).keep(&mut candidates, costs);
         let is_moved = |page: &&Candidate| page.operation != Operation::Replicate { is_possible: true };
-        for page in candidates.iter().filter(is_moved) {
-            let id = PageOf { pid: page.pid, address: page.address };
-            if let Some(to) = page.to {
-                self.history.note_move(id, page.from, to, round, thresholds);
-            }
-        }
+        self.history.note_moves(candidates.iter().filter(is_moved), round, thresholds);
         self.trial.add(round, metrics, candidates.iter().filter(is_moved));
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
             weights: &|pid| views.get(&pid).map(|view| view.dealer.weights(costs)).unwrap_or_default(),
-            readers: &readers,
+            readers: &|pid| shared.get(&pid).map(|shared| shared.nodes(costs)).unwrap_or_default(),
             reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
         };
         // What can neither be copied nor has a next best is told and costs nothing.
@@ -160,8 +178,7 @@ impl Carrefour {
         let thresholds = &settings.thresholds;
         let ranges = ReplicableRanges::of(&observation.ranges);
         let mut chosen =
-            Chosen { candidates: Vec::with_capacity(observation.pages.len()), readers: FxHashMap::default() };
-        let mut wanted: FxHashMap<Pid, u64> = FxHashMap::default();
+            Chosen { candidates: Vec::with_capacity(observation.pages.len()), shared: FxHashMap::default() };
         let mut last: Option<(Pid, Option<&ProcessView>)> = None;
         for (first, page_seen) in seen(observation) {
             let page = &*page_seen.page;
@@ -196,34 +213,26 @@ impl Carrefour {
             let is_possible = page_seen.may_be_copied(first, &ranges);
             let operation = Operation::Replicate { is_possible };
             chosen.candidates.push(Candidate { operation, ..candidate });
-            *wanted.entry(page.pid).or_default() += 1;
-            let nodes = page.accesses.iter().filter(|by| by.accesses > 0).map(|by| by.node);
-            chosen.readers.entry(page.pid).or_default().extend(nodes);
+            chosen.shared.entry(page.pid).or_default().add(page, rules.costs);
             for other in page_seen.others.iter().filter(|_| is_possible) {
                 // Each process has a copy of its own made; only one of them has the page itself.
                 let (pid, address, samples) = (other.pid, other.address, other.samples());
                 chosen.candidates.push(Candidate { pid, address, samples, to: None, operation, ..candidate });
-                *wanted.entry(pid).or_default() += 1;
-                chosen.readers.entry(pid).or_default().extend(page.accesses.iter().map(|by| by.node));
+                chosen.shared.entry(pid).or_default().add(page, rules.costs);
             }
         }
-        self.begin_replicating(&mut chosen.candidates, &wanted, thresholds);
+        self.begin_replicating(&mut chosen, thresholds);
         chosen
     }
 
     /// The first replication of a process is worth it for many pages only; fewer get the next best.
-    fn begin_replicating(
-        &mut self,
-        candidates: &mut Vec<Candidate>,
-        wanted: &FxHashMap<Pid, u64>,
-        thresholds: &Thresholds,
-    ) {
-        if wanted.is_empty() {
+    fn begin_replicating(&mut self, chosen: &mut Chosen, thresholds: &Thresholds) {
+        if chosen.shared.is_empty() {
             return;
         }
-        let enough = wanted.iter().filter(|(_, pages)| **pages >= thresholds.first_replication_pages);
+        let enough = chosen.shared.iter().filter(|(_, shared)| shared.pages >= thresholds.first_replication_pages);
         self.replicating.extend(enough.map(|(pid, _)| *pid));
-        candidates.retain_mut(|page| {
+        chosen.candidates.retain_mut(|page| {
             let waits = matches!(page.operation, Operation::Replicate { .. }) && !self.replicating.contains(&page.pid);
             if waits {
                 page.operation = Operation::Deal;
@@ -272,7 +281,7 @@ fn take_back(
     let telling = Telling {
         batch_pages: thresholds.batch_pages,
         weights: &|_| Vec::new(),
-        readers: &FxHashMap::default(),
+        readers: &|_| NodeSet::new(),
         reason: &|_| reason.clone(),
     };
     (steps(&back, &telling), back.len())

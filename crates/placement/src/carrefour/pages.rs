@@ -8,6 +8,7 @@ use crate::outcome::PageOf;
 use crate::thresholds::Thresholds;
 use machine::Pid;
 use rustc_hash::FxHashMap;
+use std::cell::OnceCell;
 
 /// What is known of a process while its pages are looked at.
 pub(crate) struct ProcessView {
@@ -34,8 +35,9 @@ pub(crate) struct Rules<'a> {
     pub costs: &'a Costs,
     pub thresholds: &'a Thresholds,
     pub shares: &'a Shares,
-    /// Samples of all pages.
-    pub samples: u64,
+    /// All pages; their samples are counted when a huge page asks for them.
+    pub pages: &'a [Page],
+    pub samples: OnceCell<u64>,
     /// Of the draws of this round.
     pub seed: u64,
 }
@@ -103,7 +105,8 @@ impl Rules<'_> {
     }
 
     fn is_too_hot(&self, page: &Page) -> bool {
-        page.samples() as f64 >= self.thresholds.hot_page_share_min * self.samples as f64
+        let all = *self.samples.get_or_init(|| self.pages.iter().map(Page::samples).sum());
+        page.samples() as f64 >= self.thresholds.hot_page_share_min * all as f64
     }
 }
 
