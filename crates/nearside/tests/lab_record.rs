@@ -3,6 +3,7 @@
 
 mod support;
 
+use machine::CpuId;
 use profile::{Filter, ObjectKind, Predicate, Profile, Recording};
 use serde_json::Value;
 use std::path::Path;
@@ -17,7 +18,7 @@ struct Shown {
     events: Vec<Event>,
 }
 
-fn shown(folder: &Path) -> Shown {
+fn shown(folder: &Path, source: Source) -> Shown {
     let trace = Trace::open(folder).unwrap();
     let machine = trace.machine().unwrap().clone();
     let [near, far] = [0, 1].map(|node| machine.latency_ns(machine.nodes[0].id, machine.nodes[node].id));
@@ -31,7 +32,8 @@ fn shown(folder: &Path) -> Shown {
             Record::Event(event) => events.push(event),
         }
     }
-    assert!(samples.iter().all(|sample| sample.source == Source::Lab && sample.latency_ns.is_some()));
+    let has_latency = source == Source::Lab;
+    assert!(samples.iter().all(|sample| sample.source == source && sample.latency_ns.is_some() == has_latency));
     recording.add_samples(samples);
     recording.add_events(events.iter().cloned());
     let profile = recording.into_profile(records.stacks(), &trace.symbols().unwrap());
@@ -60,6 +62,11 @@ const SCRIPT: &str = "
     echo '[rate]'
     try ../nearside record --quiet -o out/rate --rate 50000 --no-objects --json out/rate.json -- \\
         ../nearside-workloads chase --pin 0 --size 4M --repeat 2
+    balancing=/sys/kernel/debug/sched/numa_balancing
+    echo 50 > $balancing/scan_delay_ms; echo 50 > $balancing/scan_period_min_ms
+    echo '[faults]'
+    try ../nearside record --quiet -o out/faults --source hint-faults --json out/faults.json -- \\
+        ../nearside-workloads readers --size 8M --pin 2-3 --touch-cpu 0 --repeat 20
     echo '[twice]'; try ../nearside record -q -o out/outer -- ../nearside record --source lab -o /tmp/inner -- true
     echo '[user]'
     cd /tmp; try setpriv --reuid 65534 --regid 65534 --clear-groups $OLDPWD/../nearside record --source lab -- true
@@ -83,7 +90,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
         said.contains("checksum") && said.contains("nearside: recorded ") && said.ends_with("status 0\n"),
         "{said}"
     );
-    let shown_of = shown(&out("streamcluster"));
+    let shown_of = shown(&out("streamcluster"), Source::Lab);
     let about = &shown_of.about;
     assert!(about.complete && about.simulated && about.host == "nearside-lab", "{about:?}");
     assert_eq!(about.lost, [], "{about:?}");
@@ -104,7 +111,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
 
     // Objects that are used for microseconds only, always at the same address, by the code that allocated them.
     assert_eq!(ran.section("reuse"), "reused\nstatus 0\n");
-    let shown_of = shown(&out("reuse"));
+    let shown_of = shown(&out("reuse"), Source::Lab);
     for (function, site) in [("write_a", "site_a"), ("write_b", "site_b")] {
         let is_own =
             |kind, labels: &[&str]| kind == ObjectKind::Heap && labels.iter().any(|label| label.starts_with(site));
@@ -118,6 +125,10 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     let rate = samples.unwrap() / seconds.unwrap();
     assert!((5_000.0..200_000.0).contains(&rate), "{rate} a second");
     assert_eq!(json("rate.json")["objects"], 0);
+    let said = ran.section("faults");
+    assert!(said.contains("readers: ") && said.ends_with("status 0\n"), "{said}");
+    assert!(json("faults.json")["sources"][0]["event"].as_str().unwrap().contains("page_fault_user"));
+    who_used_pages_and_what_the_kernel_told_of_them(&out("faults"));
     let said = ran.section("twice");
     assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
     if is_root() {
@@ -127,6 +138,27 @@ fn accesses_in_the_lab_belong_to_their_objects() {
             "{said}"
         );
     }
+}
+
+/// Page faults that NUMA balancing provokes have a thread, a CPU and an object; processes, threads and files are the kernel's.
+fn who_used_pages_and_what_the_kernel_told_of_them(folder: &Path) {
+    let Shown { about, profile, events } = shown(folder, Source::HintFault);
+    assert!(about.complete && about.sources.iter().all(|source| source.source == Source::HintFault), "{about:?}");
+    let view = profile.view(&Filter(vec![Predicate::User]));
+    let (object, tally) = view.objects().into_iter().max_by_key(|(_, tally)| tally.samples).unwrap();
+    let object = profile.object_summary(object).unwrap();
+    // Two threads of node 1 read 8 MiB of node 0: at least once, all pages are marked.
+    assert!(tally.samples > 1000 && object.bytes >= 8 << 20, "{tally:?} {object:?}");
+    assert!(profile.accesses().filter(|access| [CpuId(2), CpuId(3)].contains(&access.cpu)).count() > 1000);
+    assert!(view.threads().len() >= 2, "{:?}", view.threads());
+    let told = |what: &dyn Fn(&What) -> bool| events.iter().filter(|event| what(&event.what)).count();
+    assert!(told(&|what| matches!(what, What::ThreadStarted)) >= 2);
+    assert_eq!(told(&|what| matches!(what, What::Named { name, exec: true } if name.starts_with("nearside-work"))), 1);
+    let program = |what: &What| {
+        let What::Mapped { name, file: Some(file), executable: true, .. } = what else { return false };
+        name.ends_with("/nearside-workloads") && file.build_id.is_some()
+    };
+    assert!(told(&program) >= 1, "{events:?}");
 }
 
 #[test]
@@ -147,7 +179,7 @@ fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
     let ran = lab.run(command, b"");
     assert_eq!(ran.status, 7, "{}", ran.error);
     assert!(ran.text().starts_with("chase: ") && ran.error.contains("nearside: recorded "), "{}", ran.error);
-    let shown = shown(&lab.path("work/nearside-trace"));
+    let shown = shown(&lab.path("work/nearside-trace"), Source::Lab);
     assert!(shown.about.complete && shown.profile.len() > 100, "{:?}", shown.about);
     // Both reports are one, and only that one is left.
     let (both, trace) = (lab.json("work/both.json"), lab.path("work/nearside-trace"));

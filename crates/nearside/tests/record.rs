@@ -180,6 +180,76 @@ fn a_program_that_the_library_cannot_enter_is_recorded_without_objects() {
     assert_eq!(place.told()["processes"], 1);
 }
 
+/// Allocates before and after it gives up being root, and in a thread that begins after that.
+const DROPS: &str = "
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *work(void *nothing) { (void)nothing; return malloc(77777); }
+int main(void) {
+    pthread_t thread;
+    void *before = malloc(55555), *in_thread;
+    if (setgid(65534) || setuid(65534)) return 4;
+    void *after = malloc(66666);
+    if (pthread_create(&thread, 0, work, 0) || pthread_join(thread, &in_thread)) return 5;
+    free(before); free(after); free(in_thread);
+    return getuid() == 65534 ? 3 : 6;
+}";
+
+/// Needs root, who has something to give up.
+#[test]
+fn a_program_that_drops_its_privileges_is_recorded_on() {
+    let place = Place::new();
+    assert!(place.compile("drops", DROPS, &["-pthread"]));
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let output = place.record(&["-o", "trace", "--", "./drops"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let events = events(&place.path("trace"));
+    for size in [55_555, 66_666, 77_777] {
+        let allocated = |event: &&Event| matches!(event.what, What::Allocated { bytes, .. } if bytes == size);
+        let allocated =
+            events.iter().find(allocated).unwrap_or_else(|| panic!("no object of {size} bytes: {events:?}"));
+        let freed = |event: &Event| match (&event.what, &allocated.what) {
+            (What::Freed { address }, What::Allocated { address: of, .. }) => address == of,
+            _ => false,
+        };
+        assert!(events.iter().any(freed), "{size}");
+    }
+}
+
+/// Needs root, to make a program of root's that another user runs.
+#[test]
+fn a_setuid_program_is_recorded_without_objects() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let source = "#include <unistd.h>\nint main(void) { return geteuid() == 0 ? 3 : 4; }";
+    assert!(place.compile("setuid", source, &[]));
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    permit(&place.path("setuid"), 0o4755);
+    permit(place.0.path(), 0o1777);
+    // Where cargo puts programs, other users may not look.
+    for name in ["nearside", "libnearside_preload.so"] {
+        fs::copy(assert_cmd::cargo::cargo_bin("nearside").with_file_name(name), place.path(name)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.current_dir(place.0.path()).args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args(["./nearside", "record", "-o", "trace", "--json", "told.json", "--", "./setuid"]);
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no objects were recorded: ./setuid is setuid, setgid or has capabilities"), "{said}");
+    assert_eq!((&place.told()["objects"], &place.told()["processes"]), (&0.into(), &1.into()));
+    events(&place.path("trace"));
+    // Its owner gains nothing by the bit, and is told nothing of it.
+    let output = place.record(&["-o", "owner", "--", "./setuid"]);
+    assert!(!text(&output.stderr).contains("no objects were recorded"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn signals_reach_the_program_and_the_trace_is_complete() {
     let place = Place::new();

@@ -1,9 +1,10 @@
 //! Why the library cannot get into a program.
 
+use rustix::process::{getgid, getuid};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Why the library cannot get into a program. It is recorded without objects.
@@ -45,7 +46,7 @@ pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
     // As many interpreters of interpreters as the kernel follows.
     for _ in 0..5 {
         let file = File::open(&program)?;
-        let mode = file.metadata()?.permissions().mode();
+        let metadata = file.metadata()?;
         let mut start = Vec::new();
         file.take(4096).read_to_end(&mut start)?;
         if let Some(line) = start.strip_prefix(b"#!") {
@@ -56,7 +57,8 @@ pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
         }
         let mut nothing = [0; 0];
         let has_capabilities = rustix::fs::getxattr(&program, c"security.capability", &mut nothing).is_ok();
-        if mode & 0o6000 != 0 || has_capabilities {
+        let rights = Rights { user: metadata.uid(), group: metadata.gid(), mode: metadata.mode(), has_capabilities };
+        if rights.are_more_than(getuid().as_raw(), getgid().as_raw()) {
             return Ok(Some(Obstacle::Privileged(program)));
         }
         return Ok(match linkage(&start) {
@@ -66,6 +68,25 @@ pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
         });
     }
     Ok(None)
+}
+
+/// What a program's file says of the rights that it runs with.
+#[derive(Clone, Copy, Debug)]
+struct Rights {
+    user: u32,
+    group: u32,
+    mode: u32,
+    has_capabilities: bool,
+}
+
+impl Rights {
+    /// Whether they are others than those of this user and group: the kernel tells the dynamic linker so.
+    fn are_more_than(self, user: u32, group: u32) -> bool {
+        let other_user = self.mode & 0o4000 != 0 && self.user != user;
+        // Without the right to execute for the group, the bit means something else.
+        let other_group = self.mode & 0o2010 == 0o2010 && self.group != group;
+        other_user || other_group || self.has_capabilities && user != 0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +124,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_program_of_this_system_lets_the_library_in() {
@@ -114,11 +136,29 @@ mod tests {
         assert_eq!(obstacle(&script).unwrap(), None);
         fs::set_permissions(&script, fs::Permissions::from_mode(0o4755)).unwrap();
         assert_eq!(obstacle(&script).unwrap(), None);
+        // Who owns it gains nothing by its setuid bit.
         let copy = folder.path().join("copy");
         fs::copy(&this, &copy).unwrap();
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert_eq!(obstacle(&copy).unwrap(), Some(Obstacle::Privileged(copy)));
+        assert_eq!(obstacle(&copy).unwrap(), None);
         assert!(obstacle(&folder.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn rights_that_the_caller_lacks_keep_the_library_out() {
+        let rights = |mode, has_capabilities| Rights { user: 0, group: 0, mode, has_capabilities };
+        for (mode, has_capabilities, of_user, of_root) in [
+            (0o755, false, false, false),
+            (0o4755, false, true, false),
+            (0o2755, false, true, false),
+            (0o2745, false, false, false),
+            (0o755, true, true, false),
+        ] {
+            let rights = rights(mode, has_capabilities);
+            assert_eq!(rights.are_more_than(1000, 1000), of_user, "{rights:?}");
+            assert_eq!(rights.are_more_than(0, 0), of_root, "{rights:?}");
+        }
+        assert!(Rights { user: 1000, ..rights(0o4755, false) }.are_more_than(0, 0), "root loses some");
     }
 
     #[test]
