@@ -9,7 +9,7 @@ use crate::arithmetic::mix;
 use crate::cure::nodes;
 use crate::error::Error;
 use crate::memory::filled;
-use crate::team::{Round, Team};
+use crate::team::{Span, Team};
 use linux::current_cpu;
 use machine::NodeId;
 use serde::Serialize;
@@ -50,15 +50,16 @@ pub struct Recognition {
     cure: bool,
     /// Pictures of all threads.
     pictures: usize,
-    /// What all rounds took.
-    seconds: f64,
+    /// Of the rounds.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all products, which depend on size, threads and rounds only.
     checksum: String,
 }
 
 impl fmt::Display for Recognition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} pictures, checksum {}", self.seconds, self.pictures, self.checksum)
+        write!(f, "{:.4} s for {} pictures, checksum {}", self.span.seconds, self.pictures, self.checksum)
     }
 }
 
@@ -79,8 +80,8 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Recogn
         }
     })?;
     let sum = parts.iter().fold(0_u64, |sum, part| sum.wrapping_add(part.sum));
-    let seconds = rounds.iter().skip(1).map(Round::seconds).sum();
-    Ok(Recognition { cure, pictures: team.threads * repeat, seconds, checksum: format!("{sum:016x}") })
+    let span = Span::of(rounds.get(1..).unwrap_or_default());
+    Ok(Recognition { cure, pictures: team.threads * repeat, span, checksum: format!("{sum:016x}") })
 }
 
 fn line(seed: u64, place: usize) -> Line {

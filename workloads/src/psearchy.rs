@@ -10,7 +10,7 @@
 use crate::arithmetic::mix;
 use crate::error::Error;
 use crate::memory::filled;
-use crate::team::{Round, Team};
+use crate::team::{Span, Team};
 use linux::share_one_heap;
 use measure::Random;
 use serde::Serialize;
@@ -57,15 +57,16 @@ pub struct Index {
     cure: bool,
     /// Words that all threads looked up.
     words: usize,
-    /// What all rounds took.
-    seconds: f64,
+    /// Of the rounds.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all that was found, which depend on size, threads and rounds only.
     checksum: String,
 }
 
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} words, checksum {}", self.seconds, self.words, self.checksum)
+        write!(f, "{:.4} s for {} words, checksum {}", self.span.seconds, self.words, self.checksum)
     }
 }
 
@@ -82,13 +83,13 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index,
             table.look_up(words);
         }
     })?;
-    let seconds = rounds.iter().skip(1).map(Round::seconds).sum();
+    let span = Span::of(rounds.get(1..).unwrap_or_default());
     let mut sum = 0_u64;
     for table in tables {
         table.built?;
         sum = sum.wrapping_add(table.sum);
     }
-    Ok(Index { cure, words: words * team.threads * repeat, seconds, checksum: format!("{sum:016x}") })
+    Ok(Index { cure, words: words * team.threads * repeat, span, checksum: format!("{sum:016x}") })
 }
 
 impl Block {

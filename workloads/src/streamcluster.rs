@@ -9,7 +9,7 @@
 use crate::cure::interleaved;
 use crate::error::Error;
 use crate::memory::{filled, share};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use measure::chase::shuffle;
 use serde::Serialize;
@@ -51,15 +51,16 @@ struct Member {
 pub struct Clustering {
     cure: bool,
     points: usize,
-    /// From the start of the first round to the end of the last.
-    seconds: f64,
+    /// Of the rounds.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over every point's cost and centre, which depend on size and rounds only.
     checksum: String,
 }
 
 impl fmt::Display for Clustering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} points, checksum {}", self.seconds, self.points, self.checksum)
+        write!(f, "{:.4} s for {} points, checksum {}", self.span.seconds, self.points, self.checksum)
     }
 }
 
@@ -75,8 +76,8 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Cluste
         0 => *members = own_memory(order),
         _ => open(&points.block, members, candidates[round - 1]),
     })?;
-    let checksum = format!("{:016x}", checksum(&points.block));
-    Ok(Clustering { cure, points: points.block.len(), seconds: seconds(&rounds[1..]), checksum })
+    let span = Span::of(rounds.get(1..).unwrap_or_default());
+    Ok(Clustering { cure, points: points.block.len(), span, checksum: format!("{:016x}", checksum(&points.block)) })
 }
 
 impl Points {

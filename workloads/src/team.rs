@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::options::{Options, PAGE, RivalsOptions};
 use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use std::iter;
 use std::sync::OnceLock;
 use std::thread::{self, Builder};
@@ -46,13 +47,34 @@ impl Round {
     }
 }
 
+/// When the rounds that count were, and how long they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// When the first round began, `CLOCK_MONOTONIC`, ns.
+    pub began_ns: u64,
+    /// From then to the end of the last, s.
+    pub seconds: f64,
+}
+
+impl Span {
+    /// Of all of these rounds; nothing of none.
+    pub fn of(rounds: &[Round]) -> Self {
+        let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else { return Self::default() };
+        let now = clock_gettime(ClockId::Monotonic);
+        let ago = first.start.elapsed();
+        let began = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_sub(ago);
+        Self { began_ns: began.as_nanos() as u64, seconds: (last.end - first.start).as_secs_f64() }
+    }
+
+    /// The earlier beginning, and what the slower one took.
+    pub fn join(self, other: Self) -> Self {
+        Self { began_ns: self.began_ns.min(other.began_ns), seconds: self.seconds.max(other.seconds) }
+    }
+}
+
 /// What rounds took from the start of the first to the end of the last, seconds.
 pub fn seconds(rounds: &[Round]) -> f64 {
-    match rounds {
-        [first, .., last] => (last.end - first.start).as_secs_f64(),
-        [only] => only.seconds(),
-        [] => 0.0,
-    }
+    Span::of(rounds).seconds
 }
 
 /// The CPUs that this process may run on, of the first 1,024: rustix's sets end there.

@@ -9,7 +9,7 @@ use crate::cure::nodes;
 use crate::error::Error;
 use crate::memory::filled;
 use crate::processes::{Process, wait_for_start};
-use crate::team::{Round, Team};
+use crate::team::{Span, Team};
 use linux::{Tid, set_affinity};
 use machine::{CpuId, CpuSet};
 use measure::Random;
@@ -39,8 +39,9 @@ pub struct Answers {
     processes: usize,
     /// Requests of all processes.
     requests: usize,
-    /// What the slowest process took.
-    seconds: f64,
+    /// When the first process began, and what the slowest took.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all answers, which depend on size, threads, processes and rounds only.
     checksum: String,
 }
@@ -49,20 +50,22 @@ pub struct Answers {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OwnAnswers {
     requests: usize,
-    seconds: f64,
+    /// Of the rounds.
+    #[serde(flatten)]
+    span: Span,
     sum: u64,
 }
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { processes, requests, seconds, checksum, .. } = self;
+        let Self { processes, requests, span: Span { seconds, .. }, checksum, .. } = self;
         write!(f, "{seconds:.4} s for {requests} requests to {processes} processes, checksum {checksum}")
     }
 }
 
 impl fmt::Display for OwnAnswers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} requests, checksum {:016x}", self.seconds, self.requests, self.sum)
+        write!(f, "{:.4} s for {} requests, checksum {:016x}", self.span.seconds, self.requests, self.sum)
     }
 }
 
@@ -85,14 +88,14 @@ pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool
         Process::start("webserver-process", &options(process))
     };
     let mut servers = (0..processes).map(start).collect::<io::Result<Vec<_>>>().map_err(Error::System)?;
-    let mut all = Answers { cure, processes, requests: 0, seconds: 0.0, checksum: String::new() };
+    let mut all = Answers { cure, processes, requests: 0, span: Span::default(), checksum: String::new() };
     let mut answers = || -> io::Result<u64> {
         servers.iter_mut().try_for_each(Process::wait_until_ready)?;
         servers.iter_mut().try_for_each(Process::go)?;
         servers.iter_mut().try_fold(0_u64, |sum, server| {
             let own: OwnAnswers = server.answer()?;
             all.requests += own.requests;
-            all.seconds = all.seconds.max(own.seconds);
+            all.span = if all.span == Span::default() { own.span } else { all.span.join(own.span) };
             Ok(sum.wrapping_add(own.sum))
         })
     };
@@ -116,8 +119,8 @@ pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Er
     })?;
     let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
     let sum = parts.iter().fold(mix(changes, 1), |sum, (_, answers)| sum.wrapping_add(*answers));
-    let seconds = rounds.iter().map(Round::seconds).sum();
-    Ok(OwnAnswers { requests: requests * team.threads * repeat, seconds, sum })
+    let span = Span::of(&rounds);
+    Ok(OwnAnswers { requests: requests * team.threads * repeat, span, sum })
 }
 
 /// Pieces of memory for everything that requests need.

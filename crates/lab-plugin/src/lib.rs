@@ -57,7 +57,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Looks without any progress of simulated time after which waiting CPUs are let go, if the slowest sleeps.
 const LOOKS_UNTIL_RELEASE: u32 = 20;
 /// Looks between publications of the counters.
-const LOOKS_PER_PUBLICATION: u64 = 100;
+const LOOKS_PER_PUBLICATION: u64 = 20;
 
 /// Everything, once the plugin is installed.
 struct Lab {
@@ -161,13 +161,22 @@ impl Lab {
             let (loads, stores) = vcpu.take_recent_hits();
             self.model.add_l1_hits(index, loads, stores);
         }
-        let now_ps = self.pace.now_ps();
+        let (now_ps, clock_ns) = (self.pace.now_ps(), CLOCK.now_ns());
         pmu.set_time_ps(now_ps);
         let instructions = self.vcpus.iter().map(Vcpu::instructions).sum();
-        let measured = Measured { instructions, counters: self.model.counters(now_ps) };
+        let seconds = |of: fn(&Vcpu) -> u64| {
+            let ps: u64 = self.vcpus.iter().map(of).sum();
+            Duration::from_nanos(ps / 1000).as_secs_f64()
+        };
+        let measured = Measured {
+            instructions,
+            cpu_time_s: seconds(Vcpu::ran_ps),
+            memory_wait_s: seconds(Vcpu::waited_ps),
+            counters: self.model.counters(now_ps),
+        };
         let published = serde_json::to_vec(&measured)
             .map_err(|why| why.to_string())
-            .and_then(|json| pmu.set_counters_json(&json).map_err(|why| why.to_string()));
+            .and_then(|json| pmu.set_counters_json(&json, clock_ns).map_err(|why| why.to_string()));
         if let Err(why) = published {
             eprintln!("nearside: cannot publish the counters: {why}");
         }
@@ -236,7 +245,7 @@ impl Lab {
         } else {
             vcpu.forget_line(line);
         }
-        vcpu.add_time_ps(access.stall_ps);
+        vcpu.wait_ps(access.stall_ps);
         if access.wants_value {
             vcpu.set_wanted(line);
         }
@@ -309,7 +318,7 @@ impl Lab {
     fn settle(&self, cpu: usize, vcpu: &Vcpu) -> u64 {
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let waited_ps = self.model.catch_up(cpu, time_ps);
-        vcpu.add_time_ps(waited_ps);
+        vcpu.wait_ps(waited_ps);
         time_ps + waited_ps
     }
 
@@ -336,7 +345,7 @@ impl Lab {
         vcpu.forget_recent();
         vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
         let now_ps = self.pace.report(cpu, time_ps, &self.model);
-        vcpu.add_time_ps(now_ps - time_ps);
+        vcpu.skip_ps(now_ps - time_ps);
         vcpu.report_at_ps.store(now_ps + REPORT_PS, Relaxed);
     }
 }
@@ -450,7 +459,7 @@ unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
         if let Some(pmu) = lab.pmu() {
             pmu.note_pause(linux::tsc(), CLOCK.now_ns());
         }
-        vcpu.add_time_ps(PAUSE_PS);
+        vcpu.run_ps(PAUSE_PS);
     }
 }
 

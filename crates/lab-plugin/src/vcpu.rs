@@ -19,6 +19,9 @@ pub(crate) struct Vcpu {
     /// So many of them have been turned into time.
     settled: AtomicU64,
     instructions: AtomicU64,
+    /// How long it ran, and how much of that it waited for memory, ps.
+    ran_ps: AtomicU64,
+    waited_ps: AtomicU64,
     /// The virtual line last used in each class: to use it again is a hit in L1 that changes nothing there. This is
     /// exact but for the first access after a change of address space, so it is forgotten at every report.
     recent: [AtomicU64; CLASSES],
@@ -55,6 +58,8 @@ impl Vcpu {
             executed: AtomicPtr::default(),
             settled: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
+            ran_ps: AtomicU64::new(0),
+            waited_ps: AtomicU64::new(0),
             recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
             wanted: AtomicU64::new(NOTHING),
             recent_loads: AtomicU64::new(0),
@@ -73,6 +78,8 @@ impl Vcpu {
         for counter in [
             &self.settled,
             &self.instructions,
+            &self.ran_ps,
+            &self.waited_ps,
             &self.recent_loads,
             &self.recent_stores,
             &self.until_sample,
@@ -88,8 +95,21 @@ impl Vcpu {
         self.report_at_ps.store(time_ps, Relaxed);
     }
 
-    pub(crate) fn add_time_ps(&self, ps: u64) {
+    /// Time passes in which it does not run.
+    pub(crate) fn skip_ps(&self, ps: u64) {
         add(&self.time_ps, ps);
+    }
+
+    /// It runs, beside its instructions.
+    pub(crate) fn run_ps(&self, ps: u64) {
+        add(&self.time_ps, ps);
+        add(&self.ran_ps, ps);
+    }
+
+    /// It waits for memory.
+    pub(crate) fn wait_ps(&self, ps: u64) {
+        self.run_ps(ps);
+        add(&self.waited_ps, ps);
     }
 
     /// Turns the instructions executed meanwhile into time. Returns the time, ps. By the CPU's own thread only.
@@ -101,9 +121,8 @@ impl Vcpu {
         let instructions = executed - self.settled.load(Relaxed);
         self.settled.store(executed, Relaxed);
         add(&self.instructions, instructions);
-        let time = self.time_ps.load(Relaxed) + instructions * ps_per_instruction;
-        self.time_ps.store(time, Relaxed);
-        time
+        self.run_ps(instructions * ps_per_instruction);
+        self.time_ps()
     }
 
     /// The CPU has looked at its time, and has settled it. By its own thread only.
@@ -122,6 +141,14 @@ impl Vcpu {
 
     pub(crate) fn instructions(&self) -> u64 {
         self.instructions.load(Relaxed)
+    }
+
+    pub(crate) fn ran_ps(&self) -> u64 {
+        self.ran_ps.load(Relaxed)
+    }
+
+    pub(crate) fn waited_ps(&self) -> u64 {
+        self.waited_ps.load(Relaxed)
     }
 
     /// Whether a line is the most recently used one of its set and, for a store, was written; counts the hit if so.
@@ -214,6 +241,10 @@ mod tests {
         assert_eq!((vcpu.settle(300), vcpu.instructions()), (4500, 15));
         vcpu.looked();
         assert_eq!((executed, vcpu.settle(300), vcpu.instructions()), (0, 4500, 15));
+        vcpu.wait_ps(100);
+        vcpu.run_ps(20);
+        vcpu.skip_ps(1000);
+        assert_eq!((vcpu.time_ps(), vcpu.ran_ps(), vcpu.waited_ps()), (5620, 4620, 100));
     }
 
     #[test]

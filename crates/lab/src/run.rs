@@ -296,8 +296,10 @@ impl Running {
                         tell_samples(words, tell);
                     }
                     let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
+                    let published = pmu.counters_json().ok_or_else(|| io::Error::other("the plugin changes them"));
+                    let published = published.map_err(LabError::host("read the counters"))?;
                     let measured =
-                        serde_json::from_slice(&pmu.counters_json()).map_err(LabError::host("read the counters"))?;
+                        serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
                     return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran });

@@ -22,6 +22,10 @@ pub struct Configuration {
 pub struct Measured {
     /// Instructions that the CPUs executed.
     pub instructions: u64,
+    /// How long the CPUs ran, all together, s.
+    pub cpu_time_s: f64,
+    /// How much of that they waited for memory and for the caches beyond the first, s.
+    pub memory_wait_s: f64,
     /// What the model counted.
     #[serde(flatten)]
     pub counters: Counters,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
+    fence,
 };
 
 /// Size of the whole, bytes: a power of two, as a PCI device's memory has to be.
@@ -24,7 +25,7 @@ pub const PCI_RESOURCE: &str = "resource2";
 pub const MACHINE_FILE: &str = "/run/nearside/machine.toml";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Words of the control block.
 mod word {
@@ -45,6 +46,9 @@ mod word {
     pub const TAIL: usize = 24;
     pub const DROPPED: usize = 25;
     pub const COUNTERS_BYTES: usize = 26;
+    pub const COUNTERS_CLOCK_NS: usize = 27;
+    /// How often the counters were changed, twice: odd while they are being changed.
+    pub const COUNTERS_CHANGES: usize = 28;
     pub const PAUSE_TICKS: usize = 32;
     pub const PAUSE_CLOCK_NS: usize = 33;
     pub const COUNTERS: usize = 64;
@@ -115,6 +119,15 @@ pub struct Sample {
     pub period: u64,
     /// The thread's name, where names are on.
     pub name: [u8; 16],
+}
+
+/// Counters as they were at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// [`crate::Measured`], as JSON.
+    pub json: Vec<u8>,
+    /// What QEMU told the guest of the time then, ns; the guest's clocks are ahead of it by a constant.
+    pub clock_ns: u64,
 }
 
 /// A view of the shared memory.
@@ -254,27 +267,42 @@ impl<'a> Pmu<'a> {
         self.get(word::PAUSE_CLOCK_NS)
     }
 
-    /// The counters as the plugin last published them.
-    pub fn counters_json(&self) -> Vec<u8> {
-        let bytes = (self.words[word::COUNTERS_BYTES].load(Acquire) as usize).min(COUNTERS_MAX);
+    /// How often the counters have been published: more than before where they are new.
+    pub fn counters_round(&self) -> u64 {
+        self.words[word::COUNTERS_CHANGES].load(Acquire) / 2
+    }
+
+    /// The counters as the plugin last published them; none at the moment at which it does.
+    pub fn counters_json(&self) -> Option<Published> {
+        let before = self.words[word::COUNTERS_CHANGES].load(Acquire);
+        let bytes = (self.get(word::COUNTERS_BYTES) as usize).min(COUNTERS_MAX);
         let words = &self.words[word::COUNTERS..word::RING];
         let mut json: Vec<u8> =
             words.iter().take(bytes.div_ceil(8)).flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
         json.truncate(bytes);
-        json
+        let clock_ns = self.get(word::COUNTERS_CLOCK_NS);
+        fence(Acquire);
+        let whole = before.is_multiple_of(2) && self.get(word::COUNTERS_CHANGES) == before;
+        whole.then_some(Published { json, clock_ns })
     }
 
-    /// For the plugin only. Fails, with what would have been needed, when there is too little room.
-    pub fn set_counters_json(&self, json: &[u8]) -> Result<(), NoPmu> {
+    /// For the plugin only: the counters, and what QEMU tells the guest of the time. Fails, with what would have been
+    /// needed, when there is too little room.
+    pub fn set_counters_json(&self, json: &[u8], clock_ns: u64) -> Result<(), NoPmu> {
         if json.len() > COUNTERS_MAX {
             return Err(NoPmu(format!("the counters need {} bytes and have {COUNTERS_MAX}", json.len())));
         }
+        let changes = self.get(word::COUNTERS_CHANGES);
+        self.set(word::COUNTERS_CHANGES, changes.wrapping_add(1));
+        fence(Release);
         for (word, bytes) in self.words[word::COUNTERS..].iter().zip(json.chunks(8)) {
             let mut padded = [0; 8];
             padded[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_le_bytes(padded), Relaxed);
         }
-        self.words[word::COUNTERS_BYTES].store(json.len() as u64, Release);
+        self.set(word::COUNTERS_CLOCK_NS, clock_ns);
+        self.set(word::COUNTERS_BYTES, json.len() as u64);
+        self.words[word::COUNTERS_CHANGES].store(changes.wrapping_add(2), Release);
         Ok(())
     }
 
@@ -428,12 +456,16 @@ mod tests {
         let memory = memory();
         let pmu = Pmu::create(&memory)?;
         for text in ["", "{}", "{\"a\": 123}", "12345678"] {
-            pmu.set_counters_json(text.as_bytes())?;
-            assert_eq!(pmu.counters_json(), text.as_bytes());
+            let round = pmu.counters_round();
+            pmu.set_counters_json(text.as_bytes(), 77)?;
+            assert_eq!(pmu.counters_json(), Some(Published { json: text.as_bytes().to_vec(), clock_ns: 77 }));
+            assert_eq!(pmu.counters_round(), round + 1);
         }
-        assert!(pmu.set_counters_json(&vec![0; COUNTERS_MAX + 1]).is_err());
+        assert!(pmu.set_counters_json(&vec![0; COUNTERS_MAX + 1], 0).is_err());
         memory[word::COUNTERS_BYTES].store(u64::MAX, Relaxed);
-        assert_eq!(pmu.counters_json().len(), COUNTERS_MAX);
+        assert_eq!(pmu.counters_json().map(|published| published.json.len()), Some(COUNTERS_MAX));
+        memory[word::COUNTERS_CHANGES].fetch_add(1, Relaxed);
+        assert_eq!(pmu.counters_json(), None, "they are being changed");
         Ok(())
     }
 }

@@ -57,7 +57,8 @@ impl Reading {
         let trace = if let Some(hz) = clock { trace.with_core_clock_hz(hz) } else { trace };
         let memory = trace.memory().iter();
         let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
-        let mut recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
+        let recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
+        let mut recording = recording.with_counts(trace.counts()?);
         let (stacks, lost) = fill(&mut recording, trace.records()?)?;
         // Of perf.data files and of recordings that were killed nobody has looked anything up.
         let names = if trace.is_folder() && trace.about().complete {

@@ -3,28 +3,34 @@
 use crate::distances::Distances;
 use crate::flow::Flow;
 use crate::ids::{ProcessId, ThreadId};
-use crate::profile::Access;
-use crate::queueing::{Class, Served, solve};
+use crate::measurements::Measurements;
+use crate::profile::{Access, Profile};
+use crate::queueing::{Class, LINE_BYTES, Served, Way, solve};
 use crate::tally::ratio;
 use crate::view::View;
 use machine::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Parts of the time at most; in each the objects are in use or not.
 const MOST_PARTS: u64 = 256;
 /// Samples of the objects a part, if they came evenly.
 const SAMPLES_A_PART: u64 = 8;
+/// Phases at most, and samples of a phase if they came evenly: what is done in one is taken to be done alike.
+const MOST_PHASES: u64 = 16;
+const SAMPLES_A_PHASE: u64 = 512;
 /// The traffic is taken to be at most so many times more or less than the samples stand for.
 const MOST_SCALE: f64 = 100.0;
+/// A smaller part of the time waiting for memory is taken for this one.
+const LEAST_BOUND: f64 = 1e-6;
 /// A latency that the model has within this of the observed one needs no scaling.
 const CLOSE: f64 = 0.02;
 
 /// What another placement should gain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// How many times faster the program should be as a whole: 1.37 is 37 % faster.
+    /// How many times faster the program should be as a whole, or in the time that is looked at: 1.37 is 37 % faster.
     pub speedup: f64,
     /// How many times faster it should be while the objects are in use.
     pub speedup_in_use: f64,
@@ -38,7 +44,7 @@ pub struct Gain {
     pub local_access_ratio_after: f64,
     /// The part of the time in which the objects are in use, 0 to 1: only there anything changes.
     pub time_in_use: f64,
-    /// The part of that time in which threads wait for memory, 0 to 1, as far as latencies tell.
+    /// The part of that time in which threads wait for memory, 0 to 1: as counted, or else as far as latencies tell.
     pub memory_bound: f64,
 }
 
@@ -53,6 +59,13 @@ pub(crate) enum Placement {
     ProcessesOnNodes(BTreeMap<ProcessId, NodeId>),
 }
 
+/// How objects are placed, on which nodes with memory, and what was measured before.
+struct Placing<'a> {
+    placement: &'a Placement,
+    memory: &'a [NodeId],
+    measured: &'a Measurements,
+}
+
 /// Accesses of one process's threads on one node.
 #[derive(Clone, Default)]
 struct Traffic {
@@ -63,12 +76,40 @@ struct Traffic {
     latencies_ns: f64,
 }
 
+/// A part of the time, as a program may do one thing after the other.
+#[derive(Clone, Default)]
+struct Phase {
+    /// How long the objects were in use, ns.
+    used_ns: f64,
+    /// First by thread, as there are many accesses, and few threads.
+    sums: FxHashMap<(ThreadId, NodeId, NodeId), Sum>,
+}
+
 /// Accesses of one thread from one node to one node: all, those of the objects, and how long all took.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     all: f64,
     placed: f64,
     latencies_ns: f64,
+}
+
+/// What another placement should do to a phase.
+struct PhaseGain {
+    work: BTreeMap<(ProcessId, NodeId), Work>,
+    accesses: f64,
+    /// Means of these accesses.
+    latency_ns: [f64; 2],
+    local: [f64; 2],
+    memory_bound: f64,
+}
+
+/// What threads of a process on a node do, and how long that takes before and after, if they wait for nobody.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    accesses: f64,
+    threads: f64,
+    before_ns: f64,
+    after_ns: f64,
 }
 
 /// The gain of placing objects elsewhere: those of the flow, and any others for whose accesses `is_placed` holds. None
@@ -81,120 +122,177 @@ pub(crate) fn gain(
     placement: &Placement,
 ) -> Option<Gain> {
     let profile = view.profile();
-    let (start, end) = profile.span_ns()?;
+    let (start, end) = view.span_ns()?;
     let mean_ns = view.tally().latency_mean_ns()?;
     let times = || flow.accesses().filter(Access::reaches_memory).map(|access| access.time_ns);
     let parts = (times().count() as u64 / SAMPLES_A_PART).clamp(1, MOST_PARTS);
     let length = ((end - start) / parts + 1).max(1);
-    let part = |time_ns: u64| ((time_ns - start) / length).min(parts - 1) as usize;
-    let mut in_use = vec![false; parts as usize];
-    for time_ns in times() {
-        in_use[part(time_ns)] = true;
-    }
-    let used = in_use.iter().filter(|used| **used).count() as f64;
-    let used_ns = used * length as f64;
+    let part = |time_ns: u64| (time_ns.saturating_sub(start) / length).min(parts - 1);
+    let in_use: BTreeSet<u64> = times().map(part).collect();
+    let is_in_use = |access: &Access| access.reaches_memory() && in_use.contains(&part(access.time_ns));
 
-    // By thread first: there are many accesses, and few threads.
-    let mut sums: FxHashMap<(ThreadId, NodeId, NodeId), Sum> = FxHashMap::default();
-    for access in view.accesses().filter(|access| access.reaches_memory() && in_use[part(access.time_ns)]) {
+    let samples = view.accesses().filter(is_in_use).count() as u64;
+    let phases = (samples / SAMPLES_A_PHASE).clamp(1, MOST_PHASES).min(parts);
+    let phase = |part: u64| (part * phases / parts) as usize;
+    let mut found = vec![Phase::default(); phases as usize];
+    for part in &in_use {
+        found[phase(*part)].used_ns += length as f64;
+    }
+    for access in view.accesses().filter(is_in_use) {
         let (Some(from), Some(to)) = (access.from, access.to) else { continue };
         let weight = f64::from(access.weight);
-        let sum = sums.entry((access.thread, from, to)).or_default();
+        let sum = found[phase(part(access.time_ns))].sums.entry((access.thread, from, to)).or_default();
         sum.all += weight;
         sum.placed += if is_placed(&access) { weight } else { 0.0 };
         sum.latencies_ns += weight * access.latency_ns.map_or(mean_ns, f64::from);
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(key, _)| *key);
-    let mut traffic: BTreeMap<(ProcessId, NodeId), Traffic> = BTreeMap::new();
-    for ((thread, from, to), sum) in sums {
-        let process = profile.threads()[thread.index()].process;
-        let traffic = traffic.entry((process, from)).or_default();
-        traffic.threads.insert(thread);
-        let (all, placed) = traffic.to.entry(to).or_default();
-        *all += sum.all;
-        *placed += sum.placed;
-        traffic.accesses += sum.all;
-        traffic.latencies_ns += sum.latencies_ns;
-    }
-    let before: Vec<Class> = traffic.iter().map(|((_, from), traffic)| traffic.class(*from, used_ns)).collect();
     let memory = memory_nodes(distances);
-    let after: Vec<Class> = traffic
-        .iter()
-        .zip(&before)
-        .map(|(((process, _), traffic), class)| traffic.placed(class, *process, placement, &memory))
-        .collect();
-
-    let observed_ns = ratio(
-        traffic.values().map(|traffic| traffic.latencies_ns).sum(),
-        traffic.values().map(|traffic| traffic.accesses).sum(),
-    )?;
-    let accesses: Vec<f64> = traffic.values().map(|traffic| traffic.accesses).collect();
-    let scale = scale(&before, &accesses, observed_ns, distances)?;
-    let served_before = solve(&scaled(&before, scale), distances)?;
-    let served_after = solve(&scaled(&after, scale), distances)?;
-    // The work stays the same, so each class takes as much longer as its lines come slower.
-    let threads = || traffic.values().map(|traffic| traffic.threads.len() as f64);
-    let slower = threads()
-        .zip(served_before.iter().zip(&served_after))
-        .map(|(threads, (before, after))| threads * before.rate / after.rate);
-    let time = slower.sum::<f64>() / threads().sum::<f64>();
-    let time_in_use = used / parts as f64;
-    let local = |classes: &[Class]| weighted(classes.iter().map(Class::local_part), &accesses);
-    let latency = |served: &[Served]| weighted(served.iter().map(|served| served.latency_ns), &accesses);
-    let bound = before.iter().map(|class| 1.0 - class.work_ns / (class.work_ns + observed_ns));
+    let mut gains = Vec::new();
+    for (number, found) in (0..).zip(found).filter(|(_, found)| !found.sums.is_empty()) {
+        let parts = || in_use.iter().filter(|part| phase(**part) == number);
+        let (first, last) = (parts().next()?, parts().next_back()?);
+        let measured = profile.measured(&(start + first * length..=start + (last + 1) * length));
+        let placing = Placing { placement, memory: &memory, measured: &measured };
+        gains.push(found.gain(profile, distances, &placing)?);
+    }
+    let mut work: BTreeMap<(ProcessId, NodeId), Work> = BTreeMap::new();
+    for (class, of_phase) in gains.iter().flat_map(|gain| &gain.work) {
+        let sum = work.entry(*class).or_default();
+        sum.accesses += of_phase.accesses;
+        sum.threads = sum.threads.max(of_phase.threads);
+        sum.before_ns += of_phase.before_ns;
+        sum.after_ns += of_phase.after_ns;
+    }
+    let time = slower(&work.into_values().collect::<Vec<_>>());
+    let accesses: Vec<f64> = gains.iter().map(|gain| gain.accesses).collect();
+    let mean = |of: fn(&PhaseGain) -> f64| weighted(gains.iter().map(of), &accesses);
+    let time_in_use = in_use.len() as f64 / parts as f64;
     Some(Gain {
         speedup: 1.0 / (1.0 - time_in_use + time_in_use * time),
         speedup_in_use: 1.0 / time,
-        latency_before_ns: observed_ns,
-        latency_after_ns: observed_ns * latency(&served_after) / latency(&served_before),
-        local_access_ratio_before: local(&before),
-        local_access_ratio_after: local(&after),
+        latency_before_ns: mean(|gain| gain.latency_ns[0]),
+        latency_after_ns: mean(|gain| gain.latency_ns[1]),
+        local_access_ratio_before: mean(|gain| gain.local[0]),
+        local_access_ratio_after: mean(|gain| gain.local[1]),
         time_in_use,
-        memory_bound: weighted(bound, &accesses),
+        memory_bound: mean(|gain| gain.memory_bound),
     })
 }
 
+impl Phase {
+    fn gain(self, profile: &Profile, distances: &Distances, placing: &Placing) -> Option<PhaseGain> {
+        let mut sums: Vec<_> = self.sums.into_iter().collect();
+        sums.sort_by_key(|(key, _)| *key);
+        let mut traffic: BTreeMap<(ProcessId, NodeId), Traffic> = BTreeMap::new();
+        for ((thread, from, to), sum) in sums {
+            let process = profile.threads()[thread.index()].process;
+            let traffic = traffic.entry((process, from)).or_default();
+            traffic.threads.insert(thread);
+            let (all, placed) = traffic.to.entry(to).or_default();
+            *all += sum.all;
+            *placed += sum.placed;
+            traffic.accesses += sum.all;
+            traffic.latencies_ns += sum.latencies_ns;
+        }
+        let threads: Vec<f64> = traffic.values().map(|traffic| traffic.threads.len() as f64).collect();
+        let accesses: Vec<f64> = traffic.values().map(|traffic| traffic.accesses).collect();
+        let latency_ns = ratio(traffic.values().map(|traffic| traffic.latencies_ns).sum(), accesses.iter().sum())?;
+        // Threads that wait for each other have no lines under way meanwhile.
+        let running = placing.measured.running.map_or(1.0, |cpus| (cpus / threads.iter().sum::<f64>()).min(1.0));
+        let time_ns = self.used_ns * running;
+        // By Little's law each thread has so many lines under way on average. With one or more it always waits for memory;
+        // with less it works in between. That is less than the time in which it does not wait, as it also works meanwhile.
+        let under_way = latency_ns * accesses.iter().sum::<f64>() / (threads.iter().sum::<f64>() * time_ns);
+        let bound = under_way.max(placing.measured.memory_bound.unwrap_or(0.0)).clamp(LEAST_BOUND, 1.0);
+        let work_ns = latency_ns * (1.0 / bound - 1.0);
+        let class = |((_, from), traffic): (&(_, NodeId), &Traffic)| traffic.class(*from, time_ns, work_ns, placing);
+        let before: Vec<Class> = traffic.iter().map(class).collect();
+        let placed = |(((process, _), traffic), class): ((&(ProcessId, NodeId), &Traffic), &Class)| {
+            traffic.placed(class, *process, placing)
+        };
+        let after: Vec<Class> = traffic.iter().zip(&before).map(placed).collect();
+
+        let scale = scale(&before, &accesses, latency_ns, distances)?;
+        // Where traffic was counted there is no more of it: what takes longer, such as page walks, does so everywhere.
+        let scale = if placing.measured.bytes_per_access.is_empty() { scale } else { scale.min(1.0) };
+        let served_before = solve(&scaled(&before, scale), distances)?;
+        let served_after = solve(&scaled(&after, scale), distances)?;
+        let local = |classes: &[Class]| weighted(classes.iter().map(Class::local_part), &accesses);
+        let latency = |served: &[Served]| weighted(served.iter().map(|served| served.latency_ns), &accesses);
+        let served = served_before.iter().zip(&served_after);
+        let work = traffic.iter().zip(served).map(|((class, traffic), (before, after))| {
+            let (accesses, threads) = (traffic.accesses, traffic.threads.len() as f64);
+            (*class, Work { accesses, threads, before_ns: accesses / before.rate, after_ns: accesses / after.rate })
+        });
+        let bound = before.iter().map(|class| 1.0 - class.work_ns / (class.work_ns + latency_ns));
+        Some(PhaseGain {
+            work: work.collect(),
+            accesses: accesses.iter().sum(),
+            latency_ns: [latency_ns, latency_ns * latency(&served_after) / latency(&served_before)],
+            local: [local(&before), local(&after)],
+            memory_bound: weighted(bound, &accesses),
+        })
+    }
+}
+
+/// How much longer all of it takes. Threads that have equal parts of the work wait for the slowest. Where those do more that
+/// are faster, they share it out as they go, and all end at the same time.
+fn slower(work: &[Work]) -> f64 {
+    let threads: Vec<f64> = work.iter().map(|work| work.threads).collect();
+    let mean = |of: &dyn Fn(&Work) -> f64| weighted(work.iter().map(of), &threads);
+    let spread = |of: &dyn Fn(&Work) -> f64| {
+        let middle = mean(of);
+        mean(&|work| (of(work) / middle - 1.0).powi(2))
+    };
+    if spread(&|work| work.accesses / work.threads) <= spread(&|work| work.before_ns) {
+        let most = |of: fn(&Work) -> f64| work.iter().map(of).fold(0.0, f64::max);
+        most(|work| work.after_ns) / most(|work| work.before_ns)
+    } else {
+        mean(&|work| work.after_ns / work.before_ns)
+    }
+}
+
 impl Traffic {
-    /// The class of threads that does this in so long.
-    fn class(&self, from: NodeId, time_ns: f64) -> Class {
+    /// The class of threads that does this in so long, and works so long for each line.
+    fn class(&self, from: NodeId, time_ns: f64, work_ns: f64, placing: &Placing) -> Class {
         let latency_ns = self.latencies_ns / self.accesses;
-        // By Little's law each thread has so many lines under way on average. With one or more it always waits for
-        // memory; with less it works in between.
-        let under_way = self.latencies_ns / (self.threads.len() as f64 * time_ns);
-        let work_ns = latency_ns * (1.0 / under_way.min(1.0) - 1.0);
         let lines = self.accesses / time_ns * (latency_ns + work_ns);
-        let to = self.to.iter().map(|(&to, (all, _))| (to, all / self.accesses)).collect();
+        let to = self.to.iter().map(|(&to, (all, _))| way(to, all / self.accesses, to, placing.measured)).collect();
         Class { from, lines, work_ns, to }
     }
 
     /// The same threads with the same work after placing.
-    fn placed(&self, class: &Class, process: ProcessId, placement: &Placement, memory: &[NodeId]) -> Class {
-        let mut to: BTreeMap<NodeId, f64> = BTreeMap::new();
-        let mut from = class.from;
-        for (&node, (all, placed)) in &self.to {
-            *to.entry(node).or_default() += (all - placed) / self.accesses;
+    fn placed(&self, class: &Class, process: ProcessId, placing: &Placing) -> Class {
+        let &Placing { placement, memory, measured } = placing;
+        let from = match placement {
+            Placement::ProcessesOnNodes(nodes) => nodes.get(&process).copied().unwrap_or(class.from),
+            Placement::Local | Placement::Interleaved => class.from,
+        };
+        let mut to = Vec::new();
+        for (&was, (all, placed)) in &self.to {
+            to.push(way(was, (all - placed) / self.accesses, was, measured));
             let placed = placed / self.accesses;
             match placement {
-                Placement::Local => *to.entry(class.from).or_default() += placed,
+                Placement::Local | Placement::ProcessesOnNodes(_) => to.push(way(from, placed, was, measured)),
                 Placement::Interleaved => {
-                    for &node in memory {
-                        *to.entry(node).or_default() += placed / memory.len() as f64;
-                    }
-                }
-                Placement::ProcessesOnNodes(nodes) => {
-                    from = nodes.get(&process).copied().unwrap_or(from);
-                    *to.entry(from).or_default() += placed;
+                    let part = placed / memory.len() as f64;
+                    to.extend(memory.iter().map(|&node| way(node, part, was, measured)));
                 }
             }
         }
-        Class { from, to: to.into_iter().collect(), ..class.clone() }
+        Class { from, to, ..class.clone() }
     }
+}
+
+/// Lines that come from a node, and were on another one when it was measured how much is written back of them.
+fn way(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> Way {
+    let bytes = measured.bytes_per_access.get(&was).map_or(LINE_BYTES, |bytes| bytes.max(LINE_BYTES));
+    Way { to, part, bytes: part * bytes }
 }
 
 impl Class {
     fn local_part(&self) -> f64 {
-        self.to.iter().filter(|(to, _)| *to == self.from).map(|(_, part)| part).sum()
+        self.to.iter().filter(|way| way.to == self.from).map(|way| way.part).sum()
     }
 }
 

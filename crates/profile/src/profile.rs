@@ -3,13 +3,15 @@
 use crate::code::{Code, Codes};
 use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
+use crate::measurements::Measurements;
 use crate::object::{Object, PagePlacement, Process, Thread};
 use crate::samples::{NO_PHYSICAL, NONE, Samples, Traits};
 use crate::site::{Site, sites};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use machine::{CpuId, Machine, NodeId};
-use trace::{AccessKind, Event, Sample, Served, Source, Stacks};
+use std::ops::RangeInclusive;
+use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
 
 /// A part of the physical memory of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,7 @@ pub struct Recording {
     machine: Machine,
     memory: Vec<MemoryRange>,
     wrappers: Vec<String>,
+    counts: Vec<Count>,
     samples: Samples,
     events: Vec<Event>,
     outside_memory: u64,
@@ -46,6 +49,7 @@ pub struct Profile {
     threads: Vec<Thread>,
     processes: Vec<Process>,
     placements: Vec<PagePlacement>,
+    counts: Vec<Count>,
     node_of_cpu: Vec<u32>,
     outside_memory: u64,
     too_many: u64,
@@ -113,6 +117,7 @@ impl Recording {
             machine,
             memory: Vec::new(),
             wrappers: Vec::new(),
+            counts: Vec::new(),
             samples: Samples::default(),
             events: Vec::new(),
             outside_memory: 0,
@@ -133,6 +138,13 @@ impl Recording {
     #[must_use]
     pub fn with_wrappers(mut self, wrappers: Vec<String>) -> Self {
         self.wrappers = wrappers;
+        self
+    }
+
+    /// What was counted beside the samples, in the order of time.
+    #[must_use]
+    pub fn with_counts(mut self, counts: Vec<Count>) -> Self {
+        self.counts = counts;
         self
     }
 
@@ -166,7 +178,7 @@ impl Recording {
     /// Puts everything into the order of time and finds out what each access belongs to. `stacks` are those that
     /// samples and events name.
     pub fn into_profile(self, stacks: &Stacks, symbols: &dyn Symbols) -> Profile {
-        let Self { machine, wrappers, mut samples, mut events, outside_memory, too_many, .. } = self;
+        let Self { machine, wrappers, counts, mut samples, mut events, outside_memory, too_many, .. } = self;
         event_order::sort(&mut events);
         samples.sort();
         let mut sweep = Sweep::new(&events, stacks, symbols);
@@ -194,6 +206,7 @@ impl Recording {
             threads,
             processes,
             placements,
+            counts,
             node_of_cpu,
             outside_memory,
             too_many,
@@ -205,6 +218,11 @@ impl Profile {
     /// The machine that was recorded on.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// What counters told of a time, ns.
+    pub(crate) fn measured(&self, time_ns: &RangeInclusive<u64>) -> Measurements {
+        Measurements::of(&self.counts, &self.machine, time_ns)
     }
 
     /// How many accesses there are.

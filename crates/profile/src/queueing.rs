@@ -10,7 +10,7 @@ use machine::NodeId;
 use std::collections::HashMap;
 
 /// A line of memory, bytes.
-const LINE_BYTES: f64 = 64.0;
+pub(crate) const LINE_BYTES: f64 = 64.0;
 /// The rise is there in full from this utilisation on.
 const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;
@@ -27,8 +27,19 @@ pub(crate) struct Class {
     pub lines: f64,
     /// The time between a line's arrival and the request for the next, ns.
     pub work_ns: f64,
-    /// Which part of its lines comes from which node; the sum is 1.
-    pub to: Vec<(NodeId, f64)>,
+    /// Where its lines come from.
+    pub to: Vec<Way>,
+}
+
+/// Lines of a class that come from one node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// The node.
+    pub to: NodeId,
+    /// So many of all lines of the class; the sum is 1.
+    pub part: f64,
+    /// What the controller and the links carry for them, write-backs included, bytes a line of the class.
+    pub bytes: f64,
 }
 
 /// What a class gets.
@@ -43,9 +54,19 @@ pub(crate) struct Served {
 #[derive(Clone, Copy, Default)]
 #[allow(clippy::struct_field_names)] // units are in names
 struct Server {
-    service_ns: f64,
+    byte_ns: f64,
     rise_ns: f64,
     slope_ns: f64,
+}
+
+/// A class, as a resource sees it.
+#[derive(Clone, Copy)]
+struct User {
+    class: usize,
+    /// How often a line of the class passes.
+    times: f64,
+    /// What is carried for it, bytes.
+    bytes: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,13 +79,12 @@ enum Resource {
 pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
     let mut numbers: HashMap<Resource, usize> = HashMap::new();
     let mut servers: Vec<Server> = Vec::new();
-    // By resource: class, and how many times a line of it passes.
-    let mut users: Vec<Vec<(usize, f64)>> = Vec::new();
+    let mut users: Vec<Vec<User>> = Vec::new();
     let mut idle_ns = Vec::with_capacity(classes.len());
     for (class_number, class) in classes.iter().enumerate() {
         let mut idle = 0.0;
-        let mut passes: HashMap<usize, f64> = HashMap::new();
-        for &(to, part) in class.to.iter().filter(|(_, part)| *part > 0.0) {
+        let mut passes: HashMap<usize, User> = HashMap::new();
+        for &Way { to, part, bytes } in class.to.iter().filter(|way| way.part > 0.0) {
             idle += part * distances.idle_ns(class.from, to)?;
             let hops = distances.routes.as_ref().and_then(|routes| routes.hops(class.from, to)).unwrap_or_default();
             let links = hops.iter().map(|hop| Resource::Link(hop.directed_link()));
@@ -74,16 +94,18 @@ pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Serv
                     users.push(Vec::new());
                     servers.len() - 1
                 });
-                *passes.entry(number).or_default() += part;
+                let user = passes.entry(number).or_insert(User { class: class_number, times: 0.0, bytes: 0.0 });
+                user.times += part;
+                user.bytes += bytes;
             }
         }
         idle_ns.push(idle);
-        for (resource, times) in passes {
-            users[resource].push((class_number, times));
+        for (resource, user) in passes {
+            users[resource].push(user);
         }
     }
     for users in &mut users {
-        users.sort_by_key(|(class, _)| *class);
+        users.sort_by_key(|user| user.class);
     }
     let mut delays = vec![0.0; servers.len()];
     let mut waits = vec![0.0; classes.len()];
@@ -94,13 +116,13 @@ pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Serv
             let round =
                 |class: usize, times: f64| classes[class].work_ns + idle_ns[class] + waits[class] - times * before;
             let utilisation = |delay: f64| -> f64 {
-                let rate = |&(class, times): &(usize, f64)| {
-                    times * classes[class].lines / (round(class, times) + times * delay).max(f64::MIN_POSITIVE)
+                let rate = |&User { class, times, bytes }: &User| {
+                    bytes * classes[class].lines / (round(class, times) + times * delay).max(f64::MIN_POSITIVE)
                 };
-                users.iter().map(rate).sum::<f64>() * server.service_ns
+                users.iter().map(rate).sum::<f64>() * server.byte_ns
             };
             let delay = server.delay_ns(utilisation);
-            for &(class, times) in users {
+            for &User { class, times, .. } in users {
                 waits[class] += times * (delay - before);
                 largest = largest.max(times * (delay - before).abs() / (idle_ns[class] + waits[class]).max(1e-9));
             }
@@ -136,9 +158,8 @@ fn server(resource: Resource, distances: &Distances) -> Server {
             (link.map(|link| link.bandwidth_bytes_per_s), added.unwrap_or(0.0))
         }
     };
-    let service_ns =
-        bandwidth.filter(|bandwidth| *bandwidth > 0.0).map_or(0.0, |bandwidth| LINE_BYTES * 1e9 / bandwidth);
-    Server { service_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope }
+    let byte_ns = bandwidth.filter(|bandwidth| *bandwidth > 0.0).map_or(0.0, |bandwidth| 1e9 / bandwidth);
+    Server { byte_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope }
 }
 
 impl Server {
@@ -149,7 +170,7 @@ impl Server {
             self.rise_ns * (u / RISEN).min(1.0) + queue
         };
         let is_enough = |delay: f64| delay >= curve(utilisation(delay));
-        if self.service_ns <= 0.0 || is_enough(0.0) {
+        if self.byte_ns <= 0.0 || is_enough(0.0) {
             return 0.0;
         }
         let (mut low, mut high) = (0.0, 1.0);
@@ -170,15 +191,16 @@ mod tests {
     use machine::presets;
 
     fn class(from: u32, lines: f64, to: &[(u32, f64)]) -> Class {
-        let to = to.iter().map(|&(node, part)| (NodeId(node), part)).collect();
+        let way = |&(node, part): &(u32, f64)| Way { to: NodeId(node), part, bytes: part * LINE_BYTES };
+        let to = to.iter().map(way).collect();
         Class { from: NodeId(from), lines, work_ns: 0.0, to }
     }
 
     #[test]
     fn an_idle_machine_has_its_latencies() {
         let machine = presets::find("opteron-6164x2").unwrap();
-        let found =
-            solve(&[class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])], &Distances::of(&machine)).unwrap();
+        let classes = [class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])];
+        let found = solve(&classes, &Distances::of(&machine)).unwrap();
         assert!((found[0].latency_ns / 102.94 - 1.0).abs() < 0.02, "{found:?}");
         assert!((found[1].latency_ns / 145.29 - 1.0).abs() < 0.02, "{found:?}");
     }
@@ -203,6 +225,17 @@ mod tests {
         assert!(interleaved.0 > 2.5 * one.0, "{interleaved:?} {one:?}");
         // By Little's law.
         assert!((one.1 - 48.0 * LINE_BYTES * 1e9 / one.0).abs() < 0.05 * one.1, "{one:?}");
+    }
+
+    #[test]
+    fn what_is_written_back_takes_its_part() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let rate = |bytes| {
+            let class = Class { to: vec![Way { to: NodeId(0), part: 1.0, bytes }], ..class(0, 100.0, &[]) };
+            solve(&[class], &Distances::of(&machine)).unwrap()[0].rate
+        };
+        let part = rate(2.0 * LINE_BYTES) / rate(LINE_BYTES);
+        assert!((0.45..0.55).contains(&part), "{part}");
     }
 
     #[test]

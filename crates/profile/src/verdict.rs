@@ -2,6 +2,7 @@
 
 use crate::distances::{Distances, NEARLY_FULL};
 use crate::ids::ThreadId;
+use crate::measurements::Measurements;
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
 use crate::rules::imbalance;
@@ -23,19 +24,6 @@ const IMBALANCED: f64 = 0.35;
 /// A line of memory, bytes.
 const LINE_BYTES: f64 = 64.0;
 const Z_95: f64 = 1.96;
-
-/// What counters told of the same time, where there were any.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measurements {
-    /// Instructions that were executed.
-    pub instructions: Option<f64>,
-    /// Accesses that memory served.
-    pub memory_accesses: Option<f64>,
-    /// The part of its bandwidth that each controller carried, 0 to 1.
-    pub controllers: BTreeMap<NodeId, f64>,
-    /// The part of its bandwidth that each direction of a link carried, 0 to 1: from the node whose CPUs access.
-    pub links: BTreeMap<(NodeId, NodeId), f64>,
-}
 
 /// What the problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,7 +91,7 @@ impl View<'_> {
         let pattern = Pattern::of_all(self, &distances);
         let metrics = vec![
             self.accesses_per_instruction(measured),
-            self.memory_bound(),
+            self.memory_bound(measured),
             self.local_access_ratio(),
             worst_latency(&pattern, &distances),
             self.controller_load(measured),
@@ -142,8 +130,23 @@ impl View<'_> {
         }
     }
 
-    /// The part of their time in which threads wait for memory, from the latencies of the accesses that they stand for.
-    fn memory_bound(&self) -> Metric {
+    /// The part of their time in which threads wait for memory: as counted, or else from the latencies of the accesses
+    /// that samples stand for, which may be under way at the same time.
+    fn memory_bound(&self, measured: &Measurements) -> Metric {
+        let value = measured.memory_bound.or_else(|| self.memory_bound_by_latencies());
+        Metric {
+            name: "memory_bound",
+            of: None,
+            value,
+            unit: "",
+            threshold: MEMORY_BOUND,
+            is_bad: value.is_some_and(|value| value >= MEMORY_BOUND),
+            counted: measured.memory_bound.is_some(),
+            meaning: "part of the time in which threads wait for memory",
+        }
+    }
+
+    fn memory_bound_by_latencies(&self) -> Option<f64> {
         let (mut waits, mut all) = (0.0, 0.0);
         let mut of_thread: BTreeMap<ThreadId, Tally> = BTreeMap::new();
         for ((thread, _, _), cell) in self.groups().cells.in_order() {
@@ -157,17 +160,7 @@ impl View<'_> {
             waits += waited.min(time);
             all += time;
         }
-        let value = ratio(waits, all).filter(|_| self.tally().timed_accesses > 0.0);
-        Metric {
-            name: "memory_bound",
-            of: None,
-            value,
-            unit: "",
-            threshold: MEMORY_BOUND,
-            is_bad: value.is_some_and(|value| value >= MEMORY_BOUND),
-            counted: false,
-            meaning: "part of the time in which threads wait for memory",
-        }
+        ratio(waits, all).filter(|_| self.tally().timed_accesses > 0.0)
     }
 
     fn local_access_ratio(&self) -> Metric {
@@ -303,11 +296,10 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
 fn problem(metrics: &[Metric], samples: u64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
-    let is_good = |name: &str| metric(name).is_some_and(|metric| metric.value.is_some() && !metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
     if samples < FEWEST {
         Problem::Unknown
-    } else if is_good("accesses_per_instruction") || (is_good("memory_bound") && !is_bad("accesses_per_instruction")) {
+    } else if !waits(metrics) {
         Problem::NotMemoryBound
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
@@ -318,6 +310,15 @@ fn problem(metrics: &[Metric], samples: u64) -> Problem {
     } else {
         Problem::None
     }
+}
+
+/// Whether the program waits for memory: the time that was counted decides, then accesses per instruction, which the
+/// study goes by, then what latencies tell. Where nothing is known it may.
+fn waits(metrics: &[Metric]) -> bool {
+    let known = |name: &str| metrics.iter().find(|metric| metric.name == name && metric.value.is_some());
+    let waiting = known("memory_bound");
+    let decides = waiting.filter(|metric| metric.counted).or(known("accesses_per_instruction")).or(waiting);
+    decides.is_none_or(|metric| metric.is_bad)
 }
 
 fn text(problem: Problem, metrics: &[Metric], samples: u64) -> String {

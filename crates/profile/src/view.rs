@@ -1,9 +1,10 @@
 //! Accesses that a filter lets through, counted by object, site, thread, process, function and pair of nodes.
 
-use crate::filter::Filter;
+use crate::filter::{Filter, Predicate};
 use crate::flow::Flow;
 use crate::groups::Groups;
 use crate::ids::{CodeId, ObjectId, ProcessId, SiteId, ThreadId};
+use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
 use crate::samples::NONE;
 use crate::tally::Tally;
@@ -16,6 +17,7 @@ pub struct View<'a> {
     profile: &'a Profile,
     /// Their positions; none where it is all of them.
     chosen: Option<Vec<u32>>,
+    measured: Measurements,
     groups: Groups,
     tally: Tally,
 }
@@ -34,7 +36,19 @@ impl Profile {
         let groups = Groups::of(self, chosen.as_deref());
         let mut tally = Tally::default();
         groups.cells.in_order().iter().for_each(|(_, cell)| tally.merge(&cell.tally));
-        View { profile: self, chosen, groups, tally }
+        View { profile: self, chosen, measured: self.measured_of(filter), groups, tally }
+    }
+}
+
+impl Profile {
+    /// What counters told, where the filter lets all accesses of a time through.
+    fn measured_of(&self, filter: &Filter) -> Measurements {
+        let Some((mut first, mut last)) = self.span_ns() else { return Measurements::default() };
+        for predicate in &filter.0 {
+            let Predicate::Time(time) = predicate else { return Measurements::default() };
+            (first, last) = (first.max(*time.start()), last.min(*time.end()));
+        }
+        self.measured(&(first..=last))
     }
 }
 
@@ -42,6 +56,12 @@ impl<'a> View<'a> {
     /// What the accesses are of.
     pub fn profile(&self) -> &'a Profile {
         self.profile
+    }
+
+    /// What counters told of the time that they are of. Nothing where they are not all accesses of that time: counters
+    /// are of the whole machine.
+    pub fn measured(&self) -> &Measurements {
+        &self.measured
     }
 
     /// All of them, counted.
@@ -52,6 +72,15 @@ impl<'a> View<'a> {
     /// Each of them, in the order of time.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.positions().map(|at| self.profile.at(at as usize))
+    }
+
+    /// When the first and the last of them were, ns; none without any.
+    pub fn span_ns(&self) -> Option<(u64, u64)> {
+        let at = |position: u32| self.profile.at(position as usize).time_ns;
+        match &self.chosen {
+            None => self.profile.span_ns(),
+            Some(chosen) => Some((at(*chosen.first()?), at(*chosen.last()?))),
+        }
     }
 
     /// Every object that they touch.

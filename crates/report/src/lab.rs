@@ -64,6 +64,9 @@ impl fmt::Display for LabReport {
         let host = format!("{:.1} s on this host, {:.1} s to boot", self.host_s, self.boot_s);
         fact("time", format!("{:.6} s simulated ({host})", counters.time_s));
         fact("instructions", count(self.measured.instructions));
+        let Measured { cpu_time_s, memory_wait_s, .. } = self.measured;
+        let waiting = if cpu_time_s > 0.0 { percent(memory_wait_s / cpu_time_s) } else { "-".into() };
+        fact("waiting for memory", format!("{waiting} of {cpu_time_s:.6} s of the CPUs' time"));
         let accesses = counters.loads + counters.stores;
         fact("accesses", format!("{}{}", count(accesses), self.levels(accesses)));
         let latency = counters.dram_latency_mean_ns.map_or(String::new(), |ns| format!(", {ns:.1} ns on average"));
@@ -194,7 +197,7 @@ mod tests {
             boot_s: 5.04,
             host_s: 4.2,
             samples: Some(Samples { period: 100, taken: 7, dropped: 0 }),
-            measured: Measured { instructions: 48_735_003, counters },
+            measured: Measured { instructions: 48_735_003, cpu_time_s: 0.032, memory_wait_s: 0.02, counters },
         };
         insta::assert_snapshot!(report);
     }

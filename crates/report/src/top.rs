@@ -200,7 +200,8 @@ impl TopReport {
             node.accesses_per_s = Some(accesses / seconds);
             node.share = (reached > 0.0).then(|| accesses / reached);
             let most = profile.machine().node(node.node).and_then(|node| node.bandwidth_bytes_per_s);
-            node.load = most.map(|most| accesses * LINE_BYTES / seconds / most);
+            let counted = view.measured().controllers.get(&node.node).copied();
+            node.load = counted.or_else(|| most.map(|most| accesses * LINE_BYTES / seconds / most));
         }
         self.imbalance = imbalance(
             self.nodes

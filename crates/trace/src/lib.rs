@@ -5,6 +5,7 @@ mod about;
 mod address_space;
 mod checked_file;
 mod contained;
+mod count;
 mod elf;
 mod error;
 mod event;
@@ -29,6 +30,7 @@ mod writer;
 
 pub use about::{About, Clock, FORMAT, Loss, SourceNote};
 pub use address_space::{AddressSpaces, MappedFile};
+pub use count::{Count, Counter};
 pub use error::{Damage, ReadError};
 pub use event::{Event, FileIdentity, What};
 pub use host_files::HostFiles;

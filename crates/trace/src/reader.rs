@@ -10,7 +10,7 @@ use crate::symbols::{Occurrences, Symbols};
 use crate::table::Row;
 use crate::table_folder::{Merge, all};
 use crate::writer::{ABOUT, MACHINE};
-use crate::{About, Event, Loss, Sample, StackId, Stacks};
+use crate::{About, Count, Event, Loss, Sample, StackId, Stacks};
 use machine::{Machine, NodeId};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -141,6 +141,17 @@ impl Trace {
             Kept::PerfData(perf) => Stream::PerfData(Box::new(perf.records()?)),
         };
         Ok(Records { stream, failed: false })
+    }
+
+    /// What was counted beside its samples, moment by moment; nothing where the source counts nothing.
+    pub fn counts(&self) -> Result<Vec<Count>, ReadError> {
+        let Kept::Folder(folder) = &self.kept else { return Ok(Vec::new()) };
+        let mut counts = Vec::new();
+        for file in all::<Count>(folder, self.about.complete)? {
+            counts.append(&mut file?);
+        }
+        counts.sort_by_key(|count| count.time_ns);
+        Ok(counts)
     }
 
     /// What is known of the files that were mapped. A trace that was finished has it; of others it is looked up here, in

@@ -1,7 +1,7 @@
 //! The tables of a trace: what each sample, event and call chain is as a row. docs/trace.md has them for users.
 
 use crate::table::{Cells, Column, Kind, Row, Rows, column, optional};
-use crate::{AccessKind, Event, FileIdentity, Sample, Served, Source, StackId, What};
+use crate::{AccessKind, Count, Counter, Event, FileIdentity, Sample, Served, Source, StackId, What};
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
 use std::fmt::Write;
@@ -52,6 +52,15 @@ words!(SOURCES: Source {
     "perf" = Source::Perf,
     "lab" = Source::Lab,
     "hint_fault" = Source::HintFault,
+});
+
+words!(COUNTERS: Counter {
+    "instructions" = Counter::Instructions,
+    "cpu_time_ns" = Counter::CpuTime,
+    "memory_wait_ns" = Counter::MemoryWait,
+    "memory_accesses" = Counter::MemoryAccesses,
+    "controller_bytes" = Counter::ControllerBytes,
+    "link_bytes" = Counter::LinkBytes,
 });
 
 impl Row for Sample {
@@ -112,6 +121,35 @@ impl Row for Sample {
             stack: cells.optional_u32()?.map(StackId),
             weight: cells.f32()?,
             source: Source::of_word(cells.word()?)?,
+        })
+    }
+}
+
+impl Row for Count {
+    const TABLE: &'static str = "counts";
+    const COLUMNS: &'static [Column] = &[
+        column("time_ns", Kind::U64),
+        column("counter", Kind::Word(COUNTERS)),
+        optional("from_node", Kind::U32),
+        optional("to_node", Kind::U32),
+        column("value", Kind::U64),
+    ];
+
+    fn put(&self, rows: &mut Rows) {
+        rows.put_u64(self.time_ns);
+        rows.put_word(self.counter.word());
+        rows.put_u32(self.from.map(u32::from));
+        rows.put_u32(self.to.map(u32::from));
+        rows.put_u64(self.value);
+    }
+
+    fn take(cells: &mut Cells<'_>) -> Option<Self> {
+        Some(Self {
+            time_ns: cells.u64()?,
+            counter: Counter::of_word(cells.word()?)?,
+            from: cells.optional_u32()?.map(NodeId),
+            to: cells.optional_u32()?.map(NodeId),
+            value: cells.u64()?,
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::rows::Frame;
 use crate::symbol_rows::write_symbols;
 use crate::table::Row;
 use crate::timed::Timed;
-use crate::{About, Event, ReadError, Sample, Stacks, Trace};
+use crate::{About, Count, Event, ReadError, Sample, Stacks, Trace};
 use machine::{Machine, MachineError};
 use parquet::errors::ParquetError;
 use std::fs;
@@ -78,6 +78,7 @@ pub struct Writer {
     flush: Flush,
     samples: Pending<Sample>,
     events: Pending<Event>,
+    counts: Pending<Count>,
     frames: Pending<Frame>,
     stacks: Stacks,
     stacks_written: usize,
@@ -111,6 +112,7 @@ impl Writer {
             flush,
             samples: Pending::default(),
             events: Pending::default(),
+            counts: Pending::default(),
             frames: Pending::default(),
             stacks: Stacks::new(),
             stacks_written: 1, // the empty chain has no frame
@@ -142,9 +144,15 @@ impl Writer {
         if self.events.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
     }
 
+    /// Keeps what was counted by a moment.
+    pub fn count(&mut self, count: Count) -> Result<(), WriteError> {
+        self.counts.add(count);
+        if self.counts.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
+    }
+
     /// Writes what has waited long enough. To be called now and then.
     pub fn tick(&mut self) -> Result<(), WriteError> {
-        let waited = [self.samples.since, self.events.since]
+        let waited = [self.samples.since, self.events.since, self.counts.since]
             .into_iter()
             .flatten()
             .any(|since| since.elapsed() >= self.flush.after);
@@ -189,6 +197,7 @@ impl Writer {
         self.events.write(&self.folder, self.flush.rows)?;
         self.samples.rows.sort_by_key(Timed::time_ns);
         self.samples.write(&self.folder, self.flush.rows)?;
+        self.counts.write(&self.folder, self.flush.rows)?;
         self.describe()
     }
 

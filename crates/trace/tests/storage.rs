@@ -13,8 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use trace::{
-    About, AccessKind, Event, FileIdentity, Flush, ReadError, Record, Sample, Served, Source, StackId, Stacks, Trace,
-    What, WriteError, Writer,
+    About, AccessKind, Count, Counter, Event, FileIdentity, Flush, ReadError, Record, Sample, Served, Source, StackId,
+    Stacks, Trace, What, WriteError, Writer,
 };
 
 fn machine() -> Machine {
@@ -131,6 +131,27 @@ fn events() -> impl Strategy<Value = Event> {
     )
 }
 
+const COUNTERS: &[Counter] = &[
+    Counter::Instructions,
+    Counter::CpuTime,
+    Counter::MemoryWait,
+    Counter::MemoryAccesses,
+    Counter::ControllerBytes,
+    Counter::LinkBytes,
+];
+
+fn counts() -> impl Strategy<Value = Count> {
+    let node = || option::of(any::<u32>().prop_map(NodeId));
+    let counter = prop::sample::select(COUNTERS);
+    (0..1000_u64, counter, node(), node(), any::<u64>()).prop_map(|(time_ns, counter, from, to, value)| Count {
+        time_ns,
+        counter,
+        from,
+        to,
+        value,
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -138,6 +159,7 @@ proptest! {
     fn what_is_written_is_read_in_the_order_of_time(
         samples in vec(samples(), 0..60),
         events in vec(events(), 0..60),
+        counts in vec(counts(), 0..60),
         rows in 1..30_usize,
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -153,7 +175,13 @@ proptest! {
         for sample in &samples {
             writer.sample(*sample).unwrap();
         }
+        for count in &counts {
+            writer.count(*count).unwrap();
+        }
         writer.finish().unwrap();
+        let mut expected = counts;
+        expected.sort_by_key(|count| count.time_ns);
+        prop_assert_eq!(Trace::open(folder.path()).unwrap().counts().unwrap(), expected);
         let (found, stacks) = read(folder.path()).unwrap();
         let mut expected: Vec<Record> = events.into_iter().map(Record::Event).collect();
         expected.extend(samples.into_iter().map(Record::Sample));

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use std::error::Error;
 use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, Pace, PerfOptions, PerfSource, Target};
-use trace::{Event, Loss, Sample, SourceNote, Stacks, TickClock};
+use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock};
 
 /// Of the virtual PMU: one miss in so many.
 const LAB_PERIOD: u64 = 1000;
@@ -119,13 +119,14 @@ impl Accesses {
 
     /// What was observed since the last time. To be called before programs' own ticks are drained.
     pub fn drain(&mut self, last: bool, clock: &mut TickClock, stacks: &mut Stacks, told: Told<'_>) {
-        let Told { samples, events } = told;
+        let Told { samples, events, counts } = told;
         match self {
             Self::Lab(pmu) => {
                 if last {
                     pmu.set_period(0);
                 }
                 pmu.drain(clock, samples);
+                pmu.counts(counts);
             }
             Self::Perf(source) => source.drain(stacks, samples, events),
             Self::HintFaults(faults) if last => faults.finish(stacks, samples, events),
@@ -138,4 +139,5 @@ impl Accesses {
 pub struct Told<'a> {
     pub samples: &'a mut Vec<Sample>,
     pub events: &'a mut Vec<Event>,
+    pub counts: &'a mut Vec<Count>,
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trace::live::{FileIdentities, SideBand};
 use trace::objects::{ObjectRings, ObjectsError};
-use trace::{About, Event, Flush, Sample, TickClock, What, WriteError, Writer};
+use trace::{About, Count, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 
 /// Events since the last time that call for the next look at once: a program's rings are of limited size.
 const MUCH: usize = 4096;
@@ -60,6 +60,7 @@ pub struct Recorder {
     processes: HashSet<Pid>,
     samples: Vec<Sample>,
     events: Vec<Event>,
+    counted: Vec<Count>,
     began: Instant,
     counts: Counts,
 }
@@ -95,6 +96,7 @@ impl Recorder {
             processes: HashSet::new(),
             samples: Vec::new(),
             events: Vec::new(),
+            counted: Vec::new(),
             began: Instant::now(),
             counts: Counts::default(),
         })
@@ -175,7 +177,7 @@ impl Recorder {
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
         let Sources { clock, objects, side_band, accesses, .. } = &mut self.sources;
         if let Some(accesses) = accesses {
-            let told = Told { samples: &mut self.samples, events: &mut self.events };
+            let told = Told { samples: &mut self.samples, events: &mut self.events, counts: &mut self.counted };
             accesses.drain(last, clock, self.writer.stacks(), told);
         }
         if let Some(objects) = objects {
@@ -205,6 +207,9 @@ impl Recorder {
         for sample in self.samples.drain(..).filter(|sample| self.processes.contains(&sample.pid)) {
             self.counts.samples += 1;
             self.writer.sample(sample)?;
+        }
+        for count in self.counted.drain(..) {
+            self.writer.count(count)?;
         }
         Ok(())
     }

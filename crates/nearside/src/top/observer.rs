@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::path::Path;
 use trace::live::{LiveError, SideBand, Target};
-use trace::{Event, Sample, Stacks, TickClock, What};
+use trace::{Count, Event, Sample, Stacks, TickClock, What};
 
 /// Without samples, the memory of so many processes is looked at: those with the most.
 const MOST_PROCESSES: usize = 50;
@@ -29,6 +29,7 @@ pub struct Observer {
     stacks: Stacks,
     samples: Vec<Sample>,
     events: Vec<Event>,
+    counts: Vec<Count>,
     notes: Vec<String>,
     began_ns: u64,
     last_ns: u64,
@@ -55,6 +56,7 @@ impl Observer {
             stacks: Stacks::new(),
             samples: Vec::new(),
             events: Vec::new(),
+            counts: Vec::new(),
             notes,
             began_ns: now,
             last_ns: now,
@@ -70,7 +72,7 @@ impl Observer {
     /// Takes what has come so far: often, as rings are of limited size.
     pub fn look(&mut self) {
         if let Some(accesses) = &mut self.accesses {
-            let told = Told { samples: &mut self.samples, events: &mut self.events };
+            let told = Told { samples: &mut self.samples, events: &mut self.events, counts: &mut self.counts };
             accesses.drain(false, &mut self.clock, &mut self.stacks, told);
         }
         if let Some(side_band) = &mut self.side_band {
@@ -99,7 +101,11 @@ impl Observer {
                 self.processes.extend(started.map(|event| event.pid));
                 self.samples.retain(|sample| self.processes.contains(&sample.pid));
             }
-            let mut recording = Recording::new(self.machine.clone());
+            // The next interval begins with the last ones.
+            let last_ns = self.counts.last().map(|count| count.time_ns);
+            let last = self.counts.iter().filter(|count| Some(count.time_ns) == last_ns).copied().collect();
+            let counts = std::mem::replace(&mut self.counts, last);
+            let mut recording = Recording::new(self.machine.clone()).with_counts(counts);
             recording.add_events(self.alive.events());
             recording.add_events(self.events.iter().cloned());
             recording.add_samples(self.samples.drain(..));

@@ -4,7 +4,7 @@ use super::change::Change;
 use super::site_key::{SiteKey, pairs};
 use super::trace_facts::TraceFacts;
 use machine::NodeId;
-use profile::{Counts, Measurements, ObjectId, ObjectKind, SiteId, Tally, ThreadId, Verdict, View};
+use profile::{Counts, ObjectId, ObjectKind, SiteId, Tally, ThreadId, Verdict, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ impl DiffReport {
 
 fn side(compared: Compared) -> Side {
     let Compared { view, trace } = compared;
-    Side { trace, verdict: view.verdict(&Measurements::default()), counts: view.tally().counts(view.tally()) }
+    Side { trace, verdict: view.verdict(view.measured()), counts: view.tally().counts(view.tally()) }
 }
 
 /// Time spent waiting, ns, so that what costs most in either comes first.

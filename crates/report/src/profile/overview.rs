@@ -5,7 +5,7 @@ use super::nodes::{Controller, controllers};
 use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, ThreadRow};
 use super::trace_facts::TraceFacts;
 use machine::NodeId;
-use profile::{Counts, LatencyPart, Measurements, NodePair, Tally, Verdict, View};
+use profile::{Counts, LatencyPart, NodePair, Tally, Verdict, View};
 use serde::Serialize;
 use std::thread;
 
@@ -71,7 +71,7 @@ impl ProfileReport {
             let objects = ranks.objects();
             let advice = advice.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Self {
-                verdict: view.verdict(&Measurements::default()),
+                verdict: view.verdict(view.measured()),
                 counts: view.tally().counts(view.tally()),
                 advice: advice.into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
                 objects,

@@ -5,9 +5,10 @@
 //! object. So samples carry the host's time stamp counter, by which the guest's is told, too: programs tell of their objects
 //! in its ticks, and all is put into one order before it becomes `CLOCK_MONOTONIC`.
 
-use crate::{AccessKind, Loss, Sample, Served, Source, SourceNote, TickClock};
+use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
 use machine::{CpuId, NodeId};
+use model::Measured;
 use model::pmu::{self, NoPmu, Pmu};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -63,6 +64,8 @@ pub struct LabPmu {
     dropped: u64,
     taken: Vec<pmu::Sample>,
     rate: Option<Rate>,
+    /// The counters are known as they were published this time.
+    counters_round: u64,
 }
 
 /// A rate that is wanted, and what came of it since a moment.
@@ -101,7 +104,7 @@ impl LabPmu {
         pmu.set_with_names(false);
         let clocks = Clocks::compare(pmu).ok_or(LabPmuError::Clocks)?;
         let dropped = pmu.dropped();
-        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None };
+        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None, counters_round: 0 };
         // What a recorder that was killed left.
         found.pop(&mut Vec::new());
         Ok(Some(found))
@@ -166,6 +169,21 @@ impl LabPmu {
         self.taken = taken;
     }
 
+    /// What was counted, where that is news: the PMU tells several times a second of host time.
+    pub fn counts(&mut self, counts: &mut Vec<Count>) {
+        let Ok(pmu) = Pmu::open(&self.words) else { return };
+        let round = pmu.counters_round();
+        if round == self.counters_round {
+            return;
+        }
+        // While it is being changed there is nothing to read; soon there is.
+        let Some(published) = pmu.counters_json() else { return };
+        self.counters_round = round;
+        if let Ok(measured) = serde_json::from_slice(&published.json) {
+            counts.extend(counted(published.clock_ns.wrapping_add(self.clocks.ns), &measured));
+        }
+    }
+
     /// What was lost so far.
     pub fn lost(&self) -> Vec<Loss> {
         let dropped = Pmu::open(&self.words).map_or(0, |pmu| pmu.dropped());
@@ -221,6 +239,27 @@ fn sample(taken: &pmu::Sample, time_ns: u64) -> Sample {
         weight: taken.period.max(1) as f32,
         source: Source::Lab,
     }
+}
+
+/// What the PMU had counted by a time.
+fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
+    let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
+    let ns = |seconds: f64| (seconds * 1e9) as u64;
+    let counters = &measured.counters;
+    let mut counts = vec![
+        count(Counter::Instructions, None, None, measured.instructions),
+        count(Counter::CpuTime, None, None, ns(measured.cpu_time_s)),
+        count(Counter::MemoryWait, None, None, ns(measured.memory_wait_s)),
+    ];
+    for (&from, row) in counters.nodes.iter().zip(&counters.dram_accesses_by_node) {
+        let of_row = counters.nodes.iter().zip(row);
+        counts.extend(of_row.map(|(&to, &lines)| count(Counter::MemoryAccesses, Some(from), Some(to), lines)));
+    }
+    let controllers = counters.controllers.iter();
+    counts.extend(controllers.map(|of| count(Counter::ControllerBytes, None, Some(of.node), of.load.bytes)));
+    let links = counters.links.iter();
+    counts.extend(links.map(|link| count(Counter::LinkBytes, Some(link.from), Some(link.to), link.load.bytes)));
+    counts
 }
 
 impl Clocks {

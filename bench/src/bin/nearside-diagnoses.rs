@@ -1,0 +1,241 @@
+//! Records the programs with a known flaw on a virtual machine, and compares what nearside names, advises and predicts
+//! with what is known of them and with what their cures gain.
+
+use bench::{Error, nearside};
+use clap::Parser;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Two packages of two nodes, 24 CPUs: machine B of the study that the programs are from.
+const MACHINE: &str = "opteron-6164x2";
+/// Host time after which the machine is given up, booting included, s.
+const TIMEOUT_S: u32 = 500;
+/// By how many hundredths the predicted gain may differ from the measured one.
+const NEAR: f64 = 15.0;
+
+/// Diagnose the programs with a known flaw on a virtual machine, and compare the advice with what the cure gains
+///
+/// Prints a table in Markdown.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Only these programs [default: all]
+    #[arg(value_name = "PROGRAM")]
+    only: Vec<String>,
+    /// Fail when another object is named first, another cure is advised, or the predicted gain is more than 15 hundredths
+    /// from the measured one
+    #[arg(long)]
+    check: bool,
+}
+
+/// A program, and what is known of it.
+struct Case {
+    verb: &'static str,
+    options: &'static str,
+    /// One event of the virtual PMU in so many is sampled.
+    period: u32,
+    /// The function that allocates what the flaw is in.
+    site: &'static str,
+    /// The study's cure, as `nearside report --json` calls it.
+    action: &'static str,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        verb: "facerec",
+        options: "--size 15M --repeat 2 --pin 0-23",
+        period: 200,
+        site: "read_basis",
+        action: "replicate",
+    },
+    Case {
+        verb: "streamcluster",
+        options: "--size 48M --repeat 5 --pin 0-23",
+        period: 400,
+        site: "read_block",
+        action: "interleave",
+    },
+    Case {
+        verb: "psearchy",
+        options: "--size 96M --repeat 8 --pin 0-23",
+        period: 500,
+        site: "Block::take",
+        action: "allocate_locally",
+    },
+    Case {
+        verb: "webserver",
+        options: "--size 24M --repeat 2 --pin 0-23",
+        period: 500,
+        site: "allocate_from_pool",
+        action: "pin_threads",
+    },
+];
+
+/// What came of a program. Gains are in hundredths: 37 is 37 % faster.
+#[derive(Debug, PartialEq)]
+struct Diagnosis {
+    /// What was named first.
+    label: String,
+    action: String,
+    predicted: Option<f64>,
+    cured: f64,
+    interleaved: f64,
+}
+
+fn main() -> ExitCode {
+    match diagnose(&Arguments::parse()) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("nearside-diagnoses: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
+    let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
+    let nearside = nearside()?;
+    let traces = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
+    let script: String = cases.iter().map(|case| case.script(traces.path())).collect();
+    let mut run = Command::new(&nearside);
+    run.args(["lab", "run", "--quiet", "--numa-balancing", "off", "--machine", MACHINE]);
+    run.args(["--timeout", &TIMEOUT_S.to_string(), "--out"]).arg(traces.path()).args(["--", "sh", "-ec", &script]);
+    if let Some(folder) = nearside.parent() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
+        run.env(
+            "PATH",
+            std::env::join_paths(paths).map_err(|why| {
+                let why = std::io::Error::other(why);
+                Error::System { what: "put nearside on PATH".to_owned(), why }
+            })?,
+        );
+    }
+    let printed = output_of(&mut run)?;
+    let mut lines = printed.lines();
+    let mut table =
+        "| program | named first | advised | predicted gain | gain of the cure | gain of interleaving all | |\n\
+                     |---|---|---|---|---|---|---|\n"
+            .to_owned();
+    let mut all_right = true;
+    for case in cases {
+        let mut next = || Worked::of(lines.next().unwrap_or_default(), case.verb);
+        let [ill, interleaved, cured, recorded] = [next()?, next()?, next()?, next()?];
+        let trace = traces.path().join(case.verb);
+        let report = |options: &[&str]| {
+            let mut report = Command::new(&nearside);
+            let printed = output_of(report.args(["report", "--json"]).args(options).arg(&trace))?;
+            serde_json::from_str::<Value>(&printed)
+                .map_err(|why| Error::Report { command: format!("nearside report --json {}", case.verb), why })
+        };
+        // Programs time their work, not how they fill memory before it.
+        let start_ns = number(&report(&[])?, "/trace/start_ns", case.verb)?;
+        let from = (recorded.began_ns - start_ns) / 1e9;
+        let report = report(&["--time", &format!("{from}-{}", from + recorded.seconds)])?;
+        let gain = |by: &Worked| 100.0 * (ill.seconds / by.seconds - 1.0);
+        let diagnosis = Diagnosis::of(&report, gain(&cured), gain(&interleaved));
+        let is_right = diagnosis.is_right(case);
+        all_right &= is_right;
+        table += &diagnosis.row(case.verb, is_right);
+    }
+    print!("{table}");
+    Ok(if all_right || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a command, whose complaints are shown as they come. Fails unless its exit status is 0.
+fn output_of(command: &mut Command) -> Result<String, Error> {
+    let output = command.stderr(std::process::Stdio::inherit()).output().map_err(Error::system("run nearside"))?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(printed);
+    }
+    Err(Error::Failed { command: format!("{command:?}"), status: output.status.to_string(), said: printed })
+}
+
+fn number(json: &Value, path: &str, verb: &str) -> Result<f64, Error> {
+    let command = format!("nearside-workloads {verb}");
+    let missing = || Error::NoFigure { command, figure: path.to_owned(), said: json.to_string() };
+    json.pointer(path).and_then(Value::as_f64).ok_or_else(missing)
+}
+
+/// When a program worked, and how long, as it tells.
+struct Worked {
+    began_ns: f64,
+    seconds: f64,
+}
+
+impl Worked {
+    fn of(line: &str, verb: &str) -> Result<Self, Error> {
+        let json: Value = serde_json::from_str(line)
+            .map_err(|why| Error::Report { command: format!("nearside-workloads {verb}"), why })?;
+        Ok(Self { began_ns: number(&json, "/began_ns", verb)?, seconds: number(&json, "/seconds", verb)? })
+    }
+}
+
+impl Case {
+    /// Four lines of JSON (as it is, interleaved, cured, and as it is while it is recorded), and a trace.
+    fn script(&self, traces: &Path) -> String {
+        let program = format!("nearside-workloads {} {} --json", self.verb, self.options);
+        let (trace, period) = (traces.join(self.verb).display().to_string(), self.period);
+        format!(
+            "{program}\nnearside run --interleave all {program}\n{program} --cure\n\
+             nearside record --quiet --period {period} -o '{trace}' -- {program}\n"
+        )
+    }
+}
+
+impl Diagnosis {
+    fn of(report: &Value, cured: f64, interleaved: f64) -> Self {
+        let first = &report["advice"][0];
+        let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
+        let predicted = first["gain"]["speedup"].as_f64().map(|speedup| 100.0 * (speedup - 1.0));
+        Self { label: text(&first["label"]), action: text(&first["action"]), predicted, cured, interleaved }
+    }
+
+    fn is_right(&self, case: &Case) -> bool {
+        let near = self.predicted.is_some_and(|predicted| (predicted - self.cured).abs() <= NEAR);
+        self.label.contains(case.site) && self.action == case.action && near
+    }
+
+    fn row(&self, verb: &str, is_right: bool) -> String {
+        let Self { label, action, cured, interleaved, .. } = self;
+        let predicted = self.predicted.map_or("none".to_owned(), |predicted| format!("{predicted:+.1} %"));
+        let mut row = String::new();
+        let action = action.replace('_', " ");
+        let mark = if is_right { "" } else { "wrong" };
+        // Writing to a text cannot fail.
+        let _ = writeln!(
+            row,
+            "| {verb} | `{label}` | {action} | {predicted} | {cured:+.1} % | {interleaved:+.1} % | {mark} |"
+        );
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diagnosis_is_right_when_object_cure_and_gain_are() {
+        let case = &CASES[0];
+        let report = |label: &str, action: &str, speedup: f64| {
+            let advice = serde_json::json!({ "label": label, "action": action, "gain": { "speedup": speedup } });
+            serde_json::json!({ "advice": [advice] })
+        };
+        let is_right = |report: Value| Diagnosis::of(&report, 26.0, 9.0).is_right(case);
+        assert!(is_right(report("nearside_workloads::facerec::read_basis+0x1f", "replicate", 1.37)));
+        assert!(!is_right(report("main+0x1f", "replicate", 1.37)));
+        assert!(!is_right(report("read_basis+0x1f", "interleave", 1.37)));
+        assert!(!is_right(report("read_basis+0x1f", "replicate", 1.42)));
+        let nothing = Diagnosis::of(&serde_json::json!({ "advice": [] }), 26.0, 9.0);
+        assert!(!nothing.is_right(case));
+        assert_eq!(
+            nothing.row("facerec", false),
+            "| facerec | `nothing` | nothing | none | +26.0 % | +9.0 % | wrong |\n"
+        );
+    }
+}

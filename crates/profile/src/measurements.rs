@@ -1,0 +1,143 @@
+//! What counters told of a time.
+
+use crate::tally::ratio;
+use machine::{Machine, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use trace::{Count, Counter};
+
+/// What counters told of the same time as the samples, where there were any. They are of the whole machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurements {
+    /// Instructions that were executed.
+    pub instructions: Option<f64>,
+    /// Accesses that memory served.
+    pub memory_accesses: Option<f64>,
+    /// The part of their time in which CPUs that ran waited for memory, 0 to 1.
+    pub memory_bound: Option<f64>,
+    /// So many CPUs ran on average.
+    pub running: Option<f64>,
+    /// Data that each controller read and wrote for each access that it served, bytes: a line, and what is written back.
+    pub bytes_per_access: BTreeMap<NodeId, f64>,
+    /// The part of its bandwidth that each controller carried, 0 to 1.
+    pub controllers: BTreeMap<NodeId, f64>,
+    /// The part of its bandwidth that each direction of a link carried, 0 to 1: from the node whose CPUs access.
+    pub links: BTreeMap<(NodeId, NodeId), f64>,
+}
+
+impl Measurements {
+    /// From counts in the order of time: of the shortest time between two of them that has all of this one in it, ns, as
+    /// far as they go.
+    pub(crate) fn of(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
+        let times: BTreeSet<u64> = counts.iter().map(|count| count.time_ns).collect();
+        let first = times.range(..=time_ns.start()).next_back().or(times.first());
+        let last = times.range(time_ns.end()..).next().or(times.last());
+        let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return Self::default() };
+        let seconds = (last - first) as f64 / 1e9;
+
+        let at = |time: u64| counts.iter().filter(move |count| count.time_ns == time);
+        let before: BTreeMap<_, u64> =
+            at(*first).map(|count| ((count.counter, count.from, count.to), count.value)).collect();
+        let mut grown: Vec<(&Count, f64)> = Vec::new();
+        for count in at(*last) {
+            let before = before.get(&(count.counter, count.from, count.to));
+            // A counter that went back began anew.
+            let more = before.and_then(|before| count.value.checked_sub(*before));
+            grown.extend(more.map(|more| (count, more as f64)));
+        }
+        let sum = |counter: Counter| {
+            let values = || grown.iter().filter(|(count, _)| count.counter == counter).map(|(_, value)| value);
+            values().next().map(|_| values().sum::<f64>())
+        };
+        let mut found = Self {
+            instructions: sum(Counter::Instructions),
+            memory_accesses: sum(Counter::MemoryAccesses),
+            running: sum(Counter::CpuTime).map(|ran_ns| ran_ns / 1e9 / seconds),
+            memory_bound: sum(Counter::MemoryWait).zip(sum(Counter::CpuTime)).and_then(|(wait, ran)| ratio(wait, ran)),
+            ..Self::default()
+        };
+        for (count, bytes) in &grown {
+            let rate = bytes / seconds;
+            match (count.counter, count.from, count.to) {
+                (Counter::ControllerBytes, _, Some(node)) => {
+                    let to_node = |(count, _): &&(&Count, f64)| {
+                        count.counter == Counter::MemoryAccesses && count.to == Some(node)
+                    };
+                    let accesses = grown.iter().filter(to_node).map(|(_, accesses)| accesses).sum();
+                    found.bytes_per_access.extend(ratio(*bytes, accesses).map(|bytes| (node, bytes)));
+                    let bandwidth = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
+                    found.controllers.extend(bandwidth.and_then(|all| ratio(rate, all)).map(|part| (node, part)));
+                }
+                (Counter::LinkBytes, Some(from), Some(to)) => {
+                    let all = link_bandwidth(machine, from, to);
+                    *found.links.entry((from, to)).or_default() += ratio(rate, all).unwrap_or(0.0);
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Of all links between two nodes, in one direction, bytes/s.
+fn link_bandwidth(machine: &Machine, from: NodeId, to: NodeId) -> f64 {
+    let joins = |link: &&machine::Link| link.nodes == [from, to] || link.nodes == [to, from];
+    machine.links.iter().filter(joins).map(|link| link.bandwidth_bytes_per_s).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    fn counts() -> Vec<Count> {
+        let node = |number| Some(NodeId(number));
+        let at =
+            |time_s: u64, counter, from, to, value| Count { time_ns: time_s * 1_000_000_000, counter, from, to, value };
+        let moment = |time_s: u64, n: u64| {
+            [
+                at(time_s, Counter::Instructions, None, None, 500 + 1000 * n),
+                at(time_s, Counter::CpuTime, None, None, 800 * n),
+                at(time_s, Counter::MemoryWait, None, None, 600 * n),
+                at(time_s, Counter::MemoryAccesses, node(0), node(0), 7 * n),
+                at(time_s, Counter::MemoryAccesses, node(0), node(1), 3 * n),
+                at(time_s, Counter::ControllerBytes, None, node(1), n << 30),
+                at(time_s, Counter::LinkBytes, node(0), node(1), n << 20),
+            ]
+        };
+        [moment(1, 0), moment(2, 1), moment(3, 3)].concat()
+    }
+
+    #[test]
+    fn differences_of_the_moments_around_a_time_count() {
+        let machine = presets::find("small-4x2").unwrap();
+        let s = 1_000_000_000;
+        let of = |time| Measurements::of(&counts(), &machine, &time);
+        let first = of(s + 1..=2 * s);
+        assert_eq!((first.instructions, first.memory_accesses), (Some(1000.0), Some(10.0)));
+        assert_eq!((first.memory_bound, first.running), (Some(0.75), Some(800e-9)));
+        assert_eq!(first.bytes_per_access, [(NodeId(1), f64::from(1 << 30) / 3.0)].into());
+        let bandwidth = machine.node(NodeId(1)).unwrap().bandwidth_bytes_per_s.unwrap();
+        assert_eq!(first.controllers, [(NodeId(1), f64::from(1 << 30) / bandwidth)].into());
+        let link = link_bandwidth(&machine, NodeId(0), NodeId(1));
+        assert_eq!(first.links, [((NodeId(0), NodeId(1)), f64::from(1 << 20) / link)].into());
+        // A moment more, and as far as there are any.
+        assert_eq!(of(s + 1..=2 * s + 1).instructions, Some(3000.0));
+        assert_eq!(of(0..=u64::MAX), of(s..=3 * s));
+        assert_eq!(of(s..=3 * s).controllers, [(NodeId(1), 1.5 * f64::from(1 << 30) / bandwidth)].into());
+    }
+
+    #[test]
+    fn without_two_moments_nothing_is_known() {
+        let machine = presets::find("small-4x2").unwrap();
+        let (all, one) = (0..=u64::MAX, &counts()[..7]);
+        assert_eq!(Measurements::of(&[], &machine, &all), Measurements::default());
+        assert_eq!(Measurements::of(one, &machine, &all), Measurements::default());
+        // Counters that began anew, and what no machine has.
+        let mut odd = counts();
+        odd[14].value = 0;
+        odd[19].to = Some(NodeId(77));
+        let found = Measurements::of(&odd, &machine, &all);
+        assert_eq!((found.instructions, found.controllers.len()), (None, 0));
+    }
+}
