@@ -4,7 +4,7 @@
 #   make demo       runs three programs on a virtual machine, each with its memory placed in two ways
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
-#   make results    diagnoses programs with a known flaw, and compares the advice with what their cures gain (docs/diagnoses.md)
+#   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md)
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
 #   make install    installs what `make` built below PREFIX (/usr/local), with man pages and completions; DESTDIR goes before it
@@ -53,7 +53,7 @@ fidelity: build
 results: build
 	tools/requirements test
 	$(nearside) lab setup
-	$(release)/nearside-diagnoses --check
+	$(release)/nearside-diagnoses
 
 bench: build
 	tools/requirements demo

@@ -70,7 +70,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Recogn
     let mut parts: Vec<Part> = (0..team.threads).map(|_| Part::default()).collect();
     let rows = basis.rows;
     let numbered: Vec<_> = parts.iter_mut().enumerate().collect();
-    let rounds = team.rounds(numbered, repeat + 1, |(thread, part), round| {
+    let rounds = team.parallel_rounds(numbered, repeat + 1, |(thread, part), round| {
         if round == 0 {
             let picture = (0..rows).map(|row| line(*thread as u64 + 1, row)).collect();
             **part = Part { first_row: *thread * APART % rows, picture, sum: 0 };

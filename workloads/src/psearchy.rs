@@ -76,7 +76,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index,
     let blocks = (size / team.threads / size_of::<Line>() / BLOCK_LINES).max(1);
     let words = blocks * BLOCK_LINES;
     let mut tables: Vec<Table> = (0..team.threads).map(|thread| Table::new(thread, blocks)).collect();
-    let rounds = team.rounds(tables.iter_mut().collect(), repeat + 1, |table, round| {
+    let rounds = team.parallel_rounds(tables.iter_mut().collect(), repeat + 1, |table, round| {
         if round == 0 {
             table.built = table.build(blocks, cure);
         } else if table.built.is_ok() {

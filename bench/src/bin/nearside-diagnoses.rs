@@ -52,8 +52,8 @@ const CASES: [Case; 4] = [
     },
     Case {
         verb: "streamcluster",
-        options: "--size 48M --repeat 5 --pin 0-23",
-        period: 400,
+        options: "--size 96M --repeat 4 --pin 0-23",
+        period: 500,
         site: "read_block",
         action: "interleave",
     },
