@@ -24,8 +24,8 @@ struct Arguments {
     /// Only these programs [default: all]
     #[arg(value_name = "PROGRAM")]
     only: Vec<String>,
-    /// Fail when another object is named first, another cure is advised, or the predicted gain is more than 15 hundredths
-    /// from the measured one
+    /// Fail when another object is named first, another cure is advised, or the predicted gain is more than 15
+    /// hundredths from the measured one
     #[arg(long)]
     check: bool,
 }

@@ -200,8 +200,9 @@ impl Phase {
         // Threads that wait for each other have no lines under way meanwhile.
         let running = placing.measured.running.map_or(1.0, |cpus| (cpus / threads.iter().sum::<f64>()).min(1.0));
         let time_ns = self.used_ns * running;
-        // By Little's law each thread has so many lines under way on average. With one or more it always waits for memory;
-        // with less it works in between. That is less than the time in which it does not wait, as it also works meanwhile.
+        // By Little's law each thread has so many lines under way on average. With one or more it always waits for
+        // memory; with less it works in between. That is less than the time in which it does not wait, as it also
+        // works meanwhile.
         let under_way = latency_ns * accesses.iter().sum::<f64>() / (threads.iter().sum::<f64>() * time_ns);
         let bound = under_way.max(placing.measured.memory_bound.unwrap_or(0.0)).clamp(LEAST_BOUND, 1.0);
         let work_ns = latency_ns * (1.0 / bound - 1.0);
@@ -235,8 +236,8 @@ impl Phase {
     }
 }
 
-/// How much longer all of it takes. Threads that have equal parts of the work wait for the slowest. Where those do more that
-/// are faster, they share it out as they go, and all end at the same time.
+/// How much longer all of it takes. Threads that have equal parts of the work wait for the slowest. Where those do more
+/// that are faster, they share it out as they go, and all end at the same time.
 fn slower(work: &[Work]) -> f64 {
     let threads: Vec<f64> = work.iter().map(|work| work.threads).collect();
     let mean = |of: &dyn Fn(&Work) -> f64| weighted(work.iter().map(of), &threads);

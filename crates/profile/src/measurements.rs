@@ -17,7 +17,8 @@ pub struct Measurements {
     pub memory_bound: Option<f64>,
     /// So many CPUs ran on average.
     pub running: Option<f64>,
-    /// Data that each controller read and wrote for each access that it served, bytes: a line, and what is written back.
+    /// Data that each controller read and wrote for each access that it served, bytes: a line, and what is written
+    /// back.
     pub bytes_per_access: BTreeMap<NodeId, f64>,
     /// The part of its bandwidth that each controller carried, 0 to 1.
     pub controllers: BTreeMap<NodeId, f64>,
@@ -26,8 +27,8 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// From counts in the order of time: of the shortest time between two of them that has all of this one in it, ns, as
-    /// far as they go.
+    /// From counts in the order of time: of the shortest time between two of them that has all of this one in it, ns,
+    /// as far as they go.
     pub(crate) fn of(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
         let times: BTreeSet<u64> = counts.iter().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
