@@ -74,29 +74,31 @@ impl Limits {
         Self { bytes: observation.budget_bytes.unwrap_or(u64::MAX), operations, room }
     }
 
-    /// Leaves what may be done: pages with the most samples first where not all of them fit.
-    pub fn keep(&mut self, candidates: &mut Vec<Candidate>, costs: &Costs) {
-        let is_tight = candidates.len() > self.operations || !self.have_room_for(candidates, costs);
-        if !is_tight {
-            return;
+    /// Leaves what may be done: pages with the most samples first where not all of them fit. Gives back the others.
+    pub fn keep(&mut self, candidates: &mut Vec<Candidate>, costs: &Costs) -> Vec<Candidate> {
+        if candidates.len() <= self.operations && self.have_room_for(candidates, costs) {
+            return Vec::new();
         }
         candidates.sort_unstable_by_key(|page| (Reverse(page.samples), page.pid, page.address));
-        candidates.retain_mut(|page| {
-            let bytes = page.copied_bytes();
-            if self.operations == 0 || bytes > self.bytes {
+        candidates.extract_if(.., |page| !self.take_page(page, costs)).collect()
+    }
+
+    /// Whether there is room for a page; takes it.
+    fn take_page(&mut self, page: &Candidate, costs: &Costs) -> bool {
+        let bytes = page.copied_bytes();
+        if self.operations == 0 || bytes > self.bytes {
+            return false;
+        }
+        let room = page.to.and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
+        if let Some(room) = room {
+            if *room < page.bytes {
                 return false;
             }
-            let room = page.to.and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
-            if let Some(room) = room {
-                if *room < page.bytes {
-                    return false;
-                }
-                *room -= page.bytes;
-            }
-            self.operations -= 1;
-            self.bytes -= bytes;
-            true
-        });
+            *room -= page.bytes;
+        }
+        self.operations -= 1;
+        self.bytes -= bytes;
+        true
     }
 
     /// Whether all of them fit.

@@ -28,6 +28,8 @@ pub(crate) struct Trial {
     rests_until: u64,
     /// For so long the next time.
     rest: u64,
+    /// What is yet to go back, as not all of it could at once.
+    owed: Vec<TriedMove>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,9 +64,14 @@ impl Trial {
     /// Looks at a round, before anything is moved in it.
     pub fn judge(&mut self, round: u64, now: &Metrics, thresholds: &Thresholds) -> Verdict {
         if round < self.rests_until {
+            if !self.owed.is_empty() {
+                let back = std::mem::take(&mut self.owed).into_iter().map(TriedMove::back).collect();
+                return Verdict::Worse(back, Reason::new(Rule::MadeWorse));
+            }
             let left = (self.rests_until - round) as f64;
             return Verdict::Rest(Reason::new(Rule::Resting).with(Quantity::Rounds, left));
         }
+        self.owed.clear();
         let proven = self.rounds.iter().take_while(|tried| tried.round.saturating_add(ROUNDS) < round).count();
         if proven > 0 {
             self.rounds.drain(..proven);
@@ -107,6 +114,13 @@ impl Trial {
             let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
             self.rounds.push(TriedRound { round, access_ns, accesses_per_us, moves });
         }
+    }
+
+    /// These were to go back and have to wait for the next round, for as long as nothing else moves.
+    pub fn owe(&mut self, back: impl Iterator<Item = Candidate>) {
+        let moved =
+            |page: Candidate| Some(TriedMove { page: page.id(), bytes: page.bytes, from: page.to?, to: page.from });
+        self.owed.extend(back.filter_map(moved));
     }
 
     /// These did not move after all.

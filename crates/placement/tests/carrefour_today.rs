@@ -151,6 +151,21 @@ fn moves_that_make_accesses_slower_are_taken_back() {
 }
 
 #[test]
+fn what_does_not_fit_goes_back_in_the_next_rounds() {
+    let mut policy = policy("carrefour");
+    let mut at = |round, latency, pages| {
+        let observation = observation(round, remote(), pages);
+        let budget_bytes = (round > 1).then_some(SMALL_PAGE);
+        moves(&policy.decide(&Observation { latency_mean_ns: Some(latency), budget_bytes, ..observation }))
+    };
+    assert_eq!(at(1, 100.0, vec![misplaced(), page(2, 0, &[(3, 2)])]), [(1, 2), (2, 3)]);
+    assert_eq!(at(2, 130.0, vec![]), []);
+    assert_eq!(at(3, 130.0, vec![]), [(1, 0)]);
+    assert_eq!(at(4, 130.0, vec![misplaced()]), [(2, 0)]);
+    assert_eq!(at(5, 130.0, vec![misplaced()]), []);
+}
+
+#[test]
 fn the_cost_of_an_access_follows_from_latencies_and_loads() {
     let mut loaded = observation(1, even_traffic(100.0, 1.0), vec![]);
     let idle_ns = decide(&loaded).metrics.access_ns.unwrap();

@@ -88,7 +88,11 @@ impl Carrefour {
         let mut done = self.revert(&alive);
         let gates = Gates::of(observation, costs, thresholds, metrics);
         let moved = match (self.trial.judge(round, metrics, thresholds), &gates.processes) {
-            (Verdict::Worse(back, reason), _) => Ok(take_back(back, &reason, observation, costs, settings)),
+            (Verdict::Worse(back, reason), _) => {
+                let (steps, count, rest) = take_back(back, &reason, observation, costs, settings);
+                self.trial.owe(rest.into_iter());
+                Ok((steps, count))
+            }
             (Verdict::Rest(reason), _) => Err(reason),
             (Verdict::GoOn, Err(reason)) => Err(reason.clone()),
             (Verdict::GoOn, Ok(processes)) => {
@@ -263,28 +267,28 @@ impl Sampling {
     }
 }
 
-/// Pages go back to where they were before it got worse.
+/// Pages go back to where they were before it got worse; and those that have to wait.
 fn take_back(
     mut back: Vec<Candidate>,
     reason: &Reason,
     observation: &Observation,
     costs: &Costs,
     settings: &Settings,
-) -> (Vec<Step>, usize) {
+) -> (Vec<Step>, usize, Vec<Candidate>) {
     let thresholds = &settings.thresholds;
     let views: FxHashMap<Pid, &Process> = observation.processes.iter().map(|process| (process.pid, process)).collect();
     back.retain(|page| {
         let node_is_allowed = |process: &&Process| page.to.is_some_and(|to| process.nodes.contains(to));
         views.get(&page.pid).is_some_and(node_is_allowed)
     });
-    Limits::of(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
+    let rest = Limits::of(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
     let telling = Telling {
         batch_pages: thresholds.batch_pages,
         weights: &|_| Vec::new(),
         readers: &|_| NodeSet::new(),
         reason: &|_| reason.clone(),
     };
-    (steps(&back, &telling), back.len())
+    (steps(&back, &telling), back.len(), rest)
 }
 
 fn memory_places(costs: &Costs) -> Vec<bool> {
