@@ -75,13 +75,13 @@
 //!
 //! - `carrefour`: Lepers 2014, chapters 7 and 8, and his published code; `carrefour/` has a file a step. Choices made
 //!   here: draws are hashes, huge pages are split, and moves that made accesses slower are taken back (`trial.rs`).
-//! - `balanced`, `rr-tasks`, `rr-threads`, `fixed`: Müller 2013, 5.1. Of nodes with equally few processes for their CPUs
-//!   the lowest is next.
-//! - `auto`: Müller 2013, 5.3; `threads/auto.rs`. Choices: processes move between the nodes with the most and the least
-//!   pressure; a thread's pressure counts by how busy it is; no node becomes busier than the other was; what wants more
-//!   CPUs than a node has is left to the kernel.
-//! - `thread-clustering`: Lepers's code, where it is off; `threads/clusters.rs`. Choice: threads stay on the node's CPUs
-//!   as long as they are a cluster.
+//! - `balanced`, `rr-tasks`, `rr-threads`, `fixed`: Müller 2013, 5.1. Of nodes with equally few processes for their
+//!   CPUs the lowest is next.
+//! - `auto`: Müller 2013, 5.3; `threads/auto.rs`. Choices: processes move between the nodes with the most and the
+//!   least pressure; a thread's pressure counts by how busy it is; no node becomes busier than the other was; what
+//!   wants more CPUs than a node has is left to the kernel.
+//! - `thread-clustering`: Lepers's code, where it is off; `threads/clusters.rs`. Choice: threads stay on the node's
+//!   CPUs as long as they are a cluster.
 //!
 //! # Where it is weak
 //!

@@ -1,5 +1,5 @@
-//! What Carrefour has to mind on today's machines: processes that share pages, owners, cpusets, budgets, huge pages, and
-//! moves that do harm.
+//! What Carrefour has to mind on today's machines: processes that share pages, owners, cpusets, budgets, huge pages,
+//! and moves that do harm.
 
 #[allow(dead_code)] // each test file uses its part
 mod support;
@@ -183,8 +183,8 @@ fn reasons_are_words_and_numbers() {
     let decision = decide(&observation(1, remote(), vec![misplaced()]));
     assert_eq!(
         decision.steps[0].to_string(),
-        "move 1 page (4 KiB) of process 7 to node 2: only that node uses them: memory accesses 100.0 a µs (threshold 50 a µs), \
-         local access ratio 25.0 % (threshold 80 %), imbalance 0.0 % (threshold 35 %), pages 1, samples 2"
+        "move 1 page (4 KiB) of process 7 to node 2: only that node uses them: memory accesses 100.0 \
+         a µs (threshold 50 a µs), local access ratio 25.0 % (threshold 80 %), imbalance 0.0 % (threshold 35 %), pages 1, samples 2"
     );
     let json = serde_json::to_value(&decision.steps[0]).unwrap();
     assert_eq!(json["action"]["do"], "move_pages");
