@@ -1,5 +1,5 @@
-//! perf.data files with the data of Arm's SPE, made as the architecture's manual and perf's source have them: no such machine
-//! was to be had.
+//! perf.data files with the data of Arm's SPE, made as the architecture's manual and perf's source have them: no
+//! such machine was to be had.
 
 #[allow(dead_code)] // it makes files of other processors as well
 mod perf_file;

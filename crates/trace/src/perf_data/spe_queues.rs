@@ -1,5 +1,5 @@
-//! The data of Arm's SPE in a perf.data file, which lie between its records. All of a CPU are one stream, read as time goes on:
-//! the kernel hands them over long after what it tells otherwise.
+//! The data of Arm's SPE in a perf.data file, which lie between its records. All of a CPU are one stream, read as
+//! time goes on: the kernel hands them over long after what it tells otherwise.
 
 use super::attribute::{self as has, ID, TIME};
 use super::bytes::Bytes;

@@ -59,8 +59,8 @@ const TOTAL: u8 = 0;
 const ISSUE: u8 = 1;
 
 impl SpeRecord {
-    /// How long the access took, cycles of the core: what it waited for other operations before it was issued is not its
-    /// own.
+    /// How long the access took, cycles of the core: what it waited for other operations before it was issued is
+    /// not its own.
     pub fn access_cycles(&self) -> Option<u64> {
         Some(self.total_cycles?.saturating_sub(self.issue_cycles.unwrap_or(0)))
     }

@@ -31,7 +31,8 @@ impl Numbering {
     /// Of the processor with this main ID register (`MIDR_EL1`): its maker and part.
     fn of(processor: u64) -> Option<Self> {
         Some(match (processor >> 24 & 0xff, processor >> 4 & 0xfff) {
-            // Neoverse N1, V1, N2, V2; Cortex-X1C, X3, A720, X925, A725, A720AE; Microsoft's Cobalt 100, which is an N2.
+            // Neoverse N1, V1, N2, V2; Cortex-X1C, X3, A720, X925, A725, A720AE; Microsoft's Cobalt 100, which is
+            // an N2.
             (0x41, 0xd0c | 0xd40 | 0xd49 | 0xd4f | 0xd4c | 0xd4e | 0xd81 | 0xd85 | 0xd87 | 0xd89) | (0x6d, 0xd49) => {
                 Self::Arm
             }
@@ -41,8 +42,8 @@ impl Numbering {
         })
     }
 
-    /// What a number means, and whether that is on the node of the CPU, where that is known. `remote` is what the events
-    /// say.
+    /// What a number means, and whether that is on the node of the CPU, where that is known. `remote` is what the
+    /// events say.
     fn meaning(self, number: u64, remote: bool) -> Option<(Served, Option<bool>)> {
         let memory = (Served::Dram, Some(!remote));
         let near = |served| (served, Some(true));
