@@ -103,10 +103,9 @@ struct PhaseGain {
     memory_bound: f64,
 }
 
-/// What threads of a process on a node do, and how long that takes before and after, if they wait for nobody.
+/// How long the threads of a process on a node take before and after.
 #[derive(Clone, Copy, Default)]
 struct Work {
-    accesses: f64,
     threads: f64,
     before_ns: f64,
     after_ns: f64,
@@ -158,12 +157,14 @@ pub(crate) fn gain(
     let mut work: BTreeMap<(ProcessId, NodeId), Work> = BTreeMap::new();
     for (class, of_phase) in gains.iter().flat_map(|gain| &gain.work) {
         let sum = work.entry(*class).or_default();
-        sum.accesses += of_phase.accesses;
         sum.threads = sum.threads.max(of_phase.threads);
         sum.before_ns += of_phase.before_ns;
         sum.after_ns += of_phase.after_ns;
     }
-    let time = slower(&work.into_values().collect::<Vec<_>>());
+    // The work stays the same, so that each class takes as much longer as its lines come slower.
+    let (slower, threads): (Vec<f64>, Vec<f64>) =
+        work.into_values().map(|work| (work.after_ns / work.before_ns, work.threads)).unzip();
+    let time = weighted(slower.into_iter(), &threads);
     let accesses: Vec<f64> = gains.iter().map(|gain| gain.accesses).collect();
     let mean = |of: fn(&PhaseGain) -> f64| weighted(gains.iter().map(of), &accesses);
     let time_in_use = in_use.len() as f64 / parts as f64;
@@ -223,7 +224,7 @@ impl Phase {
         let served = served_before.iter().zip(&served_after);
         let work = traffic.iter().zip(served).map(|((class, traffic), (before, after))| {
             let (accesses, threads) = (traffic.accesses, traffic.threads.len() as f64);
-            (*class, Work { accesses, threads, before_ns: accesses / before.rate, after_ns: accesses / after.rate })
+            (*class, Work { threads, before_ns: accesses / before.rate, after_ns: accesses / after.rate })
         });
         let bound = before.iter().map(|class| 1.0 - class.work_ns / (class.work_ns + latency_ns));
         Some(PhaseGain {
@@ -233,23 +234,6 @@ impl Phase {
             local: [local(&before), local(&after)],
             memory_bound: weighted(bound, &accesses),
         })
-    }
-}
-
-/// How much longer all of it takes. Threads that have equal parts of the work wait for the slowest. Where those do more
-/// that are faster, they share it out as they go, and all end at the same time.
-fn slower(work: &[Work]) -> f64 {
-    let threads: Vec<f64> = work.iter().map(|work| work.threads).collect();
-    let mean = |of: &dyn Fn(&Work) -> f64| weighted(work.iter().map(of), &threads);
-    let spread = |of: &dyn Fn(&Work) -> f64| {
-        let middle = mean(of);
-        mean(&|work| (of(work) / middle - 1.0).powi(2))
-    };
-    if spread(&|work| work.accesses / work.threads) <= spread(&|work| work.before_ns) {
-        let most = |of: fn(&Work) -> f64| work.iter().map(of).fold(0.0, f64::max);
-        most(|work| work.after_ns) / most(|work| work.before_ns)
-    } else {
-        mean(&|work| work.after_ns / work.before_ns)
     }
 }
 
