@@ -44,6 +44,7 @@ test: build
 	fuzz/run all $(FUZZ_SECONDS)
 	cargo test --release --workspace --locked
 	$(release)/nearside-fidelity experiments/*.toml --quick --check
+	$(release)/nearside-diagnoses facerec psearchy --check
 
 fidelity: build
 	tools/requirements test

@@ -145,5 +145,5 @@ pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
 pub use switch::{Switch, SwitchError, SwitchGuard, split_huge_pages};
 pub use tally::{Amount, Stayed, Tally};
-pub use thread_stack::thread_stack;
+pub use thread_stack::{stack_around, stack_pointer_of, thread_stack};
 pub use threads::{PolicyMark, Thread, last_cpu, threads};

@@ -3,14 +3,16 @@
 use crate::process::{Mapping, Process, Tid};
 use std::ops::Range;
 
-/// The mapping that is a thread's stack, of a thread that is not the first one: the one that its stack pointer is in,
-/// if nobody may touch what is right below, as the C library has it. Nothing where the thread runs right now, as the
-/// kernel tells the stack pointer of those only that wait, or where other memory may lie in the same mapping. Since
+/// The stack of a thread that is not the first one: see [`stack_pointer_of`] and [`stack_around`].
+pub fn thread_stack(process: &Process, tid: Tid, mappings: &[Mapping]) -> Option<Range<u64>> {
+    stack_around(stack_pointer_of(process, tid)?, mappings)
+}
+
+/// The stack pointer of a thread that waits. Nothing where it runs right now, of which the kernel does not tell. Since
 /// Linux 2.6.26. Needs the rights of a debugger: to be the process's user, or `CAP_SYS_PTRACE`, and what Yama adds to
 /// it.
-pub fn thread_stack(process: &Process, tid: Tid, mappings: &[Mapping]) -> Option<Range<u64>> {
-    let pointer = stack_pointer(&process.text_below(&format!("task/{tid}/syscall")).ok()?)?;
-    stack_around(pointer, mappings)
+pub fn stack_pointer_of(process: &Process, tid: Tid) -> Option<u64> {
+    stack_pointer(&process.text_below(&format!("task/{tid}/syscall")).ok()?)
 }
 
 /// The stack pointer in the text of /proc/PID/task/TID/syscall: the last but one number, of two, or behind those of the
@@ -22,7 +24,9 @@ fn stack_pointer(text: &str) -> Option<u64> {
     u64::from_str_radix(pointer.strip_prefix("0x")?, 16).ok()
 }
 
-fn stack_around(pointer: u64, mappings: &[Mapping]) -> Option<Range<u64>> {
+/// The mapping that a stack pointer is in, if nobody may touch what is right below, as the C library has it. Nothing
+/// where other memory may lie in the same mapping.
+pub fn stack_around(pointer: u64, mappings: &[Mapping]) -> Option<Range<u64>> {
     let index = mappings.partition_point(|mapping| mapping.range.end <= pointer);
     let mapping = mappings.get(index).filter(|mapping| mapping.range.contains(&pointer))?;
     let guard = mappings.get(index.checked_sub(1)?)?;

@@ -8,7 +8,7 @@ use super::{LiveError, Target};
 use crate::perf_data::attribute::{Attribute, CPU, IDENTIFIER, TID, TIME};
 use crate::perf_data::{Bytes, Decoder, LOST_BY_KERNEL};
 use crate::{Event, Loss, Record, Source, SourceNote, Stacks, What};
-use linux::{Mapping, Pid, Process, ProcessError, monotonic_ns, thread_stack};
+use linux::{Process, ProcessError, monotonic_ns, stack_around, stack_pointer_of};
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::VecDeque;
@@ -18,9 +18,10 @@ const EVENT: &str = "dummy";
 /// With names of files of 4 KiB, some dozens of mappings between two looks.
 const RING_BYTES: usize = 128 << 10;
 const SAMPLE_TYPE: u64 = IDENTIFIER | TID | TIME | CPU;
-/// How often a new thread's stack is looked for, while the kernel does not tell it, and how many at a time.
+/// How often a new thread's stack is looked for, while the kernel does not tell it, and how many at a time: to ask for
+/// one takes some 30 microseconds, which may be those of a thread that is observed.
 const TRIES: u8 = 20;
-const THREADS_AT_ONCE: usize = 32;
+const THREADS_AT_ONCE: usize = 4;
 /// More new threads are not kept in mind.
 const MOST_THREADS: usize = 4096;
 
@@ -31,21 +32,6 @@ pub struct SideBand {
     /// Threads whose stacks are not known yet, with how often they were looked for.
     young: VecDeque<(Event, u8)>,
     hidden: u64,
-}
-
-/// A process, as it was seen last.
-struct Seen {
-    pid: Pid,
-    process: Process,
-    mappings: Vec<Mapping>,
-}
-
-impl Seen {
-    fn of(pid: Pid) -> Option<Self> {
-        let process = Process::open(pid).ok()?;
-        let mappings = process.mappings().ok()?;
-        Some(Self { pid, process, mappings })
-    }
 }
 
 impl SideBand {
@@ -124,15 +110,13 @@ impl SideBand {
     }
 
     fn find_stacks(&mut self, events: &mut Vec<Event>) {
-        let mut seen: Option<Seen> = None;
         for _ in 0..self.young.len().min(THREADS_AT_ONCE) {
             let Some((event, tries)) = self.young.pop_front() else { return };
-            if seen.as_ref().is_none_or(|seen| seen.pid != event.pid) {
-                seen = Seen::of(event.pid);
-            }
             // A process that has ended has no threads.
-            let Some(Seen { process, mappings, .. }) = &seen else { continue };
-            match thread_stack(process, event.tid, mappings) {
+            let Ok(process) = Process::open(event.pid) else { continue };
+            // Mappings take longer to read, and are of no use while the thread runs.
+            let pointer = stack_pointer_of(&process, event.tid);
+            match pointer.and_then(|pointer| stack_around(pointer, &process.mappings().ok()?)) {
                 Some(range) => {
                     let what = stack_of(event.tid, range.start, range.end - range.start);
                     events.push(Event { what, ..event });
