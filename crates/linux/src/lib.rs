@@ -4,7 +4,7 @@
 //! | what | where |
 //! |---|---|
 //! | nodes: memory, counters, distances, CPUs | [`nodes`], [`NodeState`], [`system_events`] |
-//! | a process: mappings, threads, status | [`Process`], [`threads()`] |
+//! | a process: mappings, threads, status, and who a number means | [`Process`], [`threads()`], [`Birth`] |
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
@@ -13,6 +13,7 @@
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
 //! | control groups and cpusets | [`Cgroups`] |
+//! | who is at the other end of a socket | [`peer()`] |
 //! | the kernel's switches, put back when done | [`Switch`], [`SwitchGuard`] |
 //! | what works here, found out by trying | [`Feature`] |
 //! | why something was refused, and what to do | [`diagnose`], [`Situation`] |
@@ -49,6 +50,7 @@
 
 mod advice;
 mod affinity;
+mod birth;
 mod cause;
 mod cgroup;
 mod child;
@@ -75,6 +77,7 @@ mod page_walk;
 mod pagemap;
 mod pages;
 mod pci;
+mod peer;
 mod perf_ring;
 mod present;
 mod process;
@@ -96,6 +99,7 @@ pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 
 pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
+pub use birth::{Birth, boot_id, parse_birth, ticks};
 pub use cause::{Capability, Cause, Diagnosis, with_capability};
 pub use cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
@@ -130,6 +134,7 @@ pub use page_walk::{Page, PageWalk, WalkError};
 pub use pagemap::{PageEntry, Pagemap};
 pub use pages::{HUGE_PAGE, Pages, Zeroed};
 pub use pci::pci_device;
+pub use peer::{Peer, peer};
 pub use perf_ring::share_perf_ring;
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{

@@ -1,6 +1,7 @@
 //! Machine files: the description as TOML, with errors that name file, line, field and rule.
 
 use crate::description::Machine;
+use crate::nearest::nearest;
 use crate::validate::{Violation, lines};
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -99,7 +100,7 @@ pub fn read_checked<T: DeserializeOwned>(
     };
     let value: T = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        vec![mistake(offset, field_at(text, offset), error.message().to_owned())]
+        vec![mistake(offset, field_at(text, offset), with_nearest(error.message()))]
     })?;
     let violations = check(&value);
     if violations.is_empty() {
@@ -109,6 +110,18 @@ pub fn read_checked<T: DeserializeOwned>(
     let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
     let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
     Err(violations.into_iter().map(at).collect())
+}
+
+/// What serde says of a key or a value that is not among those that it names, and which of these it might be.
+fn with_nearest(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = quoted.next().filter(|_| message.starts_with("unknown "));
+    match unknown.and_then(|unknown| Some((unknown, nearest(unknown, quoted)?))) {
+        Some((unknown, nearest)) => {
+            message.replacen(&format!("`{unknown}`"), &format!("`{unknown}` (did you mean `{nearest}`?)"), 1)
+        }
+        None => message.to_owned(),
+    }
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -9,6 +9,7 @@ mod description;
 mod file;
 mod hwloc;
 mod ids;
+mod nearest;
 mod numbers;
 mod pairs;
 pub mod presets;

@@ -2,6 +2,7 @@
 
 use crate::description::Machine;
 use crate::file::MachineError;
+use crate::nearest::nearest;
 use std::path::Path;
 
 macro_rules! presets {
@@ -31,9 +32,6 @@ const PRESETS: &[(&str, &str)] = presets![
     "xeon-x5650x2"
 ];
 
-/// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
-const ALIKE: f64 = 0.7;
-
 /// The names of all presets.
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|(name, _)| *name).collect()
@@ -44,10 +42,7 @@ pub fn find(name: &str) -> Result<Machine, MachineError> {
     if let Some((preset, text)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
         return Machine::from_toml(text, Path::new(&format!("machines/{preset}.toml")));
     }
-    let likeness = |preset: &str| strsim::jaro_winkler(name, preset);
-    let alike = names().into_iter().filter(|preset| likeness(preset) >= ALIKE);
-    let nearest = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    Err(MachineError::UnknownPreset { name: name.to_owned(), nearest, all: names() })
+    Err(MachineError::UnknownPreset { name: name.to_owned(), nearest: nearest(name, names()), all: names() })
 }
 
 /// A machine file where the text has a `/` or ends in `.toml`, and a preset otherwise.

@@ -47,7 +47,8 @@ pub fn rounded(bytes: u64) -> String {
     )
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// For serde: a number of bytes, or a text such as `12 GiB`.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a size: bytes, or a text such as \"12 GiB\"")]
     enum Size {

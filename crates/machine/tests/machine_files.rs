@@ -48,7 +48,11 @@ fn a_file_that_cannot_be_read_is_named() {
 const WRONG: &[(&str, &str, &[&str])] = &[
     ("name = ", "@name = = ", &[": "]),
     ("name = \"two-sockets\"", "", &[": missing field `name`"]),
-    ("description =", "@descripton =", &["descripton: unknown field `descripton`, expected one of"]),
+    (
+        "description =",
+        "@descripton =",
+        &["descripton: unknown field `descripton` (did you mean `description`?), expected one of"],
+    ),
     (
         "id = 1\ncpus = \"4-7\"\nmemory",
         "id = 1\n@cpus = \"4-x\"\nmemory",

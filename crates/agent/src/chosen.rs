@@ -1,0 +1,159 @@
+//! Who is managed, and who is not: by user, name of the program, or control group.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The kernel keeps so many bytes of a program's name.
+const NAME_BYTES: usize = 15;
+
+/// Processes, by any of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Chosen {
+    /// Users that processes run as, by name or number.
+    pub users: Vec<String>,
+    /// Names of programs, as `ps -o comm` shows them: of longer ones the first 15 bytes count.
+    pub commands: Vec<String>,
+    /// Control groups (version 2) with all that are below them, as paths from the hierarchy's top: `/system.slice`.
+    pub cgroups: Vec<String>,
+}
+
+/// A process that may be managed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The user that it runs as.
+    pub uid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Its control group; none where there are none.
+    pub cgroup: Option<String>,
+}
+
+/// Whose processes are managed: what the configuration says, with users as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    managed: Resolved,
+    not_managed: Resolved,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Resolved {
+    uids: Vec<u32>,
+    commands: Vec<String>,
+    cgroups: Vec<String>,
+}
+
+/// No user has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no user `{0}`")]
+pub struct NoSuchUser(pub String);
+
+impl Scope {
+    /// Of these, or of all where none are named; but for those that are not to be. `user` knows the numbers of users.
+    pub fn new(managed: &Chosen, not_managed: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
+        Ok(Self { managed: Resolved::of(managed, &user)?, not_managed: Resolved::of(not_managed, &user)? })
+    }
+
+    /// Why a process is not managed; nothing if it is.
+    pub fn why_not(&self, process: &Candidate) -> Option<String> {
+        if let Some(why) = self.not_managed.matches(process) {
+            return Some(format!("the configuration leaves {why} alone"));
+        }
+        let is_all = self.managed == Resolved::default();
+        (!is_all && self.managed.matches(process).is_none()).then(|| {
+            let group = process.cgroup.as_deref().unwrap_or("none");
+            format!(
+                "the configuration names neither its user ({}), nor its program ({}), nor its control group ({group})",
+                process.uid, process.name
+            )
+        })
+    }
+}
+
+impl Resolved {
+    fn of(chosen: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
+        let uid = |name: &String| name.parse().ok().or_else(|| user(name)).ok_or_else(|| NoSuchUser(name.clone()));
+        let uids = chosen.users.iter().map(uid).collect::<Result<_, _>>()?;
+        Ok(Self { uids, commands: chosen.commands.clone(), cgroups: chosen.cgroups.clone() })
+    }
+
+    /// What of it matches, in words.
+    fn matches(&self, process: &Candidate) -> Option<String> {
+        if self.uids.contains(&process.uid) {
+            return Some(format!("processes of user {}", process.uid));
+        }
+        if self.commands.iter().any(|name| is_kept_as(name, &process.name)) {
+            return Some(format!("programs of the name {}", process.name));
+        }
+        let group = process.cgroup.as_ref().map(Path::new)?;
+        let above = self.cgroups.iter().find(|above| group.starts_with(above))?;
+        Some(format!("processes of control group {above}"))
+    }
+}
+
+/// Whether this is what the kernel keeps of a program's name.
+fn is_kept_as(name: &str, kept: &str) -> bool {
+    name.get(..NAME_BYTES).unwrap_or(name) == kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(managed: &Chosen, not_managed: &Chosen) -> Scope {
+        Scope::new(managed, not_managed, |name| (name == "postgres").then_some(70)).unwrap()
+    }
+
+    fn process(uid: u32, name: &str, cgroup: &str) -> Candidate {
+        Candidate { uid, name: name.into(), cgroup: Some(cgroup.into()) }
+    }
+
+    fn users(of: &[&str]) -> Chosen {
+        Chosen { users: of.iter().map(|user| (*user).to_owned()).collect(), ..Chosen::default() }
+    }
+
+    #[test]
+    fn all_are_managed_where_nobody_is_named() {
+        let scope = scope(&Chosen::default(), &users(&["postgres"]));
+        assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
+        let why = scope.why_not(&process(70, "sh", "/")).unwrap();
+        assert_eq!(why, "the configuration leaves processes of user 70 alone");
+    }
+
+    #[test]
+    fn users_programs_and_groups_are_alternatives() {
+        let managed = Chosen {
+            commands: vec!["a-name-of-twenty-byt".into()],
+            cgroups: vec!["/batch".into()],
+            ..users(&["postgres", "12"])
+        };
+        let not_managed = Chosen { cgroups: vec!["/batch/left".into()], ..Chosen::default() };
+        let scope = scope(&managed, &not_managed);
+        for managed in [
+            process(70, "sh", "/"),
+            process(12, "sh", "/"),
+            process(7, "a-name-of-twent", "/"),
+            process(7, "sh", "/batch"),
+            process(7, "sh", "/batch/job/1"),
+        ] {
+            assert_eq!(scope.why_not(&managed), None, "{managed:?}");
+        }
+        let why = |process| scope.why_not(&process).unwrap();
+        assert_eq!(
+            why(process(7, "sh", "/batch/left/1")),
+            "the configuration leaves processes of control group /batch/left alone"
+        );
+        assert_eq!(
+            why(process(7, "sh", "/batches")),
+            "the configuration names neither its user (7), nor its program (sh), nor its control group (/batches)"
+        );
+        assert!(why(Candidate { cgroup: None, ..process(7, "sh", "/") }).ends_with("(none)"));
+        assert!(why(process(7, "a-name-of", "/")).contains("neither"));
+    }
+
+    #[test]
+    fn an_unknown_user_is_named() {
+        let error = Scope::new(&users(&["nobody-here"]), &Chosen::default(), |_| None).unwrap_err();
+        assert_eq!(error.to_string(), "there is no user `nobody-here`");
+    }
+}

@@ -1,0 +1,287 @@
+//! The service's configuration: a TOML file in which everything may be left out. Mistakes have their file and line.
+
+use crate::chosen::Chosen;
+use machine::{Violation, read_checked, size};
+use placement::{PolicyName, Thresholds};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the service is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Configuration {
+    /// The policy, by its name; both halves, as for `nearside place --policy`.
+    pub policy: PolicyName,
+    /// The measured description of this machine, as `nearside measure --output` writes it; without it what the system
+    /// tells.
+    pub machine: Option<PathBuf>,
+    /// How long a round is, s.
+    pub round_s: f64,
+    /// Most to move in a second: bytes, or a text such as "200 MiB"; without it as much as the policy likes.
+    #[serde(deserialize_with = "some_size")]
+    pub budget_bytes_per_s: Option<u64>,
+    /// Observing and deciding may take this part of one CPU, in hundredths.
+    pub cpu_limit_percent: f64,
+    /// Leave alone what a program or its owner asked for: affinity and memory policies.
+    pub respect_owner: bool,
+    /// What becomes of the kernel's NUMA balancing.
+    pub kernel_balancing: KernelBalancing,
+    /// The folder of its journal and its socket, which nobody else may write to; without it /run/nearside for root, and
+    /// one of the user's own for others.
+    pub folder: Option<PathBuf>,
+    /// Who is managed; where nobody is named, the whole system.
+    pub managed: Chosen,
+    /// Who of these is not.
+    pub not_managed: Chosen,
+    /// The control socket.
+    pub socket: SocketSettings,
+    /// Metrics as a file.
+    pub metrics: MetricsSettings,
+    /// The decision log.
+    pub log: LogSettings,
+    /// The numbers that decide; `docs/place.md` lists them.
+    pub thresholds: Thresholds,
+}
+
+/// What becomes of the kernel's NUMA balancing while a policy moves pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelBalancing {
+    /// It is switched off, and on again at the end.
+    #[default]
+    Off,
+    /// It stays as it is.
+    Keep,
+}
+
+/// The control socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SocketSettings {
+    /// Where it is; without it `agent.sock` in the folder of the journal.
+    pub path: Option<PathBuf>,
+    /// Its owner, by name or number; without it who runs the service.
+    pub owner: Option<String>,
+    /// Its group, by name or number, whose members may use it; without it that of who runs the service.
+    pub group: Option<String>,
+}
+
+/// Metrics as a file, for `node_exporter`'s textfile collector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsSettings {
+    /// The file, ending in `.prom` for `node_exporter`; without it there is none.
+    pub file: Option<PathBuf>,
+    /// It is written so often, s.
+    pub every_s: f64,
+}
+
+/// The decision log: JSON lines that `nearside replay` reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// The file; without it there is none.
+    pub file: Option<PathBuf>,
+    /// A file that is larger is kept as FILE.1, in place of the one before, and another one begun: bytes, or a text
+    /// such as "64 MiB".
+    #[serde(deserialize_with = "size::deserialize")]
+    pub most_bytes: u64,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            policy: PolicyName { memory: placement::MemoryPlacement::Carrefour, ..PolicyName::default() },
+            machine: None,
+            round_s: 1.0,
+            budget_bytes_per_s: None,
+            cpu_limit_percent: 2.0,
+            respect_owner: true,
+            kernel_balancing: KernelBalancing::default(),
+            managed: Chosen::default(),
+            not_managed: Chosen::default(),
+            folder: None,
+            socket: SocketSettings::default(),
+            metrics: MetricsSettings::default(),
+            log: LogSettings::default(),
+            thresholds: Thresholds::default(),
+        }
+    }
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { file: None, every_s: 15.0 }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { file: None, most_bytes: 64 << 20 }
+    }
+}
+
+fn some_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size::deserialize(deserializer).map(Some)
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// It has mistakes, one a line.
+    #[error("{0}")]
+    Mistakes(String),
+}
+
+impl Configuration {
+    /// Reads and checks a configuration file.
+    pub fn load(path: &Path) -> Result<Self, ConfigurationError> {
+        let read = |source| ConfigurationError::Read { path: path.to_owned(), source };
+        Self::from_toml(&fs::read_to_string(path).map_err(read)?, path)
+    }
+
+    /// Reads and checks the text of one. `file_name` is for errors only.
+    pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, ConfigurationError> {
+        read_checked(text, file_name, Self::violations).map_err(|mistakes| {
+            let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+            ConfigurationError::Mistakes(lines.join("\n"))
+        })
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut must = |field: &str, holds: bool, rule: &str| {
+            if !holds {
+                found.push(Violation { field: field.to_owned(), rule: rule.to_owned() });
+            }
+        };
+        must("round_s", (0.01..=3600.0).contains(&self.round_s), "a round is from 0.01 to 3600 s");
+        must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "a budget is above 0; leave it out for none");
+        let limit = self.cpu_limit_percent;
+        must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "a limit is above 0 and at most 100 % of one CPU");
+        must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "it is from 1 to 86400 s");
+        must("log.most_bytes", self.log.most_bytes >= 1 << 20, "it is 1 MiB at least");
+        // A service has no folder of its own that others would know.
+        let paths = [
+            ("machine", &self.machine),
+            ("folder", &self.folder),
+            ("socket.path", &self.socket.path),
+            ("metrics.file", &self.metrics.file),
+            ("log.file", &self.log.file),
+        ];
+        for (field, path) in paths {
+            let is_absolute = path.as_ref().is_none_or(|path| path.is_absolute());
+            must(field, is_absolute, "a path begins with /");
+        }
+        for (table, chosen) in [("managed", &self.managed), ("not_managed", &self.not_managed)] {
+            let absolute = chosen.cgroups.iter().all(|group| group.starts_with('/'));
+            must(
+                &format!("{table}.cgroups"),
+                absolute,
+                "a control group is a path from the hierarchy's top, such as /batch",
+            );
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<Configuration, String> {
+        Configuration::from_toml(text, Path::new("/etc/nearside.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn everything_may_be_left_out() {
+        assert_eq!(read("").unwrap(), Configuration::default());
+        assert_eq!(Configuration::default().policy.to_string(), "carrefour");
+        let told = toml::to_string(&Configuration::default()).unwrap();
+        assert_eq!(read(&told).unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn the_file_that_is_installed_says_what_holds_without_it() {
+        let text = include_str!("../../../packaging/nearside.toml");
+        assert_eq!(read(text).unwrap(), Configuration::default());
+        // Each line that is commented out is one that could be there.
+        let lines =
+            text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
+        let all = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+        assert!(all.budget_bytes_per_s == Some(400 << 20) && all.log.file.is_some() && all.socket.group.is_some());
+    }
+
+    #[test]
+    fn what_is_written_is_meant() {
+        let told = read(
+            "policy = \"balanced+local\"\nround_s = 0.5\nkernel_balancing = \"keep\"\n[managed]\nusers = [\"postgres\"]\n\
+             [log]\nfile = \"/var/log/nearside/decisions.jsonl\"\nmost_bytes = \"2 MiB\"\n[thresholds]\nround_s = 2.0\n",
+        )
+        .unwrap();
+        assert_eq!((told.policy.to_string().as_str(), told.round_s), ("balanced+local", 0.5));
+        assert_eq!((told.kernel_balancing, told.log.most_bytes), (KernelBalancing::Keep, 2 << 20));
+        assert_eq!(
+            (told.managed.users, told.thresholds.round_s.to_bits()),
+            (vec!["postgres".to_owned()], 2.0_f64.to_bits())
+        );
+    }
+
+    #[test]
+    fn mistakes_have_file_line_and_suggestion() {
+        let wrong = |text: &str| read(text).unwrap_err();
+        let error = wrong("round_s = 1.0\npolicie = \"auto\"\n");
+        assert!(
+            error.starts_with(
+                "/etc/nearside.toml:2: policie: unknown field `policie` (did you mean `policy`?), expected"
+            ),
+            "{error}"
+        );
+        let error = wrong("[managed]\nuser = [\"a\"]\n");
+        assert!(
+            error.starts_with("/etc/nearside.toml:2: managed.user: unknown field `user` (did you mean `users`?)"),
+            "{error}"
+        );
+        let error = wrong("policy = \"carefour\"\n");
+        assert!(error.contains(":1: policy: there is no policy `carefour` (did you mean `carrefour`?)"), "{error}");
+        let error = wrong("kernel_balancing = \"of\"\n");
+        assert!(error.contains("unknown variant `of` (did you mean `off`?)"), "{error}");
+        assert_eq!(
+            wrong(
+                "round_s = 0\nbudget_bytes_per_s = 0\ncpu_limit_percent = 200\n[log]\nfile = \"x\"\nmost_bytes = 7\n"
+            )
+            .lines()
+            .collect::<Vec<_>>(),
+            [
+                "/etc/nearside.toml:1: round_s: a round is from 0.01 to 3600 s",
+                "/etc/nearside.toml:2: budget_bytes_per_s: a budget is above 0; leave it out for none",
+                "/etc/nearside.toml:3: cpu_limit_percent: a limit is above 0 and at most 100 % of one CPU",
+                "/etc/nearside.toml:6: log.most_bytes: it is 1 MiB at least",
+                "/etc/nearside.toml:5: log.file: a path begins with /",
+            ]
+        );
+        assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: a control group is a path"));
+        assert!(wrong("round_s = nan\n").contains("a round is from"));
+        assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
+        let missing = Configuration::load(Path::new("/nowhere.toml")).unwrap_err().to_string();
+        assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            let _ = read(&text);
+        }
+    }
+}

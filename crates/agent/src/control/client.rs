@@ -1,0 +1,90 @@
+//! The other end: asks an agent that runs.
+
+use crate::control::protocol::{Answer, MOST_ANSWER_BYTES, Request, line};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an agent may take for each part of its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is no socket, or nobody answers.
+    #[error("no agent is running: {why}; `nearside agent` runs one, or as a service `systemctl start nearside`")]
+    NotRunning {
+        /// What was found.
+        why: String,
+    },
+    /// The socket is for others.
+    #[error("{} is for its owner and its group only (connect: {source}): use sudo, or be of that group", path.display())]
+    Forbidden {
+        /// The socket.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// The agent refused.
+    #[error("the agent refused: {0}")]
+    Refused(String),
+    /// The system refused, or the agent does not answer.
+    #[error("cannot {what} the agent at {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// What it answered.
+        source: io::Error,
+    },
+    /// The answer is not understood.
+    #[error("the agent at {} answers what is not understood ({why}): is it of another version?", path.display())]
+    NotUnderstood {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Asks the agent at a socket. Needs to be its owner, of its group, or root. Never waits for long.
+pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
+    let failed = |what| move |source: io::Error| AskError::System { what, path: path.to_owned(), source };
+    let mut stream = connected(path).map_err(|error| not_connected(path, error))?;
+    stream.write_all(&line(&request)).map_err(failed("ask"))?;
+    let mut told = Vec::new();
+    let mut reader = BufReader::new(stream.take(MOST_ANSWER_BYTES));
+    reader.read_until(b'\n', &mut told).map_err(failed("hear"))?;
+    let not_understood = |why: String| AskError::NotUnderstood { path: path.to_owned(), why };
+    if told.is_empty() {
+        return Err(failed("hear")(ErrorKind::UnexpectedEof.into()));
+    }
+    match serde_json::from_slice(&told).map_err(|error| not_understood(error.to_string()))? {
+        Answer::Refused(why) => Err(AskError::Refused(why)),
+        answer => Ok(answer),
+    }
+}
+
+/// Connects without waiting for longer than patience: also where nobody lets in.
+fn connected(path: &Path) -> Result<UnixStream, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn not_connected(path: &Path, error: Errno) -> AskError {
+    let not_running = |why: &str| AskError::NotRunning { why: format!("{why} {}", path.display()) };
+    match error {
+        Errno::NOENT => not_running("there is no socket"),
+        Errno::CONNREFUSED => not_running("one was killed, and left its socket"),
+        Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), source: error.into() },
+        error => AskError::System { what: "reach", path: path.to_owned(), source: error.into() },
+    }
+}

@@ -1,0 +1,171 @@
+//! What is asked and answered, each a line of JSON.
+
+use crate::status::{ManagedProcess, Status};
+use machine::Pid;
+use serde::{Deserialize, Serialize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The longest request, bytes.
+pub(super) const MOST_REQUEST_BYTES: usize = 4096;
+/// The longest answer, bytes: a million processes are a tenth of it.
+pub(super) const MOST_ANSWER_BYTES: u64 = 1 << 30;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// What it is doing.
+    Status,
+    /// To decide and act no more.
+    Pause,
+    /// To go on.
+    Resume,
+    /// What was decided of a process, and why.
+    Explain {
+        /// The process.
+        pid: Pid,
+    },
+    /// What it is doing, as `OpenMetrics`.
+    Metrics,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What it is doing; without what was decided of each process.
+    Status(Box<Status>),
+    /// It is paused, or goes on.
+    Paused(bool),
+    /// What was decided of a process.
+    Explained(Box<Explanation>),
+    /// What it is doing, in the text form of `OpenMetrics`.
+    Metrics(String),
+    /// Nothing was done, and why.
+    Refused(String),
+}
+
+/// What was decided of a process, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The process.
+    pub pid: Pid,
+    /// What is known of it, and was decided; nothing if it is not managed.
+    pub managed: Option<ManagedProcess>,
+    /// Why it is not.
+    pub not_managed: Option<String>,
+    /// The policy, by its name.
+    pub policy: String,
+    /// Rounds so far.
+    pub rounds: u64,
+}
+
+/// The answer to a request. `metrics` writes them; `not_managed` says why a process is not.
+pub fn answer(
+    request: Request,
+    status: &Mutex<Status>,
+    metrics: impl FnOnce(&Status) -> String,
+    not_managed: impl FnOnce(Pid) -> String,
+) -> Answer {
+    match request {
+        Request::Status => {
+            let mut status = locked(status).clone();
+            status.processes.values_mut().for_each(|process| process.decisions.clear());
+            Answer::Status(Box::new(status))
+        }
+        Request::Pause | Request::Resume => {
+            let paused = request == Request::Pause;
+            locked(status).paused = paused;
+            Answer::Paused(paused)
+        }
+        Request::Explain { pid } => {
+            let status = locked(status);
+            let (managed, policy, rounds) = (status.processes.get(&pid).cloned(), status.policy.clone(), status.rounds);
+            // Looking the process up may take a moment, which the loop must not wait for.
+            drop(status);
+            let not_managed = managed.is_none().then(|| not_managed(pid));
+            Answer::Explained(Box::new(Explanation { pid, managed, not_managed, policy, rounds }))
+        }
+        Request::Metrics => {
+            let status = locked(status).clone();
+            Answer::Metrics(metrics(&status))
+        }
+    }
+}
+
+/// A thread that panicked while it held the status has changed single numbers of it at most.
+fn locked(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A line of JSON, with its end.
+pub(super) fn line(of: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(of).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// The request of a line, or why it is none.
+pub(super) fn request(line: &[u8]) -> Result<Request, Answer> {
+    serde_json::from_slice(line).map_err(|error| {
+        let requests = "{\"request\":\"status\"}, or pause, resume, metrics, or explain with a \"pid\"";
+        Answer::Refused(format!("this is no request: {error}; requests are {requests}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn status() -> Mutex<Status> {
+        let mut process = ManagedProcess { name: "a".into(), ..ManagedProcess::default() };
+        process.decided(3, "move 1 page".into());
+        let mut status = Status { policy: "carrefour".into(), rounds: 4, ..Status::default() };
+        status.processes.insert(Pid(7), process);
+        Mutex::new(status)
+    }
+
+    fn ask(status: &Mutex<Status>, request: Request) -> Answer {
+        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is nobody"))
+    }
+
+    #[test]
+    fn a_status_leaves_decisions_out_and_an_explanation_has_them() {
+        let status = status();
+        let Answer::Status(told) = ask(&status, Request::Status) else { panic!() };
+        assert_eq!((told.rounds, told.processes[&Pid(7)].decisions.len()), (4, 0));
+        let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(7) }) else { panic!() };
+        assert_eq!(explanation.managed.unwrap().decisions, [(3, "move 1 page".to_owned())]);
+        let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(8) }) else { panic!() };
+        assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is nobody")));
+        let written = serde_json::to_string(&ask(&status, Request::Status)).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&written).unwrap(), ask(&status, Request::Status));
+        assert_eq!(ask(&status, Request::Metrics), Answer::Metrics("carrefour".into()));
+    }
+
+    #[test]
+    fn pausing_is_told_to_the_loop() {
+        let status = status();
+        assert_eq!(ask(&status, Request::Pause), Answer::Paused(true));
+        assert!(status.lock().unwrap().paused);
+        assert_eq!(ask(&status, Request::Resume), Answer::Paused(false));
+        assert!(!status.lock().unwrap().paused);
+    }
+
+    #[test]
+    fn requests_are_lines_of_json() {
+        assert_eq!(request(b"{\"request\":\"explain\",\"pid\":7}\n"), Ok(Request::Explain { pid: Pid(7) }));
+        for wrong in ["", "{}", "{\"request\":\"stop\"}", "{\"request\":\"explain\"}"] {
+            let Err(Answer::Refused(why)) = request(wrong.as_bytes()) else { panic!("{wrong}") };
+            assert!(why.starts_with("this is no request: "), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = request(&bytes);
+        }
+    }
+}

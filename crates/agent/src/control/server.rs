@@ -1,0 +1,215 @@
+//! The server: one thread that waits for all clients at once, and costs nothing while nobody asks.
+
+use crate::control::clients::Client;
+use crate::control::protocol::{Answer, Request};
+use linux::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Gid, Mode, Uid};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Further clients are turned away.
+const MOST_CLIENTS: usize = 16;
+/// How long nobody is let in after the system has refused to.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// Who may use the socket, beside root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// This user.
+    pub owner: u32,
+    /// Those of this group.
+    pub group: u32,
+}
+
+impl Access {
+    /// Whether a peer may.
+    pub fn allows(self, peer: &Peer) -> bool {
+        peer.uid == 0 || peer.uid == self.owner || peer.gid == self.group || peer.groups.contains(&self.group)
+    }
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Somebody answers there.
+    #[error("an agent is running already: it answers at {}", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// There is something else.
+    #[error("{} is no socket: remove it, or choose another path", path.display())]
+    NoSocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// What it answered.
+        source: io::Error,
+    },
+}
+
+/// A socket that can be connected to, not served yet. It goes when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    access: Access,
+}
+
+impl Listener {
+    /// Makes the socket, in a folder that is there; what a killed agent has left of it is removed. To give it to
+    /// another owner or group needs `CAP_CHOWN`.
+    pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
+        let failed = |what| move |source: io::Error| ControlError::System { what, path: path.to_owned(), source };
+        remove_left(path)?;
+        let socket = UnixListener::bind(path).map_err(failed("make the socket"))?;
+        let listener = Self { socket, path: path.to_owned(), access };
+        // Whoever connects before this is told who it is by the kernel, and refused likewise.
+        let (owner, group) = (Uid::from_raw(access.owner), Gid::from_raw(access.group));
+        rustix::fs::chown(path, Some(owner), Some(group))
+            .map_err(|error| failed("give away the socket")(error.into()))?;
+        let mode = Mode::from_raw_mode(0o660);
+        rustix::fs::chmod(path, mode).map_err(|error| failed("restrict the socket")(error.into()))?;
+        listener.socket.set_nonblocking(true).map_err(failed("use the socket"))?;
+        Ok(listener)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // One that is left is removed by the next agent.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes a socket that nobody answers at.
+fn remove_left(path: &Path) -> Result<(), ControlError> {
+    let failed = |what, source| ControlError::System { what, path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at", error)),
+        Ok(there) if !there.file_type().is_socket() => return Err(ControlError::NoSocket { path: path.to_owned() }),
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|error| failed("remove", error))
+        }
+        Err(error) => Err(failed("try", error)),
+        Ok(_) => Err(ControlError::InUse { path: path.to_owned() }),
+    }
+}
+
+/// A server, until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// Wakes the thread by being closed.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves in a thread of its own.
+    pub fn start(listener: Listener, answer: impl Fn(Request) -> Answer + Send + 'static) -> io::Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let serve =
+            move || Serving { listener, stopped, clients: Vec::new(), closed_until: None }.until_stopped(&answer);
+        let thread = std::thread::Builder::new().name("control".into()).spawn(serve)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It has told of its panic itself, if it had one.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Serving {
+    listener: Listener,
+    stopped: UnixStream,
+    clients: Vec<Client>,
+    /// Nobody is let in before.
+    closed_until: Option<Instant>,
+}
+
+impl Serving {
+    fn until_stopped(mut self, answer: &impl Fn(Request) -> Answer) {
+        while self.wait() {
+            let now = Instant::now();
+            if self.closed_until.is_none_or(|until| now >= until) {
+                self.closed_until = None;
+                self.let_in(now);
+            }
+            self.clients.retain_mut(|client| client.go_on(now, answer));
+        }
+    }
+
+    /// Waits until there is something to do. Whether it is not to stop.
+    fn wait(&self) -> bool {
+        let now = Instant::now();
+        let next = self.clients.iter().map(|client| client.deadline).chain(self.closed_until).min();
+        let timeout = next.map(|next| {
+            // A little longer, so that the deadline is over then.
+            let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
+            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
+        });
+        let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        for client in &self.clients {
+            let wanted = if client.is_writing() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::new(&client.stream, wanted));
+        }
+        if self.closed_until.is_none() {
+            fds.push(PollFd::from_borrowed_fd(self.listener.socket.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => fds.first().is_some_and(|stopped| stopped.revents().is_empty()),
+            Err(error) => error == rustix::io::Errno::INTR,
+        }
+    }
+
+    fn let_in(&mut self, now: Instant) {
+        loop {
+            let stream = match self.listener.socket.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(_) => {
+                    // Such as too many open files: what waits goes on waiting.
+                    self.closed_until = Some(now + BREATH);
+                    return;
+                }
+            };
+            let Ok(peer) = stream.set_nonblocking(true).and_then(|()| linux::peer(&stream)) else { continue };
+            let mut client = Client::new(stream, now);
+            if !self.listener.access.allows(&peer) {
+                client.refuse(format!("user {} is neither the owner of the socket nor in its group", peer.uid));
+            } else if self.clients.len() >= MOST_CLIENTS {
+                client.refuse(format!("{MOST_CLIENTS} clients are connected already: try again later"));
+            }
+            if client.is_writing() {
+                // A line fits into the buffer of a new connection.
+                client.go_on(now, &|_| Answer::Paused(false));
+            } else {
+                self.clients.push(client);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A server and its clients, friendly and hostile.
+
+use super::*;
+use crate::Status;
+use linux::{Peer, Pid};
+use rustix::process::{getegid, geteuid};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn ours() -> Access {
+    Access { owner: geteuid().as_raw(), group: getegid().as_raw() }
+}
+
+struct Fixture {
+    folder: TempDir,
+    status: Arc<Mutex<Status>>,
+    server: Option<Server>,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let status = Arc::new(Mutex::new(Status { policy: "carrefour".into(), ..Status::default() }));
+        let mut fixture = Self { folder, status, server: None };
+        let listener = Listener::bind(&fixture.path(), ours()).unwrap();
+        let status = fixture.status.clone();
+        let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 20), |pid| format!("no {pid}"));
+        fixture.server = Some(Server::start(listener, reply).unwrap());
+        fixture
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("agent.sock")
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    }
+}
+
+/// All that is answered until the connection closes.
+fn rest(mut stream: UnixStream) -> String {
+    let mut text = Vec::new();
+    // A server that has closed with bytes unread resets the connection after what it said.
+    let _ = stream.read_to_end(&mut text);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn an_agent_is_asked_paused_and_resumed() {
+    let fixture = Fixture::start();
+    let there = std::fs::symlink_metadata(fixture.path()).unwrap();
+    assert!(there.file_type().is_socket());
+    assert_eq!((there.mode() & 0o777, there.uid(), there.gid()), (0o660, ours().owner, ours().group));
+    assert_eq!(ask(&fixture.path(), Request::Pause).unwrap(), Answer::Paused(true));
+    let Answer::Status(status) = ask(&fixture.path(), Request::Status).unwrap() else { panic!() };
+    assert!(status.paused && status.policy == "carrefour");
+    let Answer::Metrics(text) = ask(&fixture.path(), Request::Metrics).unwrap() else { panic!() };
+    assert_eq!(text.len(), 1 << 20);
+    ask(&fixture.path(), Request::Resume).unwrap();
+    assert!(!fixture.status.lock().unwrap().paused);
+    let path = fixture.path();
+    drop(fixture.server);
+    assert!(!path.exists());
+    let error = ask(&path, Request::Status).unwrap_err().to_string();
+    assert!(error.starts_with("no agent is running: there is no socket /"), "{error}");
+}
+
+#[test]
+fn one_connection_carries_many_requests_in_any_pieces() {
+    let fixture = Fixture::start();
+    let stream = fixture.connect();
+    let three = "{\"request\":\"pause\"}\n{\"request\":\"explain\",\"pid\":1}\n{\"request\":\"resume\"}\n";
+    for piece in three.as_bytes().chunks(7) {
+        (&stream).write_all(piece).unwrap();
+    }
+    let mut reader = BufReader::new(&stream);
+    let mut told = [String::new(), String::new(), String::new()];
+    for line in &mut told {
+        reader.read_line(line).unwrap();
+    }
+    assert!(told[0].contains("true") && told[1].contains("no 1") && told[2].contains("false"), "{told:?}");
+}
+
+#[test]
+fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
+    let fixture = Fixture::start();
+    let refused = |bytes: &[u8], says: &str| {
+        let stream = fixture.connect();
+        // It may be closed before all is written.
+        let _ = (&stream).write_all(bytes);
+        let told = rest(stream);
+        assert!(told.contains("\"refused\"") && told.contains(says), "{told}");
+        assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+    };
+    refused(b"GET / HTTP/1.1\r\n\r\n", "this is no request");
+    refused(&[0xff, b'\n'], "this is no request");
+    refused(&vec![b'x'; 1 << 20], "a request has at most 4096 bytes");
+    refused(format!("{}\n", "[".repeat(4000)).as_bytes(), "this is no request");
+    // One that asks and never reads, one that goes away in the middle, and one that says nothing.
+    let deaf = fixture.connect();
+    (&deaf).write_all("{\"request\":\"metrics\"}\n".repeat(50).as_bytes()).unwrap();
+    drop(deaf.try_clone().unwrap());
+    (&fixture.connect()).write_all(b"{\"request\":\"met").unwrap();
+    let silent = fixture.connect();
+    let asked = Instant::now();
+    assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    // Closed when its time is over, and the others with it.
+    assert_eq!(rest(silent), "");
+    assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+}
+
+#[test]
+fn too_many_clients_are_turned_away_until_some_go() {
+    let fixture = Fixture::start();
+    let clients: Vec<UnixStream> = (0..16).map(|_| fixture.connect()).collect();
+    let told = rest(fixture.connect());
+    assert!(told.contains("16 clients are connected already"), "{told}");
+    drop(clients);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ask(&fixture.path(), Request::Status).is_err() {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn only_root_the_owner_and_the_group_are_let_in() {
+    let access = Access { owner: 1000, group: 50 };
+    let peer = |uid, gid, groups: &[u32]| Peer { pid: Pid(1), uid, gid, groups: groups.to_vec() };
+    let allowed = [peer(0, 0, &[]), peer(1000, 7, &[]), peer(7, 50, &[]), peer(7, 7, &[3, 50])];
+    assert!(allowed.iter().all(|peer| access.allows(peer)));
+    assert!(![peer(7, 7, &[]), peer(50, 1000, &[3])].iter().any(|peer| access.allows(peer)));
+}
+
+#[test]
+fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let bind = |path: &Path| Listener::bind(path, ours());
+    // As SIGKILL leaves it.
+    drop(UnixListener::bind(&path).unwrap());
+    let error = ask(&path, Request::Status).unwrap_err().to_string();
+    assert!(error.starts_with("no agent is running: one was killed, and left its socket /"), "{error}");
+    let first = bind(&path).unwrap();
+    assert!(matches!(bind(&path), Err(ControlError::InUse { .. })));
+    drop(first);
+    std::fs::write(&path, "a file").unwrap();
+    assert!(matches!(bind(&path), Err(ControlError::NoSocket { .. })));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
+    let none = folder.path().join("none/agent.sock");
+    assert!(bind(&none).unwrap_err().to_string().starts_with("cannot make the socket "));
+    let long = folder.path().join("x".repeat(200));
+    assert!(bind(&long).is_err() && ask(&long, Request::Status).is_err());
+}
+
+#[test]
+fn an_answer_that_is_none_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let serve = std::thread::spawn(move || {
+        for answer in ["{\"later\":1}\n", ""] {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    assert!(matches!(ask(&path, Request::Status), Err(AskError::NotUnderstood { .. })));
+    assert!(matches!(ask(&path, Request::Status), Err(AskError::System { what: "hear", .. })));
+    serve.join().unwrap();
+}

@@ -1,0 +1,386 @@
+//! What a journal has: the lines of its file, and what they come to. Nothing here touches the system.
+
+use crate::journal::change::{Change, ThreadIdentity};
+use linux::{Pid, Tid};
+use machine::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The first line of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// The format of the lines: [`FORMAT`].
+    pub journal: u32,
+    /// The boot of the system that it is of: what an earlier one changed is gone.
+    pub boot: String,
+    /// Who writes it.
+    pub pid: Pid,
+}
+
+/// The format that is written, and the only one that is read.
+pub const FORMAT: u32 = 1;
+
+/// The text of a journal, understood as far as it can be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// What it has.
+    pub kept: Kept,
+    /// Whether the last line has no end: its change was never made.
+    pub torn: bool,
+    /// Lines that are not understood.
+    pub damaged: usize,
+    /// Whether it is of another boot, or of no format that is known: then nothing is kept.
+    pub foreign: bool,
+}
+
+/// All changes: for each setting what was there first, and everything that was put in its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// By who the thread is.
+    pub threads: BTreeMap<ThreadIdentity, Bound>,
+    /// By file.
+    pub switches: BTreeMap<PathBuf, Replaced<String>>,
+}
+
+/// A thread whose CPUs were changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Its CPUs.
+    pub cpus: Replaced<CpuSet>,
+    /// When they were changed first, ticks since the system began.
+    pub since: u64,
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced<T> {
+    /// What it was, and is to be again.
+    pub before: T,
+    /// What it was changed to, each value once, the latest last. Whoever is killed may not have come to the latest.
+    pub after: Vec<T>,
+}
+
+impl<T: PartialEq> Replaced<T> {
+    fn new(before: T) -> Self {
+        Self { before, after: Vec::new() }
+    }
+
+    fn has(&self, before: &T, after: &T) -> bool {
+        self.after.contains(after) && (self.before == *before || self.after.contains(before))
+    }
+
+    /// One more change of the same setting.
+    fn again(&mut self, before: T, after: T) {
+        // A value that is not ours somebody else has set meanwhile: it is theirs, and what is to be put back.
+        if before != self.before && !self.after.contains(&before) {
+            self.before = before;
+        }
+        self.after.retain(|value| *value != after);
+        self.after.push(after);
+    }
+}
+
+/// Reads the text of a journal. Any bytes are read; what is not understood is told.
+pub fn parse(text: &[u8], boot: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let Some(first) = lines.next() else { return parsed };
+    if first.last() != Some(&b'\n') {
+        return Parsed { torn: true, ..parsed };
+    }
+    match serde_json::from_slice::<Header>(first) {
+        Ok(header) if header.journal == FORMAT && header.boot == boot => {}
+        _ => return Parsed { foreign: true, ..parsed },
+    }
+    for line in lines {
+        if line.last() != Some(&b'\n') {
+            parsed.torn = true;
+        } else if let Ok(change) = serde_json::from_slice(line) {
+            parsed.kept.add(&change);
+        } else {
+            parsed.damaged += 1;
+        }
+    }
+    parsed
+}
+
+impl Kept {
+    /// Whether nothing is to be put back.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.switches.is_empty()
+    }
+
+    /// How many settings there are.
+    pub fn len(&self) -> usize {
+        self.threads.len() + self.switches.len()
+    }
+
+    /// Whether a change says nothing that is not known.
+    pub fn has(&self, change: &Change) -> bool {
+        match change {
+            Change::Affinity { thread, before, after, .. } => {
+                self.threads.get(thread).is_some_and(|bound| bound.cpus.has(before, after))
+            }
+            Change::Switch { path, before, after } => {
+                self.switches.get(path).is_some_and(|replaced| replaced.has(before, after))
+            }
+        }
+    }
+
+    /// Takes one more change.
+    pub fn add(&mut self, change: &Change) {
+        match change {
+            Change::Affinity { thread, before, after, at } => {
+                let bound = || Bound { cpus: Replaced::new(before.clone()), since: *at };
+                let bound = self.threads.entry(*thread).or_insert_with(bound);
+                bound.cpus.again(before.clone(), after.clone());
+            }
+            Change::Switch { path, before, after } => {
+                let replaced = self.switches.entry(path.clone()).or_insert_with(|| Replaced::new(before.clone()));
+                replaced.again(before.clone(), after.clone());
+            }
+        }
+    }
+
+    /// What a thread without a change of its own would have, that began at these ticks and may run on these CPUs `now`,
+    /// had no thread of this process been changed, whose CPUs it began with: nothing where those are not ours.
+    pub fn inherited(&self, pid: Pid, started: u64, now: &CpuSet) -> Option<&CpuSet> {
+        let is_theirs = self.of_process(pid).any(|(_, bound)| bound.cpus.before == *now);
+        let gave = |(_, bound): &(_, &Bound)| bound.since <= started && bound.cpus.after.contains(now);
+        let giver = self.of_process(pid).find(|thread| !is_theirs && gave(thread));
+        giver.map(|(_, bound)| &bound.cpus.before)
+    }
+
+    /// The threads of a process that were changed.
+    pub fn of_process(&self, pid: Pid) -> impl Iterator<Item = (&ThreadIdentity, &Bound)> {
+        let least = ThreadIdentity { pid, process_started: 0, tid: Tid(0), started: 0 };
+        self.threads.range(least..).take_while(move |(thread, _)| thread.pid == pid)
+    }
+
+    /// What has the same effect as all changes so far.
+    pub fn changes(&self) -> impl Iterator<Item = Change> {
+        let threads = self.threads.iter().flat_map(|(thread, bound)| {
+            let change = |after: &CpuSet| {
+                let before = bound.cpus.before.clone();
+                Change::Affinity { thread: *thread, before, after: after.clone(), at: bound.since }
+            };
+            bound.cpus.after.iter().map(change)
+        });
+        let switches = self.switches.iter().flat_map(|(path, replaced)| {
+            let change = |after: &String| {
+                let before = replaced.before.clone();
+                Change::Switch { path: path.clone(), before, after: after.clone() }
+            };
+            replaced.after.iter().map(change)
+        });
+        threads.chain(switches)
+    }
+}
+
+/// What to do about a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is as it was.
+    AsBefore,
+    /// It is ours, and is put back.
+    Ours,
+    /// Somebody else has changed it since, and it stays.
+    Theirs,
+}
+
+impl<T: PartialEq> Replaced<T> {
+    /// What to do about the setting as it is `now`. `allowed` is what the system makes of a value that is asked for.
+    pub fn verdict(&self, now: &T, allowed: impl Fn(&T) -> T) -> Verdict {
+        if *now == self.before {
+            Verdict::AsBefore
+        } else if self.after.iter().any(|after| after == now || allowed(after) == *now) {
+            Verdict::Ours
+        } else {
+            Verdict::Theirs
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOOT: &str = "0c1b";
+
+    fn cpus(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    fn thread(pid: u32, tid: u32) -> ThreadIdentity {
+        ThreadIdentity { pid: Pid(pid), process_started: 100, tid: Tid(tid), started: u64::from(100 + tid) }
+    }
+
+    fn bound(pid: u32, tid: u32, before: &str, after: &str) -> Change {
+        Change::Affinity { thread: thread(pid, tid), before: cpus(before), after: cpus(after), at: 150 }
+    }
+
+    fn switched(before: &str, after: &str) -> Change {
+        let path = "/proc/sys/kernel/numa_balancing".into();
+        Change::Switch { path, before: before.to_owned(), after: after.to_owned() }
+    }
+
+    fn text(boot: &str, changes: &[Change]) -> Vec<u8> {
+        let header = Header { journal: FORMAT, boot: boot.to_owned(), pid: Pid(7) };
+        let lines = changes.iter().map(|change| serde_json::to_string(change).unwrap());
+        let lines = std::iter::once(serde_json::to_string(&header).unwrap()).chain(lines);
+        lines.flat_map(|line| (line + "\n").into_bytes()).collect()
+    }
+
+    fn kept(changes: &[Change]) -> Kept {
+        let mut kept = Kept::default();
+        for change in changes {
+            kept.add(change);
+        }
+        kept
+    }
+
+    fn some() -> Vec<Change> {
+        vec![bound(7, 7, "0-3", "0-1"), switched("1", "0"), bound(7, 8, "0-3", "2-3"), bound(7, 7, "0-1", "2-3")]
+    }
+
+    /// Killed at any byte: what is whole is read, what is not is told, and nothing else is made of it.
+    #[test]
+    fn a_journal_may_end_at_any_byte() {
+        let changes = some();
+        let all = text(BOOT, &changes);
+        for end in 0..=all.len() {
+            let parsed = parse(&all[..end], BOOT);
+            let whole = all[..end].split(|byte| *byte == b'\n').count() - 1;
+            assert_eq!(parsed.kept, kept(&changes[..whole.saturating_sub(1)]), "{end}");
+            assert_eq!(parsed.torn, end > 0 && all[end - 1] != b'\n', "{end}");
+            assert_eq!((parsed.damaged, parsed.foreign), (0, false), "{end}");
+        }
+    }
+
+    #[test]
+    fn what_was_there_first_comes_back_whatever_was_put_in_its_place() {
+        let kept = kept(&some());
+        let replaced = &kept.threads[&thread(7, 7)].cpus;
+        assert_eq!(
+            (replaced.before.clone(), replaced.after.as_slice()),
+            (cpus("0-3"), &[cpus("0-1"), cpus("2-3")][..])
+        );
+        let verdict = |now| replaced.verdict(&cpus(now), |after| after.intersection(&cpus("0-2")));
+        // `2` is what the kernel makes of 2-3 in a cpuset of 0-2.
+        assert_eq!(
+            ["0-3", "0-1", "2-3", "2"].map(verdict),
+            [Verdict::AsBefore, Verdict::Ours, Verdict::Ours, Verdict::Ours]
+        );
+        assert_eq!(["3", "0", "1-2"].map(verdict), [Verdict::Theirs; 3]);
+    }
+
+    #[test]
+    fn what_somebody_else_set_meanwhile_comes_back() {
+        let kept = kept(&[bound(7, 7, "0-3", "0-1"), bound(7, 7, "1", "2-3"), bound(7, 7, "2-3", "0-1")]);
+        assert_eq!(kept.threads[&thread(7, 7)].cpus.before, cpus("1"));
+    }
+
+    #[test]
+    fn threads_are_told_from_later_ones_with_the_same_number() {
+        let later = ThreadIdentity { started: 999, ..thread(7, 7) };
+        let again = Change::Affinity { thread: later, before: cpus("0-1"), after: cpus("3"), at: 1000 };
+        let kept = kept(&[bound(7, 7, "0-3", "0-1"), again]);
+        assert_eq!(
+            (kept.threads[&thread(7, 7)].cpus.before.clone(), kept.threads[&later].cpus.before.clone()),
+            (cpus("0-3"), cpus("0-1"))
+        );
+    }
+
+    #[test]
+    fn threads_that_begin_with_cpus_of_ours_would_have_had_those_of_before() {
+        let kept = kept(&[
+            bound(7, 7, "0-3", "0-1"),
+            bound(8, 8, "0-2", "0-1"),
+            bound(9, 9, "0", "0-1"),
+            bound(9, 8, "0-1", "3"),
+        ]);
+        let inherited = |pid, started, now| kept.inherited(Pid(pid), started, &cpus(now)).map(ToString::to_string);
+        assert_eq!(inherited(7, 150, "0-1").as_deref(), Some("0-3"));
+        assert_eq!(inherited(8, 999, "0-1").as_deref(), Some("0-2"));
+        // It began before, has other CPUs, is of another process, or may have them from one that had them before.
+        assert_eq!(
+            [inherited(7, 149, "0-1"), inherited(7, 150, "0-2"), inherited(6, 150, "0-1"), inherited(9, 150, "0-1")],
+            [const { None }; 4]
+        );
+    }
+
+    #[test]
+    fn another_boot_and_another_format_are_discarded() {
+        let of = |journal: &[u8]| (parse(journal, BOOT).kept.len(), parse(journal, BOOT).foreign);
+        assert_eq!(of(&text("other", &some())), (0, true));
+        let newer = String::from_utf8(text(BOOT, &some())).unwrap().replacen("\"journal\":1", "\"journal\":2", 1);
+        assert_eq!(of(newer.as_bytes()), (0, true));
+        assert_eq!(of(&text(BOOT, &some())), (3, false));
+    }
+
+    #[test]
+    fn lines_that_are_not_understood_are_counted_and_the_others_hold() {
+        let mut journal = text(BOOT, &some()[..1]);
+        journal.extend(b"{\"change\":\"affinity\",\"before\":\"0-4294967295\"}\nnull\n\xff\n\n");
+        journal.extend(text(BOOT, &some()[1..2]));
+        let parsed = parse(&journal, BOOT);
+        // The second header is none either.
+        assert_eq!((parsed.damaged, parsed.kept), (5, kept(&some()[..2])));
+    }
+
+    fn any_change() -> impl Strategy<Value = Change> {
+        let set = || {
+            proptest::collection::btree_set(0..6_u32, 1..4)
+                .prop_map(|ids| ids.into_iter().map(machine::CpuId).collect())
+        };
+        let affinity = (1..4_u32, 1..4_u32, set(), set()).prop_map(|(pid, tid, before, after)| Change::Affinity {
+            thread: thread(pid, tid),
+            before,
+            after,
+            at: 150,
+        });
+        let switch = ("[01]", "[012]").prop_map(|(before, after)| switched(&before, &after));
+        prop_oneof![4 => affinity, 1 => switch]
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let parsed = parse(&bytes, BOOT);
+            prop_assert!(parsed.kept.is_empty());
+            let mut after_header = text(BOOT, &[]);
+            after_header.extend(bytes);
+            prop_assert!(parse(&after_header, BOOT).kept.is_empty());
+        }
+
+        #[test]
+        fn what_is_written_is_read_and_what_is_written_anew_says_the_same(
+            changes in proptest::collection::vec(any_change(), 0..30)
+        ) {
+            let read = parse(&text(BOOT, &changes), BOOT);
+            prop_assert_eq!(&read.kept, &kept(&changes));
+            let anew: Vec<Change> = read.kept.changes().collect();
+            prop_assert_eq!(&kept(&anew), &read.kept);
+            // What is known already changes nothing that would be put back.
+            for change in changes.iter().filter(|change| read.kept.has(change)) {
+                let mut more = read.kept.clone();
+                more.add(change);
+                let before = |kept: &Kept| kept.threads.values().map(|bound| bound.cpus.before.clone()).collect::<Vec<_>>();
+                prop_assert_eq!(before(&more), before(&read.kept));
+            }
+        }
+
+        /// Whoever looks at a setting after it was changed as the journal says finds it to be ours.
+        #[test]
+        fn the_latest_change_is_ours(changes in proptest::collection::vec(any_change(), 1..30)) {
+            let kept = kept(&changes);
+            if let Some(Change::Affinity { thread, after, .. }) = changes.last() {
+                let verdict = kept.threads[thread].cpus.verdict(after, Clone::clone);
+                prop_assert_ne!(verdict, Verdict::Theirs);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What was changed, written down before it is, so that everything can be put back: at the end, and at the next start
+//! where there was no end because the agent was killed.
+//!
+//! A journal is a file of JSON lines. A line is one `write` before the change that it tells of, so it is there when the
+//! agent is killed (SIGKILL) at any moment; it need not outlive the system, as what it tells of does not either.
+//! Whoever uses it holds a lock (`flock`) on the file: a journal that can be locked is one that was left.
+
+mod change;
+mod folder;
+mod kept;
+mod put_back;
+#[cfg(test)]
+mod tests;
+
+pub use change::{Change, ThreadIdentity};
+pub use folder::default_folder;
+pub use kept::{Bound, FORMAT, Header, Kept, Parsed, Replaced, Verdict, parse};
+pub use put_back::{PutBack, System};
+
+use linux::{Pid, Switch, SwitchError, Tid, affinity};
+use machine::CpuSet;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Lines that a journal may grow by before it is written anew, without what is over.
+const MOST_NEW_LINES: usize = 10_000;
+
+/// The journal of one agent, to be written before each change. Puts everything back when it is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    system: System,
+    boot: String,
+    kept: Kept,
+    /// Bytes of the file.
+    bytes: u64,
+    /// Lines since it was written anew.
+    new_lines: usize,
+    /// Whether all is put back.
+    is_over: bool,
+}
+
+/// Why there is no journal, or no line in it: then nothing may be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another agent has it.
+    #[error("an agent is running already{}: it has {}", number(*.process), path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The agent.
+        process: Option<Pid>,
+    },
+    /// Others could change what it says.
+    #[error("{} cannot hold a journal: {why}", path.display())]
+    Unsafe {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The system refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What it answered.
+        source: io::Error,
+    },
+    /// The switch that is to be changed cannot be read.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+}
+
+impl JournalError {
+    fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, path: path.to_owned(), source }
+    }
+}
+
+impl Journal {
+    /// Begins the journal `NAME.journal` in a folder, which is made if need be, after what killed agents have left
+    /// there is put back, and their journals removed; it says what. [`default_folder`] is where agents look. Needs the
+    /// rights that the killed ones had.
+    pub fn open(folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
+        Self::open_on(System::running(), folder, name)
+    }
+
+    /// Likewise, with the switches of another system.
+    pub fn open_on(system: System, folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
+        folder::prepare(folder)?;
+        let boot = linux::boot_id().map_err(JournalError::system("read", Path::new("boot_id")))?;
+        let path = folder.join(format!("{name}.journal"));
+        let mut file = folder::take(&path)?;
+        let mut put_back = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path))?;
+        for left in folder::journals(folder).into_iter().filter(|left| *left != path) {
+            // One that is in use, or that somebody else puts back at this moment, is none that was left.
+            let Ok(mut file) = folder::take(&left) else { continue };
+            put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &left))?);
+            fs::remove_file(&left).map_err(JournalError::system("remove", &left))?;
+        }
+        let (kept, bytes, new_lines, is_over) = (Kept::default(), 0, 0, false);
+        let mut journal = Self { file, path, system, boot, kept, bytes, new_lines, is_over };
+        // All is put back: nothing that the file says holds any more.
+        journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path))?;
+        journal.append(&journal.lines())?;
+        Ok((journal, put_back))
+    }
+
+    /// Says that a thread will get these CPUs, before it does. Whether it is still there. Needs no rights.
+    pub fn will_bind(&mut self, pid: Pid, tid: Tid, after: &CpuSet) -> Result<bool, JournalError> {
+        let Some((thread, parent)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
+        let Ok(now) = affinity(tid) else { return Ok(false) };
+        // A thread that was not bound yet has begun with CPUs of ours where who started it has them.
+        let kept = &self.kept;
+        let of = |giver| kept.inherited(giver, thread.started, &now);
+        let inherited = || of(pid).or_else(|| of(parent)).cloned();
+        let before = if kept.threads.contains_key(&thread) { None } else { inherited() };
+        let before = before.unwrap_or(now);
+        self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
+        Ok(true)
+    }
+
+    /// Says that a switch will get this value, before it does. Needs the right to read it.
+    pub fn will_set(&mut self, switch: &Switch, after: &str) -> Result<(), JournalError> {
+        let path = switch.path().to_owned();
+        self.will(&Change::Switch { path, before: switch.value()?, after: after.to_owned() })
+    }
+
+    /// Puts everything back but for what somebody else has changed meanwhile, and removes the file.
+    pub fn restore(mut self) -> PutBack {
+        let put_back = self.put_back();
+        self.is_over = true;
+        put_back
+    }
+
+    fn will(&mut self, change: &Change) -> Result<(), JournalError> {
+        if self.kept.has(change) {
+            return Ok(());
+        }
+        if self.new_lines >= MOST_NEW_LINES {
+            self.kept.threads.retain(|thread, _| thread.is_there());
+            self.write_anew()?;
+        }
+        self.append(&line(change))?;
+        self.kept.add(change);
+        self.new_lines += 1;
+        Ok(())
+    }
+
+    /// Replaces the file by one that has what is kept. Whoever is killed meanwhile leaves the old one whole, and what
+    /// there is of the new one says nothing else.
+    fn write_anew(&mut self) -> Result<(), JournalError> {
+        let path = self.path.with_extension("journal-new");
+        let file = folder::take(&path)?;
+        let lines = self.lines();
+        (&file).write_all(&lines).map_err(JournalError::system("write to", &path))?;
+        fs::rename(&path, &self.path).map_err(JournalError::system("rename", &path))?;
+        (self.file, self.bytes, self.new_lines) = (file, lines.len() as u64, 0);
+        Ok(())
+    }
+
+    /// The header, and all that is kept.
+    fn lines(&self) -> Vec<u8> {
+        let header = Header { journal: FORMAT, boot: self.boot.clone(), pid: Pid(std::process::id()) };
+        let mut lines = line(&header);
+        self.kept.changes().for_each(|change| lines.extend(line(&change)));
+        lines
+    }
+
+    fn append(&mut self, lines: &[u8]) -> Result<(), JournalError> {
+        let written = self.file.write_all(lines);
+        if written.is_err() {
+            // What is there of a line must not become the beginning of the next one.
+            let _ = self.file.set_len(self.bytes);
+        }
+        written.map_err(JournalError::system("write to", &self.path))?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+
+    fn put_back(&mut self) -> PutBack {
+        let put_back = self.system.put_back(&std::mem::take(&mut self.kept));
+        // One that cannot be removed says nothing that is not put back.
+        let _ = fs::remove_file(&self.path);
+        put_back
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.put_back();
+        }
+    }
+}
+
+fn number(process: Option<Pid>) -> String {
+    process.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+/// A line of JSON, with its end.
+fn line(of: &impl Serialize) -> Vec<u8> {
+    // Maps with keys that are no text could fail, and paths that are no text: there are none in a line.
+    let mut line = serde_json::to_vec(of).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,245 @@
+//! Putting back what journals have, on a running system where everything may have changed since.
+
+use crate::journal::change::ThreadIdentity;
+use crate::journal::kept::{Kept, Replaced, Verdict, parse};
+use linux::{Birth, Cgroups, Pid, Process, Switch, Tid, affinity, parse_birth, set_affinity};
+use machine::CpuSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// No journal is longer, bytes: agents write theirs anew long before.
+const MOST_BYTES: u64 = 256 << 20;
+/// Threads that begin while others get their CPUs back are looked for so often at most.
+const MOST_PASSES: usize = 20;
+
+/// The system whose settings are put back.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The folder that the files of switches are below: `/`.
+    root: PathBuf,
+}
+
+/// What was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutBack {
+    /// Threads that have their CPUs again.
+    pub threads: usize,
+    /// Switches that have their values again.
+    pub switches: Vec<PathBuf>,
+    /// Settings that somebody else has changed since, and that stay as they are.
+    pub theirs: usize,
+    /// Journals whose last line was not finished: its change was never made.
+    pub torn: usize,
+    /// Lines that are not understood.
+    pub damaged: usize,
+    /// Journals of an earlier boot, or of another version: nothing is put back of them.
+    pub foreign: usize,
+    /// What could not be put back, and why.
+    pub failed: Vec<String>,
+}
+
+impl System {
+    /// This one.
+    pub fn running() -> Self {
+        Self { root: "/".into() }
+    }
+
+    /// One whose switches are below a folder, for tests. Threads are those of this one.
+    pub fn with_switches_below(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Puts back what the text of a journal has.
+    pub(super) fn put_back_of(&self, journal: &mut File, boot: &str) -> io::Result<PutBack> {
+        let mut text = Vec::new();
+        journal.take(MOST_BYTES).read_to_end(&mut text)?;
+        let parsed = parse(&text, boot);
+        let mut put_back = self.put_back(&parsed.kept);
+        put_back.torn = usize::from(parsed.torn);
+        put_back.foreign = usize::from(parsed.foreign);
+        put_back.damaged = parsed.damaged;
+        Ok(put_back)
+    }
+
+    /// Puts back what is as it was changed to.
+    pub(super) fn put_back(&self, kept: &Kept) -> PutBack {
+        let mut done = PutBack::default();
+        for (path, replaced) in &kept.switches {
+            self.put_back_switch(path, replaced, &mut done);
+        }
+        let alive: BTreeSet<Pid> = kept.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
+        for (thread, bound) in &kept.threads {
+            if alive.contains(&thread.pid) {
+                put_back_thread(thread, &bound.cpus, &mut done);
+            }
+        }
+        put_back_heirs(kept, &alive, &mut done);
+        done
+    }
+
+    fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {
+        // A journal is no way to have any other file written.
+        let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+        let Some(below) = path
+            .strip_prefix("/")
+            .ok()
+            .filter(|below| is_plain && (below.starts_with("proc/sys") || below.starts_with("sys")))
+        else {
+            done.failed.push(format!("{} is no switch of the kernel", path.display()));
+            return;
+        };
+        let switch = Switch::at(self.root.join(below));
+        let verdict = switch.value().map(|now| replaced.verdict(&now, Clone::clone));
+        match verdict {
+            Ok(Verdict::AsBefore) => {}
+            Ok(Verdict::Theirs) => done.theirs += 1,
+            Ok(Verdict::Ours) => match switch.set(&replaced.before) {
+                Ok(()) => done.switches.push(path.to_owned()),
+                Err(error) => done.failed.push(error.to_string()),
+            },
+            Err(error) => done.failed.push(error.to_string()),
+        }
+    }
+}
+
+/// Whether this process is still there, whatever became of the thread.
+fn is_there(thread: &ThreadIdentity) -> bool {
+    let birth = Process::open(thread.pid).and_then(|process| process.birth());
+    birth.is_ok_and(|birth| birth.ticks == thread.process_started)
+}
+
+fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &mut PutBack) {
+    // One that has ended has nothing to be put back.
+    if !thread.is_there() {
+        return;
+    }
+    let Ok(now) = affinity(thread.tid) else { return };
+    let cpuset = allowed(thread.pid);
+    let verdict =
+        replaced.verdict(&now, |after| cpuset.as_ref().map_or(after.clone(), |cpus| after.intersection(cpus)));
+    match verdict {
+        Verdict::AsBefore => {}
+        Verdict::Theirs => done.theirs += 1,
+        Verdict::Ours => set(thread.pid, thread.tid, &replaced.before, done),
+    }
+}
+
+fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
+    match set_affinity(tid, cpus) {
+        Ok(()) => done.threads += 1,
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+        Err(error) => done.failed.push(format!(
+            "cannot let thread {tid} of process {pid} run on CPUs {cpus} again (sched_setaffinity: {error})"
+        )),
+    }
+}
+
+/// The CPUs that the process's cpuset leaves it: what the kernel makes of a mask that it is given.
+fn allowed(pid: Pid) -> Option<CpuSet> {
+    let cgroups = Cgroups::find().ok()?;
+    let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
+    Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
+}
+
+/// Threads and processes that those which were changed have started since begin with their CPUs: they get what they
+/// would have begun with.
+fn put_back_heirs(kept: &Kept, alive: &BTreeSet<Pid>, done: &mut PutBack) {
+    if alive.is_empty() {
+        return;
+    }
+    for _ in 0..MOST_PASSES {
+        let before = done.threads;
+        for (pid, nearest) in families(alive) {
+            let Ok(process) = Process::open(pid) else { continue };
+            for tid in process.threads().unwrap_or_default().iter() {
+                let Some(birth) = process.thread_birth(tid) else { continue };
+                let is_this = |(thread, _): (&ThreadIdentity, _)| thread.tid == tid && thread.started == birth.ticks;
+                if kept.of_process(pid).any(is_this) {
+                    continue;
+                }
+                let inherited = affinity(tid).ok().and_then(|now| kept.inherited(nearest, birth.ticks, &now));
+                if let Some(cpus) = inherited {
+                    set(pid, tid, cpus, done);
+                }
+            }
+        }
+        // One that is started while this goes on has the CPUs of one that was not looked at yet.
+        if done.threads == before {
+            return;
+        }
+    }
+}
+
+/// These processes and all that they have started, each with the nearest of these.
+fn families(of: &BTreeSet<Pid>) -> BTreeMap<Pid, Pid> {
+    let mut parents = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid) else { continue };
+        let birth =
+            fs::read(entry.path().join("stat")).ok().and_then(|text| parse_birth(&String::from_utf8_lossy(&text)));
+        if let Some(Birth { parent, .. }) = birth {
+            parents.insert(pid, parent);
+        }
+    }
+    let nearest = |pid: &Pid| {
+        let mut ancestor = *pid;
+        // No process is its own ancestor, but the files are not of one moment.
+        for _ in 0..parents.len() {
+            if of.contains(&ancestor) {
+                return Some((*pid, ancestor));
+            }
+            ancestor = *parents.get(&ancestor)?;
+        }
+        None
+    };
+    parents.keys().filter_map(nearest).collect()
+}
+
+impl PutBack {
+    /// Whether there was nothing at all to tell.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes what another journal came to.
+    pub fn add(&mut self, other: Self) {
+        self.threads += other.threads;
+        self.switches.extend(other.switches);
+        self.theirs += other.theirs;
+        self.torn += other.torn;
+        self.damaged += other.damaged;
+        self.foreign += other.foreign;
+        self.failed.extend(other.failed);
+    }
+}
+
+/// In a sentence a line, without an end; nothing where there is nothing to tell.
+impl fmt::Display for PutBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        let threads = |count: usize| if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
+        if self.threads > 0 {
+            lines.push(format!("{} may run on the CPUs of before again", threads(self.threads)));
+        }
+        for switch in &self.switches {
+            lines.push(format!("{} has its value of before again", switch.display()));
+        }
+        if self.theirs > 0 {
+            lines.push(format!("left alone, as somebody else has changed them since: {} settings", self.theirs));
+        }
+        if self.torn > 0 {
+            lines.push("the journal ends in the middle of a line, whose change was never made".to_owned());
+        }
+        if self.damaged > 0 {
+            lines.push(format!("lines of the journal that are not understood: {}", self.damaged));
+        }
+        if self.foreign > 0 {
+            lines.push("a journal of an earlier boot, or of another version of nearside, is discarded".to_owned());
+        }
+        lines.extend(self.failed.iter().cloned());
+        f.write_str(&lines.join("\n"))
+    }
+}

@@ -1,0 +1,289 @@
+//! Journals on this system: its own threads, and switches of a folder.
+
+use super::*;
+use linux::set_affinity;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+const SWITCH: &str = "/proc/sys/kernel/numa_balancing";
+
+/// A system with one switch, and a folder for its journals.
+struct Fixture {
+    root: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
+        fs::write(root.path().join(&SWITCH[1..]), "1\n").unwrap();
+        Self { root }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.root.path().join("run")
+    }
+
+    fn system(&self) -> System {
+        System::with_switches_below(self.root.path())
+    }
+
+    fn open(&self) -> (Journal, PutBack) {
+        Journal::open_on(self.system(), &self.folder(), "agent").unwrap()
+    }
+
+    fn switch(&self) -> String {
+        fs::read_to_string(self.root.path().join(&SWITCH[1..])).unwrap()
+    }
+
+    /// As an agent does it, which names the switch as it is on a running system.
+    fn set(&self, journal: &mut Journal, value: &str) {
+        let change = Change::Switch { path: SWITCH.into(), before: self.switch().trim().into(), after: value.into() };
+        journal.will(&change).unwrap();
+        fs::write(self.root.path().join(&SWITCH[1..]), value).unwrap();
+    }
+
+    fn names(&self) -> Vec<String> {
+        fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+/// Ends the journal as SIGKILL does: its lock goes, and its file stays.
+fn kill(journal: Journal) {
+    let mut journal = journal;
+    journal.is_over = true;
+}
+
+/// A thread of this process that waits.
+struct Waiting {
+    tid: Tid,
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Waiting {
+    fn start() -> Self {
+        let (end, wait) = channel::<()>();
+        let (tell, told) = channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            let _ = wait.recv();
+        });
+        Self { tid: Tid(told.recv().unwrap().cast_unsigned()), end, thread }
+    }
+
+    fn end(self) {
+        drop(self.end);
+        self.thread.join().unwrap();
+        // The kernel shows it for a moment longer.
+        while linux::Process::open(own()).unwrap().thread_birth(self.tid).is_some() {}
+    }
+}
+
+fn own() -> Pid {
+    Pid(std::process::id())
+}
+
+/// All CPUs of this process, and one of them.
+fn sets() -> (CpuSet, CpuSet) {
+    let all = affinity(Tid(own().0)).unwrap();
+    let one = all.first().into_iter().collect();
+    (all, one)
+}
+
+fn bind(journal: &mut Journal, pid: Pid, tid: Tid, cpus: &CpuSet) {
+    assert!(journal.will_bind(pid, tid, cpus).unwrap());
+    set_affinity(tid, cpus).unwrap();
+}
+
+#[test]
+fn what_a_killed_agent_left_is_put_back_by_the_next_one() {
+    let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
+    let (mut journal, nothing) = fixture.open();
+    assert!(nothing.is_nothing());
+    bind(&mut journal, own(), thread.tid, &one);
+    fixture.set(&mut journal, "0");
+    kill(journal);
+    assert_eq!((affinity(thread.tid).unwrap(), fixture.switch().as_str()), (one.clone(), "0"));
+    let (journal, put_back) = fixture.open();
+    assert_eq!(affinity(thread.tid).unwrap(), all);
+    assert_eq!(fixture.switch(), "1");
+    assert_eq!((put_back.threads, put_back.switches.len()), (usize::from(all != one), 1));
+    assert!(put_back.to_string().ends_with("/proc/sys/kernel/numa_balancing has its value of before again"));
+    assert!(journal.restore().is_nothing());
+    assert_eq!(fixture.names(), Vec::<String>::new());
+    thread.end();
+}
+
+#[test]
+fn a_normal_end_puts_everything_back_and_leaves_nothing() {
+    let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
+    for dropped in [false, true] {
+        let (mut journal, _) = fixture.open();
+        bind(&mut journal, own(), thread.tid, &one);
+        fixture.set(&mut journal, "0");
+        if dropped {
+            drop(journal);
+        } else {
+            assert_eq!(journal.restore().switches, [PathBuf::from(SWITCH)]);
+        }
+        assert_eq!((affinity(thread.tid).unwrap(), fixture.switch().as_str()), (all.clone(), "1"));
+        assert_eq!(fixture.names(), Vec::<String>::new());
+    }
+    thread.end();
+}
+
+#[test]
+fn what_somebody_else_has_changed_since_stays() {
+    let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
+    let last: CpuSet = all.iter().last().into_iter().collect();
+    let (mut journal, _) = fixture.open();
+    bind(&mut journal, own(), thread.tid, &one);
+    fixture.set(&mut journal, "0");
+    set_affinity(thread.tid, &last).unwrap();
+    fs::write(fixture.root.path().join(&SWITCH[1..]), "2").unwrap();
+    let put_back = journal.restore();
+    assert_eq!((affinity(thread.tid).unwrap(), fixture.switch().as_str()), (last.clone(), "2"));
+    assert_eq!(put_back.theirs, 1 + usize::from(last != one));
+    thread.end();
+}
+
+#[test]
+fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
+    let (fixture, (_, one)) = (Fixture::new(), sets());
+    let (gone, other) = (Waiting::start(), Waiting::start());
+    let (mut journal, _) = fixture.open();
+    bind(&mut journal, own(), gone.tid, &one);
+    // As if this number had been another thread's when it was written.
+    let (thread, _) = ThreadIdentity::of(own(), other.tid).unwrap();
+    let thread = ThreadIdentity { started: thread.started - 1, ..thread };
+    let nowhere: CpuSet = "1000".parse().unwrap();
+    let now = affinity(other.tid).unwrap();
+    journal.will(&Change::Affinity { thread, before: nowhere, after: now.clone(), at: linux::ticks() }).unwrap();
+    let ended = gone.tid;
+    gone.end();
+    assert!(!journal.will_bind(own(), ended, &one).unwrap());
+    kill(journal);
+    let (_, put_back) = fixture.open();
+    assert_eq!((put_back.threads, put_back.failed.len(), affinity(other.tid).unwrap()), (0, 0, now));
+    other.end();
+}
+
+/// A shell that is bound, and what it starts afterwards, which nobody wrote down.
+#[test]
+fn what_was_started_with_our_cpus_gets_those_of_before() {
+    let (fixture, (all, one)) = (Fixture::new(), sets());
+    let script = "read line; sleep 60 & echo $!; read line; kill $!";
+    let mut shell: Child =
+        Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut journal, _) = fixture.open();
+    bind(&mut journal, Pid(shell.id()), Tid(shell.id()), &one);
+    let stdin = shell.stdin.as_mut().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    let mut told = Vec::new();
+    while told.last() != Some(&b'\n') {
+        let mut byte = [0];
+        shell.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        told.push(byte[0]);
+    }
+    let child = Tid(String::from_utf8(told).unwrap().trim().parse().unwrap());
+    assert_eq!(affinity(child).unwrap(), one);
+    // One that is bound later has what it would have had, and not what it was started with.
+    journal.will_bind(Pid(child.0), child, &all).unwrap();
+    let before: Vec<_> = journal.kept.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
+    assert_eq!(before, std::slice::from_ref(&all));
+    journal.kept.threads.retain(|thread, _| thread.pid.0 == shell.id());
+    journal.restore();
+    assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
+    shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    shell.wait().unwrap();
+}
+
+#[test]
+fn one_agent_at_a_time_has_a_name_and_others_are_left_alone() {
+    let fixture = Fixture::new();
+    let (mut first, _) = fixture.open();
+    fixture.set(&mut first, "0");
+    let refused = Journal::open_on(fixture.system(), &fixture.folder(), "agent").unwrap_err();
+    assert!(matches!(&refused, JournalError::InUse { process: Some(pid), .. } if *pid == own()), "{refused}");
+    // Another name does not put back what the first one still wants.
+    let (second, nothing) = Journal::open_on(fixture.system(), &fixture.folder(), "place-7").unwrap();
+    assert!(nothing.is_nothing() && fixture.switch() == "0");
+    kill(first);
+    drop(second);
+    let (_third, put_back) = Journal::open_on(fixture.system(), &fixture.folder(), "place-8").unwrap();
+    assert_eq!((put_back.switches.len(), fixture.switch().as_str()), (1, "1"));
+    assert_eq!(fixture.names(), ["place-8.journal"]);
+}
+
+#[test]
+fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
+    let fixture = Fixture::new();
+    let (mut journal, _) = fixture.open();
+    fixture.set(&mut journal, "0");
+    let path = journal.path.clone();
+    kill(journal);
+    let mut text = fs::read(&path).unwrap();
+    text.extend(b"{\"change\":\"swit");
+    fs::write(&path, text).unwrap();
+    let (journal, put_back) = fixture.open();
+    assert_eq!((put_back.torn, put_back.switches.len(), fixture.switch().as_str()), (1, 1, "1"));
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
+    drop(journal);
+}
+
+#[test]
+fn a_journal_is_no_way_to_have_other_files_written() {
+    let fixture = Fixture::new();
+    let file = fixture.root.path().join("precious");
+    fs::write(&file, "0").unwrap();
+    for path in ["/precious", "/proc/sys/../../precious", "precious", "/sys/../precious"] {
+        let (mut journal, _) = fixture.open();
+        journal.will(&Change::Switch { path: path.into(), before: "lost".into(), after: "0".into() }).unwrap();
+        kill(journal);
+        let (_, put_back) = fixture.open();
+        assert_eq!(put_back.failed, [format!("{path} is no switch of the kernel")]);
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "0");
+}
+
+#[test]
+fn folders_that_others_may_write_to_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let refused = |folder: &Path| Journal::open(folder, "agent").unwrap_err().to_string();
+    let open = place.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(refused(&open).ends_with(&format!("others may write to it: chmod go-w {}", open.display())));
+    let link = place.path().join("link");
+    symlink("/tmp", &link).unwrap();
+    assert!(refused(&link).starts_with("cannot use the folder "), "{}", refused(&link));
+    assert!(refused(&place.path().join("none/below")).starts_with("cannot make the folder "));
+    // A journal that is a link is not followed.
+    let folder = place.path().join("good");
+    drop(Journal::open(&folder, "agent").unwrap());
+    symlink("/etc/passwd", folder.join("agent.journal")).unwrap();
+    assert!(refused(&folder).starts_with("cannot open "), "{}", refused(&folder));
+}
+
+#[test]
+fn a_long_journal_is_written_anew_without_threads_that_ended() {
+    let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
+    let (mut journal, _) = fixture.open();
+    bind(&mut journal, own(), thread.tid, &one);
+    fixture.set(&mut journal, "0");
+    for tid in 0..MOST_NEW_LINES as u32 {
+        let thread = ThreadIdentity { pid: own(), process_started: 1, tid: Tid(tid), started: 1 };
+        journal.will(&Change::Affinity { thread, before: all.clone(), after: one.clone(), at: 1 }).unwrap();
+    }
+    let text = fs::read_to_string(&journal.path).unwrap();
+    assert!(text.lines().count() < 10, "{}", text.lines().count());
+    assert_eq!(fixture.names(), ["agent.journal"]);
+    kill(journal);
+    let (_, put_back) = fixture.open();
+    assert_eq!((put_back.switches.len(), affinity(thread.tid).unwrap()), (1, all));
+    thread.end();
+}

@@ -1,0 +1,13 @@
+//! The configuration of the service. What is written again is read again as the same.
+#![no_main]
+
+use agent::Configuration;
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+
+fuzz_target!(|text: &str| {
+    if let Ok(configuration) = Configuration::from_toml(text, Path::new("fuzz.toml")) {
+        let again = toml::to_string(&configuration).unwrap();
+        assert_eq!(Configuration::from_toml(&again, Path::new("again.toml")).unwrap(), configuration);
+    }
+});
