@@ -13,6 +13,10 @@ pub mod setup;
 mod shape;
 mod streams;
 
+/// The environment variable that tells programs in the guest by what the periods of the kernel's services are divided:
+/// those that work in seconds themselves divide theirs likewise.
+pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
+
 pub use error::LabError;
 pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run, terminal_size};
 pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};

@@ -31,8 +31,12 @@ pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
 /// before it runs again. CPUs that do not exist or that the cpuset hides are left out by the kernel; with none left it
 /// answers EINVAL. Needs to be the thread's user, or `CAP_SYS_NICE` (EPERM); ESRCH says that the thread has ended.
 pub fn set_affinity(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
-    let words = mask(cpus);
-    let bytes = size_of_val(words.as_slice());
+    set_affinity_words(thread, &mask(cpus))
+}
+
+/// Likewise; allocates nothing.
+pub(crate) fn set_affinity_words(thread: Tid, words: &[libc::c_ulong]) -> io::Result<()> {
+    let bytes = size_of_val(words);
     // SAFETY: the kernel reads `bytes` bytes, which is how long `words` is.
     let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread.0, bytes, words.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

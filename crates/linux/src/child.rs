@@ -1,5 +1,9 @@
 //! What a child process does between fork and exec.
 
+use crate::affinity::set_affinity_words;
+use crate::mask::mask;
+use crate::memory_policy::{MemoryPolicy, set_memory_policy_words};
+use machine::CpuSet;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -23,6 +27,10 @@ pub trait ChildSetup {
 
     /// The child leads a session of its own. With `terminal`, its standard input becomes the session's terminal.
     fn new_session(&mut self, terminal: bool) -> &mut Self;
+
+    /// The child, and all that it starts, may run on these CPUs only, and takes memory by this policy: each where it is
+    /// told. What is wrong with them is the error of starting it.
+    fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self;
 
     /// The child runs as somebody else. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
@@ -51,6 +59,18 @@ impl ChildSetup for Command {
             self.pre_exec(move || {
                 checked(libc::setsid())?;
                 if terminal { checked(libc::ioctl(0, libc::TIOCSCTTY, 0)) } else { Ok(()) }
+            })
+        }
+    }
+
+    fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self {
+        let cpus = cpus.map(mask);
+        let memory = memory.map(|policy| (policy.mode_with_flags(), mask(&policy.nodes)));
+        // SAFETY: both calls are async-signal-safe; the masks were allocated before the fork and are only read.
+        unsafe {
+            self.pre_exec(move || {
+                cpus.as_ref().map_or(Ok(()), |cpus| set_affinity_words(crate::Tid::CALLER, cpus))?;
+                memory.as_ref().map_or(Ok(()), |(mode, nodes)| set_memory_policy_words(*mode, nodes))
             })
         }
     }

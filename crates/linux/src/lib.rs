@@ -8,7 +8,9 @@
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
-//! | affinity | [`affinity()`], [`set_affinity`], [`current_cpu`] |
+//! | affinity, before a child runs too | [`affinity()`], [`set_affinity`], [`current_cpu`], [`ChildSetup::place`] |
+//! | CPU time | [`process_cpu_time`], [`thread_times`] |
+//! | nodes of physical addresses | [`memory_blocks`] |
 //! | one heap for all threads | [`share_one_heap`] |
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
@@ -55,6 +57,7 @@ mod cause;
 mod cgroup;
 mod child;
 mod clock;
+mod cpu_time;
 mod device_node;
 mod diagnosis;
 mod feature;
@@ -66,6 +69,7 @@ mod huge_pages;
 mod interfaces;
 mod loopback;
 mod mask;
+mod memory_blocks;
 mod memory_policy;
 mod migrate;
 mod node_files;
@@ -107,6 +111,7 @@ pub use cgroup::{
 };
 pub use child::{ChildSetup, Credentials};
 pub use clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
+pub use cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use device_node::device_nodes;
 pub use diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
@@ -118,6 +123,7 @@ pub use heap::share_one_heap;
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use loopback::bring_loopback_up;
+pub use memory_blocks::memory_blocks;
 pub use memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
     memory_policy_at, migrate_pages, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
@@ -151,4 +157,4 @@ pub use smaps::{MappingUse, parse_smaps};
 pub use switch::{Switch, SwitchError, SwitchGuard, split_huge_pages};
 pub use tally::{Amount, Stayed, Tally};
 pub use thread_stack::{stack_around, stack_pointer_of, thread_stack};
-pub use threads::{PolicyMark, Thread, last_cpu, threads};
+pub use threads::{PolicyMark, Thread, last_cpu, thread_policy, threads};

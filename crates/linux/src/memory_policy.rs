@@ -1,12 +1,13 @@
 //! NUMA memory policies: on which nodes memory may lie, and where it lies.
 
 use crate::mask::{BITS, mask, set};
-use crate::process::Pid;
+use crate::process::{MalformedLine, Pid};
 use machine::{NodeId, NodeSet};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::io;
 use std::ptr::{null, null_mut};
+use std::str::FromStr;
 
 /// Bits of the mask that the kernel fills: one page of them is the most that it takes.
 const MOST_NODES: usize = 4096 * 8;
@@ -110,7 +111,7 @@ impl MemoryPolicy {
         Self::new(MemoryMode::Bind, [node].into_iter().collect())
     }
 
-    fn mode_with_flags(&self) -> c_int {
+    pub(crate) fn mode_with_flags(&self) -> c_int {
         let numbering = match self.numbering {
             NodeNumbering::Remapped => 0,
             NodeNumbering::Static => libc::MPOL_F_STATIC_NODES,
@@ -129,6 +130,38 @@ impl MemoryPolicy {
         };
         let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
         Ok(Self { mode: known.ok_or_else(unknown)?, nodes, numbering, balancing })
+    }
+}
+
+/// As the kernel writes it in `numa_maps`: `default`, `bind:0-1`, `interleave=static:0,2`.
+impl FromStr for MemoryPolicy {
+    type Err = MalformedLine;
+
+    fn from_str(text: &str) -> Result<Self, MalformedLine> {
+        let unknown = || MalformedLine(text.to_owned());
+        let (how, nodes) = text.split_once(':').unwrap_or((text, ""));
+        let (mode, flags) = how.split_once('=').unwrap_or((how, ""));
+        let mode = match mode {
+            "default" => MemoryMode::Default,
+            "prefer" => MemoryMode::Preferred,
+            "bind" => MemoryMode::Bind,
+            "interleave" => MemoryMode::Interleave,
+            "local" => MemoryMode::Local,
+            "prefer (many)" => MemoryMode::PreferredMany,
+            "weighted interleave" => MemoryMode::WeightedInterleave,
+            _ => return Err(unknown()),
+        };
+        let mut policy = Self::new(mode, nodes.parse().map_err(|_| unknown())?);
+        for flag in flags.split('|') {
+            match flag {
+                "static" => policy.numbering = NodeNumbering::Static,
+                "relative" => policy.numbering = NodeNumbering::Relative,
+                "balancing" => policy.balancing = true,
+                // Kernels may add some.
+                _ => {}
+            }
+        }
+        Ok(policy)
     }
 }
 
@@ -182,8 +215,12 @@ pub(crate) fn told_bits(words: &[libc::c_ulong]) -> usize {
 /// allows and that has memory. Since Linux 2.6.7, as are all calls here where nothing else is said. Needs no rights; a
 /// kernel without `CONFIG_NUMA` answers ENOSYS, and filters of containers often EPERM.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
-    let words = mask(&policy.nodes);
-    let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
+    set_memory_policy_words(policy.mode_with_flags(), &mask(&policy.nodes))
+}
+
+/// Likewise; allocates nothing.
+pub(crate) fn set_memory_policy_words(mode: c_int, words: &[libc::c_ulong]) -> io::Result<()> {
+    let bits = told_bits(words);
     // SAFETY: the kernel reads `bits - 1` bits of `words`, which it has.
     checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, words.as_ptr(), bits) })
 }

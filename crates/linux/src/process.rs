@@ -146,6 +146,18 @@ impl Process {
         if threads.is_empty() { Err(ProcessError::Gone(self.pid)) } else { Ok(threads) }
     }
 
+    /// The processes that its threads have started and that have not ended. Since Linux 3.5, where the kernel tells them
+    /// (`CONFIG_PROC_CHILDREN`); none elsewhere. Needs no rights.
+    pub fn children(&self) -> Result<IdSet<Pid>, ProcessError> {
+        let mut children = IdSet::new();
+        for thread in self.threads()?.iter() {
+            // A thread that has just ended has given its children away.
+            let text = self.text_below(&format!("task/{thread}/children")).unwrap_or_default();
+            children.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid));
+        }
+        Ok(children)
+    }
+
     /// What its status says. Needs no rights.
     pub fn status(&self) -> Result<Status, ProcessError> {
         Ok(parse_status(&self.text("status")?))
@@ -174,11 +186,11 @@ impl Process {
 }
 
 /// Whether this is how /proc says that a process or thread is no more.
-fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-fn read_error(pid: Pid, file: &'static str, source: io::Error) -> ProcessError {
+pub(crate) fn read_error(pid: Pid, file: &'static str, source: io::Error) -> ProcessError {
     if is_gone(&source) { ProcessError::Gone(pid) } else { ProcessError::Read { pid, file, source } }
 }
 

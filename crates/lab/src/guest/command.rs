@@ -32,7 +32,12 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
         return Ok(ToHost::NotStarted(Errno::INVAL.raw_os_error(), "no command was given".into()));
     };
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(task.environment.iter().map(|(name, value)| (name, value)));
+    command.args(arguments).env_clear();
+    if task.time_scale > 1 {
+        // A value of the user's own holds.
+        command.env(crate::TIME_SCALE, task.time_scale.to_string());
+    }
+    command.envs(task.environment.iter().map(|(name, value)| (name, value)));
     command.run_as(Credentials { uid: task.uid, gid: task.gid, groups: task.groups.clone() });
     command.new_session(task.terminal.is_some());
     // The command inherits both.
