@@ -1,15 +1,15 @@
 //! `nearside record`: which object, which thread, which node, written down while a program runs.
 
-pub mod accesses;
 pub mod folder;
 mod options;
-mod processes;
-mod program;
+pub mod processes;
+pub mod program;
 mod recorder;
 mod sources;
 mod summary;
 
-pub use options::{EXIT_CODES, RecordOptions};
+pub use options::{EXIT_CODES, RecordOptions, Source};
+pub use recorder::Followed;
 
 use crate::interrupt::interrupted;
 use crate::machine_source;
@@ -17,7 +17,7 @@ use clap::Args;
 use linux::Pid;
 use processes::Processes;
 use program::{NotStarted, Program};
-use recorder::{Followed, Recorder};
+use recorder::Recorder;
 use sources::Wanted;
 use std::error::Error;
 use std::ffi::OsString;
@@ -83,7 +83,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let Arguments { options, command, .. } = arguments;
     let (mut recorder, library) = begin(arguments, &Target::Program)?;
-    let mut program = match Program::start(command, &recorder.environment(library.as_deref())) {
+    let variables = recorder.environment(library.as_deref());
+    let mut program = match Program::start(command, |command| {
+        command.envs(variables);
+    }) {
         Ok(program) => program,
         Err(error) => {
             recorder.take_back()?;

@@ -1,17 +1,44 @@
 //! What is recorded, and where it is put: options of `nearside record`, here and in the lab.
 
-use super::accesses::Source;
 use clap::{Args, ValueEnum};
 use machine::size;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use trace::live::AccessSource;
 
 /// The last part of the manual.
 pub const EXIT_CODES: &str = "\
 Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself: 125 the recording failed, or ended early as \
 the disk was full (what was written can be read), 126 the program cannot be run, 127 there is no such program, 2 the command line \
 is wrong.";
+
+/// Who observes accesses to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// The best that is there
+    Auto,
+    /// The virtual PMU of the lab
+    Lab,
+    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores
+    Perf,
+    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
+    HintFaults,
+    /// Nobody: objects, processes and mappings only
+    None,
+}
+
+impl From<Source> for AccessSource {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Auto => Self::Best,
+            Source::Lab => Self::Lab,
+            Source::Perf => Self::Perf,
+            Source::HintFaults => Self::HintFaults,
+            Source::None => Self::None,
+        }
+    }
+}
 
 /// What is recorded, and where it is put.
 #[derive(Clone, Debug, Args)]

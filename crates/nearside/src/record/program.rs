@@ -46,15 +46,17 @@ impl NotStarted {
 }
 
 impl Program {
-    /// Starts it with this process's streams and environment, and these variables in addition.
-    pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Self, NotStarted> {
+    /// Starts it with this process's streams and environment, and what is prepared in addition.
+    pub fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Self, NotStarted> {
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let failed = |why| NotStarted { program: program.into(), why };
         // Before the start, so that none ends this process and not the program.
         let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
         let signals = Signals::new(told).map_err(failed)?;
-        let variables = environment.iter().map(|(name, value)| (name, value));
-        let child = Command::new(program).args(arguments).envs(variables).spawn().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        prepare(&mut command);
+        let child = command.spawn().map_err(failed)?;
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { child, ended, signals, asked_to_end: 0, status: None })

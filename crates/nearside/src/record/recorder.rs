@@ -1,13 +1,12 @@
 //! Takes what all sources tell, often, and writes it down.
 
-use super::accesses::{Accesses, Told};
 use linux::Pid;
 use machine::Machine;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trace::live::{FileIdentities, SideBand};
+use trace::live::{Accesses, FileIdentities, SideBand, Told};
 use trace::objects::{ObjectRings, ObjectsError};
 use trace::{About, Count, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 

@@ -1,6 +1,5 @@
 //! Who is asked: what is wanted, as far as it is there.
 
-use super::accesses::{Observation, tick_clock};
 use super::options::RecordOptions;
 use super::program;
 use super::recorder::Sources;
@@ -9,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::TickClock;
-use trace::live::{SideBand, Target};
+use trace::live::{AccessOptions, Accesses, SideBand, Target};
 use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
 /// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
@@ -28,12 +27,12 @@ impl Wanted<'_> {
     pub fn open(&self) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
         let mut notes = Vec::new();
         let RecordOptions { source, period, rate, .. } = *self.options;
-        let observation = Observation { target: self.target, period, rate, stacks: true };
-        let accesses = observation.open(source, &mut notes)?;
+        let options = AccessOptions { target: self.target, period, rate, stacks: true };
+        let accesses = options.open(source.into(), &mut notes)?;
         if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }
-        let clock = tick_clock(accesses.as_ref());
+        let clock = Accesses::tick_clock(accesses.as_ref());
         let (objects, library) = self.objects(&clock, &mut notes).unzip();
         let side_band = SideBand::open(self.target)
             .map_err(|error| notes.push(format!("processes are known by their objects only: {error}")))

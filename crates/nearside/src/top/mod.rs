@@ -5,7 +5,7 @@ mod observer;
 mod screen;
 
 use crate::interrupt::interrupted;
-use crate::record::accesses::Source;
+use crate::record::Source;
 use crate::{machine_source, output};
 use clap::Args;
 use linux::Pid;
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         (true, pids) => Target::Pids(pids.iter().copied().map(Pid).collect()),
     };
     let mut watched = Watched {
-        observer: Observer::open(machine, target, arguments.source, arguments.rate)?,
+        observer: Observer::open(machine, target, arguments.source.into(), arguments.rate)?,
         program: None,
         stop: interrupted()?,
         interval: arguments.interval,

@@ -1,7 +1,6 @@
 //! Looks at programs, interval by interval.
 
 use super::alive::Alive;
-use crate::record::accesses::{Accesses, Observation, Source, Told, tick_clock};
 use linux::{NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
 use machine::{Machine, NodeId};
 use profile::{Filter, NoSymbols, Recording};
@@ -9,7 +8,7 @@ use report::{TopKind, TopNode, TopReport, TopRow};
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::path::Path;
-use trace::live::{LiveError, SideBand, Target};
+use trace::live::{AccessOptions, AccessSource, Accesses, LiveError, SideBand, Target, Told};
 use trace::{Count, Event, Sample, Stacks, TickClock, What};
 
 /// Without samples, the memory of so many processes is looked at: those with the most.
@@ -38,16 +37,16 @@ pub struct Observer {
 
 impl Observer {
     /// Opens what may be opened; what may not is told. Before the program is started.
-    pub fn open(machine: Machine, target: Target, source: Source, rate: u64) -> Result<Self, Box<dyn Error>> {
+    pub fn open(machine: Machine, target: Target, source: AccessSource, rate: u64) -> Result<Self, Box<dyn Error>> {
         let mut notes = Vec::new();
-        let observation = Observation { target: &target, period: None, rate: Some(rate), stacks: false };
-        let accesses = observation.open(source, &mut notes)?;
+        let options = AccessOptions { target: &target, period: None, rate: Some(rate), stacks: false };
+        let accesses = options.open(source, &mut notes)?;
         let side_band = accesses.is_some().then(|| SideBand::open(&target)).transpose();
         let side_band = side_band.map_err(|error: LiveError| notes.push(error.to_string())).ok().flatten();
         let now = monotonic_ns();
         Ok(Self {
             machine,
-            clock: tick_clock(accesses.as_ref()),
+            clock: Accesses::tick_clock(accesses.as_ref()),
             accesses,
             side_band,
             processes: if let Target::Pids(pids) = &target { pids.iter().copied().collect() } else { HashSet::new() },

@@ -37,6 +37,7 @@
 //! # }
 //! ```
 
+mod accesses;
 mod fault;
 mod file_identities;
 mod hint_faults;
@@ -50,6 +51,7 @@ mod running;
 mod side_band;
 mod tracepoint;
 
+pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told};
 pub use file_identities::FileIdentities;
 pub use hint_faults::{HintFaultOptions, HintFaults};
 pub use lab_pmu::{LabPmu, LabPmuError};

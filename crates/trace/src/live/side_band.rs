@@ -32,6 +32,8 @@ pub struct SideBand {
     /// Threads whose stacks are not known yet, with how often they were looked for.
     young: VecDeque<(Event, u8)>,
     hidden: u64,
+    /// Mappings are told, too.
+    with_mappings: bool,
 }
 
 impl SideBand {
@@ -40,11 +42,21 @@ impl SideBand {
     /// too, and of the system 0 or less; or else `CAP_PERFMON`. Mappings of other users' processes need
     /// `CAP_SYS_PTRACE` to be told of those that run already.
     pub fn open(target: &Target) -> Result<Self, LiveError> {
+        Self::listen(target, true)
+    }
+
+    /// Likewise to processes, threads and names only, which takes next to no time of anybody. What runs already is not
+    /// told.
+    pub fn open_lives(target: &Target) -> Result<Self, LiveError> {
+        Self::listen(target, false)
+    }
+
+    fn listen(target: &Target, with_mappings: bool) -> Result<Self, LiveError> {
         let scope = Scope::of(target);
         let failed = |refusal| LiveError::of("listen to processes, threads and mappings (perf)", &refusal, scope);
         let mut builder = Builder::new(Software::DUMMY);
         // The kernel's own are not listened to.
-        builder.exclude_kernel(true).sample_period(1).mmap(true).mmap2(true).mmap_data(true);
+        builder.exclude_kernel(true).sample_period(1).mmap(with_mappings).mmap2(with_mappings).mmap_data(with_mappings);
         builder.comm(true).comm_exec(true).task(true);
         builder.attrs_mut().sample_type = SAMPLE_TYPE;
         let mut rings = Rings::open(target, &[Wanted::new(builder)], RING_BYTES).map_err(failed)?;
@@ -53,8 +65,10 @@ impl SideBand {
         let mut decoder = Decoder::default();
         let ids = rings.ids.concat();
         decoder.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
-        let mut side_band = Self { rings, decoder, young: VecDeque::new(), hidden: 0 };
-        side_band.tell_what_runs(target, began);
+        let mut side_band = Self { rings, decoder, young: VecDeque::new(), hidden: 0, with_mappings };
+        if with_mappings {
+            side_band.tell_what_runs(target, began);
+        }
         Ok(side_band)
     }
 
@@ -74,6 +88,10 @@ impl SideBand {
 
     /// What it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
+        if !self.with_mappings {
+            let event = "processes and threads".to_owned();
+            return vec![SourceNote { source: Source::Perf, event, cannot_see: Vec::new() }];
+        }
         let cannot_see = [
             "That a mapping ends is not told, only what takes its place.",
             "The stack of a thread is told once it is seen to wait for something; until then it is anonymous memory.",
@@ -94,10 +112,12 @@ impl SideBand {
             Record::Event(event) => Some(event),
             Record::Sample(_) => None,
         }));
-        for event in events.iter().skip(first) {
-            self.keep_young(event);
+        if self.with_mappings {
+            for event in events.iter().skip(first) {
+                self.keep_young(event);
+            }
+            self.find_stacks(events);
         }
-        self.find_stacks(events);
     }
 
     /// Remembers threads that began, and forgets those that ended.

@@ -2,10 +2,9 @@
 
 use super::attribute::Attribute;
 use super::bytes::Bytes;
-use linux::NodeState;
+use linux::{NodeState, memory_blocks};
 use machine::{CpuId, CpuSet, Machine, Node, NodeId, Source};
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,20 +96,11 @@ impl Features {
     /// unknown.
     pub fn of_system(sys: &Path) -> Self {
         let state = NodeState::read(sys).unwrap_or_default();
-        let block = fs::read_to_string(sys.join("devices/system/memory/block_size_bytes")).unwrap_or_default();
-        let block = u64::from_str_radix(block.trim(), 16).unwrap_or(0);
-        let mut memory = Vec::new();
-        for node in state.online.iter() {
-            let folder = sys.join(format!("devices/system/node/node{node}"));
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("memory")?.parse().ok());
-            let blocks = numbers.filter_map(|number: u64| Some((number.checked_mul(block)?, node)));
-            memory.extend(blocks.filter_map(|(start, node)| Some((start..start.checked_add(block)?, node))));
-        }
-        let bytes = |node| memory.iter().filter(|(_, of)| *of == node).count() as u64 * block;
+        let memory = memory_blocks(sys);
+        let bytes = |node| memory.iter().filter(|(_, of)| *of == node).map(|(row, _)| row.end - row.start).sum();
         let cpus = |node| state.cpus.get(&node).cloned().unwrap_or_default();
         let nodes = state.with_memory.iter().map(|id| new_node(id, cpus(id), bytes(id))).collect();
-        Self { nodes, node_of_cpu: state.of_cpus().into_iter().collect(), memory: joined(memory), ..Self::default() }
+        Self { nodes, node_of_cpu: state.of_cpus().into_iter().collect(), memory, ..Self::default() }
     }
 
     /// Whether a section means something here.
@@ -323,6 +313,7 @@ fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn counts_of_the_timer_become_times() {

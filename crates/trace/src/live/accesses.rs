@@ -1,9 +1,7 @@
-//! Who observes accesses to memory.
+//! Whoever observes accesses to memory: the best source that is there, or one that is chosen.
 
-use clap::ValueEnum;
-use std::error::Error;
-use trace::live::{HintFaultOptions, HintFaults, LabPmu, LiveError, Pace, PerfOptions, PerfSource, Target};
-use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock};
+use super::{HintFaultOptions, HintFaults, LabPmu, LabPmuError, LiveError, Pace, PerfOptions, PerfSource, Target};
+use crate::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock};
 
 /// Of the virtual PMU: one miss in so many.
 const LAB_PERIOD: u64 = 1000;
@@ -20,23 +18,40 @@ pub enum Accesses {
     HintFaults(Box<HintFaults>),
 }
 
-/// Who observes accesses to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Source {
-    /// The best that is there
-    Auto,
-    /// The virtual PMU of the lab
+/// Who is to observe accesses to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessSource {
+    /// The best that is there: the virtual PMU, the processor, hint faults where NUMA balancing is on.
+    #[default]
+    Best,
+    /// The virtual PMU of the lab.
     Lab,
-    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores
+    /// What the processor samples itself.
     Perf,
-    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
+    /// Hint faults; NUMA balancing is switched on for them.
     HintFaults,
-    /// Nobody: objects, processes and mappings only
+    /// Nobody.
     None,
 }
 
+/// Why accesses cannot be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// There is no virtual PMU.
+    #[error("there is no virtual PMU: this is not the lab (see `nearside lab run`)")]
+    NotTheLab,
+    /// The virtual PMU cannot be used.
+    #[error(transparent)]
+    Lab(#[from] LabPmuError),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+}
+
 /// What is to be observed.
-pub struct Observation<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct AccessOptions<'a> {
+    /// Whose accesses.
     pub target: &'a Target,
     /// One event in so many.
     pub period: Option<u64>,
@@ -46,18 +61,15 @@ pub struct Observation<'a> {
     pub stacks: bool,
 }
 
-impl Observation<'_> {
+impl AccessOptions<'_> {
     /// Opens what is wanted. Of the best that is there, notes say why what is better is not.
-    pub fn open(&self, source: Source, notes: &mut Vec<String>) -> Result<Option<Accesses>, Box<dyn Error>> {
+    pub fn open(&self, source: AccessSource, notes: &mut Vec<String>) -> Result<Option<Accesses>, AccessError> {
         Ok(match source {
-            Source::Auto => self.best(notes),
-            Source::Lab => match LabPmu::find()? {
-                None => return Err("there is no virtual PMU: this is not the lab (see `nearside lab run`)".into()),
-                Some(pmu) => Some(self.lab(pmu)),
-            },
-            Source::Perf => Some(self.perf()?),
-            Source::HintFaults => Some(self.hint_faults(true)?),
-            Source::None => None,
+            AccessSource::Best => self.best(notes),
+            AccessSource::Lab => Some(self.lab(LabPmu::find()?.ok_or(AccessError::NotTheLab)?)),
+            AccessSource::Perf => Some(self.perf()?),
+            AccessSource::HintFaults => Some(self.hint_faults(true)?),
+            AccessSource::None => None,
         })
     }
 
@@ -92,13 +104,13 @@ impl Observation<'_> {
     }
 }
 
-/// The clock of what is told in ticks. The guest's own stands still for microseconds; programs and the virtual PMU have
-/// a finer one in common.
-pub fn tick_clock(accesses: Option<&Accesses>) -> TickClock {
-    if matches!(accesses, Some(Accesses::Lab(_))) { TickClock::tsc() } else { TickClock::detect() }
-}
-
 impl Accesses {
+    /// The clock of what is told in ticks. The guest's own stands still for microseconds; programs and the virtual PMU
+    /// have a finer one in common.
+    pub fn tick_clock(source: Option<&Self>) -> TickClock {
+        if matches!(source, Some(Self::Lab(_))) { TickClock::tsc() } else { TickClock::detect() }
+    }
+
     /// What is observed, and what not.
     pub fn notes(&self) -> Vec<SourceNote> {
         match self {
@@ -117,7 +129,8 @@ impl Accesses {
         }
     }
 
-    /// What was observed since the last time. To be called before programs' own ticks are drained.
+    /// What was observed since the last time, for the last time or not. To be called before programs' own ticks are
+    /// drained.
     pub fn drain(&mut self, last: bool, clock: &mut TickClock, stacks: &mut Stacks, told: Told<'_>) {
         let Told { samples, events, counts } = told;
         match self {
@@ -137,7 +150,10 @@ impl Accesses {
 
 /// Where what was observed is put.
 pub struct Told<'a> {
+    /// Accesses.
     pub samples: &'a mut Vec<Sample>,
+    /// What happened around them.
     pub events: &'a mut Vec<Event>,
+    /// What was counted.
     pub counts: &'a mut Vec<Count>,
 }
