@@ -2,19 +2,66 @@
 //! [`placement`] decide, and acts, round by round.
 //!
 //! - [`Journal`] has what was changed, so that everything is put back, also after SIGKILL.
+//! - [`Agent`] is the loop, [`Options`] what it is to do.
 //! - [`control`] is the socket by which others ask and pause it.
 //! - [`Configuration`] is what the service is to do; [`Scope`] whose processes it manages.
 //! - [`Status`] is what it is doing at this moment, for whoever asks.
+//!
+//! ```no_run
+//! use agent::{Agent, Journal, Options, journal::default_folder};
+//! use linux::{ChildSetup, Pid};
+//! use std::{path::Path, process::Command, thread::sleep};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let machine = machine::Machine::from_sysfs(Path::new("/sys"))?;
+//! let (journal, _put_back) = Journal::open(&default_folder(), "example")?;
+//! // First the agent, then the program, by the same thread: it is observed from its first instruction.
+//! let mut agent = Agent::open(&machine, journal, Options::new("carrefour".parse()?))?;
+//! let start = agent.program_start()?;
+//! let mut program = Command::new("./program").place(start.cpus.as_ref(), start.memory.as_ref()).spawn()?;
+//! agent.add_program(Pid(program.id()), &start)?;
+//! while program.try_wait()?.is_none() {
+//!     sleep(agent.until_next());
+//!     agent.look()?;
+//! }
+//! let (report, _put_back) = agent.finish()?;
+//! print!("{report}");
+//! # Ok(())
+//! # }
+//! ```
 
+mod act;
+mod agent;
 mod chosen;
 mod configuration;
 pub mod control;
+mod counted;
+mod course;
+mod decision_log;
+mod huge;
 pub mod journal;
+mod lives;
+mod managed;
+mod memory;
+mod node_memory;
+mod nodes;
+mod options;
+mod owner;
+mod owners_ranges;
+mod ranges;
+mod rate;
+mod round;
+mod sampled;
+mod start;
 mod status;
 
+pub use agent::{Agent, AgentError};
 pub use chosen::{Candidate, Chosen, NoSuchUser, Scope};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
 };
+pub use decision_log::LogError;
 pub use journal::{Journal, JournalError, PutBack};
+pub use options::Options;
+pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};

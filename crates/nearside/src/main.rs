@@ -14,11 +14,13 @@ mod migrate;
 mod output;
 mod pages;
 mod pictures;
+mod place;
 mod places;
 mod policy;
 mod ranges;
 mod record;
 mod recorded;
+mod replay;
 mod report;
 mod run;
 mod shared;
@@ -67,6 +69,8 @@ enum Command {
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
     Top(top::Arguments),
+    Place(Box<place::Arguments>),
+    Replay(replay::Arguments),
     Lab(lab::Arguments),
     Manual(manual::Arguments),
 }
@@ -91,6 +95,8 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Place(arguments) => Ok(place::run(&arguments)),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };

@@ -114,7 +114,7 @@ impl MigrateReport {
         let stayed = tally.stayed.iter().map(|(&(refusal, node), stayed)| {
             let (why, what_to_do) = diagnose_pages(refusal, node, free.get(&node).copied());
             StayedPages {
-                reason: word(refusal),
+                reason: refusal_word(refusal),
                 node,
                 count: stayed.amount.into(),
                 first_address: format!("{:#x}", stayed.first),
@@ -143,13 +143,14 @@ impl MigrateReport {
 
     /// Whether something that was asked for was not done. Pages that others map too are left alone unless asked for.
     pub fn is_partial(&self) -> bool {
-        let failed = self.stayed.iter().any(|stayed| stayed.reason != word(PageRefusal::Shared));
+        let failed = self.stayed.iter().any(|stayed| stayed.reason != refusal_word(PageRefusal::Shared));
         let refused = self.threads.as_ref().is_some_and(|threads| !threads.refused.is_empty());
         failed || self.interrupted || self.unmapped_bytes > 0 || refused
     }
 }
 
-fn word(refusal: PageRefusal) -> &'static str {
+/// Why a page stayed, in a word of JSON.
+pub fn refusal_word(refusal: PageRefusal) -> &'static str {
     match refusal {
         PageRefusal::NotPresent | PageRefusal::ZeroOrUnmapped => "gone",
         PageRefusal::Shared => "shared",
@@ -253,7 +254,7 @@ mod tests {
     fn what_stayed_makes_it_partial() {
         assert!(!report().is_partial());
         let mut report = report();
-        report.stayed[0].reason = word(PageRefusal::Busy);
+        report.stayed[0].reason = refusal_word(PageRefusal::Busy);
         assert!(report.is_partial());
     }
 }

@@ -1,0 +1,327 @@
+//! Carries out what was decided, and says what came of it.
+
+use crate::journal::{Journal, JournalError};
+use crate::managed::{Managed, ManagedProcess};
+use crate::owner;
+use linux::{
+    Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Situation, Whose, affinity, diagnose,
+    set_affinity, split_huge_pages,
+};
+use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
+use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Sampling, Step};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// New threads that begin while those of their process get CPUs are looked for so often at most.
+const MOST_LOOKS: usize = 8;
+
+/// Carries out what was decided.
+pub(crate) struct Actor {
+    pub journal: Journal,
+    batch: PageBatch,
+    /// Set when all is to end: nothing more is moved.
+    stop: Arc<AtomicBool>,
+    /// Whether threads and memory stay where their owner has put them.
+    respects_owner: bool,
+    /// Notes that were made, each once.
+    said: BTreeSet<String>,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Done {
+    /// Pages that are where they were to go.
+    pub pages_moved: u64,
+    /// The same, bytes.
+    pub bytes_moved: u64,
+    /// Pages that stayed, by why.
+    pub pages_refused: BTreeMap<PageRefusal, u64>,
+    /// Threads that have other CPUs now.
+    pub threads_moved: u64,
+    /// Huge pages that were split.
+    pub pages_split: u64,
+    /// Why less was done than asked for.
+    pub note: Option<String>,
+    /// How often to sample from now on.
+    pub sampling: Option<Sampling>,
+}
+
+impl Done {
+    fn because(note: impl Into<String>) -> Self {
+        Self { note: Some(note.into()), ..Self::default() }
+    }
+}
+
+impl Actor {
+    pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool) -> Self {
+        Self { journal, batch: PageBatch::default(), stop, respects_owner, said: BTreeSet::new() }
+    }
+
+    /// Carries out steps in their order, and says of each what came of it. Pages that stayed, or that are gone, are added
+    /// to the outcome. Moves of pages of one process are one call of the kernel's, which has all CPUs stop for a moment.
+    pub fn carry_out(
+        &mut self,
+        steps: &[Step],
+        managed: &mut Managed,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Done>, JournalError> {
+        let mut done = Vec::with_capacity(steps.len());
+        while let Some(step) = steps.get(done.len()) {
+            let rest = steps.iter().skip(done.len());
+            match whose_pages(&step.action) {
+                Some(pid) => {
+                    let moves: Vec<&Step> = rest.take_while(|step| whose_pages(&step.action) == Some(pid)).collect();
+                    done.extend(self.move_all(pid, &moves, managed, outcome));
+                }
+                None => done.push(self.act(&step.action, managed, outcome)?),
+            }
+        }
+        outcome.operations += done.iter().map(|done| done.pages_moved + done.pages_split).sum::<u64>();
+        Ok(done)
+    }
+
+    /// What should be known, once.
+    pub fn news(&mut self, done: &Done) -> Option<String> {
+        done.note.clone().filter(|note| self.said.insert(note.clone()))
+    }
+
+    fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
+        let Some(pid) = action.pid() else {
+            let sampling = if let Action::SetSampling(sampling) = action { Some(*sampling) } else { None };
+            return Ok(Done { sampling, ..Done::default() });
+        };
+        let Some(process) = managed.processes.get_mut(&pid) else {
+            refuse_all(action, pid, outcome);
+            return Ok(Done::because(format!("process {pid} has ended")));
+        };
+        if self.stop.load(Relaxed) {
+            refuse_all(action, pid, outcome);
+            return Ok(Done::because("it is to end"));
+        }
+        match action {
+            Action::MoveRanges { node, ranges, bytes, .. } => Ok(self.move_ranges(process, *node, ranges, *bytes)),
+            Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome)),
+            Action::MoveThread { tid, cpus, .. } => self.move_thread(process, *tid, cpus),
+            Action::MoveProcess { cpus, .. } => self.move_process(process, cpus),
+            // Pages are moved elsewhere, and copies need a kernel that replicates.
+            Action::MovePages { .. }
+            | Action::InterleavePages { .. }
+            | Action::Replicate { .. }
+            | Action::Revert { .. }
+            | Action::SetSampling(_)
+            | Action::Nothing => Ok(Done::default()),
+        }
+    }
+
+    /// Moves the pages of these steps, each of this process.
+    fn move_all(&mut self, pid: Pid, steps: &[&Step], managed: &mut Managed, outcome: &mut Outcome) -> Vec<Done> {
+        let mut done = vec![Done::default(); steps.len()];
+        let process = managed.processes.get_mut(&pid).filter(|_| !self.stop.load(Relaxed));
+        let Some(process) = process else {
+            for step in steps {
+                refuse_all(&step.action, pid, outcome);
+            }
+            return done;
+        };
+        if self.respects_owner {
+            process.owners.refresh(&process.process);
+        }
+        // The kernel moves neighbours in this list that go to the same node together.
+        let mut pages: Vec<(NodeId, u64, usize)> = Vec::new();
+        for (place, step) in steps.iter().enumerate() {
+            for (address, node) in moved_pages(&step.action) {
+                if self.respects_owner && process.owners.contain(address) {
+                    outcome.refused.push(PageOf { pid, address });
+                } else {
+                    pages.push((node, address, place));
+                }
+            }
+        }
+        pages.sort_unstable();
+        self.batch.clear();
+        for (node, address, _) in &pages {
+            self.batch.push(*address, Some(*node));
+        }
+        if let Err(error) = self.batch.move_pages(pid, Whose::Private) {
+            outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
+            let targets = pages.iter().map(|(node, ..)| *node).collect();
+            let note = why_not_moved(process, &targets, &error);
+            for done in &mut done {
+                done.note.clone_from(&note);
+            }
+            return done;
+        }
+        for ((address, target, status), (.., place)) in self.batch.outcomes().zip(&pages) {
+            let Some(done) = done.get_mut(*place) else { continue };
+            match status.node() {
+                Ok(node) if node == target => {
+                    done.pages_moved += 1;
+                    done.bytes_moved += process.sizes.at(&process.process, address);
+                }
+                refusal => {
+                    *done.pages_refused.entry(refusal.err().unwrap_or(PageRefusal::Stayed)).or_default() += 1;
+                    outcome.refused.push(PageOf { pid, address });
+                }
+            }
+        }
+        done
+    }
+
+    fn move_ranges(&self, process: &mut ManagedProcess, node: NodeId, ranges: &[AddressRange], bytes: u64) -> Done {
+        let Some(route) = Route::new(None, &[node].into_iter().collect()) else { return Done::default() };
+        let migration = Migration {
+            ranges: ranges.iter().map(|range| range.start..range.end).collect(),
+            route,
+            whose: Whose::Private,
+            // A call moves a twentieth of a second's budget.
+            budget_bytes_per_s: Some(bytes.saturating_mul(20)),
+        };
+        let enough = AtomicBool::new(false);
+        let moved = migration.run(&process.process, &enough, |tally| {
+            enough.store(tally.moved().bytes >= bytes || self.stop.load(Relaxed), Relaxed);
+        });
+        match moved {
+            Ok(tally) => {
+                let moved = tally.moved();
+                let mut done = Done { pages_moved: moved.pages, bytes_moved: moved.bytes, ..Done::default() };
+                for ((refusal, _), stayed) in &tally.stayed {
+                    *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
+                }
+                done
+            }
+            Err(MigrateError::Move(error)) => {
+                let targets = [node].into_iter().collect();
+                Done { note: why_not_moved(process, &targets, &error), ..Done::default() }
+            }
+            Err(error) => Done::because(error.to_string()),
+        }
+    }
+
+    fn move_process(&mut self, process: &mut ManagedProcess, cpus: &CpuSet) -> Result<Done, JournalError> {
+        let mut done = Done::default();
+        let mut seen: BTreeSet<Tid> = BTreeSet::new();
+        for _ in 0..MOST_LOOKS {
+            // One that began meanwhile may have the CPUs that its creator had before.
+            let Ok(threads) = process.process.threads() else { break };
+            let new: Vec<Tid> = threads.iter().filter(|tid| !seen.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                seen.insert(tid);
+                let of_thread = self.move_thread(process, tid, cpus)?;
+                done.threads_moved += of_thread.threads_moved;
+                done.note = done.note.or(of_thread.note);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Gives a thread CPUs, unless it has chosen others meanwhile.
+    pub fn move_thread(&mut self, process: &mut ManagedProcess, tid: Tid, cpus: &CpuSet) -> Result<Done, JournalError> {
+        // A thread that has ended needs none.
+        let Ok(now) = affinity(tid) else { return Ok(Done::default()) };
+        let chosen = owner::bound_to(&now, &process.record.cpus, &process.given);
+        if let (Some(chosen), true) = (chosen, self.respects_owner) {
+            let note =
+                format!("thread {tid} of process {} has chosen CPUs {chosen}, and keeps them", process.record.pid);
+            if let Some(thread) = process.threads.get_mut(&tid) {
+                thread.record.bound_to = Some(chosen);
+            }
+            return Ok(Done::because(note));
+        }
+        if now == *cpus {
+            return Ok(Done::default());
+        }
+        if !self.journal.will_bind(process.record.pid, tid, cpus)? {
+            return Ok(Done::default());
+        }
+        if let Err(error) = set_affinity(tid, cpus) {
+            if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
+                return Ok(Done::default());
+            }
+            let situation = Situation::of(Some(process.record.pid));
+            let why = diagnose(Attempt::Run(cpus), error.raw_os_error().unwrap_or_default(), &situation);
+            return Ok(Done::because(format!(
+                "cannot run thread {tid} on CPUs {cpus} (sched_setaffinity: {error}): {why}"
+            )));
+        }
+        if !process.given.contains(cpus) {
+            process.given.push(cpus.clone());
+        }
+        Ok(Done { threads_moved: 1, ..Done::default() })
+    }
+}
+
+/// The process whose pages an action moves: of pages that only a kernel could copy, what is done instead does.
+fn whose_pages(action: &Action) -> Option<Pid> {
+    match action {
+        Action::MovePages { pid, .. } | Action::InterleavePages { pid, .. } => Some(*pid),
+        Action::Replicate { instead: Some(instead), .. } => whose_pages(instead),
+        _ => None,
+    }
+}
+
+/// The pages that an action moves, and where to.
+fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
+    match action {
+        Action::MovePages { node, pages, .. } => pages.iter().map(|page| (*page, *node)).collect(),
+        Action::InterleavePages { pages, .. } => {
+            pages.iter().map(|PageTarget { address, node }| (*address, *node)).collect()
+        }
+        Action::Replicate { instead: Some(instead), .. } => moved_pages(instead),
+        _ => Vec::new(),
+    }
+}
+
+/// Nothing of a process that has ended: that is no failure.
+fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Error) -> Option<String> {
+    let errno = error.raw_os_error().unwrap_or_default();
+    if errno == Errno::SRCH.raw_os_error() {
+        return None;
+    }
+    let pid = process.record.pid;
+    let why = diagnose(Attempt::Move { to: targets, whose: Whose::Private }, errno, &Situation::of(Some(pid)));
+    // Its cpuset may have other nodes now.
+    if let Ok(status) = process.process.status() {
+        process.record.nodes = status.nodes;
+    }
+    Some(format!("cannot move pages of process {pid} (move_pages: {error}): {why}"))
+}
+
+fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> Done {
+    let (pid, huge) = (process.record.pid, HUGE_PAGE as u64);
+    let mut done = Done::default();
+    for &page in pages {
+        if let Err(error) = split_huge_pages(pid, &(page..page + huge)) {
+            done.note.get_or_insert(format!("cannot split huge pages, which needs root and debugfs: {error}"));
+        }
+    }
+    process.sizes.forget();
+    for &page in pages {
+        // The kernel does not say which stayed.
+        if process.sizes.at(&process.process, page) == huge {
+            *done.pages_refused.entry(PageRefusal::Stayed).or_default() += 1;
+            outcome.refused.push(PageOf { pid, address: page });
+        } else {
+            done.pages_split += 1;
+        }
+    }
+    done
+}
+
+/// Pages that nothing was done about.
+fn refuse_all(action: &Action, pid: Pid, outcome: &mut Outcome) {
+    let page = |address: u64| PageOf { pid, address };
+    match action {
+        Action::MovePages { pages, .. } | Action::SplitHugePages { pages, .. } => {
+            outcome.refused.extend(pages.iter().copied().map(page));
+        }
+        Action::InterleavePages { pages, .. } => outcome.refused.extend(pages.iter().map(|to| page(to.address))),
+        Action::Replicate { instead: Some(instead), .. } => refuse_all(instead, pid, outcome),
+        _ => {}
+    }
+}

@@ -1,0 +1,403 @@
+//! The loop: what it has, how it begins, and how it ends.
+
+use crate::act::Actor;
+use crate::counted::Counters;
+use crate::course::Course;
+use crate::decision_log::{DecisionLog, LogError};
+use crate::journal::{Journal, JournalError, PutBack};
+use crate::lives::Lives;
+use crate::managed::{Inherited, Managed};
+use crate::node_memory::KnownMemory;
+use crate::nodes::NodeMap;
+use crate::options::Options;
+use crate::rate::Rate;
+use crate::sampled::Sampled;
+use crate::status::Status;
+use linux::{Pid, Switch, monotonic_ns};
+use machine::Machine;
+use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, Sampling, State, ThreadPolicy};
+use report::PlaceReport;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
+use trace::{Count, Event, Sample, Stacks, TickClock};
+
+/// Of the virtual PMU: one miss in so many, until it is known how many come.
+const FIRST_PERIOD: u64 = 20_000;
+/// Rings of the processor's own samples are emptied so often at least.
+const EMPTIED: Duration = Duration::from_millis(50);
+/// New processes and threads get their place as often.
+const PROMPT: Duration = Duration::from_millis(20);
+
+/// Why an agent cannot begin, or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The policy cannot be had on this machine.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The source that was chosen is not there.
+    #[error(transparent)]
+    Source(#[from] AccessError),
+    /// The policy decides by samples, and nobody takes any.
+    #[error("{policy} decides by samples of accesses to memory, and nobody takes any: {}", tried.join("; "))]
+    NoSource {
+        /// The policy.
+        policy: String,
+        /// What was tried, and why it is not there.
+        tried: Vec<String>,
+    },
+    /// A process is somebody else's.
+    #[error("cannot place process {pid}: {why}")]
+    NotPermitted {
+        /// The process.
+        pid: Pid,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// What is to be changed cannot be written down first.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The decision log cannot be written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Observes, decides and acts, round by round. Whoever has it calls [`look`](Self::look) whenever
+/// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) in the end.
+pub struct Agent {
+    pub(crate) options: Options,
+    pub(crate) machine: Machine,
+    pub(crate) policy: Policy,
+    pub(crate) nodes: NodeMap,
+    pub(crate) accesses: Option<Accesses>,
+    clock: TickClock,
+    stacks: Stacks,
+    lives: Lives,
+    pub(crate) managed: Managed,
+    /// Processes that may be managed: they began, or nobody knows yet whether they are busy. With their CPU time.
+    pub(crate) candidates: BTreeMap<Pid, Candidate>,
+    pub(crate) actor: Actor,
+    log: Option<DecisionLog>,
+    pub(crate) sampled: Sampled,
+    samples: Vec<Sample>,
+    pub(crate) counts: Vec<Count>,
+    pub(crate) counters: Counters,
+    pub(crate) rate: Rate,
+    pub(crate) sampling: Sampling,
+    /// Samples that came in this round, of whomever.
+    pub(crate) came: u64,
+    pub(crate) memory: KnownMemory,
+    pub(crate) course: Course,
+    /// Processes that were managed at any time.
+    pub(crate) seen: BTreeSet<Pid>,
+    pub(crate) status: Arc<Mutex<Status>>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) explained: Vec<String>,
+    /// Why nothing was done, which is said once.
+    pub(crate) idle: Option<Rule>,
+    pub(crate) round: u64,
+    began_ns: u64,
+    pub(crate) round_began_ns: u64,
+    cpu_time_before: Duration,
+}
+
+/// A process that may be managed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidate {
+    pub inherited: Inherited,
+    pub parent: Option<Pid>,
+    pub cpu_time: Duration,
+}
+
+impl Agent {
+    /// Opens all sources. A program that is to be managed is to be started by the same thread, afterwards. The journal
+    /// is told of every change before it is made.
+    pub fn open(machine: &Machine, journal: Journal, options: Options) -> Result<Self, AgentError> {
+        let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
+        let mut notes = Vec::new();
+        let accesses = open_source(&policy, &options, &mut notes)?;
+        let lives = match SideBand::open_lives(&options.target) {
+            Ok(side_band) => Lives::Told(Box::new(side_band)),
+            Err(error) => {
+                notes.push(format!(
+                    "processes and threads are looked for in /proc, some time after they began: {error}"
+                ));
+                Lives::Looked
+            }
+        };
+        let log = options.log.as_deref().map(DecisionLog::begin).transpose()?;
+        let now = monotonic_ns();
+        let (sampling, round) = (policy.sampling(), options.round);
+        let watches_threads = matches!(
+            options.policy.threads,
+            ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
+        );
+        let mut agent = Self {
+            machine: machine.clone(),
+            nodes: NodeMap::of(machine, Path::new("/sys")),
+            clock: Accesses::tick_clock(accesses.as_ref()),
+            accesses,
+            stacks: Stacks::new(),
+            lives,
+            managed: Managed::new(machine.cpus(), watches_threads),
+            candidates: BTreeMap::new(),
+            actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
+            log,
+            sampled: Sampled::new(sampling.page_cap),
+            samples: Vec::new(),
+            counts: Vec::new(),
+            counters: Counters::default(),
+            rate: Rate::new(round, options.cpu_limit),
+            sampling,
+            came: 0,
+            memory: KnownMemory::default(),
+            course: Course::default(),
+            seen: BTreeSet::new(),
+            status: Arc::default(),
+            notes,
+            explained: Vec::new(),
+            idle: None,
+            round: 0,
+            began_ns: now,
+            round_began_ns: now,
+            cpu_time_before: own_cpu_time(),
+            policy,
+            options,
+        };
+        agent.quiet_the_kernel()?;
+        agent.begin_log()?;
+        agent.begin_managing()?;
+        agent.begin_round();
+        Ok(agent)
+    }
+
+    fn begin_log(&mut self) -> Result<(), AgentError> {
+        let line = LogLine::Begin {
+            machine: Box::new(self.machine.clone()),
+            policy: self.policy.name().clone(),
+            settings: self.policy.settings().clone(),
+            state: Box::new(State::default()),
+        };
+        self.write(|| line)
+    }
+
+    /// The kernel's own balancing moves pages back and forth with ours.
+    fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
+        if !self.policy.is_dynamic() {
+            return Ok(());
+        }
+        let switch = Switch::numa_balancing();
+        let Ok(value) = switch.value() else { return Ok(()) };
+        let is_source = matches!(self.accesses, Some(Accesses::HintFaults(_)));
+        if value == "0" {
+            return Ok(());
+        }
+        if self.options.dry_run || self.options.keep_kernel_balancing || is_source {
+            let why = if is_source { ", as its page faults are what is observed" } else { "" };
+            self.notes.push(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
+            return Ok(());
+        }
+        self.actor.journal.will_set(&switch, "0")?;
+        self.notes.push(match switch.set("0") {
+            Ok(()) => "the kernel's NUMA balancing is switched off meanwhile".to_owned(),
+            Err(error) => format!(
+                "the kernel's NUMA balancing stays on, and moves pages and threads as well: {error}; to switch it off \
+                 needs root"
+            ),
+        });
+        Ok(())
+    }
+
+    /// What it is doing, for others to read, and to have it pause.
+    pub fn status(&self) -> Arc<Mutex<Status>> {
+        self.status.clone()
+    }
+
+    pub(crate) fn status_now(&self) -> MutexGuard<'_, Status> {
+        // Whoever panicked with it left it whole: it has no invariants.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done since the last call and why, where that is wanted.
+    pub fn explained(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.explained)
+    }
+
+    /// How long nothing is to be done.
+    pub fn until_next(&self) -> Duration {
+        let round = self.options.round;
+        let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
+        let fills_rings = matches!(self.accesses, Some(Accesses::Perf(_) | Accesses::HintFaults(_)));
+        let prompt = if is_prompt { PROMPT.min(round / 4) } else { round };
+        let emptied = if fills_rings { EMPTIED.min(round) } else { round };
+        prompt.min(emptied).min(self.until_round_ends())
+    }
+
+    fn until_round_ends(&self) -> Duration {
+        let gone = Duration::from_nanos(monotonic_ns().saturating_sub(self.round_began_ns));
+        self.options.round.saturating_sub(gone)
+    }
+
+    /// Takes what has come, gives places to what is new, and decides and acts when a round is over.
+    pub fn look(&mut self) -> Result<(), AgentError> {
+        let is_over = self.until_round_ends().is_zero();
+        let cost_before = own_thread_time();
+        self.drain(is_over);
+        self.follow(is_over)?;
+        if !is_over {
+            return Ok(());
+        }
+        if self.status_now().paused {
+            self.pass();
+            return Ok(());
+        }
+        self.end_round(cost_before)
+    }
+
+    /// Rings of the virtual PMU hold a round, and are emptied at its end.
+    fn drain(&mut self, is_over: bool) {
+        let Some(accesses) = &mut self.accesses else { return };
+        if !is_over && matches!(accesses, Accesses::Lab(_)) {
+            return;
+        }
+        let mut events: Vec<Event> = Vec::new();
+        let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
+        accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+        self.came += self.samples.len() as u64;
+        for sample in self.samples.drain(..) {
+            if let Some(process) = self.managed.processes.get_mut(&sample.pid) {
+                let (sizes, held) = (&mut process.sizes, &process.process);
+                self.sampled.add(&sample, &self.nodes, || sizes.at(held, sample.address));
+            }
+        }
+    }
+
+    fn follow(&mut self, is_over: bool) -> Result<(), AgentError> {
+        let mut lives = Vec::new();
+        self.lives.drain(&self.managed, is_over, &mut self.stacks, &mut lives);
+        lives.into_iter().try_for_each(|life| self.take_life(life))
+    }
+
+    /// A round in which nothing is decided.
+    fn pass(&mut self) {
+        drop(self.sampled.take(self.sampling.page_cap, |_| ()));
+        self.counts.clear();
+        self.counters = Counters::default();
+        (self.came, self.round_began_ns) = (0, monotonic_ns());
+        self.set_period(0);
+    }
+
+    pub(crate) fn set_period(&self, period: u64) {
+        if let Some(Accesses::Lab(pmu)) = &self.accesses {
+            pmu.set_period(period);
+        }
+    }
+
+    /// Adds a line to the log, if there is one.
+    pub(crate) fn write(&mut self, line: impl FnOnce() -> LogLine) -> Result<(), AgentError> {
+        self.log.as_mut().map_or(Ok(()), |log| log.add(&line()).map_err(AgentError::from))
+    }
+
+    /// The first round begins with the program.
+    pub(crate) fn begin_round(&mut self) {
+        self.drain(true);
+        // What came so far is of before; counters go on from here.
+        drop(self.sampled.take(self.sampling.page_cap, |_| ()));
+        self.counters.take(&mut self.counts, 1.0, &self.machine);
+        (self.came, self.round_began_ns) = (0, monotonic_ns());
+        self.cpu_time_before = own_cpu_time();
+    }
+
+    /// Its own CPU time since the program began.
+    pub fn cpu_time(&self) -> Duration {
+        own_cpu_time().saturating_sub(self.cpu_time_before)
+    }
+
+    /// How long it has been going on.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns))
+    }
+
+    /// Puts everything back, and says what came of it.
+    pub fn finish(self) -> Result<(PlaceReport, PutBack), AgentError> {
+        self.set_period(0);
+        let report = self.report();
+        let Self { actor, log, .. } = self;
+        let put_back = actor.journal.restore();
+        log.map_or(Ok(()), DecisionLog::finish)?;
+        Ok((report, put_back))
+    }
+
+    fn report(&self) -> PlaceReport {
+        let (time_s, cpu_time_s) = (self.time().as_secs_f64(), self.cpu_time().as_secs_f64());
+        let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
+        let status = self.status_now();
+        PlaceReport {
+            policy: self.policy.name().to_string(),
+            dry_run: self.options.dry_run,
+            time_s,
+            round_s: self.options.round.as_secs_f64(),
+            rounds: self.round,
+            source: self.source(),
+            samples: status.samples,
+            samples_lost: status.samples_lost + lost.iter().map(|loss| loss.count).sum::<u64>(),
+            processes: self.seen.len() as u64,
+            pages_moved: self.course.pages_moved,
+            bytes_moved: self.course.bytes_moved,
+            by_rule: self.course.by_rule(),
+            pages_refused: self.course.refused(),
+            pages_split: self.course.pages_split,
+            threads_moved: self.course.threads_moved,
+            before: self.course.before(self.policy.costs()),
+            after: self.course.after(self.policy.costs()),
+            cpu_time_s,
+            cpu_share: cpu_time_s / time_s.max(1e-9),
+            notes: self.notes.clone(),
+            ..PlaceReport::default()
+        }
+    }
+
+    /// Who observes accesses.
+    pub(crate) fn source(&self) -> Option<String> {
+        let notes = self.accesses.as_ref()?.notes();
+        Some(notes.into_iter().map(|note| note.event).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Whether a policy looks at samples: those that decide again and again do, and those that put what was there before
+/// where they would have had it.
+fn wants_samples(policy: &Policy, target: &Target) -> bool {
+    let settles = !matches!(policy.name().memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch);
+    policy.is_dynamic() || settles && *target != Target::Program
+}
+
+fn open_source(policy: &Policy, options: &Options, notes: &mut Vec<String>) -> Result<Option<Accesses>, AgentError> {
+    if !wants_samples(policy, &options.target) || options.source == AccessSource::None {
+        return Ok(None);
+    }
+    let wanted = AccessOptions { target: &options.target, period: None, rate: None, stacks: false };
+    let accesses = wanted.open(options.source, notes)?;
+    if let Some(Accesses::Lab(pmu)) = &accesses {
+        pmu.set_period(FIRST_PERIOD);
+    }
+    if accesses.is_none() {
+        return Err(AgentError::NoSource { policy: policy.name().to_string(), tried: std::mem::take(notes) });
+    }
+    Ok(accesses)
+}
+
+/// Of the calling thread so far.
+pub(crate) fn own_thread_time() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn own_cpu_time() -> Duration {
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,110 @@
+//! What counters say of a round, from what they said before it.
+
+use machine::Machine;
+use placement::{ControllerLoad, LinkLoad, Traffic};
+use trace::{Count, Counter};
+
+/// What was counted in a round.
+#[derive(Debug, Default)]
+pub(crate) struct RoundCounts {
+    pub traffic: Vec<Traffic>,
+    pub controllers: Vec<ControllerLoad>,
+    pub links: Vec<LinkLoad>,
+    /// Of all CPUs.
+    pub instructions: f64,
+    /// Of all CPUs, s.
+    pub cpu_time_s: f64,
+    /// How much of that CPUs waited for memory, s.
+    pub memory_wait_s: f64,
+}
+
+/// What counters said last.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    last: Vec<Count>,
+}
+
+impl Counters {
+    /// Takes what counters have said since the round before; what the round came to, scaled to its length. They speak
+    /// when they like, so that the time from their last word before to their last word is not quite that.
+    pub fn take(&mut self, told: &mut Vec<Count>, round_s: f64, machine: &Machine) -> Option<RoundCounts> {
+        let time_ns = told.last()?.time_ns;
+        told.retain(|count| count.time_ns == time_ns);
+        let before = std::mem::replace(&mut self.last, std::mem::take(told));
+        let meanwhile_s = time_ns.saturating_sub(before.first()?.time_ns) as f64 / 1e9;
+        (meanwhile_s > 0.0).then(|| difference(&before, &self.last, meanwhile_s, round_s, machine))
+    }
+}
+
+fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64, machine: &Machine) -> RoundCounts {
+    let mut counts = RoundCounts::default();
+    let scale = round_s / meanwhile_s;
+    for (place, count) in after.iter().enumerate() {
+        let key = |count: &Count| (count.counter, count.from, count.to);
+        // They are always told in the same order.
+        let before = before.get(place).filter(|before| key(before) == key(count));
+        let Some(before) = before else { continue };
+        let grown = count.value.saturating_sub(before.value) as f64;
+        let used = |bandwidth: Option<f64>| bandwidth.map(|bandwidth| (grown / meanwhile_s / bandwidth).min(1.0));
+        match (count.counter, count.from, count.to) {
+            (Counter::MemoryAccesses, Some(from), Some(to)) if grown > 0.0 => {
+                counts.traffic.push(Traffic { from, to, accesses: grown * scale });
+            }
+            (Counter::ControllerBytes, _, Some(node)) => {
+                let bandwidth = machine.nodes.iter().find(|of| of.id == node).and_then(|of| of.bandwidth_bytes_per_s);
+                counts.controllers.extend(used(bandwidth).map(|utilisation| ControllerLoad { node, utilisation }));
+            }
+            (Counter::LinkBytes, Some(from), Some(to)) => {
+                let link = machine.links.iter().find(|link| link.nodes == [from, to] || link.nodes == [to, from]);
+                let bandwidth = link.map(|link| link.bandwidth_bytes_per_s);
+                counts.links.extend(used(bandwidth).map(|utilisation| LinkLoad { from, to, utilisation }));
+            }
+            (Counter::Instructions, ..) => counts.instructions = grown * scale,
+            (Counter::CpuTime, ..) => counts.cpu_time_s = grown * scale / 1e9,
+            (Counter::MemoryWait, ..) => counts.memory_wait_s = grown * scale / 1e9,
+            _ => {}
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{NodeId, presets};
+
+    fn told(time_ns: u64, of: u64) -> Vec<Count> {
+        let count = |counter, from: Option<u32>, to: Option<u32>, value| Count {
+            time_ns,
+            counter,
+            from: from.map(NodeId),
+            to: to.map(NodeId),
+            value,
+        };
+        vec![
+            count(Counter::Instructions, None, None, 1000 * of),
+            count(Counter::MemoryAccesses, Some(0), Some(0), 5),
+            count(Counter::MemoryAccesses, Some(0), Some(1), 100 * of),
+            count(Counter::ControllerBytes, None, Some(1), 1_000_000 * of),
+            count(Counter::LinkBytes, Some(1), Some(0), u64::MAX / 8 * of),
+        ]
+    }
+
+    #[test]
+    fn a_round_is_the_difference_of_two_words_scaled_to_its_length() {
+        let machine = presets::find("opteron-8380x4").unwrap();
+        let mut counters = Counters::default();
+        assert!(counters.take(&mut told(1_000_000_000, 1), 1.0, &machine).is_none(), "nothing was told before");
+        assert!(counters.take(&mut Vec::new(), 1.0, &machine).is_none(), "nothing is told now");
+        // Words within a round count for nothing.
+        let mut words = told(1_200_000_000, 2);
+        words.extend(told(1_500_000_000, 3));
+        let counts = counters.take(&mut words, 1.0, &machine).unwrap();
+        assert_eq!(counts.traffic, [Traffic { from: NodeId(0), to: NodeId(1), accesses: 400.0 }]);
+        assert!((counts.instructions - 4000.0).abs() < 1e-9);
+        let capacity = machine.nodes[1].bandwidth_bytes_per_s.unwrap();
+        assert!((counts.controllers[0].utilisation - 4e6 / capacity).abs() < 1e-9);
+        assert_eq!(counts.links.iter().map(|link| link.utilisation).collect::<Vec<_>>(), [1.0]);
+        assert!(words.is_empty());
+    }
+}

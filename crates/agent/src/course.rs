@@ -1,0 +1,105 @@
+//! What a run's rounds came to, before anything was moved and since.
+
+use crate::act::Done;
+use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
+use report::{PlaceMetrics, PlaceRefusal, PlaceRule, refusal_word};
+use std::collections::BTreeMap;
+
+/// What rounds came to.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    time_s: f64,
+    traffic: BTreeMap<(machine::NodeId, machine::NodeId), f64>,
+    /// Cost of an access times accesses, and accesses whose cost is known.
+    access_ns: (f64, f64),
+}
+
+impl Sum {
+    fn add(&mut self, observation: &Observation, metrics: &Metrics) {
+        self.time_s += observation.length_s;
+        let mut accesses = 0.0;
+        for pair in &observation.traffic {
+            *self.traffic.entry((pair.from, pair.to)).or_default() += pair.accesses;
+            accesses += pair.accesses;
+        }
+        if let Some(ns) = metrics.access_ns {
+            self.access_ns = (self.access_ns.0 + ns * accesses, self.access_ns.1 + accesses);
+        }
+    }
+
+    fn metrics(&self, costs: &Costs) -> PlaceMetrics {
+        let pair = |(&(from, to), &accesses): (&(_, _), &f64)| Traffic { from, to, accesses };
+        let traffic = self.traffic.iter().map(pair).collect();
+        let all = Observation { length_s: self.time_s, traffic, ..Observation::default() };
+        let Metrics { accesses_per_us, local_access_ratio, imbalance, .. } = Metrics::of(&all, costs);
+        let access_ns = (self.access_ns.1 > 0.0).then(|| self.access_ns.0 / self.access_ns.1);
+        PlaceMetrics { time_s: self.time_s, accesses_per_us, local_access_ratio, imbalance, access_ns }
+    }
+}
+
+/// What a run's rounds came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Course {
+    before: Sum,
+    after: Sum,
+    pub pages_moved: u64,
+    pub bytes_moved: u64,
+    pages_refused: BTreeMap<&'static str, u64>,
+    pub pages_split: u64,
+    pub threads_moved: u64,
+    pages_by_rule: BTreeMap<Rule, u64>,
+}
+
+impl Course {
+    /// A round was observed; what it says is of before its own moves.
+    pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
+        let has_moved = self.pages_moved + self.threads_moved + self.pages_split > 0;
+        let sum = if has_moved { &mut self.after } else { &mut self.before };
+        sum.add(observation, &decision.metrics);
+    }
+
+    /// A step was taken.
+    pub fn add_step(&mut self, rule: Rule, done: &Done) {
+        self.pages_moved += done.pages_moved;
+        self.bytes_moved += done.bytes_moved;
+        self.pages_split += done.pages_split;
+        self.threads_moved += done.threads_moved;
+        for (refusal, pages) in &done.pages_refused {
+            *self.pages_refused.entry(refusal_word(*refusal)).or_default() += pages;
+        }
+        if done.pages_moved + done.pages_split > 0 {
+            *self.pages_by_rule.entry(rule).or_default() += done.pages_moved + done.pages_split;
+        }
+    }
+
+    pub fn by_rule(&self) -> Vec<PlaceRule> {
+        let row = |(rule, pages): (&Rule, &u64)| PlaceRule { rule: name(*rule), why: rule.to_string(), pages: *pages };
+        self.pages_by_rule.iter().map(row).collect()
+    }
+
+    pub fn all_refused(&self) -> u64 {
+        self.pages_refused.values().sum()
+    }
+
+    pub fn refused(&self) -> Vec<PlaceRefusal> {
+        let row = |(why, pages): (&&str, &u64)| PlaceRefusal { why: (*why).to_owned(), pages: *pages };
+        self.pages_refused.iter().map(row).collect()
+    }
+
+    pub fn pages_by_rule(&self) -> &BTreeMap<Rule, u64> {
+        &self.pages_by_rule
+    }
+
+    pub fn before(&self, costs: &Costs) -> PlaceMetrics {
+        self.before.metrics(costs)
+    }
+
+    pub fn after(&self, costs: &Costs) -> PlaceMetrics {
+        self.after.metrics(costs)
+    }
+}
+
+/// As the log has it.
+fn name(rule: Rule) -> String {
+    serde_json::to_value(rule).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

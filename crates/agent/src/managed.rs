@@ -1,0 +1,256 @@
+//! The processes that are managed: who they are, what they asked for, and what they did in a round.
+
+use crate::huge::PageSizes;
+use crate::owner;
+use crate::owners_ranges::OwnersRanges;
+use crate::ranges::Mappings;
+use crate::sampled::ThreadSamples;
+use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
+use machine::{CpuSet, Pid, Tid};
+use placement::NodeAccesses;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Rounds after which it is looked again whether a program has chosen a memory policy.
+const POLICY_ROUNDS: u64 = 16;
+
+/// All processes that are managed.
+#[derive(Debug)]
+pub(crate) struct Managed {
+    pub processes: BTreeMap<Pid, ManagedProcess>,
+    /// CPUs of the machine, for those without a cpuset.
+    cpus: CpuSet,
+    cgroups: Option<Cgroups>,
+    /// CPU time of single threads is wanted.
+    watches_threads: bool,
+}
+
+/// A process that is managed.
+#[derive(Debug)]
+pub(crate) struct ManagedProcess {
+    /// Held: it never becomes another one that got the same number.
+    pub process: Process,
+    pub name: String,
+    pub record: placement::Process,
+    pub threads: BTreeMap<Tid, ManagedThread>,
+    pub sizes: PageSizes,
+    pub owners: OwnersRanges,
+    pub mappings: Mappings,
+    /// CPUs that it, or the one that started it, was given.
+    pub given: Vec<CpuSet>,
+    memory_given: Option<linux::MemoryPolicy>,
+    cpu_time: Duration,
+}
+
+/// A thread of one.
+#[derive(Debug)]
+pub(crate) struct ManagedThread {
+    pub record: placement::Thread,
+    times: Option<ThreadTimes>,
+}
+
+/// What a process has from who started it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inherited {
+    /// CPUs that were given.
+    pub given: Vec<CpuSet>,
+    /// The memory policy that was given.
+    pub memory: Option<linux::MemoryPolicy>,
+    /// CPUs that its cpuset allows, where they are known.
+    pub cpus: Option<CpuSet>,
+}
+
+/// What was counted of all CPUs in a round, to be shared out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SharedOut {
+    pub instructions: f64,
+    pub cpu_time_s: f64,
+    pub memory_wait_s: f64,
+}
+
+impl Managed {
+    pub fn new(cpus: CpuSet, watches_threads: bool) -> Self {
+        Self { processes: BTreeMap::new(), cpus, cgroups: Cgroups::find().ok(), watches_threads }
+    }
+
+    /// What a process has from this one.
+    pub fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
+        let parent = parent.and_then(|parent| self.processes.get(&parent));
+        parent.map_or_else(Inherited::default, |parent| Inherited {
+            given: parent.given.clone(),
+            memory: parent.memory_given.clone(),
+            cpus: Some(parent.record.cpus.clone()),
+        })
+    }
+
+    /// CPUs that the cpuset of a process allows.
+    pub fn allowed_cpus(&self, process: &Process) -> CpuSet {
+        let of = |cgroups: &Cgroups| cgroups.effective_cpuset(&cgroups.of(process).ok()?).ok()?;
+        let cpuset = self.cgroups.as_ref().and_then(of);
+        cpuset.map_or_else(|| self.cpus.clone(), |cpuset| cpuset.cpus.intersection(&self.cpus))
+    }
+
+    /// A process is managed from now on, as it is. Nothing of one that has ended, or that has no memory of its own.
+    pub fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Option<&mut ManagedProcess> {
+        let process = Process::open(pid).ok()?;
+        let status = process.status().ok().filter(|status| status.has_memory && !status.is_kernel_thread)?;
+        let Inherited { given, memory, cpus } = inherited;
+        let cpus = cpus.unwrap_or_else(|| self.allowed_cpus(&process));
+        let mut record = placement::Process::new(pid, cpus, status.nodes);
+        record.adopted = adopted;
+        let mut managed = ManagedProcess {
+            name: status.name,
+            record,
+            threads: BTreeMap::new(),
+            sizes: PageSizes::default(),
+            owners: OwnersRanges::default(),
+            mappings: Mappings::default(),
+            given,
+            memory_given: memory,
+            cpu_time: process_cpu_time(pid).ok()?,
+            process,
+        };
+        managed.read_policy();
+        for tid in managed.process.threads().ok()?.iter() {
+            managed.begin_thread(tid, self.watches_threads);
+        }
+        self.processes.insert(pid, managed);
+        self.processes.get_mut(&pid)
+    }
+
+    /// All threads, as observations have them.
+    pub fn threads(&self) -> Vec<placement::Thread> {
+        let threads = self.processes.values().flat_map(|process| process.threads.values());
+        threads.map(|thread| thread.record.clone()).collect()
+    }
+
+    /// A thread began. Nothing of a process that is not managed, or of a thread that is known.
+    pub fn begin_thread(&mut self, pid: Pid, tid: Tid) -> Option<&mut ManagedProcess> {
+        let process = self.processes.get_mut(&pid)?;
+        if process.threads.contains_key(&tid) {
+            return None;
+        }
+        process.begin_thread(tid, self.watches_threads);
+        Some(process)
+    }
+
+    /// A thread ended; whether its process did.
+    pub fn end_thread(&mut self, pid: Pid, tid: Tid) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        process.threads.remove(&tid);
+        process.threads.is_empty() && self.processes.remove(&pid).is_some()
+    }
+
+    /// A process runs another program: it has one thread, and other memory.
+    pub fn exec(&mut self, pid: Pid, name: &str) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        name.clone_into(&mut process.name);
+        process.threads.retain(|tid, _| tid.0 == pid.0);
+        process.sizes.forget();
+        process.owners = OwnersRanges::default();
+        process.begin_thread(Tid(pid.0), self.watches_threads);
+        process.read_policy();
+    }
+
+    /// Takes note of a round; which processes have ended.
+    pub fn end_round(
+        &mut self,
+        round: u64,
+        round_s: f64,
+        samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
+        shared_out: SharedOut,
+    ) -> Vec<Pid> {
+        let mut ended = Vec::new();
+        for (pid, process) in &mut self.processes {
+            if process.end_round(round, round_s, self.watches_threads).is_none() {
+                ended.push(*pid);
+            }
+        }
+        for pid in &ended {
+            self.processes.remove(pid);
+        }
+        for process in self.processes.values_mut() {
+            process.take_samples(samples, round_s, shared_out);
+        }
+        ended
+    }
+}
+
+impl ManagedProcess {
+    fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
+        let mut record = placement::Thread::new(self.record.pid, tid);
+        let now = affinity(tid).ok();
+        record.bound_to = now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
+        let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
+        self.threads.insert(tid, ManagedThread { record, times });
+    }
+
+    /// What the program or its owner asked for, of memory.
+    fn read_policy(&mut self) {
+        let words = thread_policy(&self.process, Tid(self.record.pid.0));
+        self.record.memory_policy = words.and_then(|words| owner::asked_for(&words, self.memory_given.as_ref()));
+    }
+
+    /// Its memory is to come from elsewhere than what it inherited says: what it has is settled like that of processes
+    /// that ran before.
+    pub fn begins_with(&mut self, wanted: Option<&linux::MemoryPolicy>) {
+        self.record.adopted |= wanted.is_some_and(|wanted| Some(wanted) != self.memory_given.as_ref());
+    }
+
+    fn end_round(&mut self, round: u64, round_s: f64, watches_threads: bool) -> Option<()> {
+        let cpu_time = process_cpu_time(self.record.pid).ok()?;
+        let used_s = cpu_time.saturating_sub(self.cpu_time).as_secs_f64();
+        if used_s == 0.0 && self.process.status().is_ok_and(|status| !status.has_memory && status.threads <= 1) {
+            return None;
+        }
+        self.cpu_time = cpu_time;
+        self.record.cpu_share = used_s / round_s;
+        self.sizes.end_round(round);
+        if round.is_multiple_of(POLICY_ROUNDS) {
+            self.read_policy();
+        }
+        let process = &self.process;
+        self.threads.retain(|tid, thread| !watches_threads || thread.read_times(process, *tid, round_s).is_some());
+        Some(())
+    }
+
+    fn take_samples(&mut self, samples: &FxHashMap<(Pid, Tid), ThreadSamples>, round_s: f64, all: SharedOut) {
+        let pid = self.record.pid;
+        let (mut served, mut writes) = (0.0, 0.0);
+        self.record.samples = 0;
+        for (tid, ManagedThread { record, .. }) in &mut self.threads {
+            let none = ThreadSamples::default();
+            let seen = samples.get(&(pid, *tid)).unwrap_or(&none);
+            let misses = seen.all_served();
+            (served, writes) = (served + misses, writes + seen.writes);
+            self.record.samples += seen.samples;
+            record.cpu = seen.cpu.or(record.cpu);
+            record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
+            record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
+            record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
+            // Instructions are counted of all CPUs together: each thread has its part of the time in which they do not
+            // wait for memory.
+            let works = |cpu_time_s: f64, waits_s: f64| (cpu_time_s - waits_s).max(cpu_time_s / 100.0);
+            let part =
+                works(record.cpu_share * round_s, seen.waited_ns / 1e9) / works(all.cpu_time_s, all.memory_wait_s);
+            let instructions = all.instructions * part;
+            record.instructions =
+                (instructions.is_finite() && instructions > 0.0).then_some(instructions.round() as u64);
+        }
+        self.record.read_ratio = (served > 0.0).then(|| 1.0 - writes / served);
+    }
+}
+
+impl ManagedThread {
+    /// Nothing of one that has ended.
+    fn read_times(&mut self, process: &Process, tid: Tid, round_s: f64) -> Option<()> {
+        let times = thread_times(process, tid).ok()??;
+        if let Some(before) = self.times.replace(times) {
+            let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / round_s).min(1.0);
+            self.record.cpu_share = share(times.ran, before.ran);
+            self.record.waiting_share = share(times.waited, before.waited);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,67 @@
+//! How full the memory of nodes is.
+
+use linux::{online_nodes, parse_node_meminfo};
+use machine::NodeId;
+use placement::NodeMemory;
+use std::fs;
+use std::path::Path;
+
+/// Rounds after which it is looked at again, where nothing was moved: a look takes some microseconds of each node.
+const ROUNDS: u64 = 10;
+
+/// How full the memory of nodes is, as it was looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct KnownMemory {
+    known: Vec<NodeMemory>,
+    next: u64,
+}
+
+impl KnownMemory {
+    /// What is known in this round; nothing where the kernel does not tell.
+    pub fn at(&mut self, round: u64) -> Vec<NodeMemory> {
+        if round >= self.next {
+            self.known = read(Path::new("/sys"));
+            self.next = round + ROUNDS;
+        }
+        self.known.clone()
+    }
+
+    /// Pages were moved: the next round looks again.
+    pub fn changed(&mut self) {
+        self.next = 0;
+    }
+}
+
+fn read(sys: &Path) -> Vec<NodeMemory> {
+    let of = |node: NodeId| {
+        // One that went offline just now has none.
+        let text = fs::read_to_string(sys.join(format!("devices/system/node/node{node}/meminfo"))).ok()?;
+        let memory = parse_node_meminfo(&text).ok()?;
+        let value = |name: &str| memory.get(name).copied().unwrap_or(0);
+        // What of the page cache was not used lately, and needs not be written first.
+        let cache = value("Inactive(file)").saturating_sub(value("Dirty"));
+        Some(NodeMemory { node, total_bytes: value("MemTotal"), free_bytes: value("MemFree") + cache })
+    };
+    online_nodes(sys).unwrap_or_default().iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_and_what_can_be_had_at_once_is_told_and_kept_for_some_rounds() {
+        let root = tempfile::tempdir().unwrap();
+        let node = root.path().join("devices/system/node/node1");
+        fs::create_dir_all(&node).unwrap();
+        fs::write(node.with_file_name("online"), "1\n").unwrap();
+        let text = "Node 1 MemTotal: 100 kB\nNode 1 MemFree: 10 kB\nNode 1 Inactive(file): 5 kB\nNode 1 Dirty: 2 kB\n";
+        fs::write(node.join("meminfo"), text).unwrap();
+        let expected = NodeMemory { node: NodeId(1), total_bytes: 102_400, free_bytes: 13 << 10 };
+        assert_eq!(read(root.path()), [expected]);
+        let mut known = KnownMemory { known: vec![expected], next: 5 };
+        assert_eq!(known.at(4), [expected]);
+        known.changed();
+        assert_eq!(known.next, 0);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a program or its owner asked for, told from what was given here.
+
+use machine::{CpuSet, NodeId};
+use placement::MemoryPolicy;
+
+/// CPUs that somebody else asked for; none where a thread may run wherever its cpuset allows, or where it was sent here.
+/// A thread has the CPUs of the one that started it, so that what was given to any of a process is no choice of its
+/// owner's.
+pub(crate) fn bound_to(now: &CpuSet, allowed: &CpuSet, given: &[CpuSet]) -> Option<CpuSet> {
+    let is_free = allowed.is_subset(now) || given.contains(now);
+    (!is_free).then(|| now.clone())
+}
+
+/// The memory policy that somebody else asked for.
+pub(crate) fn asked_for(words: &str, given: Option<&linux::MemoryPolicy>) -> Option<MemoryPolicy> {
+    let is_given = given.is_some_and(|given| words.parse::<linux::MemoryPolicy>().is_ok_and(|now| same(&now, given)));
+    if is_given { None } else { crate::memory::asked_for(words) }
+}
+
+/// The kernel leaves out nodes that a cpuset does not allow.
+fn same(now: &linux::MemoryPolicy, given: &linux::MemoryPolicy) -> bool {
+    let among = |node: NodeId| given.nodes.contains(node);
+    now.mode == given.mode && now.nodes.iter().all(among) && now.nodes.is_empty() == given.nodes.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::MemoryMode;
+
+    #[test]
+    fn what_was_given_here_is_nobodys_choice() {
+        let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
+        let allowed = cpus("0-7");
+        let given = [cpus("2-3"), cpus("5")];
+        let told = |now: &str| bound_to(&cpus(now), &allowed, &given).map(|cpus| cpus.to_string());
+        assert_eq!(["0-7", "0-15", "2-3", "5"].map(told), [None, None, None, None]);
+        assert_eq!([told("2"), told("0-3")], [Some("2".to_owned()), Some("0-3".to_owned())]);
+        let given = linux::MemoryPolicy::new(MemoryMode::Interleave, "0-3".parse().unwrap());
+        assert_eq!(asked_for("interleave:0-2", Some(&given)), None);
+        assert_eq!(asked_for("default", Some(&given)), None);
+        assert_eq!(asked_for("interleave:4", Some(&given)).unwrap().to_string(), "interleave: 4");
+        assert_eq!(asked_for("bind:0", None).unwrap().to_string(), "bind: 0");
+    }
+}

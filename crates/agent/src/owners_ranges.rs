@@ -1,0 +1,73 @@
+//! Memory of a process that has a policy of its own (`mbind`): its owner's, and to be left where it is.
+
+use linux::{Process, Tid, parse_numa_maps, thread_policy};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// They are read again after so many times of what reading them took: the kernel goes through all pages for it.
+const PATIENCE: u32 = 100;
+
+/// Ranges with a policy of their own.
+#[derive(Debug, Default)]
+pub(crate) struct OwnersRanges {
+    /// Ascending.
+    ranges: Vec<Range<u64>>,
+    /// When they may be read again.
+    next: Option<Instant>,
+}
+
+impl OwnersRanges {
+    /// Looks again, if it is time to. What may not be looked at has none.
+    pub fn refresh(&mut self, process: &Process) {
+        let began = Instant::now();
+        if self.next.is_some_and(|next| began < next) {
+            return;
+        }
+        self.ranges = read(process).unwrap_or_default();
+        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+    }
+
+    pub fn contain(&self, address: u64) -> bool {
+        let after = self.ranges.partition_point(|range| range.start <= address);
+        after.checked_sub(1).and_then(|place| self.ranges.get(place)).is_some_and(|range| range.contains(&address))
+    }
+}
+
+fn read(process: &Process) -> Option<Vec<Range<u64>>> {
+    let own = thread_policy(process, Tid(process.pid().0))?;
+    let numa = parse_numa_maps(&process.text("numa_maps").ok()?).ok()?;
+    let bound = || numa.iter().filter(|mapping| mapping.policy != own).map(|mapping| mapping.start);
+    if bound().next().is_none() {
+        return Some(Vec::new());
+    }
+    let mappings = process.mappings().ok()?;
+    let range = |start: u64| {
+        let place = mappings.binary_search_by_key(&start, |mapping| mapping.range.start).ok()?;
+        mappings.get(place).map(|mapping| mapping.range.clone())
+    };
+    Some(bound().filter_map(range).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::Pid;
+
+    #[test]
+    fn what_has_a_policy_of_its_own_is_the_owners() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a\n5000 prefer:1\n";
+        put("7/numa_maps", numa);
+        put("7/task/7/numa_maps", numa);
+        put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-3000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
+        let mut owners = OwnersRanges::default();
+        owners.refresh(&Process::open_in(root.path(), Pid(7)).unwrap());
+        let told = [0xfff, 0x1000, 0x1fff, 0x2000, 0x6fff, 0x7000].map(|address| owners.contain(address));
+        assert_eq!(told, [false, true, true, false, true, false]);
+    }
+}

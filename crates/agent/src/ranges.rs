@@ -1,0 +1,81 @@
+//! Mappings of processes with the memory that they have, for policies that move whole ones.
+
+use crate::memory::asked_for;
+use linux::{Process, Tid, parse_numa_maps, thread_policy};
+use placement::{NodeBytes, Range};
+use std::time::{Duration, Instant};
+
+/// They are read again after so many times of what reading them took: the kernel goes through all pages for it.
+const PATIENCE: u32 = 50;
+
+/// When the mappings of a process may be read again.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    next: Option<Instant>,
+}
+
+impl Mappings {
+    /// Its mappings that have memory, if it is time to look again; else none.
+    pub fn read(&mut self, process: &Process) -> Vec<Range> {
+        let began = Instant::now();
+        if self.next.is_some_and(|next| began < next) {
+            return Vec::new();
+        }
+        let ranges = ranges(process).unwrap_or_default();
+        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+        ranges
+    }
+}
+
+fn ranges(process: &Process) -> Option<Vec<Range>> {
+    let pid = process.pid();
+    let own = thread_policy(process, Tid(pid.0))?;
+    let mappings = process.mappings().ok()?;
+    let numa = parse_numa_maps(&process.text("numa_maps").ok()?).ok()?;
+    let range = |numa: linux::NumaMapping| {
+        let place = mappings.binary_search_by_key(&numa.start, |mapping| mapping.range.start).ok()?;
+        let mapping = mappings.get(place).filter(|_| !numa.pages.is_empty())?;
+        let bytes = numa.pages.iter().map(|&(node, pages)| NodeBytes { node, bytes: pages * numa.page_bytes });
+        Some(Range {
+            pid,
+            start: mapping.range.start,
+            end: mapping.range.end,
+            bytes: bytes.collect(),
+            memory_policy: asked_for(&numa.policy).filter(|_| numa.policy != own),
+            is_replicable: false,
+        })
+    };
+    Some(numa.into_iter().filter_map(range).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::Pid;
+    use machine::NodeId;
+
+    #[test]
+    fn mappings_are_told_with_their_memory_and_not_too_often() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a N0=1 N1=2 kernelpagesize_kB=4\n\
+                    5000 default\n";
+        put("7/numa_maps", numa);
+        put("7/task/7/numa_maps", numa);
+        put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
+        let process = Process::open_in(root.path(), Pid(7)).unwrap();
+        let mut mappings = Mappings { next: Some(Instant::now() + Duration::from_secs(60)) };
+        assert_eq!(mappings.read(&process), []);
+        mappings.next = None;
+        let ranges = mappings.read(&process);
+        assert_eq!(ranges.len(), 2);
+        assert_eq!(ranges[0].memory_policy.as_ref().unwrap().to_string(), "bind: 3");
+        let on = [(0, 4096), (1, 8192)].map(|(node, bytes)| NodeBytes { node: NodeId(node), bytes });
+        assert_eq!((ranges[1].start, ranges[1].end, &ranges[1].memory_policy), (0x2000, 0x5000, &None));
+        assert_eq!(ranges[1].bytes, on);
+    }
+}

@@ -1,0 +1,217 @@
+//! The end of a round: what it was, what is to be done, and what came of that.
+
+use crate::agent::{Agent, AgentError, own_thread_time};
+use crate::managed::SharedOut;
+use crate::sampled::RoundSamples;
+use linux::{PageBatch, Pid, monotonic_ns};
+use placement::{
+    Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, Step, ThreadPolicy,
+};
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+use trace::live::Accesses;
+
+impl Agent {
+    /// Decides, and acts. What it costs counts from so much CPU time of ours.
+    pub(crate) fn end_round(&mut self, cost_before: Duration) -> Result<(), AgentError> {
+        let observation = self.observe()?;
+        // What is only tried out leaves nothing to remember.
+        let decision = if self.options.dry_run {
+            self.policy.clone().decide(&observation)
+        } else {
+            self.policy.decide(&observation)
+        };
+        let cost = own_thread_time().saturating_sub(cost_before);
+        self.course.add_round(&observation, &decision);
+        let outcome = self.act(&decision)?;
+        self.fill_status(&observation, &decision);
+        self.sample_on(cost);
+        if self.options.log.is_some() {
+            let observation = Box::new(observation);
+            self.write(|| LogLine::Round { observation, decision })?;
+        }
+        if !self.options.dry_run {
+            self.policy.learn(&outcome);
+            self.write(|| LogLine::Learned { outcome })?;
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self) -> Result<Observation, AgentError> {
+        let now = monotonic_ns();
+        let length_s = Duration::from_nanos(now.saturating_sub(self.round_began_ns)).as_secs_f64().max(1e-6);
+        self.round_began_ns = now;
+        self.round += 1;
+        self.begin_candidates(length_s)?;
+        let RoundSamples { mut pages, missed, threads, traffic, latency_mean_ns, count } =
+            self.sampled.take(self.sampling.page_cap, locate);
+        let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
+        let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
+            instructions: counted.instructions,
+            cpu_time_s: counted.cpu_time_s,
+            memory_wait_s: counted.memory_wait_s,
+        });
+        for pid in self.managed.end_round(self.round, length_s, &threads, shared_out) {
+            self.forget(pid)?;
+        }
+        for page in &mut pages {
+            let process = self.managed.processes.get(&page.pid);
+            page.is_bound = process.is_some_and(|process| process.owners.contain(page.address));
+        }
+        {
+            let mut status = self.status_now();
+            status.samples += count;
+            status.samples_lost += missed;
+        }
+        // Who counts does so for all; elsewhere samples stand for what there was.
+        let is_counter = matches!(self.accesses, Some(Accesses::Lab(_)));
+        let counted = counted.unwrap_or_default();
+        Ok(Observation {
+            round: self.round,
+            length_s,
+            traffic: if is_counter { counted.traffic } else { traffic },
+            counters_running: None,
+            controllers: counted.controllers,
+            links: counted.links,
+            latency_mean_ns,
+            memory: if self.accesses.is_some() { self.memory.at(self.round) } else { Vec::new() },
+            processes: self.managed.processes.values().map(|process| process.record.clone()).collect(),
+            threads: self.managed.threads(),
+            pages,
+            samples_missed: missed,
+            ranges: self.ranges(),
+            budget_bytes: self.options.budget_bytes_per_s.map(|budget| (budget as f64 * length_s) as u64),
+        })
+    }
+
+    /// Mappings, for the one policy that moves whole ones.
+    fn ranges(&mut self) -> Vec<Range> {
+        let is_dealt = matches!(
+            self.options.policy.memory,
+            MemoryPlacement::Interleave(_) | MemoryPlacement::WeightedInterleave(_) | MemoryPlacement::Carrefour
+        );
+        if self.options.policy.threads != ThreadPolicy::Auto || is_dealt {
+            return Vec::new();
+        }
+        let processes = self.managed.processes.values_mut();
+        processes.flat_map(|process| process.mappings.read(&process.process)).collect()
+    }
+
+    fn act(&mut self, decision: &Decision) -> Result<Outcome, AgentError> {
+        let mut outcome = Outcome { round: decision.round, ..Outcome::default() };
+        let all_done = if self.options.dry_run {
+            Vec::new()
+        } else {
+            self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
+        };
+        for (place, step) in decision.steps.iter().enumerate() {
+            let done = all_done.get(place);
+            if let Some(done) = done {
+                self.course.add_step(step.reason.rule, done);
+                self.sampling = done.sampling.unwrap_or(self.sampling);
+                self.notes.extend(self.actor.news(done));
+            }
+            let moved = done.map_or((0, 0), |done| (done.pages_moved, done.bytes_moved));
+            if let Some(pid) = step.action.pid() {
+                let mut status = self.status_now();
+                let process = status.processes.entry(pid).or_default();
+                process.decided(decision.round, step.to_string());
+                (process.pages_moved, process.bytes_moved) =
+                    (process.pages_moved + moved.0, process.bytes_moved + moved.1);
+            }
+            if moved.0 > 0 {
+                self.memory.changed();
+            }
+            let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
+            if self.options.explain && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {
+                self.explained.push(explanation(decision.round, step, done));
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn fill_status(&mut self, observation: &Observation, decision: &Decision) {
+        let (cpu_time_s, time_s) = (self.cpu_time().as_secs_f64(), self.time().as_secs_f64());
+        let source = if self.round == 1 { self.source() } else { None };
+        let mut status = self.status.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.round == 1 {
+            status.policy = self.policy.name().to_string();
+            status.source = source;
+            status.round_s = self.options.round.as_secs_f64();
+        }
+        (status.cpu_time_s, status.time_s, status.rounds) = (cpu_time_s, time_s, self.round);
+        status.metrics = decision.metrics.clone();
+        if status.notes.len() != self.notes.len() {
+            status.notes.clone_from(&self.notes);
+        }
+        let course = &self.course;
+        (status.pages_moved, status.bytes_moved) = (course.pages_moved, course.bytes_moved);
+        status.pages_refused = course.all_refused();
+        status.threads_moved = course.threads_moved;
+        status.pages_moved_by_rule.clone_from(course.pages_by_rule());
+        let managed = &self.managed.processes;
+        status.processes.retain(|pid, _| managed.contains_key(pid));
+        for process in &observation.processes {
+            let Some(of) = managed.get(&process.pid) else { continue };
+            let told = status.processes.entry(process.pid).or_default();
+            if told.name != of.name {
+                told.name.clone_from(&of.name);
+            }
+            (told.threads, told.cpu_share) = (of.threads.len() as u64, process.cpu_share);
+        }
+    }
+
+    /// How often to sample in the next round.
+    fn sample_on(&mut self, cost: Duration) {
+        self.rate.learn(cost);
+        self.rate.set_divisor(self.sampling.divisor);
+        let came = std::mem::take(&mut self.came);
+        if let Some(Accesses::Lab(pmu)) = &self.accesses {
+            pmu.set_period(self.rate.next_period(pmu.period(), came));
+        }
+    }
+}
+
+fn explanation(round: u64, step: &Step, done: Option<&crate::act::Done>) -> String {
+    let mut parts = vec![format!("round {round}: {step}")];
+    let Some(done) = done else { return parts.concat() };
+    let wanted = match &step.action {
+        Action::MovePages { pages, .. } => pages.len() as u64,
+        Action::InterleavePages { pages, .. } => pages.len() as u64,
+        _ => done.pages_moved,
+    };
+    if done.pages_moved != wanted {
+        parts.push(format!("; {} did", done.pages_moved));
+        let refused = done.pages_refused.iter();
+        parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", report::refusal_word(*why))));
+    }
+    parts.extend(done.note.iter().map(|note| format!("; {note}")));
+    parts.concat()
+}
+
+/// Asks where pages lie, and leaves out those that are gone.
+fn locate(samples: &mut Vec<PageSample>) {
+    let page = |sample: &PageSample| (sample.pid, sample.address - sample.address % sample.page_bytes.max(1));
+    let mut pages: Vec<(Pid, u64)> = samples.iter().map(page).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let mut nodes = FxHashMap::default();
+    let mut batch = PageBatch::with_capacity(pages.len());
+    for of_process in pages.chunk_by(|a, b| a.0 == b.0) {
+        let Some(&(pid, _)) = of_process.first() else { continue };
+        batch.clear();
+        for (_, address) in of_process {
+            batch.push(*address, None);
+        }
+        if batch.locate(pid).is_ok() {
+            nodes.extend(batch.statuses().filter_map(|(at, status)| Some(((pid, at), status.node().ok()?))));
+        }
+    }
+    samples.retain_mut(|sample| match nodes.get(&page(sample)) {
+        Some(node) => {
+            sample.node = *node;
+            true
+        }
+        None => false,
+    });
+}

@@ -1,0 +1,233 @@
+//! How processes and threads begin to be managed: the program before it runs, others as soon as they are seen.
+
+use crate::agent::{Agent, AgentError, Candidate};
+use crate::lives::Life;
+use crate::managed::Inherited;
+use crate::memory::{asked_for, to_start_with};
+use crate::owner::bound_to;
+use linux::{
+    Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Situation, Switch, Tid, affinity, current_cpu,
+    diagnose, process_cpu_time,
+};
+use machine::CpuSet;
+use placement::{LogLine, Start, ThreadPolicy};
+use std::fs;
+use std::io::ErrorKind;
+use std::thread;
+use trace::live::Target;
+
+/// How a program is to be started: see [`linux::ChildSetup::place`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStart {
+    /// The CPUs that it and what it starts may run on; all where nothing is said.
+    pub cpus: Option<CpuSet>,
+    /// Its memory policy, and that of what it starts; this process's own where nothing is said.
+    pub memory: Option<MemoryPolicy>,
+}
+
+/// Whether pages of a process may be moved, which wants the same rights as to ask where they lie.
+fn check_rights(pid: Pid) -> Result<(), AgentError> {
+    let mut batch = PageBatch::with_capacity(1);
+    batch.push(0, None);
+    match batch.locate(pid) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let errno = error.raw_os_error().unwrap_or_default();
+            let why = diagnose(Attempt::Look, errno, &Situation::of(Some(pid))).to_string();
+            Err(AgentError::NotPermitted { pid, why })
+        }
+        // One that has ended is not there to be placed.
+        _ => Ok(()),
+    }
+}
+
+impl Agent {
+    /// Who runs already.
+    pub(crate) fn begin_managing(&mut self) -> Result<(), AgentError> {
+        match self.options.target.clone() {
+            Target::Program => {}
+            Target::Pids(pids) => {
+                for pid in pids {
+                    check_rights(pid)?;
+                    self.begin(pid, true, Inherited::default())?;
+                }
+            }
+            Target::System => {
+                let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+                let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
+                let own = Pid(std::process::id());
+                self.candidates.extend(pids.filter(|pid| *pid != own).filter_map(|pid| {
+                    let cpu_time = process_cpu_time(pid).ok()?;
+                    Some((pid, Candidate { cpu_time, ..Candidate::default() }))
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// How the program is to be started. It is asked as if it were this process: no policy looks at numbers.
+    pub fn program_start(&mut self) -> Result<ProgramStart, AgentError> {
+        let own = Pid(std::process::id());
+        let Ok(process) = Process::open(own) else { return Ok(ProgramStart::default()) };
+        let (cpus, nodes) = (self.managed.allowed_cpus(&process), process.status().unwrap_or_default().nodes);
+        let mut record = placement::Process::new(own, cpus, nodes);
+        record.memory_policy = linux::thread_policy(&process, Tid(own.0)).and_then(|words| asked_for(&words));
+        let mut thread = placement::Thread::new(own, Tid(own.0));
+        thread.bound_to = affinity(Tid::CALLER).ok().and_then(|now| bound_to(&now, &record.cpus, &[]));
+        thread.cpu = current_cpu().ok().map(|(cpu, _)| cpu);
+        let Start { cpus, memory, .. } = self.policy.clone().admit(&record, &thread);
+        if self.options.dry_run {
+            return Ok(ProgramStart::default());
+        }
+        let memory = match memory {
+            Some(policy) => Some(self.possible(&policy, cpus.as_ref())?),
+            None => None,
+        };
+        Ok(ProgramStart { cpus, memory })
+    }
+
+    /// The memory policy that this kernel has, or the next best. Weights are the system's, and are set for it.
+    fn possible(
+        &mut self,
+        policy: &placement::MemoryPolicy,
+        cpus: Option<&CpuSet>,
+    ) -> Result<MemoryPolicy, AgentError> {
+        let mut memory = to_start_with(policy, cpus, |cpu| self.nodes.of_cpu(cpu));
+        if memory.mode != MemoryMode::WeightedInterleave {
+            return Ok(memory);
+        }
+        let tried = memory.clone();
+        // A policy is of a thread: this one is gone with it.
+        let works = thread::spawn(move || linux::set_memory_policy(&tried)).join();
+        if let Ok(Err(error)) = works {
+            self.notes.push(format!("memory is interleaved without weights, which are since Linux 6.9 ({error})"));
+            memory.mode = MemoryMode::Interleave;
+            return Ok(memory);
+        }
+        for weight in &policy.weights {
+            let switch = Switch::interleave_weight(weight.node);
+            let value = weight.weight.to_string();
+            if switch.value().is_ok_and(|now| now == value) {
+                continue;
+            }
+            self.actor.journal.will_set(&switch, &value)?;
+            if let Err(error) = switch.set(&value) {
+                self.notes.push(format!(
+                    "memory is interleaved by the weights that the system has ({error}); to set those of this machine \
+                     needs root"
+                ));
+                break;
+            }
+        }
+        Ok(memory)
+    }
+
+    /// The program runs, started so.
+    pub fn add_program(&mut self, pid: Pid, start: &ProgramStart) -> Result<(), AgentError> {
+        let given = start.cpus.iter().cloned().collect();
+        self.begin(pid, false, Inherited { given, memory: start.memory.clone(), cpus: None })?;
+        self.begin_round();
+        Ok(())
+    }
+
+    /// A process is managed from now on.
+    pub(crate) fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Result<(), AgentError> {
+        let Some(process) = self.managed.begin(pid, adopted, inherited) else { return Ok(()) };
+        let threads: Vec<Tid> = process.threads.keys().copied().collect();
+        self.seen.insert(pid);
+        threads.into_iter().try_for_each(|tid| self.admit(pid, tid))
+    }
+
+    /// A thread gets its place.
+    fn admit(&mut self, pid: Pid, tid: Tid) -> Result<(), AgentError> {
+        let Some(process) = self.managed.processes.get_mut(&pid) else { return Ok(()) };
+        let Some(thread) = process.threads.get(&tid) else { return Ok(()) };
+        let start = self.policy.admit(&process.record, &thread.record);
+        let line =
+            LogLine::Admitted { process: process.record.clone(), thread: thread.record.clone(), start: start.clone() };
+        let Start { cpus, cpus_reason, memory } = start;
+        if tid.0 == pid.0 && !process.record.adopted {
+            let wanted = memory.map(|memory| to_start_with(&memory, cpus.as_ref(), |cpu| self.nodes.of_cpu(cpu)));
+            process.begins_with(wanted.as_ref());
+        }
+        if let Some(cpus) = cpus {
+            if !self.options.dry_run {
+                let done = self.actor.move_thread(process, tid, &cpus)?;
+                self.course.threads_moved += done.threads_moved;
+                self.notes.extend(self.actor.news(&done));
+            }
+            if self.options.explain {
+                let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                self.explained.push(format!("start: run thread {tid} of process {pid} on CPUs {cpus}{why}"));
+            }
+        }
+        self.write(|| line)
+    }
+
+    pub(crate) fn take_life(&mut self, life: Life) -> Result<(), AgentError> {
+        match life {
+            Life::Began { pid, parent } => self.take_child(pid, parent),
+            Life::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
+                Some(_) => self.admit(pid, tid),
+                None => Ok(()),
+            },
+            Life::ThreadEnded { pid, tid } => {
+                if tid.0 == pid.0 {
+                    self.candidates.remove(&pid);
+                }
+                if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
+            }
+            Life::Executed { pid, name } => {
+                self.managed.exec(pid, &name);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where threads are placed, each process is as soon as it is there; else when a round shows that it stays.
+    fn take_child(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), AgentError> {
+        let is_known = self.managed.processes.contains_key(&pid) || pid.0 == std::process::id();
+        // Of a program that was just started, this process is the parent.
+        let is_ours = parent.is_some_and(|parent| parent.0 == std::process::id());
+        if is_known || is_ours {
+            return Ok(());
+        }
+        let inherited = self.managed.inherited_from(parent);
+        let has_managed_parent = parent.is_some_and(|parent| self.managed.processes.contains_key(&parent));
+        let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
+        if is_prompt && has_managed_parent {
+            return self.begin(pid, false, inherited);
+        }
+        self.candidates.insert(pid, Candidate { inherited, parent, ..Candidate::default() });
+        Ok(())
+    }
+
+    /// Candidates that have turned out to stay: of a program and of chosen processes all, of a system those that are
+    /// busy.
+    pub(crate) fn begin_candidates(&mut self, round_s: f64) -> Result<(), AgentError> {
+        let least_s = match self.options.target {
+            Target::System => self.policy.settings().thresholds.cpu_share_min * round_s,
+            Target::Program | Target::Pids(_) => 0.0,
+        };
+        let mut busy = Vec::new();
+        self.candidates.retain(|pid, candidate| {
+            let Ok(cpu_time) = process_cpu_time(*pid) else { return false };
+            let used_s = cpu_time.saturating_sub(candidate.cpu_time).as_secs_f64();
+            candidate.cpu_time = cpu_time;
+            let is_busy = used_s > least_s;
+            if is_busy {
+                busy.push((*pid, std::mem::take(candidate)));
+            }
+            !is_busy
+        });
+        for (pid, Candidate { inherited, parent, .. }) in busy {
+            self.begin(pid, parent.is_none(), inherited)?;
+        }
+        Ok(())
+    }
+
+    /// A process has ended.
+    pub(crate) fn forget(&mut self, pid: Pid) -> Result<(), AgentError> {
+        self.policy.forget(pid);
+        self.write(|| LogLine::Ended { pid })
+    }
+}

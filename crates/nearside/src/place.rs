@@ -1,0 +1,359 @@
+//! `nearside place`: puts the pages and threads of programs where a policy has them, while they run.
+
+use crate::interrupt::interrupted;
+use crate::machine_source;
+use crate::policy::note;
+use crate::record::processes::Processes;
+use crate::record::program::{NotStarted, Program};
+use crate::record::{Followed, Source};
+use crate::wrong::Wrong;
+use agent::journal::default_folder;
+use agent::{Agent, Journal, Options, PutBack};
+use clap::{Args, ValueEnum};
+use linux::{ChildSetup, Pid};
+use machine::{Machine, size};
+use placement::{POLICIES, PolicyName, Settings};
+use report::PlaceReport;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use trace::live::Target;
+
+/// Everything that is not the program's own failure has a status that programs seldom use.
+const FAILED: u8 = 125;
+/// How often the program is looked at that is not managed any more.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long Ctrl-C may have to wait.
+const CTRL_C: Duration = Duration::from_millis(20);
+
+/// Put a program's pages and threads where a policy has them, while it runs
+///
+/// Starts the program with this terminal, environment and user, observes who accesses which memory, and moves pages and
+/// threads, round by round. The program is not changed. What it starts is placed, too. Threads and memory that the
+/// program or its owner has put somewhere (affinity, memory policies, cpusets) stay there.
+///
+/// Ctrl-C goes to the program as ever. When that ends, or with --pid and --system at Ctrl-C, CPUs and the kernel's switches are as
+/// they were before; pages stay where they are.
+#[derive(Debug, Args)]
+#[command(after_help = help())]
+#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+pub struct Arguments {
+    /// The policy: see below
+    #[arg(long, short, value_name = "POLICY", default_value = "carrefour")]
+    policy: String,
+
+    /// The policy for memory, where --policy is one for threads: `--policy balanced --memory local` is balanced+local
+    #[arg(long, short, value_name = "POLICY")]
+    memory: Option<String>,
+
+    /// Decide and say what would be done, and change nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// Say each step and its reason as it is taken
+    #[arg(long, short)]
+    explain: bool,
+
+    /// Write all that is decided into this file, with what it was decided by: for `nearside replay`
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// Write what came of it as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Say nothing in the end
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// How long a round is, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    round: Duration,
+
+    /// Divide rounds by this [default: in the lab what its --time-scale is, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    time_scale: Option<u32>,
+
+    /// Move at most so much in a second: bytes, or a number with K, M or G [default: as much as the policy likes]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    budget: Option<u64>,
+
+    /// Observing and deciding may take this part of one CPU, in percent; samples are fewer where they would take more
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_percent)]
+    cpu_limit: f64,
+
+    /// Place also what the program or its owner has put somewhere; cpusets are kept to in any case
+    #[arg(long = "override")]
+    overrides: bool,
+
+    /// Whether the kernel's own NUMA balancing is switched off meanwhile, for policies that move pages or threads as they
+    /// run. Needs root
+    #[arg(long, value_enum, default_value = "off")]
+    kernel_balancing: KernelBalancing,
+
+    /// Who observes accesses to memory
+    #[arg(long, value_enum, default_value = "auto")]
+    source: Source,
+
+    /// The measured description of this machine, as `nearside measure --output` writes it
+    #[arg(long, value_name = "FILE")]
+    machine: Option<String>,
+
+    /// Place processes that run already, and what they start, until they end or Ctrl-C: numbers, separated by commas
+    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "system"])]
+    pid: Vec<u32>,
+
+    /// Place whoever is busy, until Ctrl-C: other users' processes only as root
+    #[arg(long, conflicts_with = "command")]
+    system: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "system"])]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KernelBalancing {
+    /// Switched off meanwhile, where that is permitted
+    Off,
+    /// As it is
+    Keep,
+}
+
+fn help() -> String {
+    let width = POLICIES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let policies = POLICIES.map(|(name, what)| format!("  {name:width$}  {what}\n")).concat();
+    format!(
+        "\
+Policies:
+{policies}
+Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS), by the lab's
+virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads begin.
+
+Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); pages that other
+processes map as well, splitting huge pages, and switching the kernel's balancing off need root.
+
+Examples:
+  nearside place -- ./program --its-options
+  nearside place --policy balanced --memory local -- make
+  nearside place --dry-run --explain -- ./program
+  sudo nearside place --policy auto --pid 4711,4712 --budget 200M
+  nearside lab run --machine opteron-6164x2 --time-scale 20 -- nearside place --log /tmp/decisions -- ./program
+
+Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself: 125 placing failed (the program runs on, and the
+exit code follows its end), 126 the program cannot be run, 127 there is no such program, 2 the command line is wrong. Without a
+program: 0 it was ended, or the processes have; 125 it failed.
+
+Environment: NEARSIDE_TIME_SCALE (the default of --time-scale)."
+    )
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("seconds, from 0.01 to 3600".to_owned()),
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.01..=100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("a part of one CPU in percent, from 0.01 to 100".to_owned()),
+    }
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let status = place(arguments).unwrap_or_else(|error| {
+        crate::report(error.as_ref());
+        match (error.downcast_ref::<NotStarted>(), error.is::<Wrong>()) {
+            (Some(not_started), _) => not_started.status(),
+            (None, true) => 2,
+            (None, false) => FAILED,
+        }
+    });
+    ExitCode::from(status)
+}
+
+fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+    let policy = policy_of(arguments).map_err(Wrong::because)?;
+    let (machine, simulated) = described(arguments.machine.as_deref())?;
+    if machine.nodes.iter().filter(|node| node.memory_bytes > 0).count() < 2 {
+        note("this machine has one node with memory: there is nothing to place");
+        return if arguments.command.is_empty() { Ok(0) } else { run_alone(&arguments.command) };
+    }
+    let placing = Placing { arguments, machine: &machine, simulated };
+    if arguments.command.is_empty() { placing.processes(policy) } else { placing.program(policy) }
+}
+
+fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
+    Ok(match &arguments.memory {
+        Some(memory) => format!("{}+{memory}", arguments.policy).parse()?,
+        None => arguments.policy.parse()?,
+    })
+}
+
+/// This machine, as its own kernel has it or as it was measured, and whether it is simulated.
+fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> {
+    let (machine, simulated) = machine_source::running()?;
+    let Some(file) = file else { return Ok((machine, simulated)) };
+    let measured = machine_source::read(Some(file))?;
+    let nodes = |machine: &Machine| -> Vec<_> {
+        machine.nodes.iter().map(|node| (node.id, node.cpus.clone(), node.memory_bytes > 0)).collect()
+    };
+    if nodes(&measured) != nodes(&machine) {
+        let why = format!("{file} describes another machine: its nodes and their CPUs are not those of this one");
+        return Err(Wrong::because(why));
+    }
+    Ok((measured, simulated))
+}
+
+/// What is asked for, or what the lab divides the kernel's periods by.
+fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
+    let told = || std::env::var(lab::TIME_SCALE).ok();
+    let Some(told) =
+        asked.map(Ok).or_else(|| told().map(|text| text.parse::<u32>().ok().filter(|scale| *scale > 0).ok_or(text)))
+    else {
+        return Ok(1);
+    };
+    told.map_err(|text| Wrong::because(format!("{} is `{text}`, and not a number from 1 up", lab::TIME_SCALE)))
+}
+
+/// Runs the program as if this were not here.
+fn run_alone(command: &[OsString]) -> Result<u8, Box<dyn Error>> {
+    let mut program = Program::start(command, |_| ())?;
+    while !program.is_over() {
+        program.wait(PATIENCE);
+    }
+    Ok(low_byte(program.status()?))
+}
+
+fn low_byte(status: Option<i32>) -> u8 {
+    status.map_or(0, |status| (status & 0xff) as u8)
+}
+
+/// What is to be placed, and how.
+struct Placing<'a> {
+    arguments: &'a Arguments,
+    machine: &'a Machine,
+    simulated: bool,
+}
+
+impl Placing<'_> {
+    fn program(&self, policy: PolicyName) -> Result<u8, Box<dyn Error>> {
+        let mut agent = self.open(policy, Target::Program, Arc::default())?;
+        let start = agent.program_start()?;
+        let mut program = Program::start(&self.arguments.command, |command| {
+            command.place(start.cpus.as_ref(), start.memory.as_ref());
+        })?;
+        let placed = agent.add_program(program.pid(), &start).map_err(Box::from);
+        let placed = placed.and_then(|()| self.follow(agent, &mut program));
+        if let Err(error) = &placed {
+            crate::report(error.as_ref());
+        }
+        // The program's end is its own affair.
+        while !program.is_over() {
+            program.wait(PATIENCE);
+        }
+        let status = program.status()?;
+        let Ok((report, put_back)) = placed else { return Ok(FAILED) };
+        self.tell(&PlaceReport { exit_status: status, ..report }, &put_back)?;
+        Ok(low_byte(status))
+    }
+
+    fn processes(&self, policy: PolicyName) -> Result<u8, Box<dyn Error>> {
+        let stop = interrupted()?;
+        let pids = self.arguments.pid.iter().copied().map(Pid).collect();
+        let target = if self.arguments.system { Target::System } else { Target::Pids(pids) };
+        let (report, put_back) = if self.arguments.system {
+            let agent = self.open(policy, target, stop.clone())?;
+            self.follow(agent, &mut Everybody(stop))?
+        } else {
+            let mut processes = Processes::open(&self.arguments.pid, stop.clone())?;
+            let agent = self.open(policy, target, stop)?;
+            self.follow(agent, &mut processes)?
+        };
+        self.tell(&report, &put_back)?;
+        Ok(0)
+    }
+
+    fn open(&self, policy: PolicyName, target: Target, stop: Arc<AtomicBool>) -> Result<Agent, Box<dyn Error>> {
+        let arguments = self.arguments;
+        let (journal, put_back) = Journal::open(&default_folder(), &format!("place-{}", std::process::id()))?;
+        if put_back != PutBack::default() {
+            note(&format!("an agent that was killed has left changes: {put_back}"));
+        }
+        let settings = Settings { respect_owner: !arguments.overrides, ..Settings::default() };
+        let options = Options {
+            settings,
+            target,
+            source: arguments.source.into(),
+            round: arguments.round / time_scale(arguments.time_scale)?,
+            budget_bytes_per_s: arguments.budget,
+            cpu_limit: arguments.cpu_limit,
+            dry_run: arguments.dry_run,
+            keep_kernel_balancing: arguments.kernel_balancing == KernelBalancing::Keep,
+            log: arguments.log.clone(),
+            explain: arguments.explain,
+            stop,
+            ..Options::new(policy)
+        };
+        Ok(Agent::open(self.machine, journal, options)?)
+    }
+
+    fn follow(&self, mut agent: Agent, followed: &mut impl Followed) -> Result<(PlaceReport, PutBack), Box<dyn Error>> {
+        while !followed.is_over() {
+            followed.wait(agent.until_next());
+            if followed.is_over() {
+                break;
+            }
+            agent.look()?;
+            self.say(&mut agent);
+        }
+        self.say(&mut agent);
+        let (report, put_back) = agent.finish()?;
+        Ok((PlaceReport { simulated: self.simulated, ..report }, put_back))
+    }
+
+    fn say(&self, agent: &mut Agent) {
+        if self.arguments.explain {
+            agent.explained().iter().for_each(|line| note(line));
+        }
+    }
+
+    fn tell(&self, report: &PlaceReport, put_back: &PutBack) -> Result<(), Box<dyn Error>> {
+        for why in &put_back.failed {
+            note(why);
+        }
+        if !self.arguments.quiet {
+            // There is nobody left to tell when standard error is closed.
+            let _ = write!(std::io::stderr(), "{report}");
+        }
+        if let Some(file) = &self.arguments.json {
+            let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
+            crate::output::write(&(serde_json::to_string_pretty(report)? + "\n"), file)?;
+        }
+        Ok(())
+    }
+}
+
+/// The system goes on until somebody has enough.
+struct Everybody(Arc<AtomicBool>);
+
+impl Followed for Everybody {
+    fn is_over(&mut self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        let end = Instant::now() + patience;
+        while !self.0.load(Relaxed) && Instant::now() < end {
+            sleep(end.saturating_duration_since(Instant::now()).min(CTRL_C));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `nearside replay`: decides again what a decision log has.
+
+use crate::output;
+use crate::wrong::Wrong;
+use clap::Args;
+use placement::{Again, LogLine, PolicyName, Replay, Start};
+use report::{ReplayDifference, ReplayReport};
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Decide again what a decision log has, by the same policy or another
+///
+/// Reads a log of `nearside place --log`, has the policy decide again from what it was told then, and shows what is
+/// decided otherwise, step by step, each with its reason. The same policy on the same log decides the same. Another one
+/// shows what it would have done first: later rounds are those that came of what was done then.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside place --policy carrefour --log decisions -- ./program
+  nearside replay decisions
+  nearside replay decisions --policy interleave
+
+Exit codes: 0 all is decided the same; 1 something is decided otherwise, or the log cannot be read; 2 the command line is wrong.")]
+pub struct Arguments {
+    /// The decision log
+    log: PathBuf,
+
+    /// Decide by this policy, and not by the one that decided then; `nearside place --help` lists them
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(Wrong::because)?;
+    let report = replay(arguments, policy)?;
+    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayReport, Box<dyn Error>> {
+    let path = arguments.log.display();
+    let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let mut lines = BufReader::new(file).lines().enumerate().map(|(place, line)| {
+        let number = place + 1;
+        let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
+        serde_json::from_str::<LogLine>(&line)
+            .map_err(|error| format!("line {number} of {path} is none of a decision log: {error}"))
+    });
+    let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;
+    let LogLine::Begin { policy: logged, .. } = &first else {
+        return Err(
+            format!("{path} does not begin as a decision log does: its first line says which policy decides").into()
+        );
+    };
+    let name = policy.as_ref().unwrap_or(logged);
+    let mut report =
+        ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
+    // A log begins with the line that `of` wants.
+    let Some(replay) = Replay::of(&first, policy, None) else { return Ok(report) };
+    let mut replay = replay?;
+    for line in lines {
+        let line = line?;
+        let again = replay.take(&line);
+        match (&line, again) {
+            (LogLine::Round { decision, .. }, Some(Again::Decision(now))) => {
+                report.rounds += 1;
+                let texts = |steps: &[placement::Step]| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let at = format!("round {}", decision.round);
+                if decision.steps != now.steps {
+                    let (logged, now) = (texts(&decision.steps), texts(&now.steps));
+                    report.differences.extend(ReplayDifference::between(at, &logged, &now));
+                }
+            }
+            (LogLine::Admitted { process, thread, start }, Some(Again::Start(now))) => {
+                report.starts += 1;
+                let at = format!("thread {} of process {}", thread.tid, process.pid);
+                report.differences.extend(ReplayDifference::between(at, &[begins(start)], &[begins(&now)]));
+            }
+            _ => {}
+        }
+    }
+    Ok(report)
+}
+
+fn begins(start: &Start) -> String {
+    let cpus = start.cpus.as_ref().map_or_else(|| "any".to_owned(), ToString::to_string);
+    let memory = start.memory.as_ref().map_or_else(|| "as it asks".to_owned(), ToString::to_string);
+    let why = start.cpus_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("begin on CPUs {cpus}, memory {memory}{why}")
+}

@@ -1,0 +1,112 @@
+//! `nearside place` and `nearside replay` where no virtual machine is needed: what is asked wrongly, and what is handed
+//! through.
+
+use assert_cmd::Command;
+use machine::{Pid, presets};
+use placement::{LogLine, Observation, Outcome, Policy, Settings, State};
+use std::fs;
+use std::path::Path;
+
+fn nearside(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("nearside").unwrap();
+    command.args(arguments).env_remove("NEARSIDE_TIME_SCALE");
+    command
+}
+
+fn error(arguments: &[&str], code: i32) -> String {
+    let output = nearside(arguments).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    error
+}
+
+#[test]
+fn what_is_no_policy_is_told_with_all_that_are() {
+    let unknown = error(&["place", "--policy", "carefour", "--", "true"], 2);
+    assert!(unknown.contains("did you mean `carrefour`?") && unknown.contains("thread-clustering"), "{unknown}");
+    let same = error(&["place", "--policy", "carrefour", "--memory", "interleave", "--", "true"], 2);
+    assert!(same.contains("both place memory"), "{same}");
+    let both = error(&["place", "--system", "--pid", "1"], 2);
+    assert!(both.contains("cannot be used with"), "{both}");
+    assert!(error(&["place"], 2).contains("required arguments"));
+    assert!(error(&["place", "--round", "0", "--", "true"], 2).contains("from 0.01 to 3600"));
+    let scale = nearside(&["place", "--", "true"]).env("NEARSIDE_TIME_SCALE", "x").output().unwrap();
+    let told = String::from_utf8(scale.stderr).unwrap();
+    assert!(scale.status.code() == Some(2) || told.contains("nothing to place"), "{told}");
+    let help = nearside(&["place", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(placement::POLICIES.iter().all(|(policy, _)| help.contains(policy)), "{help}");
+}
+
+/// Whatever machine this is: on one with a single node there is nothing to place, and on others this policy places nothing.
+#[test]
+fn the_programs_end_is_handed_through() {
+    let run = |command: &[&str]| {
+        let output = nearside(&[&["place", "--quiet", "--policy", "first-touch", "--"], command].concat()).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["sh", "-c", "echo there; exit 7"]), (Some(7), "there\n".to_owned()));
+    assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).0, Some(128 + 15));
+    assert_eq!(run(&["no-such-program"]).0, Some(127));
+    assert_eq!(run(&["/"]).0, Some(126));
+}
+
+#[test]
+fn a_machine_file_of_another_machine_is_refused() {
+    let other = error(&["place", "--machine", "small-8x2", "--", "true"], 2);
+    assert!(other.contains("describes another machine"), "{other}");
+}
+
+/// A log of some rounds in which there is nothing to do but once.
+fn write_log(path: &Path) {
+    let machine = presets::find("small-4x2").unwrap();
+    let (name, settings) = ("carrefour", Settings::default());
+    let mut policy = Policy::new(name.parse().unwrap(), &machine, settings.clone()).unwrap();
+    let mut lines = vec![LogLine::Begin {
+        machine: Box::new(machine.clone()),
+        policy: policy.name().clone(),
+        settings,
+        state: Box::new(State::default()),
+    }];
+    let process = placement::Process::new(Pid(7), machine.cpus(), "0-3".parse().unwrap());
+    let thread = placement::Thread::new(Pid(7), machine::Tid(7));
+    let start = policy.admit(&process, &thread);
+    lines.push(LogLine::Admitted { process: process.clone(), thread, start });
+    for round in 1..4 {
+        let processes = vec![process.clone()];
+        let observation = Observation { round, length_s: 1.0, processes, ..Observation::default() };
+        let decision = policy.decide(&observation);
+        lines.push(LogLine::Round { observation: Box::new(observation), decision });
+        let outcome = Outcome { round, ..Outcome::default() };
+        policy.learn(&outcome);
+        lines.push(LogLine::Learned { outcome });
+    }
+    let lines: Vec<String> = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+    fs::write(path, lines.concat()).unwrap();
+}
+
+#[test]
+fn a_log_is_decided_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    write_log(&log);
+    let path = log.to_str().unwrap();
+    nearside(&["replay", path]).assert().success().stdout("carrefour: 3 rounds and 1 start, all decided the same\n");
+    let other = nearside(&["replay", path, "--policy", "interleave", "--json"]).output().unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    let report: report::ReplayReport = serde_json::from_slice(&other.stdout).unwrap();
+    assert_eq!((report.rounds, report.starts), (3, 1));
+    assert_eq!(report.differences[0].at, "thread 7 of process 7");
+    assert!(report.differences[0].now[0].contains("interleave: 0-3"), "{report:?}");
+    assert!(error(&["replay", path, "--policy", "x"], 2).contains("there is no policy `x`"));
+    let text = fs::read_to_string(&log).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    fs::write(&log, rest).unwrap();
+    assert!(error(&["replay", path], 1).contains("does not begin as a decision log does"));
+    fs::write(&log, format!("{first}\n{{}}\n")).unwrap();
+    assert!(error(&["replay", path], 1).contains("line 2 of"));
+    fs::write(&log, "").unwrap();
+    assert!(error(&["replay", path], 1).contains("is empty"));
+    assert!(error(&["replay", "/nowhere/log"], 1).contains("cannot read /nowhere/log"));
+}

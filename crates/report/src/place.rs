@@ -1,0 +1,197 @@
+//! What came of placing a program's pages and threads.
+
+use crate::{Table, bytes, count, percent};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// All that `nearside place` tells in the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlaceReport {
+    /// The policy.
+    pub policy: String,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// Whether the machine was the lab's.
+    pub simulated: bool,
+    /// The program's exit status, 128 + n where signal n ended it; nothing where none was started.
+    pub exit_status: Option<i32>,
+    /// How long it took, s.
+    pub time_s: f64,
+    /// How long a round was, s.
+    pub round_s: f64,
+    /// Rounds.
+    pub rounds: u64,
+    /// Who observed accesses; nothing where nobody did.
+    pub source: Option<String>,
+    /// Samples that were taken of what is managed.
+    pub samples: u64,
+    /// Samples that were lost, or whose pages were not kept.
+    pub samples_lost: u64,
+    /// Processes that were managed.
+    pub processes: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// The same, bytes.
+    pub bytes_moved: u64,
+    /// Pages that were moved, by why.
+    pub by_rule: Vec<PlaceRule>,
+    /// Pages that stayed although they were to move, by why.
+    pub pages_refused: Vec<PlaceRefusal>,
+    /// Huge pages that were split.
+    pub pages_split: u64,
+    /// Threads that were given other CPUs.
+    pub threads_moved: u64,
+    /// Until something was moved.
+    pub before: PlaceMetrics,
+    /// Since then.
+    pub after: PlaceMetrics,
+    /// The CPU time that placing itself took, s.
+    pub cpu_time_s: f64,
+    /// The same of one CPU.
+    pub cpu_share: f64,
+    /// What else to know.
+    pub notes: Vec<String>,
+}
+
+/// What memory did in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlaceMetrics {
+    /// How long, s.
+    pub time_s: f64,
+    /// Accesses that memory served, 1/µs.
+    pub accesses_per_us: Option<f64>,
+    /// Local accesses over all, 0 to 1.
+    pub local_access_ratio: Option<f64>,
+    /// Standard deviation (n - 1) of the controllers' loads over their mean.
+    pub imbalance: Option<f64>,
+    /// What an access cost, ns: measured, or estimated by the loads of controllers and links.
+    pub access_ns: Option<f64>,
+}
+
+/// Pages that were moved for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceRule {
+    /// The rule, as the decision log has it.
+    pub rule: String,
+    /// The same in words.
+    pub why: String,
+    /// How many.
+    pub pages: u64,
+}
+
+/// Pages that stayed for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceRefusal {
+    /// Why: `gone`, `shared`, `busy`, `held`, `no_memory`, `write_back` or `other`.
+    pub why: String,
+    /// How many.
+    pub pages: u64,
+}
+
+impl fmt::Display for PlaceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
+        let simulated = if self.simulated { " simulated" } else { "" };
+        let dry = if self.dry_run { ", which decided and changed nothing" } else { "" };
+        let (rounds, samples) = (many(self.rounds, "round"), many(self.samples, "sample"));
+        writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", self.policy, self.time_s)?;
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
+        if !self.dry_run {
+            let moved = format!("{} ({})", many(self.pages_moved, "page"), bytes(self.bytes_moved));
+            line(f, "moved", &moved)?;
+            for PlaceRule { why, pages, .. } in &self.by_rule {
+                line(f, "", &format!("{}: {why}", count(*pages)))?;
+            }
+            let refused: Vec<String> =
+                self.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
+            if !refused.is_empty() {
+                line(f, "stayed", &refused.join(", "))?;
+            }
+            for (name, number, what) in
+                [("split", self.pages_split, "huge page"), ("threads", self.threads_moved, "move")]
+            {
+                if number > 0 {
+                    line(f, name, &many(number, what))?;
+                }
+            }
+        }
+        line(f, "own CPU time", &format!("{:.1} ms, {} of one CPU", self.cpu_time_s * 1e3, percent(self.cpu_share)))?;
+        let has_numbers = |metrics: &PlaceMetrics| metrics.accesses_per_us.is_some();
+        let sides = [("before that", &self.before), ("since then", &self.after)];
+        let told: Vec<_> = sides.into_iter().filter(|(_, metrics)| has_numbers(metrics)).collect();
+        if !told.is_empty() {
+            let mut table = Table::new(["", "time", "accesses/µs", "local", "imbalance", "an access"]);
+            for (name, metrics) in &told {
+                let name = if self.after.time_s == 0.0 { "all the time" } else { name };
+                let number = |value: Option<f64>, decimals: usize, unit: &str| {
+                    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}{unit}"))
+                };
+                table.row([
+                    format!("  {name}"),
+                    format!("{:.3} s", metrics.time_s),
+                    number(metrics.accesses_per_us, 1, ""),
+                    metrics.local_access_ratio.map_or_else(|| "-".to_owned(), percent),
+                    number(metrics.imbalance, 2, ""),
+                    number(metrics.access_ns, 0, " ns"),
+                ]);
+            }
+            write!(f, "{table}")?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_moved_why_and_what_came_of_it() {
+        let metrics = |time_s, ns| PlaceMetrics {
+            time_s,
+            accesses_per_us: Some(76.25),
+            local_access_ratio: Some(0.25),
+            imbalance: Some(1.5),
+            access_ns: Some(ns),
+        };
+        let report = PlaceReport {
+            policy: "carrefour".to_owned(),
+            simulated: true,
+            time_s: 1.5,
+            rounds: 30,
+            samples: 61_234,
+            pages_moved: 412,
+            bytes_moved: 412 * 4096,
+            by_rule: vec![PlaceRule {
+                rule: "one_node_uses".to_owned(),
+                why: "only that node uses them".to_owned(),
+                pages: 412,
+            }],
+            pages_refused: vec![PlaceRefusal { why: "busy".to_owned(), pages: 3 }],
+            threads_moved: 1,
+            before: metrics(0.1, 991.4),
+            after: metrics(1.4, 383.0),
+            cpu_time_s: 0.0123,
+            cpu_share: 0.0082,
+            notes: vec!["the kernel's NUMA balancing is off meanwhile".to_owned()],
+            ..PlaceReport::default()
+        };
+        assert_eq!(
+            report.to_string(),
+            "nearside: carrefour: 30 rounds in 1.500 s simulated, 61.2 k samples\n  \
+             moved         412 pages (1.69 MB)\n                \
+             412: only that node uses them\n  \
+             stayed        3 busy\n  \
+             threads       1 move\n  \
+             own CPU time  12.3 ms, 0.8 % of one CPU\n                  \
+             time  accesses/µs   local  imbalance  an access\n  \
+             before that  0.100 s         76.2  25.0 %       1.50     991 ns\n  \
+             since then   1.400 s         76.2  25.0 %       1.50     383 ns\n  \
+             note: the kernel's NUMA balancing is off meanwhile\n"
+        );
+        let idle = PlaceReport { dry_run: true, after: PlaceMetrics::default(), ..report };
+        let text = idle.to_string();
+        assert!(text.starts_with("nearside: carrefour, which decided and changed nothing: 30 rounds"), "{text}");
+        assert!(text.contains("  all the time  0.100 s") && !text.contains("moved"), "{text}");
+    }
+}

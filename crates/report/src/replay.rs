@@ -1,0 +1,99 @@
+//! What deciding again came to.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Steps of one kind that are told of each side; more are counted.
+const MOST_STEPS: usize = 20;
+
+/// All that `nearside replay` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// The policy that decided then.
+    pub logged_policy: String,
+    /// The policy that decides now.
+    pub policy: String,
+    /// Rounds in the log.
+    pub rounds: u64,
+    /// Beginnings of processes and threads in the log.
+    pub starts: u64,
+    /// What is decided otherwise now.
+    pub differences: Vec<ReplayDifference>,
+}
+
+/// A round, or a beginning, of which something is decided otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayDifference {
+    /// `round 12`, or `thread 8 of process 7`.
+    pub at: String,
+    /// Steps, each with its reason, that were decided then and are not now.
+    pub logged: Vec<String>,
+    /// Steps that are decided now and were not then.
+    pub now: Vec<String>,
+}
+
+impl ReplayDifference {
+    /// The steps that only one side has, if there are any.
+    pub fn between(at: String, logged: &[String], now: &[String]) -> Option<Self> {
+        let without = |steps: &[String], others: &[String]| {
+            steps.iter().filter(|step| !others.contains(step)).cloned().collect::<Vec<_>>()
+        };
+        (logged != now).then(|| Self { at, logged: without(logged, now), now: without(now, logged) })
+    }
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { logged_policy, policy, rounds, starts, differences } = self;
+        for ReplayDifference { at, logged, now } in differences {
+            writeln!(f, "{at}")?;
+            for (side, steps) in [("then", logged), ("now", now)] {
+                for step in steps.iter().take(MOST_STEPS) {
+                    writeln!(f, "  {side:4}  {step}")?;
+                }
+                if steps.len() > MOST_STEPS {
+                    writeln!(f, "  {side:4}  and {} more", steps.len() - MOST_STEPS)?;
+                }
+            }
+            if logged.is_empty() && now.is_empty() {
+                writeln!(f, "  the same steps in another order")?;
+            }
+        }
+        let of = if logged_policy == policy { policy.clone() } else { format!("{policy} instead of {logged_policy}") };
+        let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let all = format!("{} and {}", many(*rounds, "round"), many(*starts, "start"));
+        match differences.len() {
+            0 => writeln!(f, "{of}: {all}, all decided the same"),
+            different => writeln!(f, "{of}: {all}, {different} decided otherwise"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_one_side_has_is_told() {
+        let steps = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let at = || "round 2".to_owned();
+        assert_eq!(ReplayDifference::between(at(), &steps(&["a"]), &steps(&["a"])), None);
+        let different = ReplayDifference::between(at(), &steps(&["a", "b"]), &steps(&["b", "c"])).unwrap();
+        let turned = ReplayDifference::between("round 3".to_owned(), &steps(&["a", "b"]), &steps(&["b", "a"])).unwrap();
+        let mut report = ReplayReport {
+            logged_policy: "carrefour".to_owned(),
+            policy: "interleave".to_owned(),
+            rounds: 3,
+            starts: 1,
+            differences: vec![different, turned],
+        };
+        assert_eq!(
+            report.to_string(),
+            "round 2\n  then  a\n  now   c\nround 3\n  the same steps in another order\n\
+             interleave instead of carrefour: 3 rounds and 1 start, 2 decided otherwise\n"
+        );
+        report.differences.clear();
+        report.policy.clone_from(&report.logged_policy);
+        assert_eq!(report.to_string(), "carrefour: 3 rounds and 1 start, all decided the same\n");
+    }
+}
