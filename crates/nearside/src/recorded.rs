@@ -10,13 +10,11 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{channel, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
 
-/// Batches of records that wait at most for the thread that takes them.
-const BATCHES: usize = 8;
+/// Looks at the clock after so many records.
+const SHOWN_EVERY: usize = 1 << 14;
 /// What takes longer shows how far it is.
 const SOON: Duration = Duration::from_secs(2);
 
@@ -117,39 +115,19 @@ impl Names {
     }
 }
 
-/// Reads all records: one thread reads, another one takes them.
+/// Reads all records.
 fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>), ReadError> {
-    let (to, from) = sync_channel::<Vec<Record>>(BATCHES);
-    // Memory of batches that were taken, to be used again.
-    let (back, used) = channel::<Vec<Record>>();
-    thread::scope(|scope| {
-        let reader = scope.spawn(move || {
-            let mut records = records;
-            loop {
-                let mut batch = used.try_recv().unwrap_or_default();
-                if !records.read_into(&mut batch)? {
-                    break;
-                }
-                // Nobody stops taking before the end.
-                let _ = to.send(batch);
-            }
-            Ok((records.stacks().clone(), records.lost().to_vec()))
-        });
-        let progress = Progress::new();
-        let mut count = 0;
-        for mut batch in from {
-            count += batch.len();
+    let progress = Progress::new();
+    let mut count = 0;
+    records.read_all(|record| {
+        count += 1;
+        if count % SHOWN_EVERY == 0 {
             progress.show(count);
-            for record in batch.drain(..) {
-                match record {
-                    Record::Sample(sample) => recording.add_samples([sample]),
-                    Record::Event(event) => recording.add_events([event]),
-                }
-            }
-            // The reader may have come to the end.
-            let _ = back.send(batch);
         }
-        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        match record {
+            Record::Sample(sample) => recording.add_samples([sample]),
+            Record::Event(event) => recording.add_events([event]),
+        }
     })
 }
 

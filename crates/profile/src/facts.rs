@@ -88,7 +88,7 @@ impl Flow<'_> {
     /// What the flow shows.
     pub fn facts(&self) -> Facts {
         let profile = self.profile();
-        let mut cells = Cells::default();
+        let mut cells = Cells::new(profile);
         let mut owned: FxHashMap<ObjectId, Owned> = FxHashMap::default();
         let (mut own, mut of_allocated) = (0.0, 0.0);
         let (mut pin_avoidable, mut bad_allocation) = (0.0, 0.0);
@@ -125,7 +125,7 @@ impl Flow<'_> {
         let mut all = Tally::default();
         let mut pairs: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
         let mut threads: BTreeMap<ThreadId, Tally> = BTreeMap::new();
-        for ((thread, from, to), cell) in cells.in_order() {
+        for ((thread, from, to), cell) in cells.in_order(profile) {
             all.merge(&cell.tally);
             threads.entry(thread).or_default().merge(&cell.tally);
             if let (Some(from), Some(to)) = (from, to) {
@@ -163,7 +163,7 @@ impl Flow<'_> {
 }
 
 /// Whether a thread runs on the node where it allocated the object.
-pub(crate) fn on_node_of_allocation(profile: &Profile, access: &Access) -> Option<bool> {
+fn on_node_of_allocation(profile: &Profile, access: &Access) -> Option<bool> {
     let cpu = profile.objects()[access.object.index()].allocated_on?;
     Some(profile.node_of_cpu(cpu)? == access.from?)
 }

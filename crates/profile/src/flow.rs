@@ -8,23 +8,13 @@ use crate::tally::Tally;
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
     profile: &'a Profile,
-    positions: Vec<u32>,
+    /// None where it is all of them.
+    positions: Option<Vec<u32>>,
 }
 
 impl<'a> Flow<'a> {
-    pub(crate) fn new(profile: &'a Profile, positions: Vec<u32>) -> Self {
+    pub(crate) fn new(profile: &'a Profile, positions: Option<Vec<u32>>) -> Self {
         Self { profile, positions }
-    }
-
-    /// The positions of the accesses in the profile, those of each object together, in the order of time.
-    pub(crate) fn by_object(&self) -> Vec<u32> {
-        let objects = &self.profile.samples().object;
-        let of_one = self.positions.windows(2).all(|pair| objects[pair[0] as usize] == objects[pair[1] as usize]);
-        let mut positions = self.positions.clone();
-        if !of_one {
-            positions.sort_by_key(|&at| objects[at as usize]);
-        }
-        positions
     }
 
     /// What the accesses are of.
@@ -34,22 +24,24 @@ impl<'a> Flow<'a> {
 
     /// How many accesses there are.
     pub fn len(&self) -> usize {
-        self.positions.len()
+        self.positions.as_ref().map_or(self.profile.len(), Vec::len)
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+        self.len() == 0
     }
 
     /// The accesses.
     pub fn accesses(&self) -> impl DoubleEndedIterator<Item = Access> + ExactSizeIterator + '_ {
-        self.positions.iter().map(|&at| self.profile.at(at as usize))
+        self.numbered().map(|(_, access)| access)
     }
 
     /// Each access by its number among all of the profile: in an object's flow and in a thread's it is the same.
-    pub fn numbered(&self) -> impl ExactSizeIterator<Item = (u32, Access)> + '_ {
-        self.positions.iter().map(|&at| (at, self.profile.at(at as usize)))
+    pub fn numbered(&self) -> impl DoubleEndedIterator<Item = (u32, Access)> + ExactSizeIterator + '_ {
+        let positions = self.positions.as_deref();
+        let number = move |at: usize| positions.map_or(at as u32, |positions| positions[at]);
+        (0..self.len()).map(number).map(|at| (at, self.profile.at(at as usize)))
     }
 
     /// How often an access came from another node than the one before it: of a thread's flow, how often it was moved,

@@ -128,7 +128,9 @@ pub(crate) fn gain(
     let length = ((end - start) / parts + 1).max(1);
     let part = |time_ns: u64| (time_ns.saturating_sub(start) / length).min(parts - 1);
     let in_use: BTreeSet<u64> = times().map(part).collect();
-    let is_in_use = |access: &Access| access.reaches_memory() && in_use.contains(&part(access.time_ns));
+    // Looked up for each access.
+    let by_part: Vec<bool> = (0..parts).map(|part| in_use.contains(&part)).collect();
+    let is_in_use = |access: &Access| access.reaches_memory() && by_part[part(access.time_ns) as usize];
 
     let samples = view.accesses().filter(is_in_use).count() as u64;
     let phases = (samples / SAMPLES_A_PHASE).clamp(1, MOST_PHASES).min(parts);

@@ -1,10 +1,8 @@
 //! Accesses of a view counted by all that rankings ask for, in one pass: object, place in code, thread and nodes.
 
-use crate::ids::ThreadId;
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
-use machine::NodeId;
-use rustc_hash::FxHashMap;
+use crate::way::CellKey;
 use std::thread;
 
 /// Parts that many accesses are counted in at the same time. As many on every machine, so that sums are the same.
@@ -12,12 +10,9 @@ const PARTS: usize = 4;
 /// Fewer accesses are not worth a thread.
 const FEWEST_A_PART: usize = 1 << 18;
 
-/// A thread, the node of its CPU, and that of the memory where it was reached.
-pub(crate) type CellKey = (ThreadId, Option<NodeId>, Option<NodeId>);
-
-/// Accesses by thread and nodes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cells(pub FxHashMap<CellKey, Cell>);
+/// Accesses by thread and nodes, in the order of [`Profile::cell_keys`].
+#[derive(Clone, Debug)]
+pub(crate) struct Cells(Vec<Cell>);
 
 /// Accesses of one thread from one node to one node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +25,7 @@ pub(crate) struct Cell {
 }
 
 /// All accesses of a view, counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Groups {
     /// By number.
     pub objects: Vec<Tally>,
@@ -41,11 +36,16 @@ pub(crate) struct Groups {
 }
 
 impl Cells {
+    /// Nothing counted yet.
+    pub fn new(profile: &Profile) -> Self {
+        Self(vec![Cell::default(); profile.cell_keys().len()])
+    }
+
+    #[inline]
     pub fn add(&mut self, access: &Access) {
-        let to = access.to.filter(|_| access.reaches_memory());
-        let cell = self.0.entry((access.thread, access.from, to)).or_default();
+        let cell = &mut self.0[access.cell as usize];
         cell.tally.add(access);
-        if let (Some(_), Some(ns)) = (to, access.latency_ns) {
+        if let (true, Some(ns)) = (access.reaches_memory(), access.latency_ns) {
             let ns = f64::from(ns);
             cell.timed += 1;
             cell.ns += ns;
@@ -53,9 +53,8 @@ impl Cells {
         }
     }
 
-    fn merge(&mut self, other: Self) {
-        for (key, cell) in other.0 {
-            let known = self.0.entry(key).or_default();
+    fn merge(&mut self, other: &Self) {
+        for (known, cell) in self.0.iter_mut().zip(&other.0).filter(|(_, cell)| cell.tally.samples > 0) {
             known.tally.merge(&cell.tally);
             known.timed += cell.timed;
             known.ns += cell.ns;
@@ -63,11 +62,11 @@ impl Cells {
         }
     }
 
-    /// In the order of threads and nodes, so that sums over them are always the same.
-    pub fn in_order(&self) -> Vec<(CellKey, Cell)> {
-        let mut cells: Vec<_> = self.0.iter().map(|(key, cell)| (*key, *cell)).collect();
-        cells.sort_by_key(|(key, _)| *key);
-        cells
+    /// Those that anything was counted in, in the order of threads and nodes, so that sums over them are always the
+    /// same.
+    pub fn in_order<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = (CellKey, &'a Cell)> {
+        let cells = profile.cell_keys().iter().copied().zip(&self.0);
+        cells.filter(|(_, cell)| cell.tally.samples > 0)
     }
 }
 
@@ -97,7 +96,7 @@ impl Groups {
         let mut groups = Self {
             objects: vec![Tally::default(); profile.objects().len()],
             codes: vec![Tally::default(); profile.codes().len()],
-            cells: Cells::default(),
+            cells: Cells::new(profile),
             times: vec![(u64::MAX, 0); profile.threads().len()],
         };
         for access in positions.map(|at| profile.at(at)) {
@@ -119,7 +118,7 @@ impl Groups {
         };
         tallies(&mut self.objects, &other.objects);
         tallies(&mut self.codes, &other.codes);
-        self.cells.merge(other.cells);
+        self.cells.merge(&other.cells);
         for ((first, last), (other_first, other_last)) in self.times.iter_mut().zip(other.times) {
             *first = other_first.min(*first);
             *last = other_last.max(*last);

@@ -67,11 +67,11 @@ impl Flow<'_> {
         let Some(first) = timed().next() else { return Vec::new() };
         let last = timed().next_back().unwrap_or(first);
         let (start, length) = (first.time_ns, ((last.time_ns - first.time_ns) / PARTS).max(1));
-        let mut sums: BTreeMap<(NodeId, u64), Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<NodeId, [Sum; PARTS as usize]> = BTreeMap::new();
         for access in timed() {
             let (Some(from), Some(to), Some(ns)) = (access.from, access.to, access.latency_ns) else { continue };
             let part = ((access.time_ns - start) / length).min(PARTS - 1);
-            let sum = sums.entry((to, part)).or_default();
+            let sum = &mut sums.entry(to).or_insert([Sum::default(); PARTS as usize])[part as usize];
             let ns = f64::from(ns);
             sum.samples += 1;
             sum.ns += ns;
@@ -82,7 +82,7 @@ impl Flow<'_> {
             }
         }
         let factor = distances.saturated_factor();
-        let part = |(&(node, part), sum): (&(NodeId, u64), &Sum)| {
+        let part = |(node, part, sum): (NodeId, u64, &Sum)| {
             let n = sum.samples as f64;
             let mean = sum.ns / n;
             let error = ((sum.squares / n - mean * mean).max(0.0) / n).sqrt();
@@ -98,7 +98,8 @@ impl Flow<'_> {
                 saturated: sum.samples >= FEWEST && idle_ns.is_some_and(|idle_ns| mean - Z * error > idle_ns * factor),
             }
         };
-        sums.iter().map(part).collect()
+        let sums = sums.iter().flat_map(|(node, sums)| (0..).zip(sums).map(|(number, sum)| (*node, number, sum)));
+        sums.filter(|(_, _, sum)| sum.samples > 0).map(part).collect()
     }
 }
 

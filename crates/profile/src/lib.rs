@@ -117,6 +117,7 @@ mod tally;
 mod trace_symbols;
 mod verdict;
 mod view;
+mod way;
 
 pub use advice::{Action, Advice, Evidence, ProcessNode, RuledOut};
 pub use code::Code;

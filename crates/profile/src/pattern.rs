@@ -1,14 +1,14 @@
 //! How objects of one site are used: the shares that the rules of the advice look at.
 
 use crate::distances::Distances;
-use crate::facts::on_node_of_allocation;
 use crate::flow::Flow;
 use crate::groups::Cells;
-use crate::ids::{ProcessId, ThreadId};
-use crate::profile::Profile;
+use crate::ids::{ObjectId, ProcessId, ThreadId};
+use crate::profile::{Access, Profile};
 use crate::view::View;
 use machine::NodeId;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use trace::AccessKind;
 
 /// So many of so many.
@@ -63,6 +63,21 @@ pub(crate) struct ProcessUse {
     pub from: BTreeMap<NodeId, u64>,
 }
 
+/// How one object is used.
+struct ObjectUse {
+    allocated_by: Option<ThreadId>,
+    /// The node of the CPU that it was allocated on.
+    allocated_from: Option<NodeId>,
+    bytes: u64,
+    /// Accesses from each node, and the last one's.
+    nodes: BTreeMap<NodeId, u64>,
+    last: Option<NodeId>,
+    /// Accesses that are known to read or write, by number.
+    known: Vec<u32>,
+    /// How many of them there are up to the last write.
+    written: usize,
+}
+
 impl Home {
     /// Mean latency and that of an idle machine, ns.
     pub fn latency_ns(&self) -> Option<(f64, f64)> {
@@ -82,12 +97,15 @@ impl Pattern {
     /// What a site's accesses show.
     pub fn of(flow: &Flow, distances: &Distances) -> Self {
         let profile = flow.profile();
-        let objects = &profile.samples().object;
         let mut pattern = Self::default();
-        let mut cells = Cells::default();
-        for positions in flow.by_object().chunk_by(|&a, &b| objects[a as usize] == objects[b as usize]) {
-            pattern.add_object(profile, positions, &mut cells);
+        let mut cells = Cells::new(profile);
+        let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
+        for (at, access) in flow.numbered() {
+            cells.add(&access);
+            let used = objects.entry(access.object).or_insert_with(|| ObjectUse::of(profile, access.object));
+            pattern.add(used, at, &access);
         }
+        objects.into_values().for_each(|used| pattern.add_object(profile, used));
         pattern.add_cells(profile, &cells, distances);
         pattern
     }
@@ -100,7 +118,7 @@ impl Pattern {
     }
 
     fn add_cells(&mut self, profile: &Profile, cells: &Cells, distances: &Distances) {
-        for ((thread, from, to), cell) in cells.in_order() {
+        for ((thread, from, to), cell) in cells.in_order(profile) {
             let samples = cell.tally.samples;
             self.samples += samples;
             let process = self.processes.entry(profile.threads()[thread.index()].process).or_default();
@@ -122,40 +140,55 @@ impl Pattern {
         }
     }
 
-    fn add_object(&mut self, profile: &Profile, positions: &[u32], cells: &mut Cells) {
-        let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
-        let mut last = None;
-        // Times and whether they write, of those that are known to read or write.
-        let mut kinds: Vec<(u64, bool)> = Vec::new();
+    fn add(&mut self, object: &mut ObjectUse, at: u32, access: &Access) {
+        let by_owner = object.allocated_by == Some(access.thread);
+        count(&mut self.own, object.allocated_by.is_some(), by_owner);
+        if let (Some(node), Some(from)) = (object.allocated_from, access.from) {
+            count(&mut self.moved, by_owner && access.is_remote(), node != from);
+        }
+        if access.kind != AccessKind::Unknown {
+            object.known.push(at);
+        }
+        if access.kind == AccessKind::Store {
+            object.written = object.known.len();
+        }
+        let Some(from) = access.from else { return };
+        *object.nodes.entry(from).or_default() += 1;
+        count(&mut self.same_node, object.last.is_some(), object.last == Some(from));
+        object.last = Some(from);
+    }
+
+    fn add_object(&mut self, profile: &Profile, object: ObjectUse) {
+        let ObjectUse { bytes, nodes, known, written, .. } = object;
         self.objects += 1;
-        for access in positions.iter().map(|&at| profile.at(at as usize)) {
-            cells.add(&access);
-            if let Some(on_own) = on_node_of_allocation(profile, &access) {
-                let owner = profile.objects()[access.object.index()].allocated_by == Some(access.thread);
-                count(&mut self.moved, owner && access.is_remote(), !on_own);
-            }
-            let object = &profile.objects()[access.object.index()];
-            self.bytes = self.bytes.max(object.bytes);
-            count(&mut self.own, object.allocated_by.is_some(), object.allocated_by == Some(access.thread));
-            if access.kind != AccessKind::Unknown {
-                kinds.push((access.time_ns, access.kind == AccessKind::Store));
-            }
-            let Some(from) = access.from else { continue };
-            *nodes.entry(from).or_default() += 1;
-            count(&mut self.same_node, last.is_some(), last == Some(from));
-            last = Some(from);
-        }
-        let known: u64 = nodes.values().sum();
+        self.bytes = self.bytes.max(bytes);
+        let from_known: u64 = nodes.values().sum();
         // One access alone always comes from one node.
-        if known > 1 {
+        if from_known > 1 {
             self.leading.0 += nodes.values().max().copied().unwrap_or(0);
-            self.leading.1 += known;
+            self.leading.1 += from_known;
         }
-        let (settled_at, writes) = settled(&kinds);
-        self.writes_after.0 += writes;
-        self.writes_after.1 += (kinds.len() - settled_at) as u64;
-        if let Some((settled_ns, _)) = kinds.get(settled_at) {
-            self.settled_ns = self.settled_ns.max(*settled_ns);
+        let writes = |at: usize| profile.at(known[at] as usize).kind == AccessKind::Store;
+        let (settled_at, writes_after) = settled(known.len(), written, writes);
+        self.writes_after.0 += writes_after;
+        self.writes_after.1 += (known.len() - settled_at) as u64;
+        if let Some(first) = known.get(settled_at) {
+            self.settled_ns = self.settled_ns.max(profile.at(*first as usize).time_ns);
+        }
+    }
+}
+
+impl ObjectUse {
+    fn of(profile: &Profile, object: ObjectId) -> Self {
+        let object = &profile.objects()[object.index()];
+        Self {
+            allocated_by: object.allocated_by,
+            allocated_from: object.allocated_on.and_then(|cpu| profile.node_of_cpu(cpu)),
+            bytes: object.bytes,
+            nodes: BTreeMap::new(),
+            last: None,
+            known: Vec::new(),
+            written: 0,
         }
     }
 }
@@ -163,26 +196,26 @@ impl Pattern {
 /// How many threads of each process use objects at the same time: the median of stretches of accesses. So a thread that
 /// only initialises them does not count, nor do threads that replace each other.
 pub(crate) fn threads_at_once(flow: &Flow) -> BTreeMap<ProcessId, usize> {
-    let mut stretches: BTreeMap<ProcessId, Vec<HashSet<ThreadId>>> = BTreeMap::new();
-    let mut seen: HashMap<ProcessId, usize> = HashMap::new();
+    let profile = flow.profile();
+    // Of each process its accesses so far, and the threads of each stretch of them; of each thread its last stretch.
+    let mut processes: Vec<(usize, Vec<usize>)> = vec![Default::default(); profile.processes().len()];
+    let mut last_stretch = vec![0; profile.threads().len()];
     for access in flow.accesses() {
-        let process = flow.profile().threads()[access.thread.index()].process;
-        let seen = seen.entry(process).or_default();
-        let stretches = stretches.entry(process).or_default();
+        let (seen, stretches) = &mut processes[profile.threads()[access.thread.index()].process.index()];
         if seen.is_multiple_of(STRETCH) {
-            stretches.push(HashSet::new());
+            stretches.push(0);
         }
         *seen += 1;
+        let is_new = std::mem::replace(&mut last_stretch[access.thread.index()], stretches.len()) != stretches.len();
         if let Some(threads) = stretches.last_mut() {
-            threads.insert(access.thread);
+            *threads += usize::from(is_new);
         }
     }
-    let median = |stretches: Vec<HashSet<ThreadId>>| {
-        let mut counts: Vec<usize> = stretches.iter().map(HashSet::len).collect();
-        counts.sort_unstable();
-        counts.get(counts.len() / 2).copied().unwrap_or(0)
+    let median = |(process, (_, mut stretches)): (u32, (usize, Vec<usize>))| {
+        stretches.sort_unstable();
+        Some((ProcessId(process), *stretches.get(stretches.len() / 2)?))
     };
-    stretches.into_iter().map(|(process, stretches)| (process, median(stretches))).collect()
+    (0..).zip(processes).filter_map(median).collect()
 }
 
 fn count(share: &mut PartOf, counts: bool, part: bool) {
@@ -190,22 +223,22 @@ fn count(share: &mut PartOf, counts: bool, part: bool) {
     share.1 += u64::from(counts);
 }
 
-/// From which access on an object is settled, and how many writes there are from then on. That is after the last write
-/// where at least half of the accesses follow it, and otherwise the first access from which on few write.
-fn settled(kinds: &[(u64, bool)]) -> (usize, u64) {
-    let after_last = kinds.iter().rposition(|&(_, write)| write).map_or(0, |last| last + 1);
-    if 2 * (kinds.len() - after_last) >= kinds.len() {
-        return (after_last, 0);
+/// From which of so many accesses on an object is settled, and how many writes there are from then on. That is after the
+/// last write, which is the one before `written`, where at least half of the accesses follow it, and otherwise the first
+/// access from which on few write.
+fn settled(count: usize, written: usize, writes: impl Fn(usize) -> bool) -> (usize, u64) {
+    if 2 * (count - written) >= count {
+        return (written, 0);
     }
-    let (mut writes, mut first) = (0, (kinds.len(), 0));
-    for (at, &(_, write)) in kinds.iter().enumerate().rev() {
-        writes += u64::from(write);
-        if writes as f64 <= MOST_WRITES * (kinds.len() - at) as f64 {
-            first = (at, writes);
+    let (mut sum, mut first) = (0, (count, 0));
+    for at in (0..count).rev() {
+        sum += u64::from(writes(at));
+        if sum as f64 <= MOST_WRITES * (count - at) as f64 {
+            first = (at, sum);
         }
     }
     // Where writes never become few, nothing is settled: all of it counts.
-    if 2 * (kinds.len() - first.0) < kinds.len() { (0, writes) } else { first }
+    if 2 * (count - first.0) < count { (0, sum) } else { first }
 }
 
 #[cfg(test)]
@@ -214,12 +247,14 @@ mod tests {
 
     #[test]
     fn what_is_written_once_is_settled_after_that() {
-        let kinds = |text: &str| -> Vec<(u64, bool)> { text.chars().map(|kind| (0, kind == '*')).collect() };
-        assert_eq!(settled(&kinds("****xxxxxxxx")), (4, 0));
-        assert_eq!(settled(&kinds("")), (0, 0));
-        assert_eq!(settled(&kinds("*x*x*x*x")), (0, 4));
-        assert_eq!(settled(&kinds("*********x")), (0, 9));
+        let settled = |text: &str| {
+            settled(text.len(), text.rfind('*').map_or(0, |last| last + 1), |at| text.as_bytes()[at] == b'*')
+        };
+        assert_eq!(settled("****xxxxxxxx"), (4, 0));
+        assert_eq!(settled(""), (0, 0));
+        assert_eq!(settled("*x*x*x*x"), (0, 4));
+        assert_eq!(settled("*********x"), (0, 9));
         let late = "x".repeat(90) + "*" + &"x".repeat(9);
-        assert_eq!(settled(&kinds(&late)), (0, 1));
+        assert_eq!(settled(&late), (0, 1));
     }
 }

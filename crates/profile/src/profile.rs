@@ -5,10 +5,11 @@ use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
 use crate::measurements::Measurements;
 use crate::object::{Object, PagePlacement, Process, Thread};
-use crate::samples::{NO_PHYSICAL, NONE, Samples, Traits};
+use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
 use crate::site::{Site, sites};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
+use crate::way::{CellKey, KnownWay};
 use machine::{CpuId, Machine, NodeId};
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
@@ -41,7 +42,9 @@ pub struct Recording {
 #[derive(Clone, Debug)]
 pub struct Profile {
     machine: Machine,
-    samples: Samples,
+    rows: Vec<Row>,
+    ways: Vec<KnownWay>,
+    cell_keys: Vec<CellKey>,
     codes: Codes,
     objects: Vec<Object>,
     site_of_object: Vec<SiteId>,
@@ -90,13 +93,15 @@ pub struct Access {
     pub weight: f32,
     /// Who observed it.
     pub source: Source,
+    /// The number of its thread and nodes among all that the profile has of them.
+    pub(crate) cell: u32,
 }
 
 impl Access {
     /// Whether it left the core's caches and its node is known: caches of other cores, memory, or where the source does
     /// not tell what served it. Only such accesses are local or remote.
     pub fn reaches_memory(&self) -> bool {
-        !matches!(self.served, Some(Served::L1 | Served::L2 | Served::L3)) && self.from.is_some() && self.to.is_some()
+        leaves_caches(self.served) && self.from.is_some() && self.to.is_some()
     }
 
     /// Whether it went to another node.
@@ -196,9 +201,13 @@ impl Recording {
             }
         }
         let (site_of_object, sites) = sites(&objects, &codes, &wrappers);
+        let Samples { rows, ways, .. } = samples;
+        let (ways, cell_keys) = KnownWay::all(&ways, |cpu| node_of(&node_of_cpu, cpu));
         Profile {
             machine,
-            samples,
+            rows,
+            ways,
+            cell_keys,
             codes,
             objects,
             site_of_object,
@@ -227,7 +236,7 @@ impl Profile {
 
     /// How many accesses there are.
     pub fn len(&self) -> usize {
-        self.samples.len()
+        self.rows.len()
     }
 
     /// Whether there are none.
@@ -298,21 +307,31 @@ impl Profile {
 
     /// The node of a CPU.
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
-        self.node_of_cpu.get(cpu.0 as usize).copied().filter(|&node| node != NONE).map(NodeId)
+        node_of(&self.node_of_cpu, cpu)
     }
 
     /// When the first and the last access were, ns; none without accesses.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
-        Some((*self.samples.time_ns.first()?, *self.samples.time_ns.last()?))
+        Some((self.rows.first()?.time_ns, self.rows.last()?.time_ns))
     }
 
     /// Every access, in the order of time.
     pub fn accesses(&self) -> impl ExactSizeIterator<Item = Access> + '_ {
-        (0..self.len()).map(|at| self.at(at))
+        self.rows.iter().map(|row| self.access(row))
     }
 
-    pub(crate) fn samples(&self) -> &Samples {
-        &self.samples
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The threads and nodes that accesses are counted by, ascending.
+    pub(crate) fn cell_keys(&self) -> &[CellKey] {
+        &self.cell_keys
+    }
+
+    /// The thread of an access.
+    pub(crate) fn thread_of(&self, row: &Row) -> ThreadId {
+        self.ways[row.way as usize].thread
     }
 
     pub(crate) fn sites_of_objects(&self) -> &[SiteId] {
@@ -324,28 +343,38 @@ impl Profile {
     }
 
     /// The access at a position that there is.
+    #[inline]
     pub(crate) fn at(&self, at: usize) -> Access {
-        let samples = &self.samples;
-        let some = |number: u32| (number != NONE).then_some(number);
-        let Traits { kind, served, kernel, source } = Traits::of(samples.traits[at]);
-        let cpu = CpuId(samples.cpu[at]);
+        self.access(&self.rows[at])
+    }
+
+    #[inline]
+    fn access(&self, row: &Row) -> Access {
+        let KnownWay { thread, cpu, from, to, cell } = self.ways[row.way as usize];
+        let Traits { kind, served, kernel, source } = Traits::of(row.traits);
         Access {
-            time_ns: samples.time_ns[at],
-            thread: ThreadId(samples.thread[at]),
-            object: ObjectId(samples.object[at]),
-            code: CodeId(samples.code[at]),
+            time_ns: row.time_ns,
+            thread,
+            object: ObjectId(row.object),
+            code: CodeId(row.code as u32),
             cpu,
-            from: self.node_of_cpu(cpu),
-            to: some(samples.node[at]).map(NodeId),
-            address: samples.address[at],
-            physical: Some(samples.physical[at]).filter(|&physical| physical != NO_PHYSICAL),
+            from,
+            to,
+            address: row.address,
+            physical: Some(row.physical).filter(|&physical| physical != NO_PHYSICAL),
             kind,
             served,
-            latency_ns: Some(samples.latency_ns[at]).filter(|ns| !ns.is_nan()),
+            latency_ns: Some(row.latency_ns).filter(|ns| !ns.is_nan()),
             kernel,
-            chain: some(samples.stack[at]).map(ChainId),
-            weight: samples.weight[at],
+            chain: (row.stack != NONE).then_some(ChainId(row.stack)),
+            weight: row.weight,
             source,
+            cell,
         }
     }
+}
+
+/// The node of a CPU, of a list by the number of the CPU.
+fn node_of(nodes: &[u32], cpu: CpuId) -> Option<NodeId> {
+    nodes.get(cpu.0 as usize).copied().filter(|&node| node != NONE).map(NodeId)
 }

@@ -1,10 +1,13 @@
 //! What is at which addresses now.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Addresses that are looked up together: 1 KiB. As a rule it has few objects, in one line of the processor's cache.
 const PAGE_BITS: u32 = 10;
+/// So many ranges of a page are in the table itself, so that finding one waits for memory once.
+const FEW: usize = 4;
 /// Ranges of at most so many bytes are kept by KiB, which are called pages here.
 const MOST_SMALL: u64 = 16 << 10;
 
@@ -15,7 +18,7 @@ const MOST_SMALL: u64 = 16 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges<T> {
     /// Ascending in each page.
-    small: FxHashMap<u64, Vec<Small<T>>>,
+    small: FxHashMap<u64, SmallVec<[Small<T>; FEW]>>,
     /// By first address.
     large: BTreeMap<u64, Piece<T>>,
 }
@@ -28,18 +31,25 @@ pub(crate) struct Piece<T> {
     pub value: T,
 }
 
-/// A small range, in as few bytes as it takes: neighbours are to be in one line of the processor's cache.
+/// A small range of a page, in as few bytes as it takes: all of a page are to be in one line of the processor's cache.
 #[derive(Clone, Copy, Debug)]
 struct Small<T> {
-    first: u64,
+    /// Of its first address, from that of the page; negative where it begins in a page before it.
+    first: i16,
     /// To the last address.
-    length: u32,
+    length: u16,
     value: T,
 }
 
 impl<T: Copy> Small<T> {
-    fn piece(&self) -> Piece<T> {
-        Piece { first: self.first, last: self.first + u64::from(self.length), value: self.value }
+    fn of(piece: &Piece<T>, page: u64) -> Self {
+        let first = piece.first.wrapping_sub(page << PAGE_BITS) as i16;
+        Self { first, length: (piece.last - piece.first) as u16, value: piece.value }
+    }
+
+    fn piece(&self, page: u64) -> Piece<T> {
+        let first = (page << PAGE_BITS).wrapping_add_signed(self.first.into());
+        Piece { first, last: first + u64::from(self.length), value: self.value }
     }
 }
 
@@ -68,9 +78,11 @@ impl<T> Piece<T> {
 impl<T: Copy> Ranges<T> {
     /// The range that an address is in.
     pub fn get(&self, address: u64) -> Option<Piece<T>> {
-        if let Some(page) = self.small.get(&(address >> PAGE_BITS)) {
-            let after = page.partition_point(|piece| piece.first <= address);
-            let piece = after.checked_sub(1).map(|at| page[at].piece()).filter(|piece| piece.last >= address);
+        let page = address >> PAGE_BITS;
+        if let Some(pieces) = self.small.get(&page) {
+            let offset = (address - (page << PAGE_BITS)) as i16;
+            let after = pieces.partition_point(|piece| piece.first <= offset);
+            let piece = after.checked_sub(1).map(|at| pieces[at].piece(page)).filter(|piece| piece.last >= address);
             if piece.is_some() {
                 return piece;
             }
@@ -89,7 +101,7 @@ impl<T: Copy> Ranges<T> {
             // A range of several pages counts in the first of them only.
             let counts = |piece: &Piece<T>| page == first_page || piece.first >> PAGE_BITS == page;
             let overlaps = |piece: &Piece<T>| piece.first <= last && piece.last >= first;
-            found.extend(pieces.iter().map(Small::piece).filter(overlaps).filter(counts));
+            found.extend(pieces.iter().map(|piece| piece.piece(page)).filter(overlaps).filter(counts));
         };
         if last_page - first_page < self.small.len() as u64 {
             for page in first_page..=last_page {
@@ -136,10 +148,10 @@ impl<T: Copy> Ranges<T> {
             self.large.insert(piece.first, piece);
             return;
         }
-        let small = Small { first: piece.first, length: (piece.last - piece.first) as u32, value: piece.value };
         for page in piece.pages() {
             let pieces = self.small.entry(page).or_default();
-            pieces.insert(pieces.partition_point(|other| other.first < piece.first), small);
+            let small = Small::of(&piece, page);
+            pieces.insert(pieces.partition_point(|other| other.first < small.first), small);
         }
     }
 
@@ -150,7 +162,8 @@ impl<T: Copy> Ranges<T> {
         }
         for page in piece.pages() {
             let Some(pieces) = self.small.get_mut(&page) else { continue };
-            pieces.retain(|other| other.first != piece.first);
+            let Small { first, .. } = Small::of(piece, page);
+            pieces.retain(|other| other.first != first);
             if pieces.is_empty() {
                 self.small.remove(&page);
             }

@@ -40,7 +40,14 @@ impl Sweep<'_> {
 
     /// What else is at an address.
     pub(crate) fn other(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Piece<ObjectId> {
-        let piece = self.spaces[process.index()].mappings.get(address);
+        let space = &self.spaces[process.index()];
+        let piece = space.mappings.get(address);
+        // What has no mapping has no range to remember: it is looked up each time.
+        let known =
+            if address >= KERNEL_START { Some(Other::Kernel) } else { piece.is_none().then_some(Other::Nothing) };
+        if let Some(&value) = known.and_then(|other| space.others.get(&other)) {
+            return Piece { first: address, last: address, value };
+        }
         let (other, (kind, name, file, (start, bytes))) = self.describe(process, address, piece);
         let (mut first, mut last) = piece.map_or((address, address), |piece| (piece.first, piece.last));
         if kind == ObjectKind::BinarySection {

@@ -1,129 +1,166 @@
-//! Samples as columns: ten million of them are to fit into memory, and most questions need few of their fields.
+//! Samples in as few bytes as it takes: ten million of them are to fit into memory, and each is looked at as a whole.
 
 use linux::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use trace::{AccessKind, Sample, Served, Source};
 
-/// No value in a column of numbers.
+/// No value where a number is.
 pub(crate) const NONE: u32 = u32::MAX;
 /// No physical address: none that exists is so large.
 pub(crate) const NO_PHYSICAL: u64 = u64::MAX;
 
-/// Samples, each at the same position of all columns.
+/// A sample. In one list of all, what is looked at together lies together, in whichever order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub time_ns: u64,
+    pub address: u64,
+    pub physical: u64,
+    /// The address of the instruction; once objects are known, the number of a place in code.
+    pub code: u64,
+    /// A position in `ways`; once objects are known, in those of the profile.
+    pub way: u32,
+    /// Filled in once objects are known.
+    pub object: u32,
+    /// Of the trace; once objects are known, a chain of code.
+    pub stack: u32,
+    /// NaN where it is not known.
+    pub latency_ns: f32,
+    pub weight: f32,
+    pub traits: u16,
+}
+
+/// Who accesses from where, and whose memory. There are few, and many samples of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    /// A position in `callers`; once objects are known, a thread.
+    pub caller: u32,
+    pub cpu: u32,
+    /// The node that the line came from or went to.
+    pub node: u32,
+    /// What served it is none of the caches that are near the core.
+    pub leaves_caches: bool,
+}
+
+/// Samples, and what many of them have in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    pub time_ns: Vec<u64>,
-    pub address: Vec<u64>,
-    pub physical: Vec<u64>,
-    /// Empty once `code` is filled.
-    pub instruction: Vec<u64>,
-    pub code: Vec<u32>,
-    /// A position in `callers`; once objects are known, a thread.
-    pub thread: Vec<u32>,
-    pub object: Vec<u32>,
-    pub cpu: Vec<u32>,
-    /// The node that the line came from or went to.
-    pub node: Vec<u32>,
-    /// NaN where it is not known.
-    pub latency_ns: Vec<f32>,
-    /// Of the trace; once objects are known, a chain of code.
-    pub stack: Vec<u32>,
-    pub weight: Vec<f32>,
-    pub traits: Vec<u16>,
+    pub rows: Vec<Row>,
+    pub ways: Vec<Way>,
     /// Processes and threads as the kernel numbers them.
     pub callers: Vec<(Pid, Tid)>,
+    way_ids: FxHashMap<Way, u32>,
     caller_ids: FxHashMap<(Pid, Tid), u32>,
+    /// Of the last sample: the next one is likely to have the same.
+    last: Option<((Pid, Tid), u32)>,
 }
 
 impl Samples {
     pub fn len(&self) -> usize {
-        self.time_ns.len()
+        self.rows.len()
     }
 
     pub fn push(&mut self, sample: &Sample) {
-        let caller = (sample.pid, sample.tid);
-        let same = self.thread.last().copied().filter(|&last| self.callers.get(last as usize) == Some(&caller));
-        let caller = same.unwrap_or_else(|| {
-            *self.caller_ids.entry(caller).or_insert_with(|| {
-                self.callers.push(caller);
-                self.callers.len() as u32 - 1
-            })
+        let caller = self.caller((sample.pid, sample.tid));
+        let way = Way {
+            caller,
+            cpu: sample.cpu.0,
+            node: sample.node.map_or(NONE, |node| node.0),
+            leaves_caches: leaves_caches(sample.served),
+        };
+        let ways = &mut self.ways;
+        let way = *self.way_ids.entry(way).or_insert_with(|| {
+            ways.push(way);
+            ways.len() as u32 - 1
         });
         let usable = |number: &f32| number.is_finite() && *number > 0.0;
-        self.time_ns.push(sample.time_ns);
-        self.address.push(sample.address);
-        self.physical.push(sample.physical.unwrap_or(NO_PHYSICAL));
-        self.instruction.push(sample.instruction);
-        self.thread.push(caller);
-        self.cpu.push(sample.cpu.0);
-        self.node.push(sample.node.map_or(NONE, |node| node.0));
-        self.latency_ns.push(sample.latency_ns.filter(|ns| usable(ns)).unwrap_or(f32::NAN));
-        self.stack.push(sample.stack.map_or(NONE, |stack| stack.0));
-        self.weight.push(Some(sample.weight).filter(usable).unwrap_or(1.0));
-        self.traits.push(
-            Traits { kind: sample.kind, served: sample.served, kernel: sample.kernel, source: sample.source }.packed(),
-        );
+        let traits = Traits { kind: sample.kind, served: sample.served, kernel: sample.kernel, source: sample.source };
+        self.rows.push(Row {
+            time_ns: sample.time_ns,
+            address: sample.address,
+            physical: sample.physical.unwrap_or(NO_PHYSICAL),
+            code: sample.instruction,
+            way,
+            object: NONE,
+            stack: sample.stack.map_or(NONE, |stack| stack.0),
+            latency_ns: sample.latency_ns.filter(usable).unwrap_or(f32::NAN),
+            weight: Some(sample.weight).filter(usable).unwrap_or(1.0),
+            traits: traits.packed(),
+        });
+    }
+
+    fn caller(&mut self, caller: (Pid, Tid)) -> u32 {
+        if let Some((_, number)) = self.last.filter(|(last, _)| *last == caller) {
+            return number;
+        }
+        let callers = &mut self.callers;
+        let number = *self.caller_ids.entry(caller).or_insert_with(|| {
+            callers.push(caller);
+            callers.len() as u32 - 1
+        });
+        self.last = Some((caller, number));
+        number
     }
 
     /// Brings samples of several streams into the order of time, and those of one time into one that depends on what
     /// they say only: not on the order in which they came.
     pub fn sort(&mut self) {
-        let in_order = |at: usize| match self.time_ns[at - 1].cmp(&self.time_ns[at]) {
-            Ordering::Equal => self.compare(at - 1, at) != Ordering::Greater,
+        let in_order = |pair: &[Row]| match pair[0].time_ns.cmp(&pair[1].time_ns) {
+            Ordering::Equal => self.compare(&pair[0], &pair[1]) != Ordering::Greater,
             order => order == Ordering::Less,
         };
-        if (1..self.len()).all(in_order) {
+        if self.rows.windows(2).all(in_order) {
             return;
         }
-        let order = |&a: &u32, &b: &u32| self.compare(a as usize, b as usize);
-        let mut positions: Vec<(u64, u32)> = self.time_ns.iter().copied().zip(0..).collect();
-        let compare = |a: &(u64, u32), b: &(u64, u32)| a.0.cmp(&b.0).then_with(|| order(&a.1, &b.1));
+        // Rows are large: each is moved once.
+        let mut positions: Vec<(u64, u32)> = self.rows.iter().map(|row| row.time_ns).zip(0..).collect();
+        let row = |position: u32| &self.rows[position as usize];
+        let compare = |a: &(u64, u32), b: &(u64, u32)| a.0.cmp(&b.0).then_with(|| self.compare(row(a.1), row(b.1)));
         // Stable because it is fast where what it gets is several streams, each in order.
         positions.sort_by(compare);
         let positions: Vec<u32> = positions.into_iter().map(|(_, position)| position).collect();
-        // One column after another through the same memory: a new one for each would double what is needed.
-        let mut whole = Vec::with_capacity(self.len());
-        for column in [&mut self.time_ns, &mut self.address, &mut self.physical, &mut self.instruction] {
-            gather(column, &positions, &mut whole);
-        }
-        drop(whole);
-        let mut half = Vec::with_capacity(self.len());
-        for column in [&mut self.thread, &mut self.cpu, &mut self.node, &mut self.stack] {
-            gather(column, &positions, &mut half);
-        }
-        drop(half);
-        let mut numbers = Vec::with_capacity(self.len());
-        gather(&mut self.latency_ns, &positions, &mut numbers);
-        gather(&mut self.weight, &positions, &mut numbers);
-        gather(&mut self.traits, &positions, &mut Vec::new());
+        permute(&mut self.rows, positions);
     }
 
-    fn compare(&self, a: usize, b: usize) -> Ordering {
-        let whole = |at: usize| {
-            let caller = self.callers[self.thread[at] as usize];
-            let numbers = (self.latency_ns[at].to_bits(), self.weight[at].to_bits());
-            let place = (self.cpu[at], self.physical[at], self.node[at]);
+    fn compare(&self, a: &Row, b: &Row) -> Ordering {
+        let whole = |row: &Row| {
+            let Way { caller, cpu, node, .. } = self.ways[row.way as usize];
             (
-                self.time_ns[at],
-                caller,
-                self.address[at],
-                self.instruction[at],
-                place,
-                numbers,
-                self.stack[at],
-                self.traits[at],
+                row.time_ns,
+                self.callers[caller as usize],
+                row.address,
+                row.code,
+                (cpu, row.physical, node),
+                (row.latency_ns.to_bits(), row.weight.to_bits()),
+                row.stack,
+                row.traits,
             )
         };
         whole(a).cmp(&whole(b))
     }
 }
 
-/// Brings a column into the order of these positions. What it was before is in `other` then.
-fn gather<T: Copy>(column: &mut Vec<T>, positions: &[u32], other: &mut Vec<T>) {
-    other.clear();
-    other.extend(positions.iter().map(|&position| column[position as usize]));
-    std::mem::swap(column, other);
+/// Whether what served an access is none of the caches that are near the core, or is not known.
+pub(crate) fn leaves_caches(served: Option<Served>) -> bool {
+    !matches!(served, Some(Served::L1 | Served::L2 | Served::L3))
+}
+
+/// Has each row where its position is in the list, without memory for a second list.
+fn permute<T: Copy>(rows: &mut [T], mut positions: Vec<u32>) {
+    for start in 0..rows.len() {
+        let first = rows[start];
+        let mut at = start;
+        // Each row moves to where the one before it in its circle came from; the last place gets the first row.
+        loop {
+            let from = std::mem::replace(&mut positions[at], at as u32) as usize;
+            if from == start {
+                break;
+            }
+            rows[at] = rows[from];
+            at = from;
+        }
+        rows[at] = first;
+    }
 }
 
 /// What takes few values, in one column.
@@ -161,6 +198,16 @@ impl Traits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_go_where_their_positions_are() {
+        for positions in [vec![], vec![0], vec![2, 0, 1], vec![1, 0, 2, 4, 3], vec![3, 2, 1, 0]] {
+            let mut rows: Vec<u32> = (10..10 + positions.len() as u32).collect();
+            let sorted: Vec<u32> = positions.iter().map(|position| 10 + position).collect();
+            permute(&mut rows, positions);
+            assert_eq!(rows, sorted);
+        }
+    }
 
     #[test]
     fn traits_survive_packing() {

@@ -5,7 +5,7 @@ use crate::code::Codes;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, PagePlacement, Process, Thread};
 use crate::ranges::Piece;
-use crate::samples::{NONE, Samples};
+use crate::samples::{NONE, Samples, Way};
 use crate::space::{Mapping, Space};
 use crate::symbols::Symbols;
 use linux::{Pid, Tid};
@@ -56,6 +56,35 @@ struct Caller {
     other: Option<Recent>,
 }
 
+/// Ways by their threads, each kept once.
+#[derive(Default)]
+struct Ways {
+    all: Vec<Way>,
+    numbers: FxHashMap<Way, u32>,
+    /// Of each way of the samples: the thread that its caller was last, and the number of that.
+    known: Vec<Option<(u32, u32)>>,
+}
+
+impl Ways {
+    fn number(&mut self, way: Way) -> u32 {
+        let all = &mut self.all;
+        *self.numbers.entry(way).or_insert_with(|| {
+            all.push(way);
+            all.len() as u32 - 1
+        })
+    }
+
+    /// Of what the samples call `of`.
+    fn known(&mut self, of: u32, way: Way) -> u32 {
+        if let Some((_, number)) = self.known[of as usize].filter(|(thread, _)| *thread == way.caller) {
+            return number;
+        }
+        let number = self.number(way);
+        self.known[of as usize] = Some((way.caller, number));
+        number
+    }
+}
+
 impl<'a> Sweep<'a> {
     pub fn new(events: &[Event], stacks: &'a Stacks, symbols: &'a dyn Symbols) -> Self {
         let executed = |event: &Event| match &event.what {
@@ -84,33 +113,34 @@ impl<'a> Sweep<'a> {
     /// Reads both, which are in the order of time. What happens at the time of an access happened before it.
     pub fn run(&mut self, events: &[Event], samples: &mut Samples) {
         let mut callers: Vec<Option<Caller>> = vec![None; samples.callers.len()];
+        let mut ways = Ways { known: vec![None; samples.ways.len()], ..Ways::default() };
         let mut events = events.iter().peekable();
-        samples.object = Vec::with_capacity(samples.len());
-        samples.code = Vec::with_capacity(samples.len());
-        for at in 0..samples.len() {
-            let time_ns = samples.time_ns[at];
-            while let Some(event) = events.next_if(|event| event.time_ns <= time_ns) {
+        for row in &mut samples.rows {
+            while let Some(event) = events.next_if(|event| event.time_ns <= row.time_ns) {
                 self.apply(event);
             }
-            let number = samples.thread[at] as usize;
-            let known = callers[number].filter(|caller| caller.renewals == self.renewals);
-            let mut caller = known.unwrap_or_else(|| self.caller(samples.callers[number]));
-            let address = samples.address[at];
-            let object = self.object(&mut caller, address, time_ns);
-            callers[number] = Some(caller);
+            let way = samples.ways[row.way as usize];
+            let number = way.caller as usize;
+            let caller = match &mut callers[number] {
+                Some(caller) if caller.renewals == self.renewals => caller,
+                gone => gone.insert(self.caller(samples.callers[number])),
+            };
+            row.object = self.object(caller, row.address, row.time_ns).0;
             let process = caller.process;
-            if samples.node[at] == NONE {
-                samples.node[at] = self.spaces[process.index()].node(address).map_or(NONE, |node| node.0);
-            }
-            samples.object.push(object.0);
-            samples.code.push(self.code(process, samples.instruction[at]).0);
-            samples.thread[at] = caller.thread.0;
-            if samples.stack[at] != NONE {
-                samples.stack[at] = self.chain(process, StackId(samples.stack[at])).0;
+            let way = Way { caller: caller.thread.0, ..way };
+            row.way = if way.node == NONE {
+                let node = self.spaces[process.index()].node(row.address).map_or(NONE, |node| node.0);
+                ways.number(Way { node, ..way })
+            } else {
+                ways.known(row.way, way)
+            };
+            row.code = self.code(process, row.code).0.into();
+            if row.stack != NONE {
+                row.stack = self.chain(process, StackId(row.stack)).0;
             }
         }
         events.for_each(|event| self.apply(event));
-        samples.instruction = Vec::new();
+        samples.ways = ways.all;
     }
 
     /// What an address is of.

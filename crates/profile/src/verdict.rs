@@ -149,7 +149,7 @@ impl View<'_> {
     fn memory_bound_by_latencies(&self) -> Option<f64> {
         let (mut waits, mut all) = (0.0, 0.0);
         let mut of_thread: BTreeMap<ThreadId, Tally> = BTreeMap::new();
-        for ((thread, _, _), cell) in self.groups().cells.in_order() {
+        for ((thread, _, _), cell) in self.groups().cells.in_order(self.profile()) {
             of_thread.entry(thread).or_default().merge(&cell.tally);
         }
         for (thread, tally) in of_thread {

@@ -6,7 +6,7 @@ use crate::groups::Groups;
 use crate::ids::{CodeId, ObjectId, ProcessId, SiteId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
-use crate::samples::NONE;
+use crate::samples::{NONE, Row};
 use crate::tally::Tally;
 use machine::NodeId;
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +35,7 @@ impl Profile {
         });
         let groups = Groups::of(self, chosen.as_deref());
         let mut tally = Tally::default();
-        groups.cells.in_order().iter().for_each(|(_, cell)| tally.merge(&cell.tally));
+        groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         View { profile: self, chosen, measured: self.measured_of(filter), groups, tally }
     }
 }
@@ -129,11 +129,11 @@ impl<'a> View<'a> {
 
     /// The objects that at least two threads touch. Of chosen threads: of a view of them.
     pub fn shared_objects(&self) -> Vec<ObjectId> {
-        let samples = self.profile.samples();
+        let rows = self.profile.rows();
         let mut threads = vec![(NONE, false); self.profile.objects().len()];
-        for at in self.positions() {
-            let thread = samples.thread[at as usize];
-            let (first, shared) = &mut threads[samples.object[at as usize] as usize];
+        for row in self.positions().map(|at| &rows[at as usize]) {
+            let thread = self.profile.thread_of(row).0;
+            let (first, shared) = &mut threads[row.object as usize];
             *shared |= *first != NONE && *first != thread;
             *first = thread;
         }
@@ -143,7 +143,7 @@ impl<'a> View<'a> {
     /// Accesses that reached memory, by the node of the CPU and that of the memory.
     pub fn matrix(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
         let mut pairs: BTreeMap<_, Tally> = BTreeMap::new();
-        for ((_, from, to), cell) in self.groups.cells.in_order() {
+        for ((_, from, to), cell) in self.groups.cells.in_order(self.profile) {
             if let (Some(from), Some(to)) = (from, to) {
                 pairs.entry((from, to)).or_default().merge(&cell.tally);
             }
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
 
     /// Accesses by thread, node of the CPU, and node of the memory where it was reached.
     pub fn thread_nodes(&self) -> BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally> {
-        self.groups.cells.0.iter().map(|(key, cell)| (*key, cell.tally)).collect()
+        self.groups.cells.in_order(self.profile).map(|(key, cell)| (key, cell.tally)).collect()
     }
 
     /// All of them, counted by what they have in common.
@@ -163,7 +163,7 @@ impl<'a> View<'a> {
 
     fn by_thread(&self) -> Vec<Tally> {
         let mut threads = vec![Tally::default(); self.profile.threads().len()];
-        for ((thread, _, _), cell) in self.groups.cells.in_order() {
+        for ((thread, _, _), cell) in self.groups.cells.in_order(self.profile) {
             threads[thread.index()].merge(&cell.tally);
         }
         threads
@@ -171,32 +171,26 @@ impl<'a> View<'a> {
 
     /// What happened to each of these objects, in one pass over the accesses.
     pub fn flows_of_objects(&self, objects: &[ObjectId]) -> Vec<Flow<'a>> {
-        let samples = self.profile.samples();
-        self.flows(objects.iter().map(|object| object.index()), self.profile.objects().len(), |at| {
-            samples.object[at] as usize
-        })
+        let objects = objects.iter().map(|object| object.index());
+        self.flows(objects, self.profile.objects().len(), |row| row.object as usize)
     }
 
     /// What each of these threads did, in one pass over the accesses.
     pub fn flows_of_threads(&self, threads: &[ThreadId]) -> Vec<Flow<'a>> {
-        let samples = self.profile.samples();
-        self.flows(threads.iter().map(|thread| thread.index()), self.profile.threads().len(), |at| {
-            samples.thread[at] as usize
-        })
+        let threads = threads.iter().map(|thread| thread.index());
+        self.flows(threads, self.profile.threads().len(), |row| self.profile.thread_of(row).index())
     }
 
     /// What happened to the objects of each of these sites, in one pass over the accesses.
     pub fn flows_of_sites(&self, sites: &[SiteId]) -> Vec<Flow<'a>> {
-        let samples = self.profile.samples();
         let of = self.profile.sites_of_objects();
-        self.flows(sites.iter().map(|site| site.index()), self.profile.site_ids().len(), |at| {
-            of[samples.object[at] as usize].index()
-        })
+        let sites = sites.iter().map(|site| site.index());
+        self.flows(sites, self.profile.site_ids().len(), |row| of[row.object as usize].index())
     }
 
     /// All accesses, as one flow.
     pub fn flow(&self) -> Flow<'a> {
-        Flow::new(self.profile, self.positions().collect())
+        Flow::new(self.profile, self.chosen.clone())
     }
 
     fn positions(&self) -> impl Iterator<Item = u32> + '_ {
@@ -208,7 +202,7 @@ impl<'a> View<'a> {
         &self,
         chosen: impl Iterator<Item = usize>,
         groups: usize,
-        group: impl Fn(usize) -> usize,
+        group: impl Fn(&Row) -> usize,
     ) -> Vec<Flow<'a>> {
         let mut places = vec![NONE; groups];
         // Who asks for one twice gets it twice, and who asks for one that there is not gets an empty one.
@@ -219,8 +213,9 @@ impl<'a> View<'a> {
             }
         }
         let mut flows = vec![Vec::new(); chosen.len()];
+        let rows = self.profile.rows();
         for at in self.positions() {
-            if let Some(flow) = flows.get_mut(places[group(at as usize)] as usize) {
+            if let Some(flow) = flows.get_mut(places[group(&rows[at as usize])] as usize) {
                 flow.push(at);
             }
         }
@@ -228,7 +223,7 @@ impl<'a> View<'a> {
             Some(&place) if place as usize != at => flows[place as usize].clone(),
             _ => std::mem::take(&mut flows[at]),
         };
-        chosen.into_iter().enumerate().map(flow).map(|positions| Flow::new(self.profile, positions)).collect()
+        chosen.into_iter().enumerate().map(flow).map(|positions| Flow::new(self.profile, Some(positions))).collect()
     }
 
     /// The largest cost first; of equal ones the one with the lower number.

@@ -16,12 +16,16 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, sync_channel};
+use std::thread;
 
 /// Longer than any text of a trace: that of the largest machine has 20 MB.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
-/// Records of a folder that are read at once, where that is asked for.
+/// Records of a folder that are handed over at once.
 const BATCH: usize = 1 << 14;
+/// So many rounds or batches wait at most for who takes them.
+const WAITING: usize = 8;
 
 /// A trace, or a perf.data file, which is read as one.
 #[derive(Debug)]
@@ -178,7 +182,7 @@ impl Records {
     pub fn stacks(&self) -> &Stacks {
         match &self.stream {
             Stream::Folder(folder) => &folder.stacks,
-            Stream::PerfData(perf) => perf.stacks(),
+            Stream::PerfData(perf) => perf.decoded().stacks(),
         }
     }
 
@@ -186,26 +190,37 @@ impl Records {
     pub fn lost(&self) -> &[Loss] {
         match &self.stream {
             Stream::Folder(folder) => &folder.lost,
-            Stream::PerfData(perf) => perf.lost(),
+            Stream::PerfData(perf) => perf.decoded().lost(),
         }
     }
 
-    /// Adds the next ones to a batch, in as large pieces as they come: for those who read all of a large trace. Whether
-    /// there were any.
-    pub fn read_into(&mut self, batch: &mut Vec<Record>) -> Result<bool, ReadError> {
-        if self.failed {
-            return Ok(false);
-        }
+    /// Hands over what iterating does, for those who read all of a large trace: another thread reads ahead. The call
+    /// chains that the records named, and what was lost.
+    pub fn read_all(mut self, mut take: impl FnMut(Record)) -> Result<(Stacks, Vec<Loss>), ReadError> {
         if let Stream::PerfData(perf) = &mut self.stream {
-            let read = perf.read_into(batch);
-            self.failed = read.is_err();
-            return read;
+            let (decoded, rounds) = perf.parts();
+            ahead(
+                |used| decoded.next_round(used),
+                |round| {
+                    let used = rounds.add(round);
+                    std::iter::from_fn(|| rounds.next()).for_each(&mut take);
+                    used
+                },
+            )?;
+        } else {
+            let records = &mut self;
+            let next = |mut batch: Vec<Record>| {
+                for record in records.take(BATCH) {
+                    batch.push(record?);
+                }
+                Ok((!batch.is_empty()).then_some(batch))
+            };
+            ahead(next, |mut batch| {
+                batch.drain(..).for_each(&mut take);
+                batch
+            })?;
         }
-        let before = batch.len();
-        for record in self.by_ref().take(BATCH) {
-            batch.push(record?);
-        }
-        Ok(batch.len() > before)
+        Ok((self.stacks().clone(), self.lost().to_vec()))
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
@@ -232,6 +247,29 @@ impl Iterator for Records {
         self.failed = next.is_err();
         next.transpose()
     }
+}
+
+/// Makes one list after another in a thread of its own, a few ahead of who takes them. Lists that were taken are used again.
+fn ahead<L: Default + Send>(
+    mut next: impl FnMut(L) -> Result<Option<L>, ReadError> + Send,
+    mut take: impl FnMut(L) -> L,
+) -> Result<(), ReadError> {
+    let (to, from) = sync_channel(WAITING);
+    let (back, used) = channel();
+    thread::scope(|scope| {
+        let made = scope.spawn(move || {
+            while let Some(list) = next(used.try_recv().unwrap_or_default())? {
+                // Nobody stops taking before the end.
+                let _ = to.send(list);
+            }
+            Ok(())
+        });
+        for list in from {
+            // Which the other thread may have come to.
+            let _ = back.send(take(list));
+        }
+        made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn read_text(path: &Path) -> Result<String, ReadError> {

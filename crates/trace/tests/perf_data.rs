@@ -30,14 +30,15 @@ fn read(path: &Path) -> Result<Read, ReadError> {
             Record::Event(event) => events.push(event),
         }
     }
-    // In batches it is the same.
-    let (mut batches, mut batch) = (Trace::open(path)?.records()?, Vec::new());
-    while batches.read_into(&mut batch)? {}
+    // Read ahead it is the same.
+    let mut all = Vec::new();
+    let (stacks, lost) = Trace::open(path)?.records()?.read_all(|record| all.push(record))?;
     let (of_samples, of_events): (Vec<_>, Vec<_>) =
-        batch.into_iter().partition(|record| matches!(record, Record::Sample(_)));
+        all.into_iter().partition(|record| matches!(record, Record::Sample(_)));
     assert!(of_samples.into_iter().eq(samples.iter().copied().map(Record::Sample)));
     assert!(of_events.into_iter().eq(events.iter().cloned().map(Record::Event)));
-    Ok(Read { samples, events, stacks: records.stacks().clone(), lost: records.lost().to_vec() })
+    assert!(stacks.iter().eq(records.stacks().iter()) && lost == records.lost());
+    Ok(Read { samples, events, stacks, lost })
 }
 
 fn read_bytes(bytes: &[u8]) -> Result<Read, ReadError> {

@@ -36,10 +36,10 @@ fn writer(folder: &Path, rows: usize) -> Writer {
 fn read(folder: &Path) -> Result<(Vec<Record>, Stacks), ReadError> {
     let mut records = Trace::open(folder)?.records()?;
     let all: Vec<Record> = records.by_ref().collect::<Result<_, _>>()?;
-    // In batches it is the same.
-    let (mut batches, mut batch) = (Trace::open(folder)?.records()?, Vec::new());
-    while batches.read_into(&mut batch)? {}
-    assert_eq!(batch, all);
+    // Read ahead it is the same.
+    let mut taken = Vec::new();
+    Trace::open(folder)?.records()?.read_all(|record| taken.push(record))?;
+    assert_eq!(taken, all);
     Ok((all, records.stacks().clone()))
 }
 

@@ -54,8 +54,8 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(vec![row("", 3.0, median(seconds?), "s"), row(", memory", 2.0, memory_gib, "GiB")])
 }
 
-/// From samples and events as a trace has them to the flows of the top objects and of all threads: processor time, s.
-/// One thread does it without waiting for anything, so on an idle host that is what passes.
+/// From samples and events as a trace has them to the flows of the top objects and of all threads: processor time of all
+/// threads, s.
 fn flows() -> Result<f64, Error> {
     let mut recording = Recording::new(machine::presets::find(MACHINE)?);
     let mut stacks = Stacks::new();
@@ -105,9 +105,9 @@ fn address_of(object: u64) -> u64 {
     SMALL_START + object.wrapping_mul(0x9e37_79b1) % PLACES * PLACE_BYTES
 }
 
-/// What this thread has had of a processor.
+/// What this process has had of processors.
 fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

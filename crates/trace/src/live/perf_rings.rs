@@ -178,10 +178,10 @@ fn online_cpus() -> io::Result<CpuSet> {
 mod tests {
     use super::super::permission::Scope;
     use super::*;
+    use crate::Sample;
     use crate::live::LiveError;
     use crate::perf_data::attribute::{ADDR, Attribute, CPU, IDENTIFIER, IP, TID, TIME};
     use crate::perf_data::{Bytes, Decoder};
-    use crate::{Record, Sample};
     use linux::{Pages, monotonic_ns};
     use perf_event::events::Software;
     use std::ops::Range;
@@ -222,11 +222,9 @@ mod tests {
         // What was lost is told with the next record that finds room.
         look(PAGES..PAGES + 1);
         let own = memory.range();
-        let samples = decoder.finish().filter_map(|record| match record {
-            Record::Sample(sample) => Some(sample),
-            Record::Event(_) => None,
-        });
-        let samples = samples.filter(|sample| own.contains(&sample.address)).collect();
+        let mut samples = decoder.finish().samples;
+        samples.retain(|sample| own.contains(&sample.address));
+        samples.sort_by_key(|sample| sample.time_ns);
         Some((samples, memory, decoder.lost.iter().map(|loss| loss.count).sum()))
     }
 

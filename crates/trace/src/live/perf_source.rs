@@ -9,7 +9,7 @@ use super::{LiveError, Target};
 use crate::perf_data::attribute as has;
 use crate::perf_data::attribute::Attribute;
 use crate::perf_data::{Bytes, Decoder, Features, note};
-use crate::{Event, Loss, Record, Sample, SourceNote, Stacks};
+use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::tsc_and_monotonic_ns;
 use perf_event::Builder;
 use perf_event::events::Software;
@@ -164,10 +164,9 @@ impl PerfSource {
             self.decoder.take(kind, misc, Bytes(body));
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
-        samples.extend(self.decoder.finish().filter_map(|record| match record {
-            Record::Sample(sample) if !(self.user_only && sample.kernel) => Some(sample),
-            _ => None,
-        }));
+        let mut taken = self.decoder.finish().samples;
+        taken.sort_by_key(|sample| sample.time_ns);
+        samples.extend(taken.into_iter().filter(|sample| !(self.user_only && sample.kernel)));
     }
 
     /// What was lost so far, and how often the kernel paused sampling because it took too long.

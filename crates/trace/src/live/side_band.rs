@@ -6,8 +6,8 @@ use super::permission::Scope;
 use super::running::{all_pids, events_of, stack_of};
 use super::{LiveError, Target};
 use crate::perf_data::attribute::{Attribute, CPU, IDENTIFIER, TID, TIME};
-use crate::perf_data::{Bytes, Decoder, LOST_BY_KERNEL};
-use crate::{Event, Loss, Record, Source, SourceNote, Stacks, What};
+use crate::perf_data::{Bytes, Decoder, LOST_BY_KERNEL, Starts};
+use crate::{Event, Loss, Source, SourceNote, Stacks, What};
 use linux::{Process, ProcessError, monotonic_ns, stack_around, stack_pointer_of};
 use perf_event::Builder;
 use perf_event::events::Software;
@@ -29,6 +29,7 @@ const MOST_THREADS: usize = 4096;
 pub struct SideBand {
     rings: Rings,
     decoder: Decoder,
+    starts: Starts,
     /// Threads whose stacks are not known yet, with how often they were looked for.
     young: VecDeque<(Event, u8)>,
     hidden: u64,
@@ -65,7 +66,8 @@ impl SideBand {
         let mut decoder = Decoder::default();
         let ids = rings.ids.concat();
         decoder.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
-        let mut side_band = Self { rings, decoder, young: VecDeque::new(), hidden: 0, with_mappings };
+        let (starts, young) = (Starts::default(), VecDeque::new());
+        let mut side_band = Self { rings, decoder, starts, young, hidden: 0, with_mappings };
         if with_mappings {
             side_band.tell_what_runs(target, began);
         }
@@ -107,15 +109,16 @@ impl SideBand {
             self.decoder.take(kind, misc, Bytes(body));
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
-        let first = events.len();
-        events.extend(self.decoder.finish().filter_map(|record| match record {
-            Record::Event(event) => Some(event),
-            Record::Sample(_) => None,
-        }));
-        if self.with_mappings {
-            for event in events.iter().skip(first) {
-                self.keep_young(event);
+        let mut told = self.decoder.finish().events;
+        told.sort_by_key(|event| event.time_ns);
+        for event in told {
+            if self.with_mappings {
+                self.keep_young(&event);
             }
+            events.extend(self.starts.missing(&event));
+            events.push(event);
+        }
+        if self.with_mappings {
             self.find_stacks(events);
         }
     }

@@ -1,18 +1,19 @@
-//! Records of perf.data as samples and events, in the order of time.
+//! Records of perf.data as samples and events, in the order in which they come.
 
 use super::attribute as has;
 use super::attribute::{ADDR, Attribute, ID, IDENTIFIER, TIME};
 use super::bytes::Bytes;
 use super::data_source::{IbsOp, Observed};
 use super::features::{Features, Timer};
+use super::rounds::Round;
 use super::sample::SampleFields;
 use super::spe_queues::SpeQueues;
-use crate::{AccessKind, Event, FileIdentity, Loss, Record, Sample, Served, Source, Stacks, What};
+use crate::{AccessKind, Event, FileIdentity, Loss, Sample, Served, Source, Stacks, What};
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
-use std::vec;
 
 // Of the kernel's include/uapi/linux/perf_event.h.
 const MMAP: u32 = 1;
@@ -58,10 +59,8 @@ pub(crate) struct Decoder {
     /// The data of Arm's SPE, where there are some.
     pub spe: Option<SpeQueues>,
     attribute_of_id: HashMap<u64, usize>,
-    /// Processes whose start was told.
-    known: HashSet<Pid>,
-    /// In no order; what may still come can be earlier.
-    pending: Vec<(u64, Record)>,
+    /// What has come since the last round ended.
+    round: Round,
     /// The latest time that was seen, and what it was when the last round ended.
     latest: u64,
     latest_of_round: u64,
@@ -85,11 +84,11 @@ impl Decoder {
         }
     }
 
-    /// Takes a record. What can be told now, in the order of time, if it ends a round.
-    pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> Option<vec::IntoIter<Record>> {
+    /// Takes a record. Whether it ends a round: that is to be taken then.
+    pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> bool {
         let understood = match kind {
             SAMPLE => self.sample(misc, body),
-            FINISHED_ROUND => return Some(self.finish_round()),
+            FINISHED_ROUND => return true,
             MMAP | MMAP2 => self.mapping(kind, misc, body),
             COMM => self.named(misc, body),
             FORK | EXIT => self.task(kind, body),
@@ -109,48 +108,30 @@ impl Decoder {
         if understood.is_none() {
             self.lose("records that are shorter than they should be, or of no event", 1);
         }
-        None
+        false
     }
 
     /// Everything that is left.
-    pub fn finish(&mut self) -> vec::IntoIter<Record> {
+    pub fn finish(&mut self) -> Round {
         self.latest_of_round = u64::MAX;
-        self.finish_round()
+        self.finish_round(Round::default())
     }
 
-    /// A round ends when all CPUs have been read: what comes later is no earlier than the round before.
-    fn finish_round(&mut self) -> vec::IntoIter<Record> {
+    /// A round ends when all CPUs have been read: what comes later is no earlier than the round before. Of `used` only
+    /// the memory is used, for the next one.
+    pub fn finish_round(&mut self, used: Round) -> Round {
+        let until = self.latest_of_round;
         if let Some(mut spe) = self.spe.take() {
-            spe.advance(self.latest_of_round, self);
+            spe.advance(until, self);
             self.spe = Some(spe);
         }
-        // Records are large: they are moved once.
-        let times = self.pending.iter().map(|(time, _)| *time);
-        let mut order: Vec<(u64, usize)> = times.zip(0..).collect();
-        order.sort_unstable();
-        let (early, late) = order.split_at(order.partition_point(|(time, _)| *time <= self.latest_of_round));
-        let mut ready = Vec::with_capacity(early.len());
-        for (_, record) in early.iter().filter_map(|(_, at)| self.pending.get(*at)) {
-            // Whoever is seen first without a fork was there already: in the order of time, as each CPU tells its own.
-            if let Record::Event(event) = record
-                && self.known.insert(event.pid)
-                && !matches!(event.what, What::ProcessStarted { .. })
-            {
-                let (tid, what) = (Tid(event.pid.0), What::ProcessStarted { parent: None });
-                ready.push(Record::Event(Event { tid, what, ..event.clone() }));
-            }
-            ready.push(record.clone());
-        }
-        let left: Vec<_> = late.iter().filter_map(|(_, at)| self.pending.get(*at).cloned()).collect();
-        self.pending.clear();
-        self.pending.extend(left);
-        self.latest_of_round = self.latest_of_round.max(self.latest);
-        ready.into_iter()
+        self.latest_of_round = until.max(self.latest);
+        Round { until, ..mem::replace(&mut self.round, used) }
     }
 
-    pub(super) fn push(&mut self, time: u64, record: Record) {
-        self.latest = self.latest.max(time);
-        self.pending.push((time, record));
+    pub(super) fn push(&mut self, sample: Sample) {
+        self.latest = self.latest.max(sample.time_ns);
+        self.round.samples.push(sample);
     }
 
     /// Takes an event.
@@ -159,7 +140,8 @@ impl Decoder {
         if let Some(spe) = &mut self.spe {
             spe.know(event.pid, event.tid);
         }
-        self.push(time, Record::Event(event));
+        self.latest = self.latest.max(time);
+        self.round.events.push(event);
     }
 
     pub fn lose(&mut self, what: &str, count: u64) {
@@ -244,7 +226,7 @@ impl Decoder {
             weight: fields.period.unwrap_or(period).max(1) as f32,
             source,
         };
-        self.push(fields.time, Record::Sample(sample));
+        self.push(sample);
         Some(())
     }
 

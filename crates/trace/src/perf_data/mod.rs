@@ -8,7 +8,9 @@ mod bytes;
 mod data_source;
 mod decoder;
 mod features;
+mod in_order;
 mod input;
+mod rounds;
 mod sample;
 mod spe_queues;
 mod stream;
@@ -30,8 +32,9 @@ pub(crate) use bytes::Bytes;
 pub(crate) use data_source::Observed;
 pub(crate) use decoder::{Decoder, LOST, LOST_BY_KERNEL, SAMPLE, has_symbols, lost_count};
 pub(crate) use features::Features;
+pub(crate) use rounds::Starts;
 pub(crate) use sample::SampleFields;
-pub(crate) use stream::PerfRecords;
+pub(crate) use stream::{PerfRecords, PerfRounds};
 
 /// `PERFILE2` on a little-endian machine.
 const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -120,7 +123,7 @@ impl PerfData {
         let start = PIPE_HEADER_BYTES;
         let mut perf =
             Self { path: path.to_owned(), start, bytes, attributes: Vec::new(), features: Features::default() };
-        let decoder = perf.records()?.head()?;
+        let decoder = perf.rounds()?.head()?;
         (perf.attributes, perf.features) = (decoder.attributes, decoder.features);
         perf.checked()
     }
@@ -210,6 +213,10 @@ impl PerfData {
 
     /// Its records, from the first one.
     pub fn records(&self) -> Result<PerfRecords, ReadError> {
+        Ok(PerfRecords::new(self.rounds()?))
+    }
+
+    fn rounds(&self) -> Result<PerfRounds, ReadError> {
         let failed = |source| ReadError::Io { path: self.path.clone(), source };
         let mut file = File::open(&self.path).map_err(failed)?;
         file.seek(SeekFrom::Start(self.start)).map_err(failed)?;
@@ -221,7 +228,7 @@ impl PerfData {
         if has_spe {
             decoder.spe = SpeQueues::find(&self.path, self.start, self.bytes).map_err(failed)?;
         }
-        Ok(PerfRecords::new(self.path.clone(), Input::new(file, self.bytes), decoder))
+        Ok(PerfRounds::new(self.path.clone(), Input::new(file, self.bytes), decoder))
     }
 }
 

@@ -7,7 +7,7 @@ use super::decoder::Decoder;
 use super::input::Input;
 use super::stream::{AUXTRACE, TRACING_DATA};
 use crate::spe::{SpeRecord, SpeRecords};
-use crate::{Record, Sample, Source};
+use crate::{Sample, Source};
 use linux::{Pid, Tid};
 use machine::CpuId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -211,7 +211,7 @@ impl Decoder {
             weight: period.max(1) as f32,
             source: Source::Spe,
         };
-        self.push(time, Record::Sample(sample));
+        self.push(sample);
     }
 
     /// Who runs on a CPU from now on: the record is of who comes or goes.

@@ -1,13 +1,13 @@
-//! The records of a perf.data file as samples and events, round by round.
+//! The records of a perf.data file, decoded round by round, and as samples and events.
 
 use super::bytes::Bytes;
 use super::decoder::Decoder;
 use super::input::{Header, Input};
+use super::rounds::{Round, Rounds, SortedRound};
 use crate::error::ReadError;
 use crate::{Loss, Record, Stacks};
 use std::io;
 use std::path::PathBuf;
-use std::vec;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 // Of the kernel's tools/lib/perf/include/perf/event.h.
@@ -24,6 +24,12 @@ const CHUNK_BYTES: usize = 128 << 10;
 
 /// Samples and events of a perf.data file, in the order of time.
 pub(crate) struct PerfRecords {
+    decoded: PerfRounds,
+    rounds: Rounds,
+}
+
+/// A perf.data file, decoded.
+pub(crate) struct PerfRounds {
     path: PathBuf,
     input: Input,
     decoder: Decoder,
@@ -31,14 +37,39 @@ pub(crate) struct PerfRecords {
     /// What was decompressed, and how much of it is used.
     plain: Vec<u8>,
     used: usize,
-    ready: vec::IntoIter<Record>,
     ended: bool,
 }
 
 impl PerfRecords {
+    pub fn new(decoded: PerfRounds) -> Self {
+        Self { decoded, rounds: Rounds::default() }
+    }
+
+    pub fn decoded(&self) -> &PerfRounds {
+        &self.decoded
+    }
+
+    /// What decodes the file, and what has been decoded, for a thread each.
+    pub fn parts(&mut self) -> (&mut PerfRounds, &mut Rounds) {
+        (&mut self.decoded, &mut self.rounds)
+    }
+
+    /// The next one.
+    pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        let mut used = SortedRound::default();
+        loop {
+            if let Some(record) = self.rounds.next() {
+                return Ok(Some(record));
+            }
+            let Some(round) = self.decoded.next_round(used)? else { return Ok(None) };
+            used = self.rounds.add(round);
+        }
+    }
+}
+
+impl PerfRounds {
     pub fn new(path: PathBuf, input: Input, decoder: Decoder) -> Self {
-        let ready = Vec::new().into_iter();
-        Self { path, input, decoder, zstd: None, plain: Vec::new(), used: 0, ready, ended: false }
+        Self { path, input, decoder, zstd: None, plain: Vec::new(), used: 0, ended: false }
     }
 
     pub fn stacks(&self) -> &Stacks {
@@ -61,37 +92,23 @@ impl PerfRecords {
         Ok(self.decoder)
     }
 
-    /// The next one.
-    pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
-        loop {
-            if let Some(record) = self.ready.next() {
-                return Ok(Some(record));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+    /// The next one, until the file ends. Of `used` only the memory is used.
+    pub fn next_round(&mut self, used: SortedRound) -> Result<Option<SortedRound>, ReadError> {
+        if self.ended {
+            return Ok(None);
         }
+        self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        let (ended, decoder) = (self.ended, &mut self.decoder);
+        let decoded = |used| if ended { decoder.finish() } else { decoder.finish_round(used) };
+        Ok(Some(Round::sorted(used, decoded)))
     }
 
-    /// Adds those of the next round that has any; whether there is one.
-    pub fn read_into(&mut self, batch: &mut Vec<Record>) -> Result<bool, ReadError> {
-        while self.ready.as_slice().is_empty() {
-            if self.ended {
-                return Ok(false);
-            }
-            self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-        }
-        batch.append(&mut std::mem::take(&mut self.ready).collect());
-        Ok(true)
-    }
-
-    /// Reads until something is ready, or to the end.
+    /// Reads to the end of a round, or to that of the file.
     fn read_round(&mut self) -> io::Result<()> {
+        if self.take_plain() {
+            return Ok(());
+        }
         loop {
-            if self.take_plain() {
-                return Ok(());
-            }
             let Some((header, record)) = self.input.next()? else {
                 self.end();
                 return Ok(());
@@ -109,6 +126,9 @@ impl PerfRecords {
                         self.end();
                         return Ok(());
                     }
+                    if self.take_plain() {
+                        return Ok(());
+                    }
                 }
                 AUXTRACE => {
                     let bytes = { body }.u64().unwrap_or(0);
@@ -121,12 +141,8 @@ impl PerfRecords {
                     let bytes = { body }.u32().unwrap_or(0);
                     self.input.skip(u64::from(bytes).next_multiple_of(8))?;
                 }
-                kind => {
-                    if let Some(ready) = self.decoder.take(kind, header.misc, body) {
-                        self.ready = ready;
-                        return Ok(());
-                    }
-                }
+                kind if self.decoder.take(kind, header.misc, body) => return Ok(()),
+                _ => {}
             }
         }
     }
@@ -137,8 +153,7 @@ impl PerfRecords {
             let Some(header) = Header::parse(rest) else { break };
             let Some(body) = header.body(rest) else { break };
             self.used += header.size;
-            if let Some(ready) = self.decoder.take(header.kind, header.misc, body) {
-                self.ready = ready;
+            if self.decoder.take(header.kind, header.misc, body) {
                 return true;
             }
         }
@@ -154,7 +169,6 @@ impl PerfRecords {
             self.decoder.lose("bytes at the end that are no complete record", left);
         }
         self.ended = true;
-        self.ready = self.decoder.finish();
     }
 }
 

@@ -1,0 +1,39 @@
+//! Who accesses from where, and whose memory: there are few such ways, and many accesses of each.
+
+use crate::ids::ThreadId;
+use crate::samples::{NONE, Way};
+use machine::{CpuId, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A thread, the node of its CPU, and that of the memory where it was reached.
+pub(crate) type CellKey = (ThreadId, Option<NodeId>, Option<NodeId>);
+
+/// What a [`Way`] means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KnownWay {
+    pub thread: ThreadId,
+    pub cpu: CpuId,
+    /// The node of that CPU.
+    pub from: Option<NodeId>,
+    /// The node that the line came from or went to.
+    pub to: Option<NodeId>,
+    /// A position in the list of cells.
+    pub cell: u32,
+}
+
+impl KnownWay {
+    /// What ways of threads mean, in their order, and the cells that they are of, in the order of their keys.
+    pub fn all(ways: &[Way], node_of_cpu: impl Fn(CpuId) -> Option<NodeId>) -> (Vec<Self>, Vec<CellKey>) {
+        let known = ways.iter().map(|way| {
+            let (thread, cpu) = (ThreadId(way.caller), CpuId(way.cpu));
+            let (from, to) = (node_of_cpu(cpu), (way.node != NONE).then_some(NodeId(way.node)));
+            let reached = to.filter(|_| way.leaves_caches && from.is_some());
+            (Self { thread, cpu, from, to, cell: 0 }, (thread, from, reached))
+        });
+        let known: Vec<(Self, CellKey)> = known.collect();
+        let cells: Vec<CellKey> = known.iter().map(|(_, key)| *key).collect::<BTreeSet<_>>().into_iter().collect();
+        let numbers: BTreeMap<CellKey, u32> = cells.iter().copied().zip(0..).collect();
+        let ways = known.into_iter().map(|(way, key)| Self { cell: numbers[&key], ..way }).collect();
+        (ways, cells)
+    }
+}

@@ -1,0 +1,172 @@
+//! What several CPUs tell, each in its order of time, as one in the order of time.
+
+use crate::timed::Timed;
+use std::mem;
+
+/// Digits of the radix sort, bits.
+const DIGIT_BITS: u32 = 11;
+/// Fewer are sorted by comparing.
+const FEW: usize = 256;
+
+/// Lists of a round each. perf empties the rings of all CPUs in turn: what comes after a round is later than all that
+/// came before that round, but not later than all of the round itself.
+#[derive(Debug)]
+pub(crate) struct InOrder<T> {
+    /// What is left of the round before the last.
+    before: Sorted<T>,
+    last: Sorted<T>,
+    /// What comes later is no earlier than this, ns.
+    until: u64,
+}
+
+/// A list, and its order: elements are large, and moved once, by who takes them.
+#[derive(Debug)]
+pub(crate) struct Sorted<T> {
+    list: Vec<T>,
+    /// Times, and positions in the list.
+    order: Vec<(u64, u32)>,
+    taken: usize,
+}
+
+impl<T> Default for InOrder<T> {
+    fn default() -> Self {
+        Self { before: Sorted::default(), last: Sorted::default(), until: 0 }
+    }
+}
+
+impl<T> Default for Sorted<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), order: Vec::new(), taken: 0 }
+    }
+}
+
+impl<T: Timed> InOrder<T> {
+    /// Takes a round, when all that was ready before has been taken. An older one, whose memory may be used again.
+    pub fn add(&mut self, round: Sorted<T>, until: u64) -> Sorted<T> {
+        self.until = until;
+        mem::replace(&mut self.before, mem::replace(&mut self.last, round))
+    }
+
+    /// The time of the next one, if it is ready.
+    #[inline]
+    pub fn peek(&self) -> Option<u64> {
+        let last = self.last.peek().filter(|time| *time <= self.until);
+        self.before.peek().into_iter().chain(last).min()
+    }
+
+    /// The next one that is ready.
+    #[inline]
+    pub fn next(&mut self) -> Option<&T> {
+        let time = self.peek()?;
+        // Of one time, what came first.
+        if self.before.peek() == Some(time) { self.before.next() } else { self.last.next() }
+    }
+}
+
+impl<T: Timed> Sorted<T> {
+    /// A list by time. Of `used` only the memory is used.
+    pub fn new(list: Vec<T>, used: Vec<(u64, u32)>) -> Self {
+        let mut order = used;
+        order.clear();
+        order.extend(list.iter().map(Timed::time_ns).zip(0..));
+        sort(&mut order);
+        Self { list, order, taken: 0 }
+    }
+
+    /// The memory of both, without what was in it.
+    pub fn into_used(self) -> (Vec<T>, Vec<(u64, u32)>) {
+        let Self { mut list, order, .. } = self;
+        list.clear();
+        (list, order)
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u64> {
+        self.order.get(self.taken).map(|(time, _)| *time)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<&T> {
+        let (_, position) = self.order.get(self.taken)?;
+        self.taken += 1;
+        self.list.get(*position as usize)
+    }
+}
+
+/// Sorts by time, and leaves equal times in their order. The times of a round differ in few bits, of which each pass does
+/// some: that takes a quarter of what comparing does.
+fn sort(order: &mut Vec<(u64, u32)>) {
+    if order.is_sorted_by_key(|(time, _)| *time) {
+        return;
+    }
+    if order.len() < FEW {
+        order.sort_by_key(|(time, _)| *time);
+        return;
+    }
+    let (first, last) =
+        order.iter().fold((u64::MAX, 0), |(first, last), (time, _)| (first.min(*time), last.max(*time)));
+    let digits = (u64::BITS - (last - first).leading_zeros()).div_ceil(DIGIT_BITS);
+    let mut other = vec![(0, 0); order.len()];
+    for digit in 0..digits {
+        let bucket = |time: u64| (time - first >> (digit * DIGIT_BITS)) as usize % (1 << DIGIT_BITS);
+        let mut starts = [0; 1 << DIGIT_BITS];
+        order.iter().for_each(|(time, _)| starts[bucket(*time)] += 1);
+        let mut sum = 0;
+        starts.iter_mut().for_each(|start| sum += mem::replace(start, sum));
+        for element in &*order {
+            let place = &mut starts[bucket(element.0)];
+            other[*place] = *element;
+            *place += 1;
+        }
+        mem::swap(order, &mut other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Timed for (u64, usize) {
+        fn time_ns(&self) -> u64 {
+            self.0
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn times_are_sorted_and_equal_ones_stay(times in prop::collection::vec(
+            prop_oneof![0_u64..40, 0_u64..5_000_000, any::<u64>()], 0..1000,
+        )) {
+            let mut order: Vec<(u64, u32)> = times.into_iter().zip(0..).collect();
+            let mut expected = order.clone();
+            expected.sort_by_key(|(time, _)| *time);
+            sort(&mut order);
+            prop_assert_eq!(order, expected);
+        }
+
+        /// Each round's times are no earlier than all of the rounds before the last.
+        #[test]
+        fn rounds_overlap(rounds in prop::collection::vec(prop::collection::vec(0_u64..20, 0..30), 0..6)) {
+            let mut in_order = InOrder::default();
+            let (mut all, mut found, mut number) = (Vec::new(), Vec::new(), 0);
+            let (mut until, mut latest) = (0, 0);
+            let count = rounds.len();
+            for (at, round) in rounds.into_iter().enumerate() {
+                let list: Vec<(u64, usize)> = round.into_iter().map(|time| {
+                    number += 1;
+                    (until + time, number)
+                }).collect();
+                all.extend(list.iter().copied());
+                let next = list.iter().map(|(time, _)| *time).max().unwrap_or(0).max(latest);
+                in_order.add(Sorted::new(list, Vec::new()), if at + 1 == count { u64::MAX } else { until });
+                (until, latest) = (latest, next);
+                while let Some(element) = in_order.next() {
+                    found.push(*element);
+                }
+            }
+            all.sort_by_key(|(time, _)| *time);
+            prop_assert_eq!(found, all);
+        }
+    }
+}
