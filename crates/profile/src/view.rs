@@ -229,7 +229,7 @@ impl<'a> View<'a> {
     /// The largest cost first; of equal ones the one with the lower number.
     fn sorted<T: Ord>(&self, mut ranking: Ranking<T>) -> Ranking<T> {
         let cost = |tally: &Tally| tally.cost(&self.tally);
-        ranking.sort_by(|(a, first), (b, second)| cost(second).total_cmp(&cost(first)).then_with(|| a.cmp(b)));
+        ranking.sort_unstable_by(|(a, first), (b, second)| cost(second).total_cmp(&cost(first)).then_with(|| a.cmp(b)));
         ranking
     }
 }

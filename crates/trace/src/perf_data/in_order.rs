@@ -108,11 +108,15 @@ fn sort(order: &mut Vec<(u64, u32)>) {
     let digits = (u64::BITS - (last - first).leading_zeros()).div_ceil(DIGIT_BITS);
     let mut other = vec![(0, 0); order.len()];
     for digit in 0..digits {
-        let bucket = |time: u64| (time - first >> (digit * DIGIT_BITS)) as usize % (1 << DIGIT_BITS);
+        let bucket = |time: u64| ((time - first) >> (digit * DIGIT_BITS)) as usize % (1 << DIGIT_BITS);
         let mut starts = [0; 1 << DIGIT_BITS];
-        order.iter().for_each(|(time, _)| starts[bucket(*time)] += 1);
+        for (time, _) in &*order {
+            starts[bucket(*time)] += 1;
+        }
         let mut sum = 0;
-        starts.iter_mut().for_each(|start| sum += mem::replace(start, sum));
+        for start in &mut starts {
+            sum += mem::replace(start, sum);
+        }
         for element in &*order {
             let place = &mut starts[bucket(element.0)];
             other[*place] = *element;

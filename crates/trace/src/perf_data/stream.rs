@@ -99,8 +99,7 @@ impl PerfRounds {
         }
         self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
         let (ended, decoder) = (self.ended, &mut self.decoder);
-        let decoded = |used| if ended { decoder.finish() } else { decoder.finish_round(used) };
-        Ok(Some(Round::sorted(used, decoded)))
+        Ok(Some(Round::sorted(used, |used| if ended { decoder.finish() } else { decoder.finish_round(used) })))
     }
 
     /// Reads to the end of a round, or to that of the file.
