@@ -105,7 +105,9 @@ impl Pattern {
             let used = objects.entry(access.object).or_insert_with(|| ObjectUse::of(profile, access.object));
             pattern.add(used, at, &access);
         }
-        objects.into_values().for_each(|used| pattern.add_object(profile, used));
+        for used in objects.into_values() {
+            pattern.add_object(profile, used);
+        }
         pattern.add_cells(profile, &cells, distances);
         pattern
     }
@@ -223,9 +225,9 @@ fn count(share: &mut PartOf, counts: bool, part: bool) {
     share.1 += u64::from(counts);
 }
 
-/// From which of so many accesses on an object is settled, and how many writes there are from then on. That is after the
-/// last write, which is the one before `written`, where at least half of the accesses follow it, and otherwise the first
-/// access from which on few write.
+/// From which of so many accesses on an object is settled, and how many writes there are from then on. That is after
+/// the last write, which is the one before `written`, where at least half of the accesses follow it, and otherwise the
+/// first access from which on few write.
 fn settled(count: usize, written: usize, writes: impl Fn(usize) -> bool) -> (usize, u64) {
     if 2 * (count - written) >= count {
         return (written, 0);

@@ -249,7 +249,8 @@ impl Iterator for Records {
     }
 }
 
-/// Makes one list after another in a thread of its own, a few ahead of who takes them. Lists that were taken are used again.
+/// Makes one list after another in a thread of its own, a few ahead of who takes them. Lists that were taken are used
+/// again.
 fn ahead<L: Default + Send>(
     mut next: impl FnMut(L) -> Result<Option<L>, ReadError> + Send,
     mut take: impl FnMut(L) -> L,

@@ -93,8 +93,8 @@ impl<T: Timed> Sorted<T> {
     }
 }
 
-/// Sorts by time, and leaves equal times in their order. The times of a round differ in few bits, of which each pass does
-/// some: that takes a quarter of what comparing does.
+/// Sorts by time, and leaves equal times in their order. The times of a round differ in few bits, of which each pass
+/// does some: that takes a quarter of what comparing does.
 fn sort(order: &mut Vec<(u64, u32)>) {
     if order.is_sorted_by_key(|(time, _)| *time) {
         return;
