@@ -154,17 +154,18 @@ mod tests {
         fn rounds_overlap(rounds in prop::collection::vec(prop::collection::vec(0_u64..20, 0..30), 0..6)) {
             let mut in_order = InOrder::default();
             let (mut all, mut found, mut number) = (Vec::new(), Vec::new(), 0);
-            let (mut until, mut latest) = (0, 0);
+            // What each round is no earlier than, and what those after it are no earlier than.
+            let (mut from, mut until) = (0, 0);
             let count = rounds.len();
             for (at, round) in rounds.into_iter().enumerate() {
                 let list: Vec<(u64, usize)> = round.into_iter().map(|time| {
                     number += 1;
-                    (until + time, number)
+                    (from + time, number)
                 }).collect();
                 all.extend(list.iter().copied());
-                let next = list.iter().map(|(time, _)| *time).max().unwrap_or(0).max(latest);
+                let latest = list.iter().map(|(time, _)| *time).max().unwrap_or(0).max(until);
                 in_order.add(Sorted::new(list, Vec::new()), if at + 1 == count { u64::MAX } else { until });
-                (until, latest) = (latest, next);
+                (from, until) = (until, latest);
                 while let Some(element) = in_order.next() {
                     found.push(*element);
                 }
