@@ -11,7 +11,7 @@ use crate::view::View;
 use machine::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// Parts of the time at most; in each the objects are in use or not.
 const MOST_PARTS: u64 = 256;
@@ -127,10 +127,10 @@ pub(crate) fn gain(
     let parts = (times().count() as u64 / SAMPLES_A_PART).clamp(1, MOST_PARTS);
     let length = ((end - start) / parts + 1).max(1);
     let part = |time_ns: u64| (time_ns.saturating_sub(start) / length).min(parts - 1);
-    let in_use: BTreeSet<u64> = times().map(part).collect();
-    // Looked up for each access.
-    let by_part: Vec<bool> = (0..parts).map(|part| in_use.contains(&part)).collect();
-    let is_in_use = |access: &Access| access.reaches_memory() && by_part[part(access.time_ns) as usize];
+    let mut used = vec![false; parts as usize];
+    times().for_each(|time_ns| used[part(time_ns) as usize] = true);
+    let in_use: Vec<u64> = (0..parts).filter(|part| used[*part as usize]).collect();
+    let is_in_use = |access: &Access| access.reaches_memory() && used[part(access.time_ns) as usize];
 
     let samples = view.accesses().filter(is_in_use).count() as u64;
     let phases = (samples / SAMPLES_A_PHASE).clamp(1, MOST_PHASES).min(parts);

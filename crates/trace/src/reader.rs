@@ -260,13 +260,13 @@ fn ahead<L: Default + Send>(
     thread::scope(|scope| {
         let made = scope.spawn(move || {
             while let Some(list) = next(used.try_recv().unwrap_or_default())? {
-                // Nobody stops taking before the end.
+                // It is taken, as long as nothing panics.
                 let _ = to.send(list);
             }
             Ok(())
         });
         for list in from {
-            // Which the other thread may have come to.
+            // The other thread may have come to its end.
             let _ = back.send(take(list));
         }
         made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -8,6 +8,9 @@ const DIGIT_BITS: u32 = 11;
 /// Fewer are sorted by comparing.
 const FEW: usize = 256;
 
+/// Times, and positions in a list.
+pub(crate) type Order = Vec<(u64, u32)>;
+
 /// Lists of a round each. perf empties the rings of all CPUs in turn: what comes after a round is later than all that
 /// came before that round, but not later than all of the round itself.
 #[derive(Debug)]
@@ -23,8 +26,7 @@ pub(crate) struct InOrder<T> {
 #[derive(Debug)]
 pub(crate) struct Sorted<T> {
     list: Vec<T>,
-    /// Times, and positions in the list.
-    order: Vec<(u64, u32)>,
+    order: Order,
     taken: usize,
 }
 
@@ -65,7 +67,7 @@ impl<T: Timed> InOrder<T> {
 
 impl<T: Timed> Sorted<T> {
     /// A list by time. Of `used` only the memory is used.
-    pub fn new(list: Vec<T>, used: Vec<(u64, u32)>) -> Self {
+    pub fn new(list: Vec<T>, used: Order) -> Self {
         let mut order = used;
         order.clear();
         order.extend(list.iter().map(Timed::time_ns).zip(0..));
@@ -74,7 +76,7 @@ impl<T: Timed> Sorted<T> {
     }
 
     /// The memory of both, without what was in it.
-    pub fn into_used(self) -> (Vec<T>, Vec<(u64, u32)>) {
+    pub fn into_used(self) -> (Vec<T>, Order) {
         let Self { mut list, order, .. } = self;
         list.clear();
         (list, order)
@@ -95,7 +97,7 @@ impl<T: Timed> Sorted<T> {
 
 /// Sorts by time, and leaves equal times in their order. The times of a round differ in few bits, of which each pass
 /// does some: that takes a quarter of what comparing does.
-fn sort(order: &mut Vec<(u64, u32)>) {
+fn sort(order: &mut Order) {
     if order.is_sorted_by_key(|(time, _)| *time) {
         return;
     }
@@ -142,7 +144,7 @@ mod tests {
         fn times_are_sorted_and_equal_ones_stay(times in prop::collection::vec(
             prop_oneof![0_u64..40, 0_u64..5_000_000, any::<u64>()], 0..1000,
         )) {
-            let mut order: Vec<(u64, u32)> = times.into_iter().zip(0..).collect();
+            let mut order: Order = times.into_iter().zip(0..).collect();
             let mut expected = order.clone();
             expected.sort_by_key(|(time, _)| *time);
             sort(&mut order);

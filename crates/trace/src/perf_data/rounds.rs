@@ -1,6 +1,6 @@
 //! Samples and events of a perf.data file, round by round.
 
-use super::in_order::{InOrder, Sorted};
+use super::in_order::{InOrder, Order, Sorted};
 use crate::{Event, Record, Sample, What};
 use linux::{Pid, Tid};
 use std::collections::HashSet;
@@ -47,12 +47,19 @@ impl Starts {
 }
 
 impl Round {
-    /// The round that `decoded` ends, in the order of time. Of `used` only the memory is used.
-    pub fn sorted(used: SortedRound, decoded: impl FnOnce(Self) -> Self) -> SortedRound {
-        let ((samples, samples_order), (events, events_order)) = (used.samples.into_used(), used.events.into_used());
-        let Self { samples, events, until } = decoded(Self { samples, events, until: 0 });
-        let samples = Sorted::new(samples, samples_order);
-        SortedRound { samples, events: Sorted::new(events, events_order), until }
+    /// Its lists by time. Of `orders` only the memory is used.
+    pub fn sorted(self, orders: [Order; 2]) -> SortedRound {
+        let [of_samples, of_events] = orders;
+        let (samples, events) = (Sorted::new(self.samples, of_samples), Sorted::new(self.events, of_events));
+        SortedRound { samples, events, until: self.until }
+    }
+}
+
+impl SortedRound {
+    /// The memory of its lists and of their orders, without what was in it.
+    pub fn into_used(self) -> (Round, [Order; 2]) {
+        let ((samples, of_samples), (events, of_events)) = (self.samples.into_used(), self.events.into_used());
+        (Round { samples, events, until: 0 }, [of_samples, of_events])
     }
 }
 

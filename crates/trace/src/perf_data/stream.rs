@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::decoder::Decoder;
 use super::input::{Header, Input};
-use super::rounds::{Round, Rounds, SortedRound};
+use super::rounds::{Rounds, SortedRound};
 use crate::error::ReadError;
 use crate::{Loss, Record, Stacks};
 use std::io;
@@ -98,8 +98,9 @@ impl PerfRounds {
             return Ok(None);
         }
         self.read_round().map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-        let (ended, decoder) = (self.ended, &mut self.decoder);
-        Ok(Some(Round::sorted(used, |used| if ended { decoder.finish() } else { decoder.finish_round(used) })))
+        let (used, orders) = used.into_used();
+        let round = if self.ended { self.decoder.finish() } else { self.decoder.finish_round(used) };
+        Ok(Some(round.sorted(orders)))
     }
 
     /// Reads to the end of a round, or to that of the file.
