@@ -182,7 +182,7 @@ mod tests {
     use crate::live::LiveError;
     use crate::perf_data::attribute::{ADDR, Attribute, CPU, IDENTIFIER, IP, TID, TIME};
     use crate::perf_data::{Bytes, Decoder};
-    use linux::{Pages, monotonic_ns};
+    use linux::{Pages, current_cpu, monotonic_ns, set_affinity};
     use perf_event::events::Software;
     use std::ops::Range;
 
@@ -191,6 +191,9 @@ mod tests {
 
     /// Touches so many pages for the first time, which an event tells: samples of them, and what was lost.
     fn faults(ring_bytes: usize, looks: u64) -> Option<(Vec<Sample>, Pages, u64)> {
+        // Each CPU has a ring, and what one has lost is told in that one only.
+        let (cpu, _) = current_cpu().unwrap();
+        set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).unwrap();
         let mut builder = Builder::new(Software::PAGE_FAULTS);
         builder.sample_period(1);
         builder.attrs_mut().sample_type = SAMPLE_TYPE;
