@@ -25,8 +25,9 @@ use std::time::Duration;
 use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
 use trace::{Count, Event, Sample, Stacks, TickClock};
 
-/// Of the virtual PMU: one miss in so many, until it is known how many come.
-const FIRST_PERIOD: u64 = 20_000;
+/// Of the virtual PMU: one miss in so many, until it is known how many come. Some hundreds of a round of 50 ms in which
+/// all of 24 CPUs wait for memory.
+const FIRST_PERIOD: u64 = 200_000;
 /// Rings of the processor's own samples are emptied so often at least.
 const EMPTIED: Duration = Duration::from_millis(50);
 /// New processes and threads get their place as often.

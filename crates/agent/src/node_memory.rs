@@ -6,8 +6,10 @@ use placement::NodeMemory;
 use std::fs;
 use std::path::Path;
 
-/// Rounds after which it is looked at again, where nothing was moved: a look takes some microseconds of each node.
-const ROUNDS: u64 = 10;
+/// Rounds after which it is looked at again: a look takes some microseconds of each node.
+const ROUNDS: u64 = 16;
+/// The same while pages are moved.
+const BUSY_ROUNDS: u64 = 4;
 
 /// How full the memory of nodes is, as it was looked at last.
 #[derive(Debug, Default)]
@@ -26,9 +28,9 @@ impl KnownMemory {
         self.known.clone()
     }
 
-    /// Pages were moved: the next round looks again.
-    pub fn changed(&mut self) {
-        self.next = 0;
+    /// Pages were moved: it is looked at again before long.
+    pub fn changed(&mut self, round: u64) {
+        self.next = self.next.min(round + BUSY_ROUNDS);
     }
 }
 
@@ -61,7 +63,8 @@ mod tests {
         assert_eq!(read(root.path()), [expected]);
         let mut known = KnownMemory { known: vec![expected], next: 5 };
         assert_eq!(known.at(4), [expected]);
-        known.changed();
-        assert_eq!(known.next, 0);
+        known.next = 16;
+        known.changed(3);
+        assert_eq!(known.next, 3 + BUSY_ROUNDS);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// They are read again after so many times of what reading them took: the kernel goes through all pages for it.
-const PATIENCE: u32 = 100;
+const PATIENCE: u32 = 500;
 
 /// Ranges with a policy of their own.
 #[derive(Debug, Default)]

@@ -1,63 +1,63 @@
-//! How many samples to take: as many as are wanted, and no more than may be paid for.
+//! How many samples to take: as many as are wanted, and over some time no more than may be paid for.
 
 use std::time::Duration;
 
-/// Samples a second at the full rate, of all CPUs together, as rounds of a second are concerned; shorter rounds have
-/// more of them, so that each has some thousands.
+/// Samples of a second's round at the full rate, of all CPUs together. Shorter rounds have fewer, but some thousands.
 const PER_SECOND: f64 = 80_000.0;
-/// Samples of a round at the full rate.
 const FEWEST: f64 = 2048.0;
 const MOST: f64 = 30_000.0;
-/// What is left when samples cost too much.
-const LEAST: f64 = 128.0;
+/// What is taken of them while nothing more may be paid for, and while the policy wants fewer (Carrefour: a quarter):
+/// counters say when it is time for more.
+const FEWER: f64 = 1.0 / 8.0;
+/// So many samples tell how many come.
+const TELLING: u64 = 64;
+/// So many rounds' allowance may be saved up, so that a program that begins, or changes, is soon understood.
+const SAVED_ROUNDS: f64 = 32.0;
+/// When nothing goes on, a period must not become so short that what begins then floods us.
+const SHORTEST: u64 = 100;
+const LONGEST: u64 = 1 << 32;
 
 /// How many samples to take.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     /// Samples in a round, at the full rate.
     full: f64,
-    /// What is affordable of them.
-    wanted: f64,
-    /// So many times fewer at the moment.
-    divisor: f64,
-    /// CPU time of ours that a round may cost.
-    limit: Duration,
+    /// The policy wants fewer at the moment.
+    is_low: bool,
+    /// CPU time of ours that a round may cost, s.
+    allowance_s: f64,
+    /// What is left of it from earlier rounds, or owed, s.
+    saved_s: f64,
 }
 
 impl Rate {
-    /// Of rounds of this length; observing and deciding may take this part of one CPU.
+    /// Of rounds of this length; observing and deciding may take this part of one CPU, over some time.
     pub fn new(round: Duration, cpu_limit: f64) -> Self {
         let full = (PER_SECOND * round.as_secs_f64()).clamp(FEWEST, MOST);
-        Self { full, wanted: full, divisor: 1.0, limit: round.mul_f64(cpu_limit) }
+        let allowance_s = round.as_secs_f64() * cpu_limit;
+        Self { full, is_low: false, allowance_s, saved_s: allowance_s * SAVED_ROUNDS }
     }
 
-    /// So many times fewer from now on.
+    /// The policy wants so many times fewer than at the full rate.
     pub fn set_divisor(&mut self, divisor: u64) {
-        self.divisor = divisor.max(1) as f64;
+        self.is_low = divisor > 1;
     }
 
     /// Takes note of what a round cost.
     pub fn learn(&mut self, cost: Duration) {
-        let over = cost.as_secs_f64() / self.limit.as_secs_f64().max(1e-9);
-        let factor = if over > 1.0 { 1.0 / over.min(4.0) } else { 1.1 };
-        let is_cheap = over <= 0.8;
-        if over > 1.0 || is_cheap {
-            self.wanted = (self.wanted * factor).clamp(LEAST, self.full);
-        }
+        let most_s = self.allowance_s * SAVED_ROUNDS;
+        self.saved_s = (self.saved_s + self.allowance_s - cost.as_secs_f64()).clamp(-most_s, most_s);
     }
 
     /// The period of the next round, where the last one's gave so many samples. Programs change, so that it is at most
-    /// four times as long, and no less than a quarter.
+    /// four times as long, and no less than a sixteenth: a quarter, where few samples tell little.
     pub fn next_period(&self, period: u64, taken: u64) -> u64 {
-        let wanted = self.wanted / self.divisor;
-        let factor = (taken as f64 / wanted).clamp(0.25, 4.0);
+        let wanted = if self.saved_s > 0.0 && !self.is_low { self.full } else { self.full * FEWER };
+        let least = if taken < TELLING { 0.25 } else { 0.0625 };
+        let factor = (taken as f64 / wanted).clamp(least, 4.0);
         ((period as f64 * factor).round() as u64).clamp(SHORTEST, LONGEST)
     }
 }
-
-/// When nothing goes on a period must not become so short that what begins then floods us.
-const SHORTEST: u64 = 100;
-const LONGEST: u64 = 1 << 32;
 
 #[cfg(test)]
 mod tests {
@@ -67,23 +67,28 @@ mod tests {
     fn as_many_as_are_wanted_come_and_no_more_than_may_be_paid_for() {
         let second = Duration::from_secs(1);
         let mut rate = Rate::new(second, 0.02);
-        assert_eq!([30_000, 60_000, 3_000, 0].map(|taken| rate.next_period(1000, taken)), [1000, 2000, 250, 250]);
+        let next = [30_000, 60_000, 3_000, 64, 0].map(|taken| rate.next_period(10_000, taken));
+        assert_eq!(next, [10_000, 20_000, 1000, 625, 2500]);
         assert_eq!(rate.next_period(120, 0), SHORTEST);
         rate.set_divisor(4);
-        assert_eq!(rate.next_period(1000, 30_000), 4000);
+        assert_eq!(rate.next_period(1000, 3_750), 1000);
         rate.set_divisor(1);
-        // Twice as dear as it may be: half as many.
-        rate.learn(Duration::from_millis(40));
-        assert_eq!(rate.next_period(1000, 30_000), 2000);
-        (0..100).for_each(|_| rate.learn(second));
-        assert!((rate.wanted - LEAST).abs() < 1e-9);
-        (0..100).for_each(|_| rate.learn(Duration::ZERO));
-        assert!((rate.wanted - rate.full).abs() < 1e-9);
+        // What was saved up lasts for some dear rounds, and then an eighth has to do until it is paid for.
+        (0..15).for_each(|_| rate.learn(Duration::from_millis(60)));
+        assert_eq!(rate.next_period(1000, 30_000), 1000);
+        rate.learn(Duration::from_millis(80));
+        assert_eq!(rate.next_period(1000, 3_750), 1000);
+        rate.learn(second);
+        let rounds = (1..1000).find(|_| {
+            rate.learn(Duration::ZERO);
+            rate.next_period(1000, 30_000) == 1000
+        });
+        assert!(matches!(rounds, Some(32..=33)), "no debt is larger than what may be saved: {rounds:?}");
     }
 
     #[test]
     fn short_rounds_have_fewer() {
-        let wanted = |ms| Rate::new(Duration::from_millis(ms), 0.02).wanted;
+        let wanted = |ms| Rate::new(Duration::from_millis(ms), 0.02).full;
         assert_eq!([10, 50, 1000, 5000].map(|ms| wanted(ms) as u64), [2048, 4000, 30_000, 30_000]);
     }
 }

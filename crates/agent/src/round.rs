@@ -120,7 +120,7 @@ impl Agent {
                     (process.pages_moved + moved.0, process.bytes_moved + moved.1);
             }
             if moved.0 > 0 {
-                self.memory.changed();
+                self.memory.changed(decision.round);
             }
             let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
             if self.options.explain && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {

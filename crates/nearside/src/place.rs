@@ -84,7 +84,8 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     budget: Option<u64>,
 
-    /// Observing and deciding may take this part of one CPU, in percent; samples are fewer where they would take more
+    /// Observing and deciding may take this part of one CPU, in percent, over some dozens of rounds; samples are fewer
+    /// where they would take more
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_percent)]
     cpu_limit: f64,
 

@@ -1,0 +1,123 @@
+//! `nearside place` on virtual machines: what a policy does makes programs faster, loses nothing whatever they do
+//! meanwhile, and leaves everything as it was.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use support::{FAST, Lab, Ran};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
+}
+
+/// small-4x2 with controllers of an eighth of their bandwidth, so that few CPUs contend for one.
+fn write_narrow_machine(path: &Path) {
+    let preset = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/small-4x2.toml");
+    let text = fs::read_to_string(preset).unwrap();
+    let narrow = text.replace("bandwidth_bytes_per_s = 5.85e9", "bandwidth_bytes_per_s = 0.73e9");
+    assert_ne!(narrow, text);
+    fs::write(path, narrow).unwrap();
+}
+
+/// All threads read and write what one of them has filled, and its node is the busiest: pages go to the others.
+#[test]
+fn carrefour_beats_first_touch_on_streamcluster() {
+    let lab = Lab::new();
+    let machine = lab.path("narrow.toml");
+    write_narrow_machine(&machine);
+    let script = r#"
+        near=../nearside; run="../nearside-workloads streamcluster --json --size 16M --repeat 80 --pin 0-7"
+        echo '[plain]'; $run
+        echo '[placed]'; $near place --quiet --policy carrefour --json /tmp/placed.json -- $run
+        echo '[report]'; cat /tmp/placed.json
+        echo '[end]'
+    "#;
+    let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
+    let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
+    let [plain, placed, report] = ["plain", "placed", "report"].map(|section| json(ran.section(section)));
+    let seconds = |of: &Value| of["seconds"].as_f64().unwrap();
+    assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
+    assert!(seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
+    assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
+    let of = |side: &str, name: &str| report[side][name].as_f64().unwrap();
+    assert!(of("after", "imbalance") < 0.5 * of("before", "imbalance"), "{report:#}");
+    assert!(of("after", "access_ns") < of("before", "access_ns"), "{report:#}");
+    assert_eq!(report["exit_status"], 0);
+    assert!((report["round_s"].as_f64().unwrap() - 0.02).abs() < 1e-9, "rounds have the lab's time scale: {report:#}");
+}
+
+/// Programs that fork, execute others, end, choose CPUs and policies, and unmap memory while they are placed.
+#[test]
+fn nothing_is_lost_and_everything_is_as_before() {
+    let lab = Lab::new();
+    let script = r#"
+        near=../nearside; work=../nearside-workloads
+        place() { $near place --quiet "$@"; echo "status $?"; }
+        cpus() { grep -o 'Cpus_allowed_list.*' /proc/$1/status | tr -d ' \t'; }
+        echo 1 > /proc/sys/kernel/numa_balancing; before=$(cat /proc/sys/kernel/numa_balancing)
+        echo '[inherited]'; place --policy fixed:2 -- sh -c 'sh -c "grep Cpus_allowed_list /proc/self/status"'
+        echo '[chosen]'; place --policy rr-threads -- \
+            sh -c 'taskset -pc 5 $$ > /dev/null; sleep 0.1; grep Cpus_allowed_list /proc/self/status'
+        echo '[memory]'; place --policy interleave -- sh -c 'grep -m1 file= /proc/self/numa_maps'
+        echo '[owner]'; numactl --membind=1 $near place --quiet --policy interleave -- \
+            sh -c 'grep -m1 file= /proc/self/numa_maps'
+        echo '[override]'; numactl --membind=1 $near place --quiet --override --policy interleave -- \
+            sh -c 'grep -m1 file= /proc/self/numa_maps'
+        echo '[weights]'; place --policy weighted-interleave:0-2 -- sh -c 'grep -m1 file= /proc/self/numa_maps'
+        for policy in rr-tasks balanced+local auto carrefour thread-clustering+carrefour; do
+            echo "[$policy]"; place --policy $policy -- sh -c "
+                $work hmake --size 64K --json > /dev/null || echo hmake failed
+                $work psearchy --size 2M --json > /dev/null || echo psearchy failed
+                numactl --interleave=all $work kv --size 1M --json > /dev/null || echo kv failed
+                taskset -c 0-3 $work ft --size 1M --threads 4 --json > /dev/null || echo ft failed; exit 7"
+        done
+        echo '[off]'; $near place --quiet --policy carrefour -- cat /proc/sys/kernel/numa_balancing
+        echo '[keep]'; $near place --quiet --kernel-balancing keep -- cat /proc/sys/kernel/numa_balancing
+        echo '[dry]'; $near place --dry-run --explain --policy fixed:2 -- grep Cpus_allowed_list /proc/self/status 2>&1
+        echo '[running]'; taskset -c 1-6 sleep 60 & pid=$!; taskset -c 1-6 true
+        $near place --policy fixed:3 --override --pid $pid 2>/tmp/told & agent=$!
+        for try in 1 2 3 4 5 6 7 8 9; do sleep 0.1; [ "$(cpus $pid)" = Cpus_allowed_list:3 ] && break; done; cpus $pid
+        kill -INT $agent; wait $agent; echo "status $?"; cpus $pid; cat /tmp/told
+        echo '[respected]'; timeout -s INT 0.3 $near place --quiet --policy fixed:3 --pid $pid; cpus $pid; kill $pid
+        echo '[gone]'; $near place --quiet --pid 4000000 2>&1; echo "status $?"
+        echo '[user]'; as="setpriv --reuid 65534 --regid 65534 --clear-groups"
+        $as $near place --quiet --policy interleave -- sh -c 'grep -m1 file= /proc/self/numa_maps'; echo "status $?"
+        echo '[refused]'; $as $near place --source none --pid 1 2>&1; echo "status $?"
+        echo '[blind]'; $as $near place --policy carrefour -- true 2>&1; echo "status $?"
+        echo '[left]'; [ "$(cat /proc/sys/kernel/numa_balancing)" = "$before" ] && echo as before
+        ls /run/nearside/*.journal /tmp/nearside-*/*.journal 2>/dev/null
+        echo '[end]'
+    "#;
+    let options = [&["--quiet", "--time-scale", "50"][..], &FAST].concat();
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let is = |section: &str, text: &str| assert_eq!(ran.section(section).trim_end(), text, "{section}\n{}", ran.error);
+    let has = |section: &str, text: &str| has_all(&ran, section, &[text]);
+    is("inherited", "Cpus_allowed_list:\t2\nstatus 0");
+    is("chosen", "Cpus_allowed_list:\t5\nstatus 0");
+    has("memory", "interleave:0-3");
+    has("owner", "bind:1");
+    has("override", "interleave:0-3");
+    has("weights", "weighted interleave:0-2");
+    for policy in ["rr-tasks", "balanced+local", "auto", "carrefour", "thread-clustering+carrefour"] {
+        is(policy, "status 7");
+    }
+    is("off", "0");
+    is("keep", "1");
+    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", "changed nothing"]);
+    has_all(&ran, "running", &["Cpus_allowed_list:3\nstatus 0\nCpus_allowed_list:1-6\n", "nearside: fixed:3:"]);
+    is("respected", "Cpus_allowed_list:1-6");
+    has_all(&ran, "gone", &["there is no process 4000000", "status 125"]);
+    has_all(&ran, "user", &["interleave:0-3", "status 0"]);
+    has_all(&ran, "refused", &["process 1", "status 125"]);
+    has_all(&ran, "blind", &["carrefour decides by samples", "virtual PMU", "tracepoint", "status 125"]);
+    is("left", "as before");
+}
+
+fn has_all(ran: &Ran, section: &str, texts: &[&str]) {
+    let told = ran.section(section);
+    for text in texts {
+        assert!(told.contains(text), "no `{text}` in [{section}]:\n{told}\n{}", ran.error);
+    }
+}
