@@ -14,6 +14,7 @@
 //! | one heap for all threads | [`share_one_heap`] |
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
+//! | data that a processor writes into memory past perf's records | [`AuxArea`] |
 //! | control groups and cpusets | [`Cgroups`] |
 //! | who is at the other end of a socket | [`peer()`] |
 //! | the kernel's switches, put back when done | [`Switch`], [`SwitchGuard`] |
@@ -52,6 +53,7 @@
 
 mod advice;
 mod affinity;
+mod aux_area;
 mod birth;
 mod cause;
 mod cgroup;
@@ -103,6 +105,7 @@ pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 
 pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
+pub use aux_area::AuxArea;
 pub use birth::{Birth, boot_id, parse_birth, ticks};
 pub use cause::{Capability, Cause, Diagnosis, with_capability};
 pub use cgroup::{

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
-/// A shared mapping of the start of a file or device. Whoever else maps it may change it at any time, so it is
+/// A shared mapping of a part of a file or device. Whoever else maps it may change it at any time, so it is
 /// seen as atomic words only and nothing read from it can be trusted to stay.
 #[derive(Debug)]
 pub struct SharedWords {
@@ -25,9 +25,14 @@ impl SharedWords {
     /// Maps the first `bytes` bytes of a file for reading and writing. The file must be at least that long and stay so:
     /// touching a page behind its end is a bus error, as with every mapping.
     pub fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map_at(file, 0, bytes)
+    }
+
+    /// As [`map`](Self::map), from an offset on, which is of whole pages.
+    pub fn map_at(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe { mmap(null_mut(), bytes, access, flags, file, 0) }?;
+        let start = unsafe { mmap(null_mut(), bytes, access, flags, file, offset) }?;
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
     }

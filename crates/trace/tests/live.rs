@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::{HintFaultOptions, HintFaults, LiveError, SideBand, Target};
+use trace::live::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use trace::{AccessKind, Event, Source, Stacks, What};
 
 /// What was opened; or nothing, and its reason is one that helps.
@@ -139,6 +139,24 @@ fn a_process_that_is_not_there_is_no_target() {
     let error = SideBand::open(&Target::Pids(vec![Pid(u32::MAX >> 1)])).err().unwrap();
     let told = "cannot listen to processes, threads and mappings (perf): there is no process 2147483647";
     assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// The processor of a virtual machine seldom samples anything.
+#[test]
+fn the_processor_samples_accesses_or_the_reason_is_told() {
+    let result = PerfSource::open(&PerfOptions::default());
+    let why = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    if ["performance counters", "samples accesses to memory (AMD's", "arm_spe_0"].iter().any(|what| why.contains(what))
+    {
+        assert!(why.starts_with("cannot sample accesses to memory (perf): "), "{why}");
+        return;
+    }
+    let Some(mut source) = opened(result) else { return };
+    Command::new("true").status().unwrap();
+    let mut samples = Vec::new();
+    source.finish(&mut Stacks::new(), &mut samples, &mut Vec::new());
+    let own = Pid(std::process::id());
+    assert!(samples.iter().all(|sample| sample.pid != own && sample.address > 0), "{samples:?}");
 }
 
 /// A page fault of the tests' own tells whether hint faults can be told apart from first touches.

@@ -20,7 +20,7 @@ pub enum Source {
     Auto,
     /// The virtual PMU of the lab
     Lab,
-    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores
+    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores, Arm's SPE
     Perf,
     /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
     HintFaults,
@@ -53,7 +53,7 @@ pub struct RecordOptions {
     pub source: Source,
 
     /// Sample one event in so many: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
-    /// AMD's, slow loads and stores each of Intel's
+    /// AMD's, slow loads and stores each of Intel's, operations of Arm's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 

@@ -28,10 +28,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Watch who accesses whose memory: processes, threads and objects, live
 ///
-/// Accesses are observed by the processor where it samples them (AMD's IBS, Intel's PEBS, the lab's virtual PMU), or else by the page faults
-/// that the kernel's NUMA balancing provokes, if it is on and you are root. Where neither may be, it shows where the
-/// memory of processes is, and what is taken from each node, for which no rights are needed: your own processes, and as
-/// root all. Below the table it says what is missing, and what to do.
+/// Accesses are observed by the processor where it samples them (AMD's IBS, Intel's PEBS, Arm's SPE, the lab's virtual
+/// PMU), or else by the page faults that the kernel's NUMA balancing provokes, if it is on and you are root. Where
+/// neither may be, it shows where the memory of processes is, and what is taken from each node, for which no rights are
+/// needed: your own processes, and as root all. Below the table it says what is missing, and what to do.
 ///
 /// Remote cost is the time spent waiting for memory of other nodes, of all the time spent waiting for memory; where
 /// nobody tells how long accesses take, the part of all remote accesses. Local is the share of accesses to memory that

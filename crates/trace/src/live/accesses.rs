@@ -141,6 +141,7 @@ impl Accesses {
                 pmu.drain(clock, samples);
                 pmu.counts(counts);
             }
+            Self::Perf(source) if last => source.finish(stacks, samples, events),
             Self::Perf(source) => source.drain(stacks, samples, events),
             Self::HintFaults(faults) if last => faults.finish(stacks, samples, events),
             Self::HintFaults(faults) => faults.drain(stacks, samples, events),

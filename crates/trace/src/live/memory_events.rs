@@ -1,13 +1,18 @@
 //! Which events of a processor sample accesses to memory with addresses, what served them and how long they took.
 
 use super::pmu::{Config, Pmu};
+use super::spe_events;
 use linux::{Cause, CpuSet, Diagnosis};
+use std::fs;
 use std::path::Path;
 
-/// Loads that are faster, in cycles, are not sampled on Intel's processors: hits of the first caches.
+/// Loads that are faster, in cycles, are not sampled on Intel's processors, nor loads and stores on Arm's: hits of the
+/// first caches.
 pub(super) const LEAST_LATENCY: u32 = 30;
 /// PMUs of Intel's cores: the only kind, or those of hybrid processors.
 const CORES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
+/// Those of Arm's cores begin so.
+const ARM_CORES: [&str; 2] = ["armv8_", "armv9_"];
 
 /// An event that samples accesses to memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub(super) enum Kind {
     /// AMD's instruction-based sampling, with what has it leave the kernel out, since Linux 6.14. Its periods are
     /// multiples of 16.
     Ibs(Option<Config>),
+    /// Arm's SPE, whose data are in an AUX area: with what has it write physical addresses, and its shortest period.
+    Spe(Config, u64),
 }
 
 /// The best events that these PMUs have, or why there is none.
@@ -45,14 +52,22 @@ pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosi
     if !events.is_empty() {
         return Ok(events);
     }
-    let why = if devices.join("arm_spe_0").exists() {
-        "this processor samples accesses with Arm's SPE (arm_spe_0), which nearside reads of perf.data files only: record \
-         with `perf mem record`, and read that with `nearside report`"
+    let units = Pmu::numbered(devices, spe_events::UNIT);
+    let events: Vec<MemoryEvent> = units.iter().filter_map(spe_events::event).collect();
+    if !events.is_empty() {
+        return Ok(events);
+    }
+    let why = if !units.is_empty() {
+        "the driver of Arm's SPE (arm_spe_0) lacks a term that it has had since Linux 4.16: ts_enable, load_filter, \
+         store_filter, min_latency, jitter or pa_enable"
+    } else if ARM_CORES.iter().any(|name| has_any(devices, name)) {
+        "this kernel has no arm_spe_0: the processor, its firmware or its hypervisor does not give Arm's SPE, or the \
+         kernel lacks CONFIG_ARM_SPE_PMU or keeps its own pages apart from programs' (kpti=off)"
     } else if cores.is_empty() {
         "the processor shows no performance counters, as in most virtual machines"
     } else {
         "this processor, or its virtual machine, has no event that samples accesses to memory (AMD's ibs_op, Intel's \
-         mem-loads)"
+         mem-loads, Arm's arm_spe_0)"
     };
     Err(Cause::Other(why.to_owned()).into())
 }
@@ -88,6 +103,12 @@ fn intel(pmu: &Pmu) -> Vec<MemoryEvent> {
     let loads = event("mem-loads", &format!(",ldlat={LEAST_LATENCY}"));
     let loads = loads.map(|loads| MemoryEvent { leader, ..loads });
     loads.into_iter().chain(event("mem-stores", "")).collect()
+}
+
+/// Whether there is a PMU whose name begins so.
+fn has_any(devices: &Path, name: &str) -> bool {
+    let mut entries = fs::read_dir(devices).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_str().is_some_and(|entry| entry.starts_with(name)))
 }
 
 #[cfg(test)]
@@ -140,6 +161,7 @@ mod tests {
     fn without_one_the_reason_is_told() {
         assert!(names(&[]).unwrap_err().contains("no performance counters"));
         assert!(names(&INTEL[..5][..4]).unwrap_err().contains("no event that samples"));
-        assert!(names(&[("arm_spe_0/type", "8")]).unwrap_err().contains("SPE"));
+        assert!(names(&[("arm_spe_0/type", "8")]).unwrap_err().contains("lacks a term"));
+        assert!(names(&[("armv8_pmuv3_0/type", "10")]).unwrap_err().contains("kpti=off"));
     }
 }

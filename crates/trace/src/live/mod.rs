@@ -3,20 +3,18 @@
 //! | source | tells | needs |
 //! |---|---|---|
 //! | [`SideBand`] | processes, threads, names, mappings | nothing for one's own programs |
-//! | [`PerfSource`] | accesses that the processor samples: what served them, how long | AMD's IBS or Intel's PEBS |
+//! | [`PerfSource`] | accesses that the processor samples: what served them, how long | AMD's IBS, Intel's PEBS or Arm's SPE |
 //! | [`HintFaults`] | which thread used a page that NUMA balancing marked | root, tracefs, the kernel's balancing |
+//! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
 //!
 //! The first two need `kernel.perf_event_paranoid` of 2 or less (the kernel's default) for one's own programs, and of 0
 //! or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
-//! | [`SideBand`] | processes, threads, names, mappings | `kernel.perf_event_paranoid` of 2 or less for one's own processes; 0 or less, or `CAP_PERFMON`, for the system |
-//! | [`HintFaults`] | which thread used a page, where NUMA balancing marked it: no latency | tracefs mounted, and root or `CAP_PERFMON` and to read it |
-//! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
 //! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`. What
-//! comes of a page fault is known a moment later: [`HintFaults`] tells it by the next `drain`, or at the end by
-//! `finish`.
+//! comes of a page fault, or of Arm's SPE, is known later: [`HintFaults`] and [`PerfSource`] tell it by a `drain` that
+//! follows, or at the end by `finish`.
 //!
 //! ```no_run
 //! use std::{process::Command, thread::sleep, time::Duration};
@@ -38,6 +36,7 @@
 //! ```
 
 mod accesses;
+mod aux_data;
 mod fault;
 mod file_identities;
 mod hint_faults;
@@ -49,6 +48,7 @@ mod permission;
 mod pmu;
 mod running;
 mod side_band;
+mod spe_events;
 mod tracepoint;
 
 pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told};

@@ -1,8 +1,10 @@
 //! Rings that the kernel writes the records of events into, one for each CPU.
 
 use super::Target;
+use super::aux_data::AuxData;
 use super::permission::Refusal;
-use linux::{CpuSet, Pid, Process, ProcessError, Tid, share_perf_ring};
+use crate::perf_data::AUX;
+use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, share_perf_ring};
 use machine::CpuId;
 use perf_event::{Builder, Clock, Counter, Sampler};
 use rustix::io::Errno;
@@ -21,13 +23,16 @@ pub(super) struct Wanted {
     pub leader: Option<Builder<'static>>,
     /// The CPUs that have it; all where nothing is said.
     pub cpus: Option<CpuSet>,
+    /// It writes data of the processor's own format into an AUX area as large as the ring. It has to be wanted first:
+    /// the area is that of the event whose ring it is.
+    pub aux: bool,
 }
 
 impl Wanted {
     /// With what all events here have in common.
     pub fn new(mut builder: Builder<'static>) -> Self {
         builder.clockid(Clock::MONOTONIC).sample_id_all(true);
-        Self { builder, leader: None, cpus: None }
+        Self { builder, leader: None, cpus: None, aux: false }
     }
 
     fn open(&self, task: Task, cpu: CpuId, target: &Target) -> io::Result<(Counter, Option<Counter>)> {
@@ -60,12 +65,19 @@ enum Task {
 
 /// Rings and the events that write into them.
 pub(super) struct Rings {
-    of_cpus: Vec<Sampler>,
+    of_cpus: Vec<CpuRing>,
     /// Events that write into the ring of another one, or into none.
     others: Vec<Counter>,
     /// The ids of each event that was wanted.
     pub ids: Vec<Vec<u64>>,
     bytes: usize,
+}
+
+/// The ring of a CPU.
+struct CpuRing {
+    cpu: CpuId,
+    records: Sampler,
+    aux: Option<AuxData>,
 }
 
 impl Rings {
@@ -90,7 +102,7 @@ impl Rings {
         let refused = |error| Refusal::Event(pid, error);
         let mut all = Self { of_cpus: Vec::new(), others: Vec::new(), ids: vec![Vec::new(); wanted.len()], bytes };
         for cpu in online_cpus().map_err(refused)?.iter() {
-            let mut ring: Option<Sampler> = None;
+            let mut ring: Option<CpuRing> = None;
             for &task in &tasks {
                 for (wanted, ids) in wanted.iter().zip(&mut all.ids) {
                     if wanted.cpus.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
@@ -105,10 +117,12 @@ impl Rings {
                     all.others.extend(leader);
                     let failed = |error| Refusal::Ring(bytes, error);
                     if let Some(ring) = &ring {
-                        share_perf_ring(&event, ring).map_err(failed)?;
+                        share_perf_ring(&event, &ring.records).map_err(failed)?;
                         all.others.push(event);
                     } else {
-                        ring = Some(event.sampled(bytes).map_err(failed)?);
+                        let records = event.sampled(bytes).map_err(failed)?;
+                        let area = wanted.aux.then(|| AuxArea::map(&records, bytes, bytes)).transpose();
+                        ring = Some(CpuRing { cpu, records, aux: area.map_err(failed)?.map(AuxData::new) });
                     }
                 }
             }
@@ -124,22 +138,56 @@ impl Rings {
 
     /// Has the events write from now on.
     pub fn enable_now(&mut self) -> Result<(), Refusal> {
-        let rings = self.of_cpus.iter_mut().map(|ring| &mut **ring);
-        let mut events = self.others.iter_mut().chain(rings);
-        events.try_for_each(Counter::enable).map_err(|error| Refusal::Event(None, error))
+        self.events().try_for_each(Counter::enable).map_err(|error| Refusal::Event(None, error))
+    }
+
+    /// Ends all writing: what processors have not handed over yet, they do now.
+    pub fn disable(&mut self) -> io::Result<()> {
+        self.events().try_for_each(Counter::disable)
+    }
+
+    fn events(&mut self) -> impl Iterator<Item = &mut Counter> {
+        let rings = self.of_cpus.iter_mut().map(|ring| &mut *ring.records);
+        self.others.iter_mut().chain(rings)
     }
 
     /// Gives what is in the rings, ring by ring: kind, `misc` and body of each record. At most as much as they hold.
     pub fn drain(&mut self, mut take: impl FnMut(u32, u16, &[u8])) {
-        for ring in &mut self.of_cpus {
+        for CpuRing { records, aux, .. } in &mut self.of_cpus {
+            if let Some(aux) = aux {
+                aux.look();
+            }
             let mut left = self.bytes;
             while left > 0
-                && let Some(record) = ring.next_record()
+                && let Some(record) = records.next_record()
             {
                 left = left.saturating_sub(record.len() + HEADER_BYTES);
-                take(record.ty(), record.misc(), &record.to_contiguous());
+                let body = record.to_contiguous();
+                if let Some(aux) = aux.as_mut().filter(|_| record.ty() == AUX) {
+                    aux.note(&body);
+                }
+                take(record.ty(), record.misc(), &body);
             }
         }
+    }
+
+    /// Gives the data in the AUX areas of which records were drained, CPU by CPU, piece by piece, each with its place.
+    /// Processors that have stopped for want of room go on. Says how many bytes were lost.
+    pub fn drain_aux(&mut self, mut take: impl FnMut(CpuId, u64, &[u8])) -> u64 {
+        let (mut lost, mut stopped) = (0, false);
+        for CpuRing { cpu, aux, .. } in &mut self.of_cpus {
+            if let Some(aux) = aux {
+                lost = aux.take(|place, piece| take(*cpu, place, piece)).saturating_add(lost);
+                stopped |= aux.has_stopped();
+            }
+        }
+        if stopped {
+            // An event that cannot be switched on again has ended with its task.
+            for event in self.events() {
+                let _ = event.enable();
+            }
+        }
+        lost
     }
 }
 
@@ -170,7 +218,8 @@ fn first_pid(target: &Target) -> Option<Pid> {
     if let Target::Pids(pids) = target { pids.first().copied() } else { None }
 }
 
-fn online_cpus() -> io::Result<CpuSet> {
+/// The CPUs that run.
+pub(super) fn online_cpus() -> io::Result<CpuSet> {
     fs::read_to_string(ONLINE_CPUS)?.trim().parse().map_err(io::Error::other)
 }
 
@@ -188,6 +237,10 @@ mod tests {
 
     const PAGES: u64 = 20_000;
     const SAMPLE_TYPE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU;
+
+    fn own_thread() -> Tid {
+        Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())
+    }
 
     /// Touches so many pages for the first time, which an event tells: samples of them, and what was lost.
     fn faults(ring_bytes: usize, looks: u64) -> Option<(Vec<Sample>, Pages, u64)> {
@@ -235,16 +288,32 @@ mod tests {
     fn each_access_has_its_address_thread_and_time_although_rings_wrap() {
         let before = monotonic_ns();
         let Some((samples, memory, lost)) = faults(64 << 10, 100) else { return };
-        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         // Other tests of this process may fill the ring meanwhile.
         assert!(samples.len() as u64 + lost > PAGES && samples.len() as u64 > PAGES / 2, "{} {lost}", samples.len());
         for sample in &samples {
-            assert_eq!((sample.pid, sample.tid), (Pid(std::process::id()), Tid(tid)));
+            assert_eq!((sample.pid, sample.tid), (Pid(std::process::id()), own_thread()));
             assert!((before..monotonic_ns()).contains(&sample.time_ns));
         }
         let addresses = samples.iter().map(|sample| sample.address);
         let first = memory.range().start;
         assert!(addresses.clone().is_sorted() && addresses.clone().all(|address| (address - first) % 4096 == 0));
+    }
+
+    /// The kernel takes the layout of the ring and the area, and then says that the event has none.
+    #[test]
+    fn what_writes_no_data_of_its_own_has_no_aux_area() {
+        let target = Target::Pids(vec![Pid(std::process::id())]);
+        let wanted = Wanted { aux: true, ..Wanted::new(Builder::new(Software::PAGE_FAULTS)) };
+        match Rings::open(&target, &[wanted], LEAST_BYTES).err().unwrap() {
+            Refusal::Ring(LEAST_BYTES, error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {}
+            refusal => {
+                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                eprintln!("not tried here: {error}");
+                assert!(
+                    ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
+                );
+            }
+        }
     }
 
     #[test]

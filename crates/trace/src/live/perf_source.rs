@@ -1,16 +1,17 @@
 //! Accesses to memory that the processor samples itself: AMD's instruction-based sampling, Intel's loads by latency and
-//! stores.
+//! stores, Arm's statistical profiling extension.
 
 use super::memory_events::{Kind, MemoryEvent, memory_events};
 use super::perf_rings::{Rings, Wanted};
 use super::permission::{Refusal, Scope, with_remedy};
 use super::pmu::{Config, DEVICES};
-use super::{LiveError, Target};
+use super::{LiveError, Target, spe_events};
 use crate::perf_data::attribute as has;
 use crate::perf_data::attribute::Attribute;
 use crate::perf_data::{Bytes, Decoder, Features, note};
+use crate::spe::{Buffer, Held};
 use crate::{Event, Loss, Sample, SourceNote, Stacks};
-use linux::tsc_and_monotonic_ns;
+use linux::{Pid, tsc_and_monotonic_ns};
 use perf_event::Builder;
 use perf_event::events::Software;
 use rustix::io::Errno;
@@ -44,9 +45,10 @@ pub struct PerfOptions {
 /// How often to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// One of so many: micro-operations of AMD's, slow loads and stores each of Intel's.
+    /// One of so many: micro-operations of AMD's, slow loads and stores each of Intel's, operations of Arm's.
     Period(u64),
-    /// So many a second on each CPU that is busy: the kernel adapts the period.
+    /// So many a second on each CPU that is busy: the kernel adapts the period. Of Arm's it does not, and the period is
+    /// chosen once.
     Rate(u64),
 }
 
@@ -62,6 +64,8 @@ pub struct PerfSource {
     rings: Rings,
     decoder: Decoder,
     user_only: bool,
+    /// This process, where it is none that is observed.
+    not: Option<Pid>,
     notes: Vec<SourceNote>,
 }
 
@@ -76,7 +80,7 @@ impl PerfSource {
     /// Opens the best event that the processor has. Needs `kernel.perf_event_paranoid` of 2 or less for what one's own
     /// processes do outside of the kernel (1 for AMD's before Linux 6.14), 0 for the system, or `CAP_PERFMON`. Physical
     /// addresses, which tell the node of each access, need `CAP_PERFMON`. AMD's are since Linux 3.2, and of single
-    /// programs since 6.2; Intel's since 3.10.
+    /// programs since 6.2; Intel's since 3.10; Arm's since 4.16.
     pub fn open(options: &PerfOptions) -> Result<Self, LiveError> {
         let what = "sample accesses to memory (perf)";
         let events = memory_events(Path::new(DEVICES)).map_err(|why| LiveError::new(what, why))?;
@@ -91,7 +95,8 @@ impl PerfSource {
         for reach in Reach::all(options.user_only) {
             let wanted = events.iter().map(|event| wanted(event, options, reach));
             let wanted: Option<Vec<Wanted>> = wanted.collect();
-            let Some(wanted) = wanted else { continue };
+            let Some(mut wanted) = wanted else { continue };
+            wanted.extend(spe_events::switches(events));
             match Rings::open(&options.target, &wanted, options.ring_bytes) {
                 Ok(rings) => {
                     let source = Self::reading(rings, events, &wanted, options, reach);
@@ -127,14 +132,24 @@ impl PerfSource {
     ) -> Result<Self, Refusal> {
         let mut decoder = Decoder::default();
         decoder.features = Features::of_system(Path::new("/sys"));
-        decoder.features.cycles_per_ns = Some(cycles_per_ns());
+        if events.iter().any(MemoryEvent::is_spe) {
+            decoder.features.cores = spe_events::cores().map_err(|error| Refusal::Event(None, error))?;
+            decoder.spe = Some(spe_events::queues());
+        } else {
+            decoder.features.cycles_per_ns = Some(cycles_per_ns());
+        }
         let mut notes = Vec::new();
         for ((event, wanted), ids) in events.iter().zip(wanted).zip(&rings.ids) {
-            let period = if let Pace::Period(period) = options.pace { period } else { 0 };
+            let period = event.period(options.pace).unwrap_or(0);
             let sample_type = wanted.builder.attrs().sample_type;
             let attribute = Attribute::live(&event.name, sample_type, period, ids.clone());
-            notes.push(note(&attribute));
+            notes.push(if event.is_spe() { spe_events::note(event, options) } else { note(&attribute) });
             decoder.add_attribute(attribute);
+        }
+        // Those who come and go.
+        for (wanted, ids) in wanted.iter().zip(&rings.ids).skip(events.len()) {
+            let sample_type = wanted.builder.attrs().sample_type;
+            decoder.add_attribute(Attribute::live("dummy", sample_type, 1, ids.clone()));
         }
         if let Some(first) = notes.first_mut() {
             if !reach.kernel {
@@ -149,7 +164,8 @@ impl PerfSource {
             }
         }
         rings.enable(&options.target)?;
-        Ok(Self { rings, decoder, user_only: options.user_only, notes })
+        let not = (options.target == Target::Program).then(|| Pid(std::process::id()));
+        Ok(Self { rings, decoder, user_only: options.user_only, not, notes })
     }
 
     /// The events, and what each cannot see.
@@ -157,16 +173,33 @@ impl PerfSource {
         self.notes.clone()
     }
 
-    /// Samples since the last time, in the order of time. Never blocks.
+    /// Samples since the last time, in the order of time. Those of Arm's SPE come in portions, each when there are
+    /// enough for one on a CPU: some are later than what is told otherwise. Never blocks.
     pub fn drain(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, _events: &mut Vec<Event>) {
         std::mem::swap(stacks, &mut self.decoder.stacks);
         self.rings.drain(|kind, misc, body| {
             self.decoder.take(kind, misc, Bytes(body));
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
+        if let Some(spe) = &mut self.decoder.spe {
+            let lost = self.rings.drain_aux(|cpu, offset, data| {
+                spe.add(cpu, Buffer { offset, held: Held::InMemory(data.to_vec()) });
+            });
+            spe.look();
+            self.decoder.lose("bytes of Arm's SPE that were written over", lost);
+        }
         let mut taken = self.decoder.finish().samples;
         taken.sort_by_key(|sample| sample.time_ns);
-        samples.extend(taken.into_iter().filter(|sample| !(self.user_only && sample.kernel)));
+        let unwanted = |sample: &Sample| self.user_only && sample.kernel || self.not == Some(sample.pid);
+        samples.extend(taken.into_iter().filter(|sample| !unwanted(sample)));
+    }
+
+    /// Ends sampling, and gives what is left.
+    pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
+        if self.rings.disable().is_err() {
+            self.decoder.lose("ends of sampling that the kernel did not allow", 1);
+        }
+        self.drain(stacks, samples, events);
     }
 
     /// What was lost so far, and how often the kernel paused sampling because it took too long.
@@ -189,23 +222,38 @@ impl MemoryEvent {
     fn is_ibs(&self) -> bool {
         matches!(self.kind, Kind::Ibs(_))
     }
+
+    pub(super) fn is_spe(&self) -> bool {
+        matches!(self.kind, Kind::Spe(..))
+    }
+
+    /// The period that it has; none where the kernel adapts it.
+    pub(super) fn period(&self, pace: Pace) -> Option<u64> {
+        match (self.kind, pace) {
+            (Kind::Spe(_, shortest), _) => Some(spe_events::period(pace, shortest)),
+            (Kind::Ibs(_), Pace::Period(period)) => Some(period.div_ceil(IBS_UNIT).max(9).saturating_mul(IBS_UNIT)),
+            (Kind::Counter, Pace::Period(period)) => Some(period.max(1)),
+            (_, Pace::Rate(_)) => None,
+        }
+    }
 }
 
 /// The event as it is to be opened; nothing where it cannot be opened so.
 fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wanted> {
     let config = match (event.kind, reach.kernel) {
-        (Kind::Counter, _) | (Kind::Ibs(_), true) => event.config,
         (Kind::Ibs(without_kernel), false) => without_kernel?,
+        (Kind::Spe(with_physical, _), _) if reach.physical => with_physical,
+        _ => event.config,
     };
     let mut builder = of_config(config);
     builder.exclude_kernel(!reach.kernel).exclude_callchain_kernel(true);
-    match options.pace {
-        Pace::Period(period) if event.is_ibs() => {
-            builder.sample_period(period.div_ceil(IBS_UNIT).max(9).saturating_mul(IBS_UNIT))
-        }
-        Pace::Period(period) => builder.sample_period(period.max(1)),
-        Pace::Rate(rate) => builder.sample_frequency(rate),
+    match (event.period(options.pace), options.pace) {
+        (Some(period), _) | (None, Pace::Period(period)) => builder.sample_period(period),
+        (None, Pace::Rate(rate)) => builder.sample_frequency(rate),
     };
+    if event.is_spe() {
+        return Some(spe_events::wanted(builder, event.cpus.clone()));
+    }
     // Processors of AMD's have no hypervisor mode to leave out.
     builder.exclude_hv(!event.is_ibs());
     let mut sample_type = SAMPLE_TYPE;

@@ -131,6 +131,10 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
         Some(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP) => {
             Cause::Other(format!("the processor or the kernel does not have this event here ({error})")).into()
         }
+        Some(Errno::BUSY) => with_remedy(
+            "another recording has what it takes of this processor, which serves one at a time",
+            "end that recording (perf, or another nearside) before",
+        ),
         Some(Errno::MFILE | Errno::NFILE) => with_remedy(
             "it takes a file for each thread on each CPU, and there may not be so many open",
             "ulimit -n \"$(ulimit -Hn)\" before, or observe the whole system, which takes one for each CPU",
@@ -180,6 +184,7 @@ mod tests {
     #[test]
     fn other_refusals_have_their_reasons() {
         assert!(told(Errno::NODEV, Scope::Own, Some(2), true).contains("does not have this event"));
+        assert!(told(Errno::BUSY, Scope::Own, Some(2), true).contains("another recording"));
         assert!(told(Errno::MFILE, Scope::Own, Some(2), true).contains("ulimit -n"));
         assert!(told(Errno::NOSYS, Scope::Own, None, true).contains("CONFIG_PERF_EVENTS"));
         let ring = Refusal::Ring(64 << 10, Errno::PERM.into());

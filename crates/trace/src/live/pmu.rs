@@ -18,6 +18,7 @@ pub(super) struct Pmu {
     pub cpus: Option<CpuSet>,
     formats: BTreeMap<String, Format>,
     events: BTreeMap<String, String>,
+    caps: BTreeMap<String, String>,
 }
 
 /// An event as numbers: the PMU's, and `config` to `config3` of `struct perf_event_attr`.
@@ -35,6 +36,15 @@ struct Format {
 }
 
 impl Pmu {
+    /// Those below this folder whose names are this and a number, in the order of the numbers.
+    pub fn numbered(devices: &Path, name: &str) -> Vec<Self> {
+        let entries = fs::read_dir(devices).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(name)?.parse().ok());
+        let mut numbers: Vec<u32> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.iter().filter_map(|number| Self::read(devices, &format!("{name}{number}"))).collect()
+    }
+
     /// Reads one below this folder. Nothing if there is none of this name.
     pub fn read(devices: &Path, name: &str) -> Option<Self> {
         let folder = devices.join(name);
@@ -47,15 +57,21 @@ impl Pmu {
         Some(Self {
             name: name.to_owned(),
             number: text(&folder.join("type"))?.parse().ok()?,
-            cpus: text(&folder.join("cpus")).and_then(|cpus| cpus.parse().ok()),
+            cpus: ["cpus", "cpumask"].iter().find_map(|name| text(&folder.join(name))?.parse().ok()),
             formats: formats.collect(),
             events: files("events").into_iter().collect(),
+            caps: files("caps").into_iter().collect(),
         })
     }
 
     /// The terms of an event that the kernel names: `event=0xcd,umask=0x1,ldlat=3`.
     pub fn event(&self, name: &str) -> Option<&str> {
         self.events.get(name).map(String::as_str)
+    }
+
+    /// A number that the kernel says of what it can do.
+    pub fn cap(&self, name: &str) -> Option<u64> {
+        number(self.caps.get(name)?)
     }
 
     /// Whether it has such a term.

@@ -2,12 +2,13 @@
 
 use super::attribute as has;
 use super::attribute::{ADDR, Attribute, ID, IDENTIFIER, TIME};
+use super::aux_record::AUX;
 use super::bytes::Bytes;
 use super::data_source::{IbsOp, Observed};
 use super::features::{Features, Timer};
 use super::rounds::Round;
 use super::sample::SampleFields;
-use super::spe_queues::SpeQueues;
+use crate::spe::SpeQueues;
 use crate::{AccessKind, Event, FileIdentity, Loss, Sample, Served, Source, Stacks, What};
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
@@ -24,6 +25,7 @@ const THROTTLE: u32 = 5;
 const FORK: u32 = 7;
 pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
+const ITRACE_START: u32 = 12;
 const LOST_SAMPLES: u32 = 13;
 const SWITCH: u32 = 14;
 const SWITCH_CPU_WIDE: u32 = 15;
@@ -99,6 +101,9 @@ impl Decoder {
                 Some(())
             }
             SWITCH | SWITCH_CPU_WIDE => self.switch(misc, body),
+            // The thread that a processor begins to sample runs already.
+            ITRACE_START => self.turn(body, true),
+            AUX => self.aux(body),
             HEADER_ATTR => self.attribute(body),
             HEADER_FEATURE => self.feature(body),
             HEADER_BUILD_ID => self.features.add_build_id(misc, body),
@@ -121,10 +126,7 @@ impl Decoder {
     /// the memory is used, for the next one.
     pub fn finish_round(&mut self, used: Round) -> Round {
         let until = self.latest_of_round;
-        if let Some(mut spe) = self.spe.take() {
-            spe.advance(until, self);
-            self.spe = Some(spe);
-        }
+        self.advance_spe(until);
         self.latest_of_round = until.max(self.latest);
         Round { until, ..mem::replace(&mut self.round, used) }
     }
@@ -244,7 +246,7 @@ impl Decoder {
 
     /// How long so many cycles are; nothing where there are none.
     pub(super) fn nanoseconds(&self, cycles: u64) -> Option<f32> {
-        self.features.cycles_per_ns.filter(|_| cycles > 0).map(|per_ns| (cycles as f64 / per_ns) as f32)
+        self.features.all_cores().nanoseconds(cycles)
     }
 
     /// The number of a call chain, without markers and without the instruction itself.
@@ -295,7 +297,12 @@ impl Decoder {
         let time = self.time(body);
         let mut from = body;
         let (pid, tid) = (from.u32()?, from.u32()?);
-        let what = What::Named { name: from.text().into(), exec: misc & MISC_COMM_EXEC != 0 };
+        let exec = misc & MISC_COMM_EXEC != 0;
+        // Sampling may begin here, with nothing else that says who runs; what perf made itself is of no time.
+        if exec && time > 0 {
+            self.turn(body, true)?;
+        }
+        let what = What::Named { name: from.text().into(), exec };
         self.event(time, pid, tid, what);
         Some(())
     }

@@ -2,6 +2,7 @@
 
 use super::attribute::Attribute;
 use super::bytes::Bytes;
+use super::cpu_core::{Core, main_id};
 use linux::{NodeState, memory_blocks};
 use machine::{CpuId, CpuSet, Machine, Node, NodeId, Source};
 use std::collections::{BTreeMap, HashMap};
@@ -47,6 +48,8 @@ pub(crate) struct Features {
     pub cycles_per_ns: Option<f64>,
     /// Of Arm's processors, the main ID register; 0 of others.
     pub processor: u64,
+    /// CPUs that are known one by one: those of Arm's processors may differ.
+    pub cores: HashMap<CpuId, Core>,
     /// How the generic timer of Arm's processors becomes a time.
     pub timer: Option<Timer>,
     /// Build ids by path.
@@ -174,6 +177,16 @@ impl Features {
         self.node_of_cpu.get(&cpu).copied()
     }
 
+    /// What runs a CPU.
+    pub fn core(&self, cpu: CpuId) -> Core {
+        self.cores.get(&cpu).copied().unwrap_or_else(|| self.all_cores())
+    }
+
+    /// What runs all CPUs of which nothing else is known.
+    pub fn all_cores(&self) -> Core {
+        Core { processor: self.processor, cycles_per_ns: self.cycles_per_ns }
+    }
+
     /// The CPU of a counter: perf opens one on each, in their order.
     pub fn cpu_of_counter(&self, event: &Attribute, id: u64) -> Option<u32> {
         let all = self.all_cpus? as usize == event.ids.len();
@@ -229,12 +242,6 @@ impl Features {
         let event = self.events.iter().find(same).or_else(|| self.events.get(number));
         event.map(|event| event.name.as_str())
     }
-}
-
-/// `0x00000000413fd0c1`; of processors that are no Arm's, something else.
-fn main_id(text: &str) -> u64 {
-    let first = text.split(',').next().unwrap_or_default();
-    first.strip_prefix("0x").and_then(|number| u64::from_str_radix(number, 16).ok()).unwrap_or(0)
 }
 
 /// `Intel(R) Xeon(R) CPU E5-2660 v4 @ 2.00GHz`.
@@ -330,10 +337,6 @@ mod tests {
         assert_eq!(timer(&[0, 1, 0, known, (1 << 56) - 1, 0x0001]).unwrap().ns(5), Some(5));
         assert_eq!(timer(&[64, 1, 0]), None);
         assert_eq!(timer(&[20, 1]), None);
-        assert_eq!(
-            [main_id("0x00000000413fd0c1,0x0"), main_id("GenuineIntel-6-4F-1"), main_id("")],
-            [0x413f_d0c1, 0, 0]
-        );
     }
 
     #[test]

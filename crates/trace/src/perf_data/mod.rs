@@ -4,7 +4,9 @@
 //! the layout of counter groups), and trusts what a file says of its sizes: it asks for so much memory, or panics.
 
 pub(crate) mod attribute;
+mod aux_record;
 mod bytes;
+mod cpu_core;
 mod data_source;
 mod decoder;
 mod features;
@@ -12,7 +14,7 @@ mod in_order;
 mod input;
 mod rounds;
 mod sample;
-mod spe_queues;
+mod spe_data;
 mod stream;
 
 use crate::about::FORMAT;
@@ -21,17 +23,18 @@ use crate::{About, Source, SourceNote};
 use attribute::Attribute;
 use input::Input;
 use machine::{Machine, NodeId};
-use spe_queues::SpeQueues;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use aux_record::{AUX, AuxRecord};
 pub(crate) use bytes::Bytes;
+pub(crate) use cpu_core::Core;
 pub(crate) use data_source::Observed;
 pub(crate) use decoder::{Decoder, LOST, LOST_BY_KERNEL, SAMPLE, has_symbols, lost_count};
-pub(crate) use features::Features;
+pub(crate) use features::{Features, Timer};
 pub(crate) use rounds::Starts;
 pub(crate) use sample::SampleFields;
 pub(crate) use stream::{PerfRecords, PerfRounds};
@@ -226,11 +229,15 @@ impl PerfData {
         let mut decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { named };
         decoder.features.cycles_per_ns = self.features.cycles_per_ns;
         if has_spe {
-            decoder.spe = SpeQueues::find(&self.path, self.start, self.bytes).map_err(failed)?;
+            decoder.spe = spe_data::find(&self.path, self.start, self.bytes).map_err(failed)?;
         }
         Ok(PerfRounds::new(self.path.clone(), Input::new(file, self.bytes), decoder))
     }
 }
+
+/// What Arm's SPE does not tell for certain.
+pub(crate) const SPE_SERVED: &str = "What served stores, and loads of processors whose numbers nearside does not know, \
+                                     is told by what no cache near the core had.";
 
 pub(crate) fn note(attribute: &Attribute) -> SourceNote {
     let cannot_see: &[&str] = match attribute.source {
@@ -241,8 +248,7 @@ pub(crate) fn note(attribute: &Attribute) -> SourceNote {
         ],
         Source::Spe => &[
             "Latencies are in cycles of the core: they are told where the machine's description says how long these are.",
-            "What served stores, and loads of processors whose numbers nearside does not know, is told by what no cache near \
-             the core had.",
+            SPE_SERVED,
         ],
         _ => &[
             "Samples of this event do not say what served an access, and how long it took, unless perf was asked for it.",

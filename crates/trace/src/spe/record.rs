@@ -147,12 +147,12 @@ impl Iterator for SpeRecords<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// As a processor writes it.
-    fn written(record: &SpeRecord) -> Vec<u8> {
+    pub fn written(record: &SpeRecord) -> Vec<u8> {
         let mut data = Vec::new();
         let mut put = |header: u8, number: u64, length: usize| {
             data.push(header);

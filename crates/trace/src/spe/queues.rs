@@ -1,0 +1,346 @@
+//! The data of all CPUs as accesses in the order of time, each with its thread. All of a CPU are one stream, read as
+//! time goes on: the kernel hands them over long after what it tells otherwise.
+
+use super::live_clock::LiveClock;
+use super::record::{SpeRecord, SpeRecords};
+use crate::Loss;
+use crate::perf_data::Timer;
+use linux::{Pid, Tid};
+use machine::CpuId;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Data of a thread, wherever it ran.
+pub(crate) const ANY_CPU: CpuId = CpuId(u32::MAX);
+/// What aligns data does so in memory, where each buffer begins at a page.
+const ALIGNMENT: u64 = 32;
+/// More turns of a CPU are not kept while its data do not come.
+const MOST_TURNS: usize = 1 << 14;
+
+/// The data of all CPUs.
+#[derive(Debug, Default)]
+pub(crate) struct SpeQueues {
+    queues: BTreeMap<CpuId, Queue>,
+    process_of: HashMap<Tid, Pid>,
+    /// Of data that come while they are made; what a file says of its clock is in it.
+    clock: Option<LiveClock>,
+    /// Threads have other numbers here than the kernel tells the processor.
+    other_numbers: bool,
+}
+
+/// An access, when it was, where, and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpeAccess {
+    pub time_ns: u64,
+    pub cpu: CpuId,
+    pub thread: (Pid, Tid),
+    pub record: SpeRecord,
+}
+
+/// A CPU runs a thread, or none that is known.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// From when on, ns.
+    since: u64,
+    thread: Option<(Pid, Tid)>,
+}
+
+/// The data of a CPU.
+#[derive(Debug, Default)]
+struct Queue {
+    /// What is not read yet.
+    buffers: VecDeque<Buffer>,
+    data: Vec<u8>,
+    /// How much of the data is used.
+    used: usize,
+    /// What was read, and is later than it was asked for.
+    next: Option<(u64, SpeRecord)>,
+    /// Who runs on the CPU, in the order of time.
+    running: VecDeque<Turn>,
+}
+
+/// Data that the kernel has handed over at once: whole records.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    /// Where they were in memory.
+    pub offset: u64,
+    pub held: Held,
+}
+
+/// Where data are.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    /// So many bytes of a file, from a place on.
+    InFile(Arc<File>, u64, u64),
+    InMemory(Vec<u8>),
+}
+
+impl Buffer {
+    /// The data, behind as many bytes as there were from an aligned address on.
+    fn read(self) -> io::Result<Vec<u8>> {
+        let before = (self.offset % ALIGNMENT) as usize;
+        match self.held {
+            Held::InMemory(mut data) => {
+                data.splice(..0, std::iter::repeat_n(0, before));
+                Ok(data)
+            }
+            Held::InFile(file, place, bytes) => {
+                let there = file.metadata()?.len().saturating_sub(place).min(bytes);
+                let mut data = vec![0; before + there as usize];
+                file.read_exact_at(data.get_mut(before..).unwrap_or_default(), place)?;
+                Ok(data)
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match &self.held {
+            Held::InFile(_, _, bytes) => *bytes,
+            Held::InMemory(data) => data.len() as u64,
+        }
+    }
+}
+
+impl SpeQueues {
+    /// Of data that come while they are made, from now on.
+    pub fn live(other_numbers: bool) -> Self {
+        Self { clock: Some(LiveClock::new()), other_numbers, ..Self::default() }
+    }
+
+    /// Data that are there now can be told after this.
+    pub fn look(&mut self) {
+        self.clock.iter_mut().for_each(LiveClock::look);
+    }
+
+    /// Takes data of a CPU, which follow those before.
+    pub fn add(&mut self, cpu: CpuId, buffer: Buffer) {
+        self.queues.entry(cpu).or_default().buffers.push_back(buffer);
+    }
+
+    /// A thread is of this process.
+    pub fn know(&mut self, pid: Pid, tid: Tid) {
+        self.process_of.insert(tid, pid);
+    }
+
+    /// From a time on, a CPU runs this thread, or none that is known.
+    pub fn switch(&mut self, time: u64, cpu: CpuId, to: Option<(Pid, Tid)>) {
+        if let Some((pid, tid)) = to {
+            self.know(pid, tid);
+        }
+        let running = &mut self.queues.entry(cpu).or_default().running;
+        running.push_back(Turn { since: time, thread: to });
+        if self.clock.is_some() && running.len() > MOST_TURNS {
+            running.pop_front();
+        }
+    }
+
+    /// Tells of all accesses up to a time, and of what was lost. The timer is that of a file.
+    pub fn advance(&mut self, limit: u64, timer: Option<Timer>, lost: &mut Vec<Loss>, mut tell: impl FnMut(SpeAccess)) {
+        let Self { queues, process_of, clock, other_numbers } = self;
+        let clock = clock.as_ref();
+        let time_of = |ticks: Option<u64>| match clock {
+            Some(clock) => ticks
+                .and_then(|ticks| clock.ns(ticks))
+                .ok_or("samples of Arm's SPE that are not of the time of the recording"),
+            None => ticks
+                .and_then(|ticks| timer?.ns(ticks))
+                .ok_or("samples of Arm's SPE without a time (`ts_enable=1` makes them)"),
+        };
+        for (&cpu, queue) in queues {
+            while let Some((time, record)) = queue.next.take().or_else(|| queue.read(time_of, lost)) {
+                if time > limit {
+                    queue.next = Some((time, record));
+                    break;
+                }
+                let running = &mut queue.running;
+                forget_before(time, running);
+                // The processor knows whom it runs only if the kernel tells it.
+                let told = record.thread.filter(|_| !*other_numbers).map(Tid);
+                let told = told.map(|tid| process_of.get(&tid).map(|pid| (*pid, tid)));
+                let thread = told.unwrap_or_else(|| running.front().filter(|turn| turn.since <= time)?.thread);
+                match thread {
+                    _ if cpu == ANY_CPU => Loss::add(lost, "samples of Arm's SPE that do not say on which CPU", 1),
+                    Some(thread) => tell(SpeAccess { time_ns: time, cpu, thread, record }),
+                    None => Loss::add(lost, "samples of Arm's SPE of threads that nothing tells of", 1),
+                }
+            }
+            // Live, the data of what was told already are still to come.
+            if clock.is_none() {
+                forget_before(limit, &mut queue.running);
+            }
+        }
+    }
+}
+
+/// Leaves those who run at a time, and later.
+fn forget_before(time: u64, running: &mut VecDeque<Turn>) {
+    while running.get(1).is_some_and(|turn| turn.since <= time) {
+        running.pop_front();
+    }
+}
+
+impl Queue {
+    /// The next access to memory, and when it was.
+    fn read(
+        &mut self,
+        time_of: impl Fn(Option<u64>) -> Result<u64, &'static str>,
+        lost: &mut Vec<Loss>,
+    ) -> Option<(u64, SpeRecord)> {
+        loop {
+            let mut records = SpeRecords::new(&self.data, self.used);
+            let record = records.next();
+            self.used = records.place();
+            let Some(record) = record else {
+                let left = self.data.len() - self.used;
+                Loss::add(lost, "bytes of Arm's SPE that make no record", left as u64);
+                (self.data, self.used) = (Vec::new(), 0);
+                let buffer = self.buffers.pop_front()?;
+                let bytes = buffer.bytes();
+                match buffer.read() {
+                    Ok(data) => self.data = data,
+                    Err(_) => Loss::add(lost, "bytes of Arm's SPE that cannot be read", bytes),
+                }
+                continue;
+            };
+            if record.address.is_none() || record.operation.is_none() {
+                continue;
+            }
+            match time_of(record.timer) {
+                Ok(time) => return Some((time, record)),
+                Err(why) => Loss::add(lost, why, 1),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Operation;
+    use super::super::record::tests::written;
+    use super::*;
+    use proptest::prelude::*;
+
+    const CPU: CpuId = CpuId(3);
+    const LOAD: SpeRecord = SpeRecord {
+        timer: None,
+        thread: None,
+        operation: Some(Operation::Load),
+        instruction: 0x40_1000,
+        privileged: false,
+        address: Some(0x7f00_0000_1000),
+        physical: None,
+        events: 0,
+        source: None,
+        total_cycles: Some(100),
+        issue_cycles: None,
+    };
+
+    fn at(ticks: u64, thread: Option<u32>) -> SpeRecord {
+        SpeRecord { timer: Some(ticks), thread, ..LOAD }
+    }
+
+    /// Queues of a recording that has just begun, and a moment in it.
+    fn live() -> (SpeQueues, u64) {
+        let mut queues = SpeQueues::live(false);
+        let ticks = linux::tsc();
+        queues.look();
+        (queues, ticks)
+    }
+
+    fn add(queues: &mut SpeQueues, offset: u64, data: Vec<u8>) {
+        queues.add(CPU, Buffer { offset, held: Held::InMemory(data) });
+    }
+
+    fn told(queues: &mut SpeQueues) -> (Vec<SpeAccess>, Vec<(u64, String)>) {
+        let (mut accesses, mut lost) = (Vec::new(), Vec::new());
+        queues.advance(u64::MAX, None, &mut lost, |access| accesses.push(access));
+        (accesses, lost.into_iter().map(|loss| (loss.count, loss.what)).collect())
+    }
+
+    fn thread(number: u32) -> (Pid, Tid) {
+        (Pid(7), Tid(number))
+    }
+
+    #[test]
+    fn data_that_come_late_are_of_whom_ran_then() {
+        let (mut queues, ticks) = live();
+        let time = queues.clock.as_ref().unwrap().ns(ticks).unwrap();
+        queues.switch(time - 100, CPU, Some(thread(8)));
+        assert_eq!(told(&mut queues), (vec![], vec![]));
+        // Two more have run before the data of the first one come.
+        queues.switch(time + 1_000_000_000, CPU, None);
+        queues.switch(time + 2_000_000_000, CPU, Some(thread(9)));
+        assert_eq!(told(&mut queues), (vec![], vec![]));
+        add(&mut queues, 77, written(&at(ticks, None)));
+        let access = SpeAccess { time_ns: time, cpu: CPU, thread: (Pid(7), Tid(8)), record: at(ticks, None) };
+        assert_eq!(told(&mut queues), (vec![access], vec![]));
+        // Before anybody is known to run, nobody is blamed.
+        queues.switch(time + 3_000_000_000, CpuId(4), Some(thread(9)));
+        queues.add(CpuId(4), Buffer { offset: 0, held: Held::InMemory(written(&at(ticks, None))) });
+        let nobody = (1, "samples of Arm's SPE of threads that nothing tells of".to_owned());
+        assert_eq!(told(&mut queues), (vec![], vec![nobody]));
+    }
+
+    #[test]
+    fn the_processor_names_threads_by_the_numbers_of_the_first_namespace() {
+        for (other_numbers, tid) in [(false, 9), (true, 8)] {
+            let (mut queues, ticks) = live();
+            queues.other_numbers = other_numbers;
+            queues.switch(0, CPU, Some(thread(9)));
+            queues.switch(1, CPU, Some(thread(8)));
+            add(&mut queues, 0, written(&at(ticks, Some(9))));
+            assert_eq!(told(&mut queues).0.first().map(|access| access.thread), Some(thread(tid)));
+        }
+    }
+
+    #[test]
+    fn each_piece_is_read_whatever_was_before() {
+        let (mut queues, ticks) = live();
+        queues.switch(0, CPU, Some(thread(8)));
+        // One is cut, and one is of no time that the recording has seen.
+        let whole = written(&at(ticks, None));
+        add(&mut queues, 5, whole[..whole.len() - 1].to_vec());
+        add(
+            &mut queues,
+            64,
+            [whole.clone(), written(&at(u64::MAX, None)), written(&at(1, None)), whole.clone()].concat(),
+        );
+        let (accesses, lost) = told(&mut queues);
+        assert_eq!(accesses.len(), 2);
+        let made_none = (whole.len() - 1) as u64;
+        let expected = [
+            (made_none, "bytes of Arm's SPE that make no record"),
+            (2, "samples of Arm's SPE that are not of the time of the recording"),
+        ];
+        assert_eq!(lost, expected.map(|(count, what)| (count, what.to_owned())));
+    }
+
+    #[test]
+    fn a_cpu_without_data_does_not_fill_memory() {
+        let (mut queues, ticks) = live();
+        for turn in 0..3 * MOST_TURNS as u64 {
+            queues.switch(turn, CPU, Some(thread(turn as u32)));
+        }
+        assert_eq!(queues.queues[&CPU].running.len(), MOST_TURNS);
+        add(&mut queues, 0, written(&at(ticks, None)));
+        assert_eq!(told(&mut queues).0.first().map(|access| access.thread), Some(thread(3 * MOST_TURNS as u32 - 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_data_and_turns_are_told_or_counted(
+            told_of in prop::collection::vec(any::<(u64, Option<u32>, Vec<u8>, bool)>(), 0..20),
+        ) {
+            let (mut queues, ticks) = live();
+            for (place, tid, data, is_record) in told_of {
+                queues.switch(place, CPU, tid.map(thread));
+                add(&mut queues, place, if is_record { written(&at(ticks, tid)) } else { data });
+                let (accesses, _) = told(&mut queues);
+                prop_assert!(accesses.iter().all(|access| access.record.address.is_some()));
+            }
+        }
+    }
+}
