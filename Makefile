@@ -1,10 +1,11 @@
 # Every target sets up what it needs: as root on Debian it installs what is missing, elsewhere it says what to get.
 #
 #   make            builds everything
-#   make demo       runs three programs on a virtual machine, each with its memory placed in two ways
+#   make demo       runs three programs on a virtual machine, each with its memory placed in two ways, and one under several policies
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
-#   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md)
+#   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
+#                   runs every workload under every policy, and writes docs/results.md (about an hour)
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
 #   make install    installs what `make` built below PREFIX (/usr/local), with man pages and completions; DESTDIR goes before it
@@ -34,6 +35,9 @@ demo: build
 	$(nearside) lab setup
 	demo/make-input $(picture)
 	$(release)/nearside-demo $(picture)
+	PATH=$(abspath $(release)):$$PATH $(nearside) compare --machine opteron-6164x2 --time-scale 50 --repeat 2 --seconds /seconds \
+		--policies first-touch,interleave,carrefour --html $(target)/compare.html -- \
+		nearside-workloads streamcluster --pin 0-23 --repeat 20 --json
 
 # In release, as the tests boot virtual machines with the plugin that `build` leaves beside them.
 test: build
@@ -52,9 +56,10 @@ fidelity: build
 	$(release)/nearside-fidelity experiments/*.toml --output docs/fidelity.md
 
 results: build
-	tools/requirements test
+	tools/requirements test results
 	$(nearside) lab setup
 	$(release)/nearside-diagnoses
+	$(release)/nearside-results --output docs/results.md
 
 bench: build
 	tools/requirements demo

@@ -5,4 +5,4 @@ mod error;
 mod run;
 
 pub use error::Error;
-pub use run::{FULL, Machine, Report, Run, nearside, run, shown};
+pub use run::{FULL, Machine, Report, Run, nearside, programs, run, shown};

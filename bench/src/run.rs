@@ -136,7 +136,7 @@ pub fn nearside() -> Result<PathBuf, Error> {
 }
 
 /// nearside, which is beside this program, and a search path on which it and its workloads come first.
-fn programs() -> Result<(PathBuf, OsString), Error> {
+pub fn programs() -> Result<(PathBuf, OsString), Error> {
     let program = env::current_exe().map_err(Error::system("find this program"))?;
     let folder = program.parent().unwrap_or(&program);
     for name in ["nearside", "nearside-workloads"] {

@@ -1,6 +1,7 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
 mod bind;
+mod compare;
 mod diff;
 mod doctor;
 mod interrupt;
@@ -65,6 +66,7 @@ enum Command {
     Migrate(migrate::Arguments),
     Bind(bind::Arguments),
     Record(record::Arguments),
+    Compare(Box<compare::Arguments>),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Bind(arguments) => bind::run(&arguments),
         Command::Record(arguments) => Ok(record::run(&arguments)),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

@@ -2,6 +2,7 @@
 
 mod bind;
 mod choice;
+mod compare;
 mod doctor;
 mod flamegraph;
 mod html;
@@ -36,9 +37,13 @@ pub use self::profile::{
     Wanted, controllers,
 };
 pub use bind::{BindEvent, BindReport};
+pub use compare::{
+    CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,
+    Verdict,
+};
 pub use doctor::{DoctorReport, Finding};
 pub use flamegraph::{FlameGraphError, RemoteCost};
-pub use html::profile_to_html;
+pub use html::{comparison_to_html, profile_to_html};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

@@ -8,6 +8,9 @@ mod sample_line;
 mod setup;
 mod terminal;
 
+pub use machine_options::MachineOptions;
+pub use run::{Arguments as LabArguments, FAILED as LAB_FAILED, Recording, run as run_in_lab};
+
 use clap::{Args, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;

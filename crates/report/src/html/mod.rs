@@ -7,12 +7,15 @@
 
 mod access_map;
 mod axis;
+mod compare;
 mod heat;
 mod latency_chart;
 mod marks;
 mod objects;
 mod tables;
 mod timeline;
+
+pub use compare::comparison_to_html;
 
 use crate::ProfileReport;
 use crate::label::{label, sentence};

@@ -2,6 +2,8 @@
 //! saturated for a while, and a table a thread.
 #![allow(dead_code)] // each file of tests uses its part
 
+pub mod html_reader;
+
 use linux::{Pid, Tid};
 use machine::{CpuId, Machine, NodeId};
 use profile::{Data, File, Filter, Function, Profile, Recording, SourceLine, Symbols, View};

@@ -79,14 +79,21 @@ struct Rate {
 
 /// How far this machine's clocks are ahead of the PMU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Clocks {
+pub(super) struct Clocks {
     ticks: u64,
-    ns: u64,
+    pub ns: u64,
 }
 
-impl LabPmu {
-    /// The virtual PMU, where this is the lab; none elsewhere. Needs to be the user of the lab's run, or root.
-    pub fn find() -> Result<Option<Self>, LabPmuError> {
+/// The device that the virtual PMU is to Linux.
+pub(super) struct Device {
+    path: PathBuf,
+    pub file: File,
+    pub words: SharedWords,
+}
+
+impl Device {
+    /// None where this is not the lab.
+    pub fn open() -> Result<Option<Self>, LabPmuError> {
         if !Path::new(pmu::MACHINE_FILE).exists() {
             return Ok(None);
         }
@@ -94,11 +101,24 @@ impl LabPmu {
         let path = device.join(pmu::PCI_RESOURCE);
         let refused = |why| LabPmuError::Refused { path: path.clone(), why };
         let file = File::options().read(true).write(true).open(&path).map_err(refused)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => return Err(LabPmuError::Taken),
-            locked => locked.map_err(|why| refused(why.into()))?,
-        }
         let words = SharedWords::map(&file, pmu::BYTES).map_err(refused)?;
+        Ok(Some(Self { path, file, words }))
+    }
+
+    fn refused(&self, why: io::Error) -> LabPmuError {
+        LabPmuError::Refused { path: self.path.clone(), why }
+    }
+}
+
+impl LabPmu {
+    /// The virtual PMU, where this is the lab; none elsewhere. Needs to be the user of the lab's run, or root.
+    pub fn find() -> Result<Option<Self>, LabPmuError> {
+        let Some(device) = Device::open()? else { return Ok(None) };
+        match flock(&device.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) => return Err(LabPmuError::Taken),
+            locked => locked.map_err(|why| device.refused(why.into()))?,
+        }
+        let Device { file, words, .. } = device;
         let pmu = Pmu::open(&words)?;
         pmu.set_period(0);
         pmu.set_with_names(false);
@@ -264,7 +284,7 @@ fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
 
 impl Clocks {
     /// Compares them around instructions at which the plugin notes its own: `pause`.
-    fn compare(pmu: Pmu<'_>) -> Option<Self> {
+    pub fn compare(pmu: Pmu<'_>) -> Option<Self> {
         let (mut ticks, mut ns) = (Ahead::default(), Ahead::default());
         for _ in 0..COMPARISONS {
             let before = tsc();

@@ -1,0 +1,127 @@
+//! What is compared where.
+
+use std::path::Path;
+
+/// A virtual machine, and what runs on it.
+pub struct Machine {
+    /// What tables call it.
+    pub name: &'static str,
+    pub preset: &'static str,
+    /// So many CPUs of each node, if not all.
+    pub cpus_per_node: Option<u32>,
+    /// CPUs in all.
+    pub cpus: u32,
+    pub time_scale: u32,
+    pub repeat: u32,
+    pub cases: &'static [Case],
+    /// A boot is lost as a whole when the host ends it.
+    pub cases_per_boot: usize,
+}
+
+/// A workload: its verb, and how much of it takes some tenths of a second of simulated time.
+pub struct Case {
+    pub verb: &'static str,
+    pub options: &'static str,
+    /// Whether its threads are bound to CPUs, as elsewhere in nearside's documents; processes are not.
+    pub pinned: bool,
+}
+
+const fn pinned(verb: &'static str, options: &'static str) -> Case {
+    Case { verb, options, pinned: true }
+}
+
+const fn free(verb: &'static str, options: &'static str) -> Case {
+    Case { verb, options, pinned: false }
+}
+
+/// Policies of every workload.
+const POLICIES: &str = "first-touch,interleave,kernel,numad,carrefour";
+/// Those that place processes have something to place here.
+const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
+
+const CASES: [Case; 13] = [
+    pinned("streamcluster", "--size 16M --repeat 30"),
+    pinned("facerec", "--size 15M --repeat 1"),
+    pinned("psearchy", "--size 48M --repeat 20"),
+    pinned("webserver", "--size 24M --repeat 2"),
+    pinned("cg", "--size 32M --repeat 3"),
+    pinned("is", "--size 32M --repeat 2 --sweeps 20 --period 18ms"),
+    pinned("ft", "--size 16M --repeat 12"),
+    pinned("graph", "--size 32M --repeat 8"),
+    pinned("kv", "--size 64M --repeat 8"),
+    pinned("pipeline", "--size 32M --repeat 40"),
+    pinned("levenshtein", "--repeat 20"),
+    free("hmake", "--repeat 8"),
+    free("mix", ""),
+];
+
+/// All of the results.
+pub const MACHINES: [Machine; 3] = [
+    Machine {
+        name: "A",
+        preset: "opteron-8380x4",
+        cpus_per_node: None,
+        cpus: 16,
+        time_scale: 50,
+        repeat: 2,
+        cases: &CASES,
+        cases_per_boot: 4,
+    },
+    Machine {
+        name: "B",
+        preset: "opteron-6164x2",
+        cpus_per_node: None,
+        cpus: 24,
+        time_scale: 50,
+        repeat: 2,
+        cases: &CASES,
+        cases_per_boot: 4,
+    },
+    Machine {
+        name: "magny-cours-4p",
+        preset: "magny-cours-4p",
+        cpus_per_node: Some(3),
+        cpus: 24,
+        time_scale: 50,
+        repeat: 2,
+        cases: &CASES,
+        cases_per_boot: 4,
+    },
+];
+
+/// What `make test` checks.
+pub const QUICK: Machine = Machine {
+    name: "small",
+    preset: "small-4x2",
+    cpus_per_node: None,
+    cpus: 8,
+    time_scale: 50,
+    repeat: 2,
+    cases: &[pinned("streamcluster", "--size 16M --repeat 30")],
+    cases_per_boot: 1,
+};
+
+impl Case {
+    /// Its policies.
+    fn policies(&self) -> &'static str {
+        if self.verb == "mix" { OF_MIX } else { POLICIES }
+    }
+
+    /// The workload, as one can type it.
+    pub fn command(&self, machine: &Machine) -> String {
+        let pin = if self.pinned { format!(" --pin 0-{}", machine.cpus - 1) } else { String::new() };
+        let command = format!("nearside-workloads {} {}", self.verb, self.options);
+        format!("{}{pin} --json", command.trim_end())
+    }
+
+    /// Compares it, whatever comes of it.
+    pub fn script(&self, machine: &Machine, json: &Path) -> String {
+        format!(
+            "nearside compare --policies {} --repeat {} --seconds /seconds --json '{}' -- {} > /dev/null || true\n",
+            self.policies(),
+            machine.repeat,
+            json.display(),
+            self.command(machine)
+        )
+    }
+}

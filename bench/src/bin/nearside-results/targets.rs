@@ -1,0 +1,182 @@
+//! What policies are to reach, and whether they do.
+
+use super::Compared;
+use report::{CompareReport, Estimate, PolicyRuns, PolicySummary, percent};
+
+/// A share or an imbalance that differs by less is the same.
+const SAME_SHARE: f64 = 0.01;
+const SAME_IMBALANCE: f64 = 0.05;
+/// Fewer pages moved than this is a workload that the policy leaves alone.
+const TOUCHED_PAGES: f64 = 100.0;
+/// Workloads in which there is nothing to gain.
+const NOTHING_TO_GAIN: [&str; 3] = ["ft", "levenshtein", "psearchy"];
+
+/// Something to reach.
+pub struct Target {
+    pub what: &'static str,
+    pub wanted: &'static str,
+    /// What came of it; nothing where it was not measured.
+    pub measured: Option<Measured>,
+}
+
+pub struct Measured {
+    pub is_met: bool,
+    pub text: String,
+}
+
+impl Target {
+    pub fn is_missed(&self) -> bool {
+        self.measured.as_ref().is_some_and(|measured| !measured.is_met)
+    }
+}
+
+/// A policy's runs and summary in a comparison, where it ran.
+pub fn row<'a>(report: &'a CompareReport, policy: &str) -> Option<(&'a PolicyRuns, &'a PolicySummary)> {
+    let rows = report.comparison.policies.iter().zip(&report.summaries);
+    rows.into_iter().find(|(runs, _)| runs.policy == policy && !runs.runs.is_empty())
+}
+
+/// How many times as fast a policy is as another.
+fn faster(report: &CompareReport, policy: &str, than: &str) -> Option<Estimate> {
+    let seconds =
+        |(runs, _): (&PolicyRuns, &PolicySummary)| runs.runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
+    Estimate::ratio(&seconds(row(report, than)?), &seconds(row(report, policy)?))
+}
+
+/// `cg (A)`.
+fn name(compared: &Compared) -> String {
+    format!("{} ({})", compared.verb, compared.machine.name)
+}
+
+fn gain(speedup: f64) -> String {
+    format!("{:+.1} %", 100.0 * (speedup - 1.0))
+}
+
+/// All of them.
+pub fn of(all: &[Compared]) -> Vec<Target> {
+    vec![
+        Target {
+            what: "`carrefour` against first touch, `streamcluster`",
+            wanted: "1.5 x on every machine",
+            measured: streamcluster(all),
+        },
+        Target {
+            what: "`carrefour` against first touch, the worst of all workloads",
+            wanted: "no worse than -4 %",
+            measured: worst(all),
+        },
+        Target {
+            what: "`carrefour`, local access ratio, on workloads that it touches",
+            wanted: "no lower than under first touch",
+            measured: kept(all, |before, after| after.0 >= before.0 - SAME_SHARE, |counts| percent(counts.0)),
+        },
+        Target {
+            what: "`carrefour`, imbalance, on workloads that it touches",
+            wanted: "no higher than under first touch",
+            measured: kept(
+                all,
+                |before, after| after.1 <= before.1 + SAME_IMBALANCE,
+                |counts| format!("{:.2}", counts.1),
+            ),
+        },
+        Target {
+            what: "`carrefour` against the kernel's balancing, numad and interleaving all",
+            wanted: "not slower than any, on all but `is`",
+            measured: rivals(all),
+        },
+        Target { what: "`auto` against `balanced+local` on `mix`", wanted: "faster", measured: mix(all, "auto", true) },
+        Target {
+            what: "`auto-threads` against `balanced+local` on `mix`",
+            wanted: "slower, as published",
+            measured: mix(all, "auto-threads", false),
+        },
+        Target {
+            what: "`carrefour`'s own CPU time where there is nothing to gain (`ft`, `levenshtein`, `psearchy`)",
+            wanted: "under 2 % of the machine's",
+            measured: cost(all),
+        },
+    ]
+}
+
+fn streamcluster(all: &[Compared]) -> Option<Measured> {
+    let of =
+        |compared: &Compared| Some((compared.machine.name, faster(&compared.report, "carrefour", "first-touch")?.mean));
+    let found: Vec<(&str, f64)> =
+        all.iter().filter(|compared| compared.verb == "streamcluster").filter_map(of).collect();
+    let text: Vec<String> = found.iter().map(|(machine, times)| format!("{times:.2} x ({machine})")).collect();
+    let is_met = found.iter().all(|(_, times)| *times >= 1.5);
+    (!found.is_empty()).then(|| Measured { is_met, text: text.join(", ") })
+}
+
+fn worst(all: &[Compared]) -> Option<Measured> {
+    let of = |compared: &Compared| Some((faster(&compared.report, "carrefour", "first-touch")?.mean, name(compared)));
+    let mut found: Vec<(f64, String)> = all.iter().filter_map(of).collect();
+    found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let worst = found.first()?.0;
+    let text: Vec<String> = found.iter().take(3).map(|(times, name)| format!("{} {name}", gain(*times))).collect();
+    Some(Measured { is_met: worst >= 0.96, text: text.join(", ") })
+}
+
+/// Local access ratio and imbalance.
+type Counts = (f64, f64);
+
+fn kept(all: &[Compared], is_kept: fn(Counts, Counts) -> bool, show: fn(Counts) -> String) -> Option<Measured> {
+    let counts = |compared: &Compared, policy| {
+        let (_, summary) = row(&compared.report, policy)?;
+        Some((summary.local_access_ratio?, summary.imbalance?))
+    };
+    let is_touched = |compared: &&Compared| {
+        row(&compared.report, "carrefour").is_some_and(|(_, summary)| summary.pages_moved >= Some(TOUCHED_PAGES))
+    };
+    let of = |compared| Some((compared, counts(compared, "first-touch")?, counts(compared, "carrefour")?));
+    let found: Vec<_> = all.iter().filter(is_touched).filter_map(of).collect();
+    let lost = found.iter().filter(|(_, before, after)| !is_kept(*before, *after));
+    let lost: Vec<String> = lost
+        .map(|(compared, before, after)| format!("{} {} → {}", name(compared), show(*before), show(*after)))
+        .collect();
+    let text = if lost.is_empty() {
+        format!("all {}", found.len())
+    } else {
+        format!("{} of {}, but not {}", found.len() - lost.len(), found.len(), lost.join(", "))
+    };
+    (!found.is_empty()).then_some(Measured { is_met: lost.is_empty(), text })
+}
+
+/// Where a rival is faster, and chance does not explain it.
+fn rivals(all: &[Compared]) -> Option<Measured> {
+    let mut compared_with = 0;
+    let mut lost = Vec::new();
+    for compared in all.iter().filter(|compared| compared.verb != "is") {
+        for rival in ["kernel", "numad", "interleave"] {
+            let Some(ratio) = faster(&compared.report, rival, "carrefour") else { continue };
+            compared_with += 1;
+            if ratio.is_above(1.0) {
+                lost.push(format!("{}: {rival} {}", name(compared), gain(ratio.mean)));
+            }
+        }
+    }
+    let text = if lost.is_empty() {
+        format!("all {compared_with}")
+    } else {
+        format!("{} of {compared_with}, but not {}", compared_with - lost.len(), lost.join(", "))
+    };
+    (compared_with > 0).then_some(Measured { is_met: lost.is_empty(), text })
+}
+
+fn mix(all: &[Compared], policy: &str, is_to_be_faster: bool) -> Option<Measured> {
+    let of =
+        |compared: &Compared| Some((compared.machine.name, faster(&compared.report, policy, "balanced+local")?.mean));
+    let found: Vec<(&str, f64)> = all.iter().filter(|compared| compared.verb == "mix").filter_map(of).collect();
+    let text: Vec<String> = found.iter().map(|(machine, times)| format!("{} ({machine})", gain(*times))).collect();
+    let is_met = found.iter().all(|(_, times)| (*times > 1.0) == is_to_be_faster);
+    (!found.is_empty()).then(|| Measured { is_met, text: text.join(", ") })
+}
+
+fn cost(all: &[Compared]) -> Option<Measured> {
+    let of = |compared: &Compared| Some((row(&compared.report, "carrefour")?.1.policy_cpu_share?, name(compared)));
+    let mut found: Vec<(f64, String)> =
+        all.iter().filter(|compared| NOTHING_TO_GAIN.contains(&compared.verb)).filter_map(of).collect();
+    found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let (most, name) = found.first()?;
+    Some(Measured { is_met: *most < 0.02, text: format!("at most {}, {name}", percent(*most)) })
+}

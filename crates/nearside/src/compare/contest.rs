@@ -1,0 +1,317 @@
+//! All runs under all policies, in turn.
+
+use super::contestant::Contestant;
+use super::numad::{self, Numad};
+use super::oracle::{Binding, bindings};
+use super::placed::{self, Placed};
+use super::run_once::{NoRun, Ran, Runner};
+use super::seconds::Seconds;
+use crate::record::program::find as program_file;
+use linux::{NodeSet, NodeState, Switch, SwitchGuard};
+use report::{Comparison, FailedRun, OneRun, PlaceReport, PolicyRuns};
+use rustix::process::getuid;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Lines of a program that failed, at most.
+const LINES: usize = 20;
+
+/// How a program is compared.
+pub struct Contest<'a> {
+    pub command: &'a [OsString],
+    pub contestants: &'a [Contestant],
+    pub repeat: usize,
+    pub seconds: Option<&'a Seconds>,
+    pub oracle_runs: usize,
+    pub keep_caches: bool,
+    pub quiet: bool,
+    /// Whether the machine is the lab's, where nobody else runs anything.
+    pub simulated: bool,
+    pub nodes: NodeState,
+    /// This program, which starts others under memory policies.
+    pub nearside: PathBuf,
+}
+
+/// A policy and what is known of it so far.
+struct Entry<'a> {
+    contestant: &'a Contestant,
+    /// What the oracle found.
+    binding: Option<Binding>,
+    runs: PolicyRuns,
+}
+
+/// What a run begins with, until it has ended.
+struct Ready {
+    /// Before the program's own.
+    command: Vec<OsString>,
+    numad: Option<Numad>,
+    placed: Option<Placed>,
+    _balancing: Option<SwitchGuard>,
+}
+
+/// Why a policy has no run, or no more.
+enum Stop {
+    /// It may not be, or is not there.
+    LeftOut(String),
+    /// The program went wrong.
+    Failed(String, String),
+    /// The user ends it all.
+    Interrupted,
+}
+
+impl Contest<'_> {
+    /// Runs it all. What has come of it so far is told after each run.
+    pub fn run(&self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
+        let mut entries: Vec<Entry> = self.contestants.iter().map(Entry::of).collect();
+        let mut place = 0;
+        if !self.keep_caches
+            && let Err(error) = self.settle()
+        {
+            comparison.notes.push(format!("the page cache stays as each run leaves it: {error}"));
+        }
+        // Each policy comes first, last and in between: what drifts hits all alike.
+        let turns = (0..self.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
+        for turn in turns.collect::<Vec<_>>() {
+            let at = turn % entries.len().max(1);
+            let Some(entry) = entries.get_mut(at).filter(|entry| entry.is_in()) else { continue };
+            comparison.interrupted = matches!(self.turn(entry, runner, &mut place), Err(Stop::Interrupted));
+            comparison.policies = entries.iter().map(|entry| entry.runs.clone()).collect();
+            tell(comparison);
+            if comparison.interrupted {
+                break;
+            }
+        }
+    }
+
+    /// One run of one policy, for the first time with what it needs before.
+    fn turn(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+        let mut outcome = Ok(());
+        if *entry.contestant == Contestant::Oracle && entry.binding.is_none() {
+            outcome = self.search(entry, runner, place);
+        }
+        let outcome = outcome.and_then(|()| self.run_once(entry, runner, place));
+        match outcome {
+            Ok(run) => {
+                self.say(&format!(
+                    "{}, run {} of {}: {:.6} s",
+                    entry.runs.policy,
+                    entry.runs.runs.len() + 1,
+                    self.repeat,
+                    run.seconds
+                ));
+                entry.runs.runs.push(run);
+                Ok(())
+            }
+            Err(Stop::LeftOut(why)) => {
+                self.say(&format!("{} is left out: {why}", entry.runs.policy));
+                entry.runs.left_out = Some(why);
+                Ok(())
+            }
+            Err(Stop::Failed(why, output)) => {
+                self.say(&format!("{}: {why}", entry.runs.policy));
+                entry.runs.failed = Some(FailedRun { place: *place, why, output });
+                Ok(())
+            }
+            Err(Stop::Interrupted) => Err(Stop::Interrupted),
+        }
+    }
+
+    fn run_once(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<OneRun, Stop> {
+        let ready = self.prepare(entry)?;
+        *place += 1;
+        if !self.keep_caches {
+            // Why it may not be was told before.
+            let _ = self.settle();
+        }
+        let ran = runner.run(&ready.command, ready.numad.as_ref()).map_err(|error| match error {
+            NoRun::Interrupted => Stop::Interrupted,
+            NoRun::Numad(why) => Stop::LeftOut(why),
+            error @ NoRun::System { .. } => Stop::Failed(error.to_string(), String::new()),
+        })?;
+        if let Some(why) = ran.failure() {
+            let refused =
+                ready.placed.filter(|placed| ran.status.code() == Some(placed::FAILED) && placed.report().is_none());
+            return Err(match refused {
+                _ if runner.is_interrupted() => Stop::Interrupted,
+                Some(_) => Stop::LeftOut(ran.complained.trim().to_owned()),
+                None => Stop::Failed(why, ran.last_lines(LINES)),
+            });
+        }
+        let report = ready.placed.and_then(|placed| placed.report());
+        report.iter().flat_map(|report| &report.notes).for_each(|note| entry.note(note.clone()));
+        self.measured(entry, &ran, report.as_ref(), *place)
+    }
+
+    fn measured(&self, entry: &Entry, ran: &Ran, report: Option<&PlaceReport>, place: usize) -> Result<OneRun, Stop> {
+        let mut seconds = ran.wall_seconds;
+        let mut part = None;
+        if let Some(pattern) = self.seconds {
+            let missing =
+                || Stop::Failed(format!("it printed no time as --seconds {pattern} has it"), ran.last_lines(LINES));
+            seconds = pattern.of(&ran.printed).or_else(|| pattern.of(&ran.complained)).ok_or_else(missing)?;
+            part = pattern.began_ns(&ran.printed).map(|began_ns| (began_ns, seconds));
+        }
+        let policy_cpu_seconds = match entry.contestant {
+            Contestant::Numad => ran.numad_seconds,
+            // The kernel counts what it does for a program as that program's time.
+            Contestant::Kernel => None,
+            Contestant::Placed(_) => report.map(|report| report.cpu_time_s),
+            _ => Some(0.0),
+        };
+        Ok(OneRun {
+            place,
+            seconds,
+            wall_seconds: ran.wall_seconds,
+            memory: ran.memory(part),
+            pages_moved: ran.pages_moved,
+            policy_cpu_seconds,
+        })
+    }
+
+    /// Sets the machine up for a policy.
+    fn prepare(&self, entry: &mut Entry) -> Result<Ready, Stop> {
+        let mut options: Vec<OsString> = match entry.contestant {
+            Contestant::FirstTouch | Contestant::Kernel | Contestant::Numad | Contestant::Placed(_) => vec![],
+            Contestant::Interleave(nodes) => {
+                let nodes = nodes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
+                vec!["--interleave".into(), nodes.into()]
+            }
+            Contestant::Bind(nodes) => {
+                let both = self.with_cpus().intersection(&self.nodes.with_memory);
+                let first = || both.first().map(|node| node.to_string());
+                let nodes = nodes.as_ref().map(ToString::to_string).or_else(first);
+                let nodes = nodes.ok_or_else(|| Stop::LeftOut("no node has CPUs and memory".to_owned()))?;
+                vec!["--cpunodebind".into(), (&nodes).into(), "--membind".into(), nodes.into()]
+            }
+            Contestant::Oracle => entry.binding.as_ref().map(Binding::options).unwrap_or_default(),
+        };
+        let balancing = balance(*entry.contestant == Contestant::Kernel);
+        let balancing = match (balancing, entry.contestant) {
+            (Ok(guard), _) => guard,
+            (Err(why), Contestant::Kernel) => return Err(Stop::LeftOut(why)),
+            (Err(why), Contestant::FirstTouch) => {
+                entry.note(format!("{why}; it was run with --localalloc, which the kernel does not balance"));
+                options.push("--localalloc".into());
+                None
+            }
+            (Err(why), _) => {
+                entry.note(why);
+                None
+            }
+        };
+        let numad = if *entry.contestant == Contestant::Numad {
+            let numad = Numad::start(self.simulated).map_err(Stop::LeftOut)?;
+            entry.note(format!(
+                "it looks every 1 to 2 s (-i {}), as often as it can be told to, whatever the time scale, and at \
+                 processes with 300 MB or more",
+                numad::PERIODS_S
+            ));
+            Some(numad)
+        } else {
+            None
+        };
+        let mut command: Vec<OsString> = Vec::new();
+        let mut placed = None;
+        if let Contestant::Placed(policy) = entry.contestant {
+            let new = Placed::new();
+            let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
+            command.push(self.nearside.clone().into());
+            command.extend(new.arguments(policy));
+            placed = Some(new);
+        } else if !options.is_empty() {
+            command.extend([self.nearside.clone().into(), "run".into()]);
+            command.append(&mut options);
+            command.push("--".into());
+        }
+        command.extend_from_slice(self.command);
+        Ok(Ready { command, numad, placed, _balancing: balancing })
+    }
+
+    fn with_cpus(&self) -> NodeSet {
+        self.nodes.cpus.iter().filter(|(_, cpus)| !cpus.is_empty()).map(|(node, _)| *node).collect()
+    }
+
+    /// Finds the best static binding, with a run of each.
+    fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.oracle_runs);
+        let mut best: Option<(f64, Binding)> = None;
+        let mut last = None;
+        for binding in &tried {
+            entry.binding = Some(binding.clone());
+            match self.run_once(entry, runner, place) {
+                Ok(run) => {
+                    self.say(&format!("oracle, {binding}: {:.6} s", run.seconds));
+                    if best.as_ref().is_none_or(|(seconds, _)| run.seconds < *seconds) {
+                        best = Some((run.seconds, binding.clone()));
+                    }
+                }
+                Err(Stop::Interrupted) => return Err(Stop::Interrupted),
+                // Not every program fits on one node.
+                Err(failed) => last = Some(failed),
+            }
+        }
+        let Some((_, binding)) = best else {
+            return Err(last.unwrap_or_else(|| Stop::LeftOut("--oracle-runs is 0".to_owned())));
+        };
+        entry.note(format!("the best of {} static bindings that were tried once is {binding}", tried.len()));
+        entry.binding = Some(binding);
+        Ok(())
+    }
+
+    /// Brings the page cache and free memory to the same state before each run: files of no running program leave it,
+    /// free memory is joined to large pieces, and the program's file is read. Needs root.
+    fn settle(&self) -> Result<(), linux::SwitchError> {
+        rustix::fs::sync();
+        Switch::at("/proc/sys/vm/drop_caches").set("1")?;
+        Switch::at("/proc/sys/vm/compact_memory").set("1")?;
+        let path = std::env::var_os("PATH");
+        let file = self.command.first().and_then(|program| program_file(program, path.as_deref()));
+        // What cannot be read fails when it is started, with a reason.
+        let _ = file.and_then(|file| io::copy(&mut std::fs::File::open(file).ok()?, &mut io::sink()).ok());
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            // There is nobody left to tell when standard error is closed.
+            let _ = writeln!(io::stderr(), "nearside: {text}");
+        }
+    }
+}
+
+/// Switches the kernel's NUMA balancing on or off until the guard goes; nothing where it is so already.
+fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
+    let switch = Switch::numa_balancing();
+    let wanted = if on { "1" } else { "0" };
+    let value = match switch.value() {
+        Ok(value) => value,
+        // A kernel without it.
+        Err(_) if !on => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if value == wanted || (on && value != "0") {
+        return Ok(None);
+    }
+    let cure = if getuid().is_root() { String::new() } else { " (it needs root)".to_owned() };
+    switch.set_for_now(wanted).map(Some).map_err(|error| format!("{error}{cure}"))
+}
+
+impl<'a> Entry<'a> {
+    fn of(contestant: &'a Contestant) -> Self {
+        let runs = PolicyRuns { policy: contestant.to_string(), means: contestant.means(), ..PolicyRuns::default() };
+        Self { contestant, binding: None, runs }
+    }
+
+    /// Whether it has runs to come.
+    fn is_in(&self) -> bool {
+        self.runs.left_out.is_none() && self.runs.failed.is_none()
+    }
+
+    /// Says something once.
+    fn note(&mut self, text: String) {
+        if !self.runs.notes.contains(&text) {
+            self.runs.notes.push(text);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `nearside compare`: one program under several policies, side by side.
+
+mod contest;
+mod contestant;
+mod in_lab;
+mod numad;
+mod oracle;
+mod placed;
+mod run_once;
+mod seconds;
+
+use crate::interrupt::interrupted;
+use crate::lab::MachineOptions;
+use crate::record::program::find as program_file;
+use crate::{machine_source, output};
+use clap::Args;
+use contest::Contest;
+use contestant::Contestant;
+use linux::NodeState;
+use machine::Machine;
+use report::{CompareReport, Comparison, Simulation, comparison_to_html};
+use run_once::Runner;
+use seconds::Seconds;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use trace::live::LabCounters;
+
+/// Run a program under several policies of memory and threads, and compare
+///
+/// The program is run as often as wanted under each policy, on this machine or, with --machine, in the lab; policies
+/// take turns, so that what drifts hits all alike. It gets nothing to read, and what it prints is not shown unless it
+/// fails. A table says how long it took, with the 95 % confidence interval of the mean, how many times as fast as
+/// under first touch that is, where its accesses to memory went, what was moved and what the policy itself cost; and
+/// a sentence, which policy is the fastest, where that can be told from chance.
+///
+/// Where accesses went is counted by the lab's virtual PMU, of the whole machine; on a real machine it is not known.
+/// Pages moved are those that the kernel moved from node to node, for whomever. Before each run the page cache is
+/// emptied and free memory joined to large pieces, which needs root (--keep-caches: it is not). The kernel's NUMA
+/// balancing is switched off for every policy but `kernel`, and put back at the end, which needs root as well.
+/// Without rights, rows say what could not be done.
+#[derive(Debug, Args)]
+#[command(mut_arg("machine", |arg| arg.required(false)))]
+#[command(after_help = format!("\
+Policies:
+{}
+
+NODES are as in `nearside run`, without commas: 0-3, all, !0. Those that place threads, and carrefour, are carried out by
+`nearside place`: its manual has what they need.
+
+Examples:
+  nearside compare --policies first-touch,interleave,oracle -- ./program
+  nearside compare --machine opteron-6164x2 --repeat 5 --html result.html -- ./program
+  nearside compare -m small-4x2 --time-scale 20 --seconds /seconds -- nearside-workloads streamcluster --json
+  nearside compare --seconds '{{}}s total' -- gm benchmark convert photo.bmp -negate null:
+
+Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the
+command line is wrong. Ctrl-C ends the program, puts everything back, and what has run is told.
+
+Environment: with --machine, as of `nearside lab run`.", contestant::list()))]
+pub struct Arguments {
+    #[command(flatten)]
+    machine: Option<MachineOptions>,
+
+    /// The policies, separated by commas
+    #[arg(
+        long,
+        short,
+        value_name = "POLICY,…",
+        value_delimiter = ',',
+        default_value = "first-touch,kernel,numad,interleave,carrefour"
+    )]
+    policies: Vec<Contestant>,
+
+    /// Run the program so many times under each policy
+    #[arg(long, short, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+
+    /// Take the time from what the program prints, in seconds, and not from its start and end: a JSON pointer into a
+    /// line of JSON (/seconds), or a text with {} for the number ('{}s total'). Where the same JSON has `began_ns`,
+    /// the moment of `CLOCK_MONOTONIC` at which that time began, memory is counted from there on only
+    #[arg(long, value_name = "PATTERN")]
+    seconds: Option<Seconds>,
+
+    /// Static bindings that `oracle` tries, a run each, before the best one runs as often as the others: interleaved,
+    /// a node's CPUs with its memory, all CPUs with one node's memory, and so on in turn
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    oracle_runs: u32,
+
+    /// Leave the page cache and free memory as each run leaves them
+    #[arg(long)]
+    keep_caches: bool,
+
+    /// Write the comparison as JSON to this file; - is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write a page with pictures: one file that needs no network and no other file, in light and dark
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Say nothing of each run as it ends
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// In the lab: write the JSON after each run, and print no table.
+    #[arg(long, hide = true, requires = "json")]
+    inside: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+}
+
+/// There is no such program, as shells have it.
+const NO_PROGRAM: u8 = 127;
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(twice) = twice(&arguments.policies) {
+        return Err(crate::wrong::Wrong::because(format!("the policy {twice} is named twice")));
+    }
+    let path = std::env::var_os("PATH");
+    let program = arguments.command.first().cloned().unwrap_or_default();
+    if program_file(&program, path.as_deref()).is_none_or(|file| !file.is_file()) {
+        crate::report(&*Box::<dyn Error>::from(format!("there is no program {}", program.display())));
+        return Ok(ExitCode::from(NO_PROGRAM));
+    }
+    let (comparison, machine) = match &arguments.machine {
+        Some(options) => match in_lab::compare(arguments, options)? {
+            Ok(compared) => compared,
+            Err(status) => return Ok(status),
+        },
+        None => here(arguments)?,
+    };
+    tell(arguments, &CompareReport::of(comparison), &machine)
+}
+
+/// A policy that would have two rows.
+fn twice(policies: &[Contestant]) -> Option<&Contestant> {
+    let mut rest = policies.iter();
+    std::iter::from_fn(|| rest.next().map(|policy| (policy, rest.clone())))
+        .find_map(|(policy, mut rest)| rest.any(|other| other == policy).then_some(policy))
+}
+
+/// Compares on this machine.
+fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> {
+    let (machine, simulated) = machine_source::running()?;
+    let mut remarks = Vec::new();
+    let counters = LabCounters::find().unwrap_or_else(|error| {
+        remarks.push(error.to_string());
+        None
+    });
+    let nodes = NodeState::read(Path::new("/sys"))?;
+    if nodes.online.len() == 1 {
+        remarks.push(
+            "This machine has one node: there is nothing to place, and every policy comes to the same.".to_owned(),
+        );
+    }
+    let seconds_are = arguments.seconds.as_ref().map_or_else(
+        || "from the start of the command to its end".to_owned(),
+        |pattern| format!("what the command prints ({pattern})"),
+    );
+    let time_scale = std::env::var(lab::TIME_SCALE).ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let simulation = Simulation { model_version: model::VERSION.to_owned(), model_without: Vec::new(), time_scale };
+    let mut comparison = Comparison {
+        command: arguments.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+        machine: machine.name.clone(),
+        nodes: nodes.online.len(),
+        cpus: machine.cpus().len(),
+        simulation: simulated.then_some(simulation),
+        repeat: arguments.repeat as usize,
+        seconds_are,
+        policies: Vec::new(),
+        notes: remarks,
+        interrupted: false,
+    };
+    let contest = Contest {
+        command: &arguments.command,
+        contestants: &arguments.policies,
+        repeat: arguments.repeat as usize,
+        seconds: arguments.seconds.as_ref(),
+        oracle_runs: arguments.oracle_runs as usize,
+        keep_caches: arguments.keep_caches,
+        quiet: arguments.quiet,
+        simulated,
+        nodes,
+        nearside: std::env::current_exe()?,
+    };
+    let mut runner = Runner::new(counters, interrupted()?);
+    let so_far = |comparison: &Comparison| {
+        // What cannot be written now is told at the end.
+        let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
+    };
+    contest.run(&mut comparison, &mut runner, so_far);
+    Ok((comparison, machine))
+}
+
+fn tell(arguments: &Arguments, report: &CompareReport, machine: &Machine) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.inside {
+        let file = arguments.json.as_deref().unwrap_or(Path::new("-"));
+        in_lab::hand_over(&report.comparison, file)?;
+    } else {
+        let on_output = arguments.json.as_deref() == Some(Path::new("-"));
+        if let Some(file) = &arguments.json {
+            let json = serde_json::to_string_pretty(report)? + "\n";
+            output::write(&json, Some(file.as_path()).filter(|_| !on_output))?;
+        }
+        if let Some(file) = &arguments.html {
+            output::write(&comparison_to_html(report, machine)?, Some(file))?;
+        }
+        if !on_output {
+            output::write(&report.to_string(), None)?;
+        }
+    }
+    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_has_one_row() {
+        let policies = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Contestant>>();
+        assert_eq!(twice(&policies(&["kernel", "bind:0", "bind:1"])), None);
+        assert_eq!(twice(&policies(&["kernel", "bind:0", "kernel"])), Some(&Contestant::Kernel));
+    }
+}

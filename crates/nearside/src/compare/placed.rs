@@ -1,0 +1,32 @@
+//! A run under one of nearside's own policies: what `nearside place` tells of it.
+
+use placement::PolicyName;
+use report::PlaceReport;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use tempfile::NamedTempFile;
+
+/// The exit status of `nearside place` where placing failed.
+pub const FAILED: i32 = 125;
+
+/// Where `nearside place` tells what came of it.
+pub struct Placed(NamedTempFile);
+
+impl Placed {
+    pub fn new() -> io::Result<Self> {
+        NamedTempFile::new().map(Self)
+    }
+
+    /// What follows the name of this program, before the program and its arguments.
+    pub fn arguments(&self, policy: &PolicyName) -> Vec<OsString> {
+        let words = ["place", "--quiet", "--policy"].map(OsString::from);
+        let rest = [policy.to_string().into(), "--json".into(), self.0.path().into(), "--".into()];
+        words.into_iter().chain(rest).collect()
+    }
+
+    /// What it told; nothing where it placed nothing.
+    pub fn report(&self) -> Option<PlaceReport> {
+        serde_json::from_str(&fs::read_to_string(self.0.path()).ok()?).ok()
+    }
+}

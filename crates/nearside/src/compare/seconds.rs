@@ -1,0 +1,109 @@
+//! How long a program worked, as it prints it.
+
+use std::str::FromStr;
+
+/// Where a program prints for how long it worked, in seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seconds {
+    /// At this JSON pointer of the last line of JSON that has it.
+    Json(String),
+    /// Between these texts of one line, the last place that has them.
+    Between(String, String),
+}
+
+/// Stands for the number.
+const NUMBER: &str = "{}";
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            return Ok(Self::Json(text.to_owned()));
+        }
+        let (before, after) = text.split_once(NUMBER).ok_or_else(|| {
+            format!("`{text}` is neither a JSON pointer, such as /seconds, nor a text with {NUMBER} for the number")
+        })?;
+        Ok(Self::Between(before.to_owned(), after.to_owned()))
+    }
+}
+
+/// As it was given.
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Json(pointer) => f.write_str(pointer),
+            Self::Between(before, after) => write!(f, "{before}{NUMBER}{after}"),
+        }
+    }
+}
+
+impl Seconds {
+    /// What a program printed of it; nothing where that is no positive number.
+    pub fn of(&self, printed: &str) -> Option<f64> {
+        let found = match self {
+            Self::Json(pointer) => explore::numbers(printed, pointer).pop(),
+            Self::Between(before, after) => {
+                let within = |line| places(line).rev().find_map(|at| number(at, before, after));
+                printed.lines().rev().find_map(within)
+            }
+        };
+        found.filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+    }
+
+    /// When that began, ns of `CLOCK_MONOTONIC`, where the same JSON tells it as `began_ns`.
+    pub fn began_ns(&self, printed: &str) -> Option<u64> {
+        let Self::Json(pointer) = self else { return None };
+        let (folder, _) = pointer.rsplit_once('/')?;
+        explore::numbers(printed, &format!("{folder}/began_ns")).pop().map(|ns| ns as u64)
+    }
+}
+
+/// What is left of a line from each of its characters on, but for those within a number.
+fn places(line: &str) -> impl DoubleEndedIterator<Item = &str> {
+    let is_within = |at: usize| line[..at].ends_with(is_of_number) && line[at..].starts_with(is_of_number);
+    line.char_indices().filter(move |(at, _)| !is_within(*at)).map(|(at, _)| &line[at..])
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || ".eE+-".contains(c)
+}
+
+fn number(text: &str, before: &str, after: &str) -> Option<f64> {
+    let text = text.strip_prefix(before)?;
+    let end = text.find(|c| !is_of_number(c)).unwrap_or(text.len());
+    // A unit may begin with a letter of a number: `1.5e` is 1.5 before an `e`.
+    (1..=end).rev().find_map(|end| {
+        let (number, rest) = text.split_at_checked(end)?;
+        rest.starts_with(after).then(|| number.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(pattern: &str, printed: &str) -> Option<f64> {
+        pattern.parse::<Seconds>().unwrap().of(printed)
+    }
+
+    #[test]
+    fn a_time_is_found_in_json_and_in_text() {
+        let json = "filling\n{\"seconds\": 0.25, \"began_ns\": 1700}\n";
+        assert_eq!(seconds("/seconds", json), Some(0.25));
+        assert_eq!("/seconds".parse::<Seconds>().unwrap().began_ns(json), Some(1700));
+        assert_eq!("/a/seconds".parse::<Seconds>().unwrap().began_ns(json), None);
+        let gm = "Results: 24 threads 1 iter 5.01s user 0.370047s total 2.702 iter/s\n";
+        assert_eq!(seconds("{}s total", gm), Some(0.370_047));
+        assert_eq!(seconds("user {}s", gm), Some(0.370_047));
+        assert_eq!(seconds("took: {} e", "took: 1.5e-2 e\n"), Some(0.015));
+        assert_eq!(seconds("took {}", "took 3\ntook 4\nend"), Some(4.0));
+        assert_eq!(seconds("{}s", "time 12.5s, more words"), Some(12.5));
+        for (pattern, printed) in [("/seconds", "{}"), ("{}s", "s 0s -1s"), ("t {}", "t x"), ("{}", ""), ("é{}", "ée")]
+        {
+            assert_eq!(seconds(pattern, printed), None, "{pattern} {printed}");
+        }
+        assert!("seconds".parse::<Seconds>().is_err());
+        assert_eq!("a {} b".parse::<Seconds>().unwrap().to_string(), "a {} b");
+    }
+}

@@ -1,0 +1,145 @@
+//! What repeated measurements tell: their mean, and the interval that the true one is in.
+
+use serde::{Deserialize, Serialize};
+
+/// A mean, or a ratio of means, with its 95 % confidence interval by Student's distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The mean, or the ratio of two means.
+    pub mean: f64,
+    /// The ends of the interval; none of a single measurement.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// Mean, squared standard error of the mean relative to it, and degrees of freedom.
+struct Sums {
+    mean: f64,
+    relative_variance: f64,
+    freedom: f64,
+}
+
+impl Sums {
+    /// Of two or more positive values.
+    fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len() as f64;
+        let mean = mean(values).filter(|mean| *mean > 0.0 && values.len() > 1)?;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let variance = squares / (count - 1.0) / count;
+        Some(Self { mean, relative_variance: variance / mean.powi(2), freedom: count - 1.0 })
+    }
+}
+
+/// None of nothing.
+pub(super) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+impl Estimate {
+    /// The mean of measurements; none where there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mean = mean(values)?;
+        let around = |sums: Sums| {
+            let far = student(sums.freedom) * sums.relative_variance.sqrt() * mean;
+            (mean - far, mean + far)
+        };
+        Some(Self { mean, interval: Sums::of(values).map(around) })
+    }
+
+    /// How many times as long the one takes as the other: the interval is that of the ratio's logarithm, with the
+    /// degrees of freedom of Welch, as either may vary more than the other.
+    pub fn ratio(long: &[f64], short: &[f64]) -> Option<Self> {
+        let ratio = mean(long)? / mean(short).filter(|mean| *mean > 0.0)?;
+        let around = |long: Sums, short: Sums| {
+            let ratio = long.mean / short.mean;
+            let both = long.relative_variance + short.relative_variance;
+            let parts = long.relative_variance.powi(2) / long.freedom + short.relative_variance.powi(2) / short.freedom;
+            let freedom = if parts > 0.0 { both.powi(2) / parts } else { long.freedom + short.freedom };
+            let far = (student(freedom) * both.sqrt()).exp();
+            (ratio / far, ratio * far)
+        };
+        Some(Self { mean: ratio, interval: Sums::of(long).zip(Sums::of(short)).map(|(a, b)| around(a, b)) })
+    }
+
+    /// Whether the interval is all above a value.
+    pub fn is_above(&self, value: f64) -> bool {
+        self.interval.is_some_and(|(low, _)| low > value)
+    }
+
+    /// Half of the interval over the mean.
+    pub fn spread(&self) -> Option<f64> {
+        self.interval.map(|(low, high)| (high - low) / 2.0 / self.mean)
+    }
+
+    /// ` (1.68 to 1.76)`: the interval with a space before it, if it has a width. One that is wider than the digits
+    /// of its ends can say is told as such.
+    pub fn interval_text(&self) -> String {
+        match self.interval {
+            Some((low, high)) if high > 10.0 * low => " (chance)".to_owned(),
+            Some((low, high)) if high > low => format!(" ({low:.2} to {high:.2})"),
+            _ => String::new(),
+        }
+    }
+}
+
+/// So many standard errors to each side hold 95 % of Student's distribution.
+fn student(freedom: f64) -> f64 {
+    const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    // Degrees of freedom of Welch are no whole numbers: those below make the interval wider, which is safe.
+    let whole = freedom.floor().max(1.0);
+    match FEW.get(whole as usize - 1) {
+        Some(known) => *known,
+        // Cornish and Fisher's expansion around the normal distribution's.
+        None => 1.95996 + 2.37227 / whole + 2.8225 / whole.powi(2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn intervals_are_those_of_statistics_packages() {
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-3 * b.abs(), "{a} {b}");
+        // R: t.test(c(10, 12, 11))
+        let three = Estimate::of(&[10.0, 12.0, 11.0]).unwrap();
+        let (low, high) = three.interval.unwrap();
+        close(low, 8.5159);
+        close(high, 13.4841);
+        close(three.spread().unwrap(), 2.4841 / 11.0);
+        assert_eq!(Estimate::of(&[7.0]), Some(Estimate { mean: 7.0, interval: None }));
+        assert_eq!(Estimate::of(&[]), None);
+        // R: qt(0.975, c(1, 5, 11, 30, 1000))
+        for (freedom, expected) in [(1.0, 12.706), (5.9, 2.571), (11.0, 2.201), (30.0, 2.0423), (1e3, 1.9623)] {
+            close(student(freedom), expected);
+        }
+    }
+
+    #[test]
+    fn a_difference_is_told_where_chance_does_not_explain_it() {
+        let slow = [200.0, 202.0, 198.0];
+        assert!(Estimate::ratio(&slow, &[100.0, 101.0, 99.0]).unwrap().is_above(1.9));
+        let same = Estimate::ratio(&slow, &[199.0, 203.0, 196.0]).unwrap();
+        assert!(!same.is_above(1.0) && same.interval.unwrap().1 > 1.0);
+        assert!(same.interval_text().starts_with(" (0.9"), "{}", same.interval_text());
+        assert_eq!(Estimate::ratio(&[1.0, 9.0], &[9.0, 1.0]).unwrap().interval_text(), " (chance)");
+        assert!(!Estimate::ratio(&slow, &[100.0]).unwrap().is_above(0.0), "one measurement has no interval");
+        // What repeats exactly differs for certain.
+        assert!(Estimate::ratio(&[2.0, 2.0], &[1.0, 1.0]).unwrap().is_above(1.99));
+        assert_eq!(Estimate::ratio(&slow, &[]), None);
+        assert_eq!(Estimate::ratio(&slow, &[0.0]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_mean_is_inside(
+            values in prop::collection::vec(1e-9_f64..1e9, 2..12),
+            other in prop::collection::vec(1e-9_f64..1e9, 2..12),
+        ) {
+            for estimate in [Estimate::of(&values).unwrap(), Estimate::ratio(&values, &other).unwrap()] {
+                let (low, high) = estimate.interval.unwrap();
+                prop_assert!(low <= estimate.mean * (1.0 + 1e-9) && estimate.mean <= high * (1.0 + 1e-9));
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A comparison as text.
+
+use super::{CompareReport, Estimate, PolicyRuns, PolicySummary};
+use crate::label::{label, sentence};
+use crate::profile::text::time;
+use crate::{Table, count, percent};
+use std::fmt;
+
+impl fmt::Display for CompareReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = || self.comparison.policies.iter().zip(&self.summaries);
+        writeln!(f, "{}", self.heading())?;
+        writeln!(f, "{}\n", self.method())?;
+        if rows().any(|(_, summary)| summary.seconds.is_some()) {
+            let against = self.baseline.as_deref().unwrap_or_default();
+            let against = format!("as fast as {against}");
+            let mut table = Table::new(HEADINGS.map(|name| if name.is_empty() { against.as_str() } else { name }));
+            rows().filter(|(_, summary)| summary.seconds.is_some()).for_each(|(_, summary)| table.row(cells(summary)));
+            writeln!(f, "{table}")?;
+        }
+        writeln!(f, "{}", self.verdict.text)?;
+        let remarks: Vec<String> = rows().flat_map(|(policy, _)| remarks(policy)).collect();
+        let notes = self.comparison.notes.iter().map(|note| sentence(note));
+        let notes: Vec<String> = remarks.into_iter().chain(notes).collect();
+        if !notes.is_empty() {
+            writeln!(f)?;
+        }
+        notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
+        for (policy, failed) in rows().filter_map(|(policy, _)| Some((&policy.policy, policy.failed.as_ref()?))) {
+            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.place, sentence(&failed.why))?;
+            failed.output.lines().try_for_each(|line| writeln!(f, "  | {}", label(line)))?;
+        }
+        if self.comparison.interrupted {
+            writeln!(f, "\nInterrupted: these are the runs that had ended.")?;
+        }
+        Ok(())
+    }
+}
+
+/// Columns; the one without a name has the baseline's.
+pub(crate) const HEADINGS: [&str; 9] =
+    ["policy", "time", "95 %", "", "local", "imbalance", "latency", "pages moved", "policy's CPU"];
+
+/// What a policy's runs come to, in the order of the columns.
+pub(crate) fn cells(summary: &PolicySummary) -> [String; 9] {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        label(&summary.policy),
+        or(summary.seconds.map(|seconds| duration(seconds.mean))),
+        or(summary.seconds.and_then(spread_text)),
+        or(summary.speedup.map(|speedup| speedup_text(&speedup))),
+        or(summary.local_access_ratio.map(percent)),
+        or(summary.imbalance.map(|imbalance| format!("{imbalance:.2}"))),
+        or(summary.latency_mean_ns.map(|latency| format!("{latency:.0} ns"))),
+        or(summary.pages_moved.map(|pages| count(pages.round() as u64))),
+        or(summary.policy_cpu_seconds.map(|seconds| {
+            let share = summary.policy_cpu_share.filter(|_| seconds > 0.0);
+            share.map_or_else(|| duration(seconds), |share| format!("{} ({})", duration(seconds), percent(share)))
+        })),
+    ]
+}
+
+/// `1.72 x (1.68 to 1.76)`.
+fn speedup_text(speedup: &Estimate) -> String {
+    format!("{:.2} x{}", speedup.mean, speedup.interval_text())
+}
+
+/// Of an interval that is wider than its mean there is nothing to say.
+fn spread_text(seconds: Estimate) -> Option<String> {
+    let spread = seconds.spread()?;
+    Some(if spread < 1.0 { format!("± {}", percent(spread)) } else { "± all of it".to_owned() })
+}
+
+/// With three digits or more.
+pub(crate) fn duration(seconds: f64) -> String {
+    if seconds > 0.0 { time((seconds * 1e9).round() as u64) } else { "0".to_owned() }
+}
+
+/// What is to be known of a policy, a line each.
+pub(crate) fn remarks(policy: &PolicyRuns) -> Vec<String> {
+    let name = label(&policy.policy);
+    let left_out = policy.left_out.iter().map(|why| format!("{name} was left out: {}", sentence(why)));
+    let notes = policy.notes.iter().map(|note| format!("{name}: {}", sentence(note)));
+    left_out.chain(notes).collect()
+}
+
+impl CompareReport {
+    /// What was run where.
+    pub(crate) fn heading(&self) -> String {
+        let compared = &self.comparison;
+        let heading = format!(
+            "{} on {} ({}, {})",
+            label(&compared.command.join(" ")),
+            label(&compared.machine),
+            many(compared.nodes, "node"),
+            many(compared.cpus, "CPU")
+        );
+        let Some(simulation) = &compared.simulation else { return heading };
+        let names: Vec<_> = simulation.model_without.iter().map(|part| part.name()).collect();
+        let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
+        let scale = match simulation.time_scale {
+            1 => String::new(),
+            scale => format!(", time scale {scale}"),
+        };
+        format!("{heading}, simulated, model {}{without}{scale}", label(&simulation.model_version))
+    }
+
+    /// How often, and what the times are.
+    pub(crate) fn method(&self) -> String {
+        let runs = many(self.comparison.repeat, "run");
+        format!("{runs} under each policy, in turn; the time is {}", sentence(&self.comparison.seconds_are))
+    }
+}
+
+fn many(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,121 @@
+//! Which policy is the fastest, and why, as far as chance allows to say.
+
+use super::{Estimate, PolicyRuns, PolicySummary};
+use crate::percent;
+use serde::Serialize;
+
+/// A change of a share below this explains nothing.
+const NOTABLE: f64 = 0.1;
+/// A change of latency below this factor explains nothing.
+const NOTABLE_LATENCY: f64 = 1.1;
+
+/// Which policy is the fastest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The one that is faster than every other, where one is: at 95 %.
+    pub winner: Option<String>,
+    /// In one or two sentences.
+    pub text: String,
+}
+
+/// A policy that ran, and what its runs come to.
+type Ran<'a> = (&'a PolicyRuns, &'a PolicySummary);
+
+impl Verdict {
+    pub(super) fn of(policies: &[PolicyRuns], summaries: &[PolicySummary], baseline: Option<&str>) -> Self {
+        let undecided = |text: String| Self { winner: None, text };
+        let mut ran: Vec<Ran> = policies.iter().zip(summaries).filter(|(_, sum)| sum.seconds.is_some()).collect();
+        ran.sort_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
+        let Some((best, others)) = ran.split_first() else {
+            return undecided("No policy ran: there is nothing to compare.".to_owned());
+        };
+        if others.is_empty() {
+            return undecided(format!("Only {} ran: there is nothing to compare it with.", best.0.policy));
+        }
+        if ran.iter().any(|(policy, _)| policy.runs.len() < 2) {
+            return undecided(format!(
+                "{} was the fastest, but not every policy has two runs, and so no difference can be told from chance: \
+                 repeat them with --repeat 3.",
+                best.0.policy
+            ));
+        }
+        // How many times as long another one takes.
+        let longer = |other: &Ran| Estimate::ratio(&other.0.seconds(), &best.0.seconds());
+        let is_slower = |other: &&Ran| longer(other).is_some_and(|ratio| ratio.is_above(1.0));
+        let as_good: Vec<&str> =
+            others.iter().filter(|other| !is_slower(other)).map(|(policy, _)| policy.policy.as_str()).collect();
+        let against = ran.iter().find(|(policy, _)| Some(policy.policy.as_str()) == baseline);
+        let is_baseline = |name: &str| Some(name) == baseline;
+        if is_baseline(&best.0.policy) && !as_good.is_empty() {
+            return undecided(format!(
+                "No difference that could be told: {} had the shortest mean, and {} cannot be told from it.",
+                best.0.policy,
+                as_good.join(", ")
+            ));
+        }
+        if as_good.iter().any(|name| is_baseline(name)) {
+            let speedup = against.and_then(&longer).map_or(String::new(), |ratio| times(&ratio));
+            let best = &best.0.policy;
+            return undecided(format!(
+                "No difference that could be told: the best, {best}, was {speedup} as fast as {}.",
+                baseline.unwrap_or_default()
+            ));
+        }
+        let reason = against.map_or(String::new(), |against| why(against.1, best.1));
+        let against = against.filter(|(policy, _)| policy.policy != best.0.policy);
+        let faster = against.and_then(|against| Some((longer(against)?, &against.0.policy)));
+        let faster = faster.map_or(String::new(), |(ratio, of)| format!("{} as fast as {of}", times(&ratio)));
+        if as_good.is_empty() {
+            let next = others.first().filter(|(policy, _)| !is_baseline(&policy.policy));
+            let next =
+                next.and_then(|next| Some(format!("{} as fast as {}, the next", times(&longer(next)?), next.0.policy)));
+            let parts: Vec<String> =
+                [Some(faster).filter(|text| !text.is_empty()), next].into_iter().flatten().collect();
+            let name = &best.0.policy;
+            let text = match parts.as_slice() {
+                [] => format!("{name} is the fastest of all.{reason}"),
+                parts => format!("{name} is the fastest: {}.{reason}", parts.join(", ")),
+            };
+            return Self { winner: Some(name.clone()), text };
+        }
+        let names = [&[best.0.policy.as_str()], as_good.as_slice()].concat().join(", ");
+        undecided(format!("The fastest are {names}, between which no difference could be told: {faster}.{reason}"))
+    }
+}
+
+fn mean(summary: &PolicySummary) -> f64 {
+    summary.seconds.map_or(f64::INFINITY, |seconds| seconds.mean)
+}
+
+/// `1.72 times (1.68 to 1.76)`.
+fn times(ratio: &Estimate) -> String {
+    format!("{:.2} times{}", ratio.mean, ratio.interval_text())
+}
+
+/// What memory did otherwise that may explain a difference: a sentence, with a space before it, or nothing.
+fn why(before: &PolicySummary, after: &PolicySummary) -> String {
+    let mut reasons = Vec::new();
+    let pair = |of: fn(&PolicySummary) -> Option<f64>| of(before).zip(of(after));
+    if let Some((was, is)) = pair(|summary| summary.local_access_ratio).filter(|(was, is)| (was - is).abs() >= NOTABLE)
+    {
+        reasons.push(format!("{} of the accesses to memory are local instead of {}", percent(is), percent(was)));
+    }
+    if let Some((was, is)) = pair(|summary| summary.busiest_share).filter(|(was, is)| (was - is).abs() >= NOTABLE) {
+        reasons.push(format!(
+            "the busiest node serves {} of the accesses to memory instead of {}",
+            percent(is),
+            percent(was)
+        ));
+    }
+    let is_notable = |(was, is): &(f64, f64)| was.max(*is) >= NOTABLE_LATENCY * was.min(*is);
+    if let Some((was, is)) = pair(|summary| summary.latency_mean_ns).filter(is_notable) {
+        reasons.push(format!("each takes {is:.0} ns instead of {was:.0}"));
+    }
+    let mut sentence = match reasons.as_slice() {
+        [] => return String::new(),
+        [one] => one.clone(),
+        [some @ .., last] => format!("{}, and {last}", some.join(", ")),
+    };
+    sentence.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
+    format!(" {sentence}.")
+}

@@ -1,0 +1,214 @@
+//! A comparison as one self-contained page, made and drawn as that of a profile.
+
+use super::axis::{Px, Tick, round_values};
+use super::{MOST_DRAWN_NODES, cut};
+use crate::compare::text::{HEADINGS, cells, duration, remarks};
+use crate::label::{label, sentence};
+use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
+use askama::Template;
+use machine::{HeatMap, Machine};
+use std::fmt;
+
+const WIDTH: f64 = 960.0;
+/// Names are left of here.
+const LEFT: f64 = 190.0;
+/// Room for the speed-up, right of the bars.
+const RIGHT: f64 = 110.0;
+const ROW: f64 = 34.0;
+const BAR: f64 = 20.0;
+
+/// A comparison as one HTML page. Fails only where memory does.
+pub fn comparison_to_html(report: &CompareReport, machine: &Machine) -> Result<String, fmt::Error> {
+    Page::of(report, machine).render().map_err(|_| fmt::Error)
+}
+
+/// The page. Its template writes it.
+#[derive(Template)]
+#[template(path = "compare.html")]
+struct Page {
+    title: String,
+    heading: String,
+    method: String,
+    written_by: &'static str,
+    is_decided: bool,
+    verdict: String,
+    interrupted: bool,
+    columns: Vec<String>,
+    rows: Vec<[String; 9]>,
+    bars: Option<Bars>,
+    maps: Vec<Map>,
+    runs: Vec<[String; 6]>,
+    policies: Vec<(String, String)>,
+    remarks: Vec<String>,
+    failures: Vec<Failure>,
+    machine: String,
+    machine_picture: Option<String>,
+}
+
+/// The node x node heat map under a policy.
+struct Map {
+    policy: String,
+    picture: String,
+}
+
+struct Failure {
+    title: String,
+    output: String,
+}
+
+/// The times as bars, with their intervals and single runs.
+#[derive(Template)]
+#[template(path = "compare_bars.svg")]
+struct Bars {
+    width: Px,
+    height: Px,
+    full_height: Px,
+    tick_y: Px,
+    left: Px,
+    ticks: Vec<Tick>,
+    rows: Vec<Bar>,
+}
+
+struct Bar {
+    name: String,
+    hint: String,
+    class: &'static str,
+    y: Px,
+    text_y: Px,
+    middle: Px,
+    length: Px,
+    /// The ends of the interval, and where its marks begin and end.
+    interval: Option<(Px, Px)>,
+    whisker_top: Px,
+    whisker_bottom: Px,
+    runs: Vec<Px>,
+    speedup: String,
+    speedup_x: Px,
+}
+
+impl Page {
+    fn of(report: &CompareReport, machine: &Machine) -> Self {
+        let compared = &report.comparison;
+        let pairs = || compared.policies.iter().zip(&report.summaries);
+        let ran = || pairs().filter(|(_, summary)| summary.seconds.is_some());
+        let against = format!("as fast as {}", label(report.baseline.as_deref().unwrap_or("")));
+        let column = |name: &str| if name.is_empty() { against.clone() } else { name.to_owned() };
+        let map = |(_, summary): (&PolicyRuns, &PolicySummary)| {
+            let picture = map(summary.memory.as_ref()?)?;
+            Some(Map { policy: label(&summary.policy), picture })
+        };
+        let failure = |policy: &PolicyRuns| {
+            let failed = policy.failed.as_ref()?;
+            let title = format!("{}, run {}: {}", label(&policy.policy), failed.place, sentence(&failed.why));
+            Some(Failure { title, output: cut(&failed.output) })
+        };
+        Self {
+            title: label(&compared.command.join(" ")),
+            heading: report.heading(),
+            method: report.method(),
+            written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
+            is_decided: report.verdict.winner.is_some(),
+            verdict: sentence(&report.verdict.text),
+            interrupted: compared.interrupted,
+            columns: HEADINGS.map(column).to_vec(),
+            rows: ran().map(|(_, summary)| cells(summary)).collect(),
+            bars: Bars::of(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
+            maps: pairs().filter_map(map).collect(),
+            runs: runs(&compared.policies),
+            policies: pairs().map(|(policy, _)| (label(&policy.policy), sentence(&policy.means))).collect(),
+            remarks: pairs()
+                .flat_map(|(policy, _)| remarks(policy))
+                .chain(compared.notes.iter().map(|note| sentence(note)))
+                .collect(),
+            failures: compared.policies.iter().filter_map(failure).collect(),
+            machine: cut(&machine.to_text()),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine.to_svg()),
+        }
+    }
+}
+
+/// Each run, in the order in which they ran.
+fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
+    let mut runs: Vec<_> =
+        policies.iter().flat_map(|policy| policy.runs.iter().map(move |run| (policy, run))).collect();
+    runs.sort_by_key(|(_, run)| run.place);
+    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let row = |(policy, run): (&PolicyRuns, &crate::OneRun)| {
+        let memory = run.memory.as_ref();
+        [
+            run.place.to_string(),
+            label(&policy.policy),
+            duration(run.seconds),
+            or(memory.and_then(MemoryCounts::local_access_ratio).map(percent)),
+            or(memory.and_then(|memory| memory.latency_mean_ns).map(|latency| format!("{latency:.0} ns"))),
+            or(run.pages_moved.map(|pages| pages.to_string())),
+        ]
+    };
+    runs.into_iter().map(row).collect()
+}
+
+/// Shares of all accesses, where there were any.
+fn map(memory: &MemoryCounts) -> Option<String> {
+    let all = Some(memory.accesses()).filter(|all| *all > 0)? as f64;
+    let share = |cell: &u64| Some(*cell as f64 / all);
+    let shares = HeatMap {
+        title: "Share of accesses that reached memory",
+        nodes: &memory.nodes,
+        values: memory.accesses_by_node.iter().map(|row| row.iter().map(share).collect()).collect(),
+        more_is_better: false,
+        show: percent,
+    };
+    Some(machine::heat_maps_to_svg("", "", vec![shares]))
+}
+
+impl Bars {
+    /// Nothing where nothing ran.
+    fn of(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
+        let ends = ran.iter().flat_map(|(policy, summary)| {
+            let interval = summary.seconds.and_then(|seconds| seconds.interval).map(|(_, high)| high);
+            policy.runs.iter().map(|run| run.seconds).chain(interval)
+        });
+        let longest = ends.clone().fold(0.0, f64::max);
+        // An interval of two runs that differ may be longer than all else; it is cut, and the table has it.
+        let longest_run = ran.iter().flat_map(|(policy, _)| &policy.runs).map(|run| run.seconds).fold(0.0, f64::max);
+        let most = longest.min(1.5 * longest_run) * 1.02;
+        if most <= 0.0 || !most.is_finite() {
+            return None;
+        }
+        let x = |seconds: f64| Px(LEFT + (WIDTH - LEFT - RIGHT) * (seconds / most).clamp(0.0, 1.0));
+        let bar = |(place, (policy, summary)): (usize, &(&PolicyRuns, &PolicySummary))| {
+            let seconds = summary.seconds?;
+            let y = place as f64 * ROW + (ROW - BAR) / 2.0;
+            let interval = seconds.interval;
+            let between =
+                interval.map_or(String::new(), |(low, high)| format!(" ({} to {})", duration(low), duration(high)));
+            Some(Bar {
+                name: label(&summary.policy),
+                hint: format!("{}: {}{between}", label(&summary.policy), duration(seconds.mean)),
+                class: if winner == Some(summary.policy.as_str()) { "k2" } else { "k0" },
+                y: Px(y),
+                text_y: Px(y + BAR / 2.0 + 4.0),
+                middle: Px(y + BAR / 2.0),
+                length: Px(x(seconds.mean).0 - LEFT),
+                interval: interval.map(|(low, high)| (x(low), x(high))),
+                whisker_top: Px(y + BAR / 2.0 - 5.0),
+                whisker_bottom: Px(y + BAR / 2.0 + 5.0),
+                runs: policy.runs.iter().map(|run| x(run.seconds)).collect(),
+                speedup: summary.speedup.map_or(String::new(), |speedup| format!("{:.2} x", speedup.mean)),
+                speedup_x: Px(WIDTH - RIGHT + 12.0),
+            })
+        };
+        let rows: Vec<Bar> = ran.iter().enumerate().filter_map(bar).collect();
+        let height = ran.len() as f64 * ROW;
+        let ticks = round_values(most * 1e3, 8.0).into_iter();
+        Some(Self {
+            width: Px(WIDTH),
+            height: Px(height),
+            full_height: Px(height + 22.0),
+            tick_y: Px(height + 15.0),
+            left: Px(LEFT),
+            ticks: ticks.map(|(ms, text)| Tick { at: x(ms / 1e3), label: format!("{text} ms") }).collect(),
+            rows,
+        })
+    }
+}
