@@ -8,7 +8,8 @@
 #                   runs every workload under every policy, and writes docs/results.md (about an hour)
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
-#   make install    installs what `make` built below PREFIX (/usr/local), with man pages and completions; DESTDIR goes before it
+#   make install    installs what `make` built below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR goes
+#                   before it. A configuration of the service that is there stays
 #   make uninstall  removes what that installed
 #   make clean      removes what was built
 
@@ -76,6 +77,8 @@ $(nearside):
 	$(MAKE) build
 
 root = $(DESTDIR)$(PREFIX)
+unit = $(root)/lib/systemd/system/nearside.service
+configuration = $(root)/etc/nearside.toml
 
 install: $(nearside)
 	install -d $(root)/bin $(root)/lib/nearside
@@ -84,6 +87,10 @@ install: $(nearside)
 	install -d $(root)/include
 	install -m 644 crates/preload/include/nearside.h $(root)/include
 	$(nearside) manual $(root)/share
+	install -d $(root)/lib/systemd/system $(root)/etc
+	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(PREFIX)/etc#' packaging/nearside.service > $(unit)
+	chmod 644 $(unit)
+	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
 
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
@@ -93,6 +100,8 @@ uninstall:
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside
 	rm -f $(root)/share/fish/vendor_completions.d/nearside.fish
+	rm -f $(unit)
+	! cmp -s packaging/nearside.toml $(configuration) || rm -f $(configuration)
 
 clean:
 	cargo clean

@@ -15,7 +15,7 @@ use crate::sampled::Sampled;
 use crate::status::Status;
 use linux::{Pid, Switch, monotonic_ns};
 use machine::Machine;
-use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, Sampling, State, ThreadPolicy};
+use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, Sampling, ThreadPolicy};
 use report::PlaceReport;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,9 +180,18 @@ impl Agent {
             machine: Box::new(self.machine.clone()),
             policy: self.policy.name().clone(),
             settings: self.policy.settings().clone(),
-            state: Box::new(State::default()),
+            state: Box::new(self.policy.state().clone()),
         };
         self.write(|| line)
+    }
+
+    /// Begins another log where this one is long enough, with what the policy has kept so far.
+    pub(crate) fn rotate_log(&mut self) -> Result<(), AgentError> {
+        if self.log.as_ref().is_none_or(|log| log.bytes() <= self.options.log_most_bytes) {
+            return Ok(());
+        }
+        self.log = self.log.take().map(DecisionLog::into_next).transpose()?;
+        self.begin_log()
     }
 
     /// The kernel's own balancing moves pages back and forth with ours.

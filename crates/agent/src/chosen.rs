@@ -1,5 +1,6 @@
 //! Who is managed, and who is not: by user, name of the program, or control group.
 
+use linux::{Cgroups, Pid, Process};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -18,9 +19,9 @@ pub struct Chosen {
     pub cgroups: Vec<String>,
 }
 
-/// A process that may be managed.
+/// A process, by what the configuration names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct Described {
     /// The user that it runs as.
     pub uid: u32,
     /// The name of its program.
@@ -43,6 +44,17 @@ struct Resolved {
     cgroups: Vec<String>,
 }
 
+impl Described {
+    /// A process as it is now; nothing when it has ended. Needs no rights.
+    pub fn of(pid: Pid) -> Option<Self> {
+        let process = Process::open(pid).ok()?;
+        let status = process.status().ok()?;
+        let cgroup = Cgroups::find().ok().and_then(|cgroups| cgroups.of(&process).ok());
+        let [uid, ..] = status.uids;
+        Some(Self { uid, name: status.name, cgroup })
+    }
+}
+
 /// No user has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no user `{0}`")]
@@ -54,8 +66,13 @@ impl Scope {
         Ok(Self { managed: Resolved::of(managed, &user)?, not_managed: Resolved::of(not_managed, &user)? })
     }
 
+    /// Whether a process is managed; one that has ended is not.
+    pub fn has(&self, pid: Pid) -> bool {
+        *self == Self::default() || Described::of(pid).is_some_and(|process| self.why_not(&process).is_none())
+    }
+
     /// Why a process is not managed; nothing if it is.
-    pub fn why_not(&self, process: &Candidate) -> Option<String> {
+    pub fn why_not(&self, process: &Described) -> Option<String> {
         if let Some(why) = self.not_managed.matches(process) {
             return Some(format!("the configuration leaves {why} alone"));
         }
@@ -78,7 +95,7 @@ impl Resolved {
     }
 
     /// What of it matches, in words.
-    fn matches(&self, process: &Candidate) -> Option<String> {
+    fn matches(&self, process: &Described) -> Option<String> {
         if self.uids.contains(&process.uid) {
             return Some(format!("processes of user {}", process.uid));
         }
@@ -104,8 +121,8 @@ mod tests {
         Scope::new(managed, not_managed, |name| (name == "postgres").then_some(70)).unwrap()
     }
 
-    fn process(uid: u32, name: &str, cgroup: &str) -> Candidate {
-        Candidate { uid, name: name.into(), cgroup: Some(cgroup.into()) }
+    fn process(uid: u32, name: &str, cgroup: &str) -> Described {
+        Described { uid, name: name.into(), cgroup: Some(cgroup.into()) }
     }
 
     fn users(of: &[&str]) -> Chosen {
@@ -147,7 +164,7 @@ mod tests {
             why(process(7, "sh", "/batches")),
             "the configuration names neither its user (7), nor its program (sh), nor its control group (/batches)"
         );
-        assert!(why(Candidate { cgroup: None, ..process(7, "sh", "/") }).ends_with("(none)"));
+        assert!(why(Described { cgroup: None, ..process(7, "sh", "/") }).ends_with("(none)"));
         assert!(why(process(7, "a-name-of", "/")).contains("neither"));
     }
 

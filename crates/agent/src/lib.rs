@@ -54,9 +54,11 @@ mod round;
 mod sampled;
 mod start;
 mod status;
+mod status_metrics;
+mod status_text;
 
 pub use agent::{Agent, AgentError};
-pub use chosen::{Candidate, Chosen, NoSuchUser, Scope};
+pub use chosen::{Chosen, Described, NoSuchUser, Scope};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
 };
@@ -65,3 +67,5 @@ pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
+pub use status_metrics::StatusMetrics;
+pub use status_text::{ExplanationText, StatusText};

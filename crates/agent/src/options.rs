@@ -1,5 +1,6 @@
 //! What an agent is to do.
 
+use crate::chosen::Scope;
 use placement::{PolicyName, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub struct Options {
     pub settings: Settings,
     /// Whom to manage: the program to be started by the same thread, processes, or whoever is busy.
     pub target: Target,
+    /// Of these, whom.
+    pub scope: Scope,
     /// Who observes accesses to memory.
     pub source: AccessSource,
     /// How long a round is.
@@ -30,6 +33,8 @@ pub struct Options {
     pub keep_kernel_balancing: bool,
     /// Write all that is decided into this file, with what it was decided by.
     pub log: Option<PathBuf>,
+    /// A log that is longer is kept as FILE.1, in place of the one before, and another one begun.
+    pub log_most_bytes: u64,
     /// Say what is done and why, line by line: [`Agent::explained`](crate::Agent::explained).
     pub explain: bool,
     /// When this is set nothing more is moved, and it is time to finish.
@@ -43,6 +48,7 @@ impl Options {
             policy,
             settings: Settings::default(),
             target: Target::Program,
+            scope: Scope::default(),
             source: AccessSource::Best,
             round: Duration::from_secs(1),
             budget_bytes_per_s: None,
@@ -50,6 +56,7 @@ impl Options {
             dry_run: false,
             keep_kernel_balancing: false,
             log: None,
+            log_most_bytes: u64::MAX,
             explain: false,
             stop: Arc::default(),
         }

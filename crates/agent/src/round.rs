@@ -34,7 +34,7 @@ impl Agent {
             self.policy.learn(&outcome);
             self.write(|| LogLine::Learned { outcome })?;
         }
-        Ok(())
+        self.rotate_log()
     }
 
     fn observe(&mut self) -> Result<Observation, AgentError> {

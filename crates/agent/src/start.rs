@@ -131,6 +131,9 @@ impl Agent {
 
     /// A process is managed from now on.
     pub(crate) fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Result<(), AgentError> {
+        if !self.options.scope.has(pid) {
+            return Ok(());
+        }
         let Some(process) = self.managed.begin(pid, adopted, inherited) else { return Ok(()) };
         let threads: Vec<Tid> = process.threads.keys().copied().collect();
         self.seen.insert(pid);
@@ -177,6 +180,10 @@ impl Agent {
                 if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
             }
             Life::Executed { pid, name } => {
+                if !self.managed.processes.contains_key(&pid) && self.options.target == Target::System {
+                    // It may be one of the chosen now.
+                    self.candidates.entry(pid).or_default();
+                }
                 self.managed.exec(pid, &name);
                 Ok(())
             }

@@ -1,5 +1,6 @@
 //! The command: arguments in, crates called, nothing else. One file a verb.
 
+mod agent;
 mod bind;
 mod compare;
 mod diff;
@@ -71,6 +72,7 @@ enum Command {
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
     Top(top::Arguments),
+    Agent(agent::Arguments),
     Place(Box<place::Arguments>),
     Replay(replay::Arguments),
     Lab(lab::Arguments),
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Agent(arguments) => agent::run(&arguments),
         Command::Place(arguments) => Ok(place::run(&arguments)),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),

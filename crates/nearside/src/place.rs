@@ -200,7 +200,7 @@ fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
 }
 
 /// This machine, as its own kernel has it or as it was measured, and whether it is simulated.
-fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> {
+pub fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> {
     let (machine, simulated) = machine_source::running()?;
     let Some(file) = file else { return Ok((machine, simulated)) };
     let measured = machine_source::read(Some(file))?;
@@ -215,7 +215,7 @@ fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> {
 }
 
 /// What is asked for, or what the lab divides the kernel's periods by.
-fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
+pub fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
     let told = || std::env::var(lab::TIME_SCALE).ok();
     let Some(told) =
         asked.map(Ok).or_else(|| told().map(|text| text.parse::<u32>().ok().filter(|scale| *scale > 0).ok_or(text)))

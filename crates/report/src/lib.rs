@@ -4,6 +4,7 @@ mod bind;
 mod choice;
 mod compare;
 mod doctor;
+mod family;
 mod flamegraph;
 mod html;
 mod lab;
@@ -42,6 +43,7 @@ pub use compare::{
     Verdict,
 };
 pub use doctor::{DoctorReport, Finding};
+pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{comparison_to_html, profile_to_html};
 pub use lab::{LabReport, Samples};

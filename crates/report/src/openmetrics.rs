@@ -1,8 +1,9 @@
 //! A memory report in the text form of `OpenMetrics` 1.0, which Prometheus and others read.
 
+use crate::family::Family;
 use crate::memory::{MemoryReport, Use};
 use linux::CgroupMemory;
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// A report as `OpenMetrics`.
 #[derive(Clone, Copy, Debug)]
@@ -81,40 +82,6 @@ fn processes_and_cgroups(report: &MemoryReport, f: &mut fmt::Formatter<'_>) -> f
         }
     }
     family.end(f)
-}
-
-/// Samples of one metric, which must be together.
-struct Family {
-    heading: String,
-    name: String,
-    samples: String,
-}
-
-impl Family {
-    fn begin(name: &str, kind: &str, help: &str) -> Self {
-        let mut heading = format!("# TYPE {name} {kind}\n");
-        if name.ends_with("_bytes") {
-            let _ = writeln!(heading, "# UNIT {name} bytes");
-        }
-        let _ = writeln!(heading, "# HELP {name} {help}");
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        Self { heading, name: format!("{name}{suffix}"), samples: String::new() }
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: u64) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.samples, "{}{{{}}} {value}", self.name, labels.join(","));
-    }
-
-    /// A metric without samples is left out.
-    fn end(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.samples.is_empty() { Ok(()) } else { write!(f, "{}{}", self.heading, self.samples) }
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Every figure that SPECIFICATION.md promises of this host and of the virtual machines, measured.
 
 mod act_speed;
+mod agent_idle;
 mod cold_build;
 mod lab_speed;
 mod look_speed;
@@ -46,6 +47,8 @@ enum Part {
     Lab,
     /// Commands that act on programs
     Act,
+    /// The service, where it has nothing to do
+    Agent,
     /// Flows of objects and threads
     Profile,
     /// Decisions of policies
@@ -83,6 +86,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Look => look_speed::measure()?,
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
             Part::Act => act_speed::measure()?,
+            Part::Agent => agent_idle::measure()?,
             Part::Profile => profile_speed::measure()?,
             Part::Placement => placement_speed::measure()?,
             Part::Preload => preload_speed::measure()?,

@@ -1,0 +1,86 @@
+//! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0.
+
+use crate::status::Status;
+use report::Family;
+use std::fmt;
+
+/// A status as `OpenMetrics`.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusMetrics<'a>(pub &'a Status);
+
+impl fmt::Display for StatusMetrics<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.0;
+        let labels = [("policy", status.policy.as_str()), ("source", status.source.as_deref().unwrap_or("none"))];
+        let mut family = Family::begin("nearside_agent", "info", "What the agent is at work with.");
+        family.sample(&labels, 1);
+        family.end(f)?;
+        let counters = [
+            ("rounds", status.rounds, "Rounds of the agent."),
+            ("samples", status.samples, "Samples of accesses by managed processes."),
+            ("samples_lost", status.samples_lost, "Samples that were lost, or whose page was not kept."),
+            ("pages_moved", status.pages_moved, "Pages that were moved."),
+            ("moved_bytes", status.bytes_moved, "Bytes of the pages that were moved."),
+            ("pages_refused", status.pages_refused, "Pages that were to be moved and stayed."),
+            ("threads_moved", status.threads_moved, "Threads that were given other CPUs."),
+        ];
+        for (name, value, help) in counters {
+            let mut family = Family::begin(&format!("nearside_agent_{name}"), "counter", help);
+            family.sample(&[], value);
+            family.end(f)?;
+        }
+        let mut family = Family::begin("nearside_agent_cpu_seconds", "counter", "CPU time of the agent itself.");
+        family.sample(&[], status.cpu_time_s);
+        family.end(f)?;
+        let metrics = &status.metrics;
+        let threads: u64 = status.processes.values().map(|process| process.threads).sum();
+        let gauges = [
+            ("paused", Some(f64::from(u8::from(status.paused))), "Whether the agent is paused."),
+            ("processes", Some(status.processes.len() as f64), "Processes that are managed."),
+            ("threads", Some(threads as f64), "Threads of these."),
+            (
+                "accesses_per_us",
+                metrics.accesses_per_us,
+                "Accesses that memory served in the last round, a microsecond.",
+            ),
+            ("local_access_ratio", metrics.local_access_ratio, "Of these the local ones."),
+            ("imbalance", metrics.imbalance, "Standard deviation of the controllers' loads over their mean."),
+            ("access_seconds", metrics.access_ns.map(|ns| ns / 1e9), "What one of these took on average."),
+        ];
+        for (name, value, help) in gauges {
+            let mut family = Family::begin(&format!("nearside_agent_{name}"), "gauge", help);
+            if let Some(value) = value {
+                family.sample(&[], value);
+            }
+            family.end(f)?;
+        }
+        f.write_str("# EOF\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_has_metrics() {
+        let told = StatusMetrics(&crate::status_text::tests::status()).to_string();
+        for lines in [
+            "# TYPE nearside_agent info\n# HELP nearside_agent What the agent is at work with.\n\
+             nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
+            "# TYPE nearside_agent_moved_bytes counter\n# UNIT nearside_agent_moved_bytes bytes\n\
+             # HELP nearside_agent_moved_bytes Bytes of the pages that were moved.\n\
+             nearside_agent_moved_bytes_total 6144000\n",
+            "nearside_agent_cpu_seconds_total 12.5\n",
+            "nearside_agent_processes 2\n",
+            "# UNIT nearside_agent_local_access_ratio ratio\n",
+            "nearside_agent_local_access_ratio 0.625\n",
+        ] {
+            assert!(told.contains(lines), "no {lines} in {told}");
+        }
+        assert!(!told.contains("imbalance"), "{told}");
+        let idle = StatusMetrics(&Status::default()).to_string();
+        assert!(idle.contains("nearside_agent_paused 0\n") && !idle.contains("access_ratio"), "{idle}");
+        assert!(idle.ends_with("# EOF\n"));
+    }
+}

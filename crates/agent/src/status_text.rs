@@ -1,0 +1,195 @@
+//! What a running agent tells of itself, as text.
+
+use crate::control::Explanation;
+use crate::status::Status;
+use report::{Table, bytes, count, percent};
+use std::fmt;
+
+/// Processes that are listed at most, those with the most CPU time first.
+const MOST_PROCESSES: usize = 30;
+
+/// A status as text.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusText<'a>(pub &'a Status);
+
+/// What was decided of a process, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplanationText<'a>(pub &'a Explanation);
+
+impl fmt::Display for StatusText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.0;
+        let paused = if status.paused { "; paused: it decides and moves nothing" } else { "" };
+        writeln!(f, "policy {}, for {}{paused}", status.policy, duration(status.time_s))?;
+        let mut table = Table::default();
+        let mut row = |what: &str, value: String| table.row([what.to_owned(), value]);
+        row("rounds", format!("{} of {} s", count(status.rounds), status.round_s));
+        row("observed by", status.source.clone().unwrap_or_else(|| "nobody".to_owned()));
+        row("samples, lost ones", format!("{}, {}", count(status.samples), count(status.samples_lost)));
+        let share = if status.time_s > 0.0 { status.cpu_time_s / status.time_s } else { 0.0 };
+        row("CPU time of its own", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
+        row("pages moved", format!("{}, {}", count(status.pages_moved), bytes(status.bytes_moved)));
+        for (rule, pages) in &status.pages_moved_by_rule {
+            row(&format!("  as {rule}"), count(*pages));
+        }
+        row("pages that stayed", count(status.pages_refused));
+        row("threads moved", count(status.threads_moved));
+        let metrics = &status.metrics;
+        let told =
+            |value: Option<f64>, as_text: fn(f64) -> String| value.map_or_else(|| "not known".to_owned(), as_text);
+        row("in the last round: accesses", told(metrics.accesses_per_us, |rate| format!("{rate:.1} a microsecond")));
+        row("  local ones", told(metrics.local_access_ratio, percent));
+        row("  imbalance", told(metrics.imbalance, |imbalance| format!("{imbalance:.2}")));
+        row("  time of one", told(metrics.access_ns, |ns| format!("{ns:.0} ns")));
+        write!(f, "{table}")?;
+        self.processes(f)?;
+        status.notes.iter().try_for_each(|note| writeln!(f, "\n{note}"))
+    }
+}
+
+impl StatusText<'_> {
+    fn processes(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut processes: Vec<_> = self.0.processes.iter().collect();
+        if processes.is_empty() {
+            return writeln!(f, "\nno process is managed");
+        }
+        processes.sort_by(|a, b| b.1.cpu_share.total_cmp(&a.1.cpu_share).then(a.0.cmp(b.0)));
+        let mut table = Table::new(["process", "name", "threads", "CPU", "pages moved", ""]);
+        for (pid, process) in processes.iter().take(MOST_PROCESSES) {
+            let cpu = percent(process.cpu_share);
+            let (threads, pages) = (count(process.threads), count(process.pages_moved));
+            table.row([pid.to_string(), process.name.clone(), threads, cpu, pages, bytes(process.bytes_moved)]);
+        }
+        write!(f, "\n{table}")?;
+        match processes.len().saturating_sub(MOST_PROCESSES) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} that use less of the CPUs"),
+        }
+    }
+}
+
+impl fmt::Display for ExplanationText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explanation { pid, managed, not_managed, policy, rounds } = self.0;
+        let Some(process) = managed else {
+            return writeln!(f, "process {pid} is not managed: {}", not_managed.as_deref().unwrap_or("it is new"));
+        };
+        let (threads, share) = (count(process.threads), percent(process.cpu_share));
+        writeln!(f, "process {pid} ({}) is managed by {policy}: {threads} threads, {share} of a CPU", process.name)?;
+        writeln!(f, "{} pages of it were moved, {}", count(process.pages_moved), bytes(process.bytes_moved))?;
+        if process.decisions.is_empty() {
+            return writeln!(f, "nothing was decided about it in {} rounds", count(*rounds));
+        }
+        process.decisions.iter().try_for_each(|(round, step)| writeln!(f, "round {round}: {step}"))
+    }
+}
+
+/// In the two largest units that it has.
+fn duration(seconds: f64) -> String {
+    let all = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (all / 86400, all / 3600 % 24, all / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds:.1} s"),
+        (0, 0, _) => format!("{minutes} min {} s", all % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ManagedProcess;
+    use machine::Pid;
+    use placement::Rule;
+
+    /// What a busy agent tells.
+    pub(crate) fn status() -> Status {
+        let mut process =
+            ManagedProcess { name: "a \"b\\".into(), threads: 8, cpu_share: 7.5, ..ManagedProcess::default() };
+        (process.pages_moved, process.bytes_moved) = (1500, 1500 * 4096);
+        process.decisions.push_back((41, "move 1500 pages to node 2: only that node uses them".into()));
+        let mut status = Status {
+            policy: "carrefour".into(),
+            source: Some("AMD IBS".into()),
+            notes: vec!["kernel.numa_balancing is off until the end".into()],
+            round_s: 1.0,
+            time_s: 3725.0,
+            cpu_time_s: 12.5,
+            rounds: 3721,
+            samples: 120_000,
+            samples_lost: 3,
+            pages_moved: 1500,
+            bytes_moved: 1500 * 4096,
+            pages_refused: 2,
+            threads_moved: 4,
+            ..Status::default()
+        };
+        status.metrics.accesses_per_us = Some(61.5);
+        status.metrics.local_access_ratio = Some(0.625);
+        status.pages_moved_by_rule.insert(Rule::OneNodeUses, 1500);
+        status.processes.insert(Pid(7), process);
+        status.processes.insert(Pid(8), ManagedProcess { name: "sh".into(), ..ManagedProcess::default() });
+        status
+    }
+
+    /// What a line says, behind the columns of spaces.
+    fn value(line: &str) -> String {
+        line.rsplit("  ").next().unwrap_or_default().trim().to_owned()
+    }
+
+    #[test]
+    fn a_status_is_told() {
+        let told = StatusText(&status()).to_string();
+        assert!(told.starts_with("policy carrefour, for 1 h 2 min\n"), "{told}");
+        let lines = |what: &str| told.lines().find(|line| line.trim_start().starts_with(what)).map(value);
+        for (what, told) in [
+            ("observed by", "AMD IBS"),
+            ("samples, lost ones", "120 k, 3"),
+            ("CPU time of its own", "12.500 s, 0.34 % of one CPU"),
+            ("pages moved  ", "1.50 k, 6.14 MB"),
+            ("as only that node uses them", "1.50 k"),
+            ("in the last round: accesses", "61.5 a microsecond"),
+            ("local ones", "62.5 %"),
+            ("imbalance", "not known"),
+        ] {
+            assert_eq!(lines(what).as_deref(), Some(told), "{what}");
+        }
+        assert!(
+            told.find("a \"b\\") < told.find("sh ") && told.ends_with("\nkernel.numa_balancing is off until the end\n")
+        );
+        let paused = Status { paused: true, policy: "auto".into(), ..Status::default() };
+        let told = StatusText(&paused).to_string();
+        assert!(told.starts_with("policy auto, for 0.0 s; paused: it decides and moves nothing\n"), "{told}");
+        assert!(told.ends_with("\nno process is managed\n"), "{told}");
+    }
+
+    #[test]
+    fn a_process_is_explained() {
+        let explanation = |pid: u32| {
+            let managed = status().processes.get(&Pid(pid)).cloned();
+            let not_managed = managed.is_none().then(|| "it is a kernel thread".to_owned());
+            let explained =
+                Explanation { pid: Pid(pid), managed, not_managed, policy: "carrefour".into(), rounds: 3721 };
+            ExplanationText(&explained).to_string()
+        };
+        assert_eq!(
+            [7, 8, 9].map(explanation),
+            [
+                "process 7 (a \"b\\) is managed by carrefour: 8 threads, 750.0 % of a CPU\n\
+                 1.50 k pages of it were moved, 6.14 MB\n\
+                 round 41: move 1500 pages to node 2: only that node uses them\n",
+                "process 8 (sh) is managed by carrefour: 0 threads, 0.0 % of a CPU\n\
+                 0 pages of it were moved, 0 B\n\
+                 nothing was decided about it in 3.72 k rounds\n",
+                "process 9 is not managed: it is a kernel thread\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        let told = [0.25, 61.0, 3725.0, 180_000.0].map(duration);
+        assert_eq!(told, ["0.2 s", "1 min 1 s", "1 h 2 min", "2 d 2 h"]);
+    }
+}

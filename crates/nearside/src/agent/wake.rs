@@ -1,0 +1,50 @@
+//! Sleeping until it is time, or until a signal wants the service to end: without looking again and again.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level::pipe};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Wakes by SIGTERM and SIGINT.
+#[derive(Debug)]
+pub struct Wake {
+    signalled: UnixStream,
+    stop: Arc<AtomicBool>,
+}
+
+impl Wake {
+    /// From now on these signals end nothing but sleep. A second one of them ends the process at once, as the first
+    /// does elsewhere.
+    pub fn by_signals() -> io::Result<Self> {
+        let (signalled, writer) = UnixStream::pair()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            flag::register_conditional_default(signal, stop.clone())?;
+            flag::register(signal, stop.clone())?;
+            pipe::register(signal, writer.try_clone()?)?;
+        }
+        Ok(Self { signalled, stop })
+    }
+
+    /// Set by the first signal.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// Sleeps so long, or for ever. Whether it is not to end.
+    pub fn sleep(&self, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::new(&self.signalled, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(ready) => ready == 0,
+            Err(error) => error == rustix::io::Errno::INTR && !self.stop.load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+}
