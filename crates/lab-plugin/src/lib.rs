@@ -13,6 +13,7 @@ mod host;
 mod interrupts;
 mod pace;
 mod page_table;
+mod program_counter;
 mod qemu;
 mod task;
 mod vcpu;
@@ -24,6 +25,7 @@ use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, Model, Request};
 use pace::{Pace, REPORT_PS};
 use page_table::PageTable;
+use program_counter::ProgramCounter;
 use qemu::{Block, PluginId, Reached, Scoreboard, loaded_value, reached, stored_value};
 use qemu_plugin_sys as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -71,6 +73,7 @@ struct Lab {
     vcpus: Vec<Vcpu>,
     per_cpu: Vec<PerCpuBase>,
     page_tables: Vec<PageTable>,
+    program_counters: Vec<ProgramCounter>,
     executed: Scoreboard,
     receivers: Receivers,
     measuring: AtomicBool,
@@ -109,6 +112,7 @@ impl Lab {
             pace: Pace::new(vcpus, &CLOCK),
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
+            program_counters: (0..vcpus).map(|_| ProgramCounter::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             executed: Scoreboard::new(),
             receivers: Receivers::new(&configuration),
@@ -292,6 +296,7 @@ impl Lab {
         let Some(pmu) = self.pmu() else { return };
         let task = self.per_cpu.get(cpu).and_then(|base| base.running(pmu.task_offsets(), pmu.with_names()));
         let Task { pid, tid, name } = task.unwrap_or_default();
+        let instruction = self.program_counters.get(cpu).map_or(instruction, |counter| counter.address(instruction));
         let (latency_ps, node, level) = (access.latency_ps.into(), access.node.into(), access.level as u8);
         let cpu = cpu as u32;
         let sample = Sample {
@@ -402,6 +407,7 @@ unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
         host::become_batch_work();
         vcpu.thread_id.store(host::thread_id(), Relaxed);
         base.find_registers();
+        lab.program_counters[cpu as usize].find_register();
         lab.pace.resume(cpu as usize, 0, &lab.model);
     }
 }

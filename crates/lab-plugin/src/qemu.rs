@@ -96,6 +96,7 @@ impl Instruction {
         bytes
     }
 
+    /// In the address space that it is translated in: see [`ProgramCounter`](crate::program_counter::ProgramCounter).
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: as above.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }
@@ -233,7 +234,8 @@ impl Drop for Bytes {
     }
 }
 
-/// The value of a 64-bit register. Only within a callback of that CPU that may read registers.
+/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers, QEMU 10.0 has
+/// it as it was somewhere before in the block, and newer ones may have none.
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     let bytes = Bytes::new();
     // SAFETY: the handle came from QEMU; it appends the value to the array.

@@ -58,7 +58,7 @@ const SCRIPT: &str = "
     echo '[streamcluster]'
     try ../nearside record -o out/streamcluster --period 100 --json out/streamcluster.json -- \\
         ../nearside-workloads streamcluster --size 16M --repeat 2
-    echo '[reuse]'; try ../nearside record --quiet -o out/reuse --period 10 -- ./reuse
+    echo '[reuse]'; try ../nearside record --quiet -o out/reuse --period 10 -- sh -c './reuse; ./reuse'
     echo '[rate]'
     try ../nearside record --quiet -o out/rate --rate 50000 --no-objects --json out/rate.json -- \\
         ../nearside-workloads chase --pin 0 --size 4M --repeat 2
@@ -110,7 +110,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(threads >= 8, "{threads} of at least one for each CPU");
 
     // Objects that are used for microseconds only, always at the same address, by the code that allocated them.
-    assert_eq!(ran.section("reuse"), "reused\nstatus 0\n");
+    assert_eq!(ran.section("reuse"), "reused\nreused\nstatus 0\n");
     let shown_of = shown(&out("reuse"), Source::Lab);
     for (function, site) in [("write_a", "site_a"), ("write_b", "site_b")] {
         let is_own =
@@ -120,6 +120,10 @@ fn accesses_in_the_lab_belong_to_their_objects() {
         // Where the guest's clock stood still around a look of the recorder's, a few have no order.
         assert!(all > 1000 && own * 100 > all * 99, "{function}: {own} of {all}");
     }
+    // QEMU translates what both processes execute once; each of them has it at addresses of its own.
+    let view = shown_of.profile.view(&Filter(vec![Predicate::User]));
+    let unknown: u64 = view.functions().iter().filter(|(name, _)| name == "[unknown]").map(|(_, of)| of.samples).sum();
+    assert!(unknown * 100 < view.tally().samples, "{unknown} of {} are of no known code", view.tally().samples);
 
     let (samples, seconds) = (json("rate.json")["samples"].as_f64(), json("rate.json")["seconds"].as_f64());
     let rate = samples.unwrap() / seconds.unwrap();
