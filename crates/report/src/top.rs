@@ -3,7 +3,7 @@
 use crate::label::label;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
-use profile::{Access, ProcessId, Ranking, Tally, View};
+use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -188,7 +188,8 @@ impl TopReport {
         }
         for (object, tally) in view.objects() {
             if let Some(summary) = profile.object_summary(object) {
-                let who = (summary.process.pid, None, summary.label);
+                let named = profile.objects().get(object.0 as usize).and_then(memory_name);
+                let who = (summary.process.pid, None, named.map_or(summary.label, str::to_owned));
                 let memory_bytes = (summary.bytes > 0).then_some(summary.bytes);
                 let row = row_of(TopKind::Object, who, &tally, of_objects.get(&object));
                 self.rows.push(TopRow { memory_bytes, ..row });
@@ -314,6 +315,14 @@ impl fmt::Display for TopReport {
     }
 }
 
+/// What memory of no known object lies in: here as a rule nobody tells of objects. None where no mapping is known.
+fn memory_name(object: &Object) -> Option<&str> {
+    // As perf's records call what has no name.
+    let named = object.name.as_deref().filter(|name| !name.is_empty() && !name.starts_with("//anon"));
+    let anonymous = (object.bytes > 0).then_some("anonymous mapping");
+    if object.kind == ObjectKind::Unknown { named.or(anonymous) } else { None }
+}
+
 fn none() -> String {
     "-".to_owned()
 }
@@ -341,4 +350,51 @@ fn imbalance(loads: impl Iterator<Item = f64>) -> Option<f64> {
     let mean = loads.iter().sum::<f64>() / loads.len() as f64;
     let squares: f64 = loads.iter().map(|load| (load - mean).powi(2)).sum();
     (loads.len() > 1 && mean > 0.0).then(|| (squares / (loads.len() - 1) as f64).sqrt() / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::{Pid, Tid};
+    use machine::CpuId;
+    use profile::{Filter, NoSymbols, Recording};
+    use trace::{AccessKind, Event, Sample, Served, Stacks, What};
+
+    #[test]
+    fn memory_of_no_known_object_has_the_name_of_its_mapping() {
+        let mapped = |(start, name): (u64, &str)| {
+            let what =
+                What::Mapped { start, bytes: 0x1000, offset: 0, name: name.into(), file: None, executable: false };
+            Event { time_ns: 1, pid: Pid(7), tid: Tid(7), cpu: None, what }
+        };
+        let access = |address| Sample {
+            time_ns: 2,
+            cpu: CpuId(0),
+            pid: Pid(7),
+            tid: Tid(7),
+            instruction: 0,
+            address,
+            physical: None,
+            kind: AccessKind::Load,
+            served: Some(Served::Dram),
+            node: Some(NodeId(0)),
+            latency_ns: None,
+            kernel: false,
+            stack: None,
+            weight: 1.0,
+            source: Source::Lab,
+        };
+        let mut recording = Recording::new(machine::presets::find("small-2x2").unwrap());
+        let mappings = [(0x1000, ""), (0x3000, "//anon"), (0x5000, "[heap]"), (0x7000, "[stack]"), (0x9000, "/file")];
+        recording.add_events(mappings.map(mapped));
+        let addresses = [0x1000, 0x3000, 0x5000, 0x7000, 0x9000, 0xb000, 1 << 63];
+        recording.add_samples(addresses.map(access));
+        let profile = recording.into_profile(&Stacks::new(), &NoSymbols);
+        let mut report = TopReport::default();
+        report.add(&profile.view(&Filter::default()));
+        let mut names: Vec<&str> =
+            report.chosen(TopKind::Object, TopOrder::Name, "").iter().map(|row| &*row.name).collect();
+        names.dedup();
+        assert_eq!(names, ["/file", "[heap]", "[kernel]", "[stacks]", "anonymous mapping", "unknown"]);
+    }
 }
