@@ -2,16 +2,27 @@
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Set by the first Ctrl-C or SIGTERM. A second one ends the process, as the first one does elsewhere.
 pub fn interrupted() -> Result<Arc<AtomicBool>, String> {
-    let interrupted = Arc::new(AtomicBool::new(false));
+    on_ending_signals(|signal, set| flag::register_conditional_default(signal, set).map(drop))
+}
+
+/// Set by Ctrl-C or SIGTERM, which never end the process: it has something to put back, and ends then. `timeout` sends
+/// its signal twice.
+pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
+    on_ending_signals(|_, _| Ok(()))
+}
+
+fn on_ending_signals(first: impl Fn(i32, Arc<AtomicBool>) -> io::Result<()>) -> Result<Arc<AtomicBool>, String> {
+    let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_default(signal, interrupted.clone())
-            .and_then(|_| flag::register(signal, interrupted.clone()))
+        first(signal, asked.clone())
+            .and_then(|()| flag::register(signal, asked.clone()))
             .map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;
     }
-    Ok(interrupted)
+    Ok(asked)
 }

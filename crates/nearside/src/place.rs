@@ -1,6 +1,6 @@
 //! `nearside place`: puts the pages and threads of programs where a policy has them, while they run.
 
-use crate::interrupt::interrupted;
+use crate::interrupt::asked_to_end;
 use crate::machine_source;
 use crate::policy::note;
 use crate::record::processes::Processes;
@@ -268,7 +268,7 @@ impl Placing<'_> {
     }
 
     fn processes(&self, policy: PolicyName) -> Result<u8, Box<dyn Error>> {
-        let stop = interrupted()?;
+        let stop = asked_to_end()?;
         let pids = self.arguments.pid.iter().copied().map(Pid).collect();
         let target = if self.arguments.system { Target::System } else { Target::Pids(pids) };
         let (report, put_back) = if self.arguments.system {

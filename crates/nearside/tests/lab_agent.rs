@@ -8,6 +8,7 @@ use support::{FAST, Lab, is_root};
 /// A program that stays, programs that come and go and check that no write was lost, an agent that moves pages and
 /// threads, and how it is asked.
 const BEGIN: &str = r#"
+PATH=$(realpath ..):$PATH
 # One has the kernel's switch changed, the other one moves pages at once.
 for memory in carrefour interleave; do
     printf 'policy = "balanced+%s"\nround_s = 0.2\nfolder = "/tmp/agent"\n' $memory > /tmp/$memory.toml

@@ -8,7 +8,7 @@ use support::{FAST, Lab, Ran, is_root};
 
 const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "240"];
 /// All threads read and write what one thread filled.
-const PROGRAM: [&str; 6] = ["../nearside-workloads", "streamcluster", "--size", "4M", "--json", "--repeat"];
+const PROGRAM: [&str; 6] = ["../nearside-workloads", "streamcluster", "--size", "16M", "--json", "--repeat"];
 
 fn compare(lab: &Lab, options: &[&str], command: &[&str]) -> Command {
     let mut compare = lab.nearside();
