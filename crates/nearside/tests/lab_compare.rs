@@ -60,8 +60,9 @@ fn policies_are_compared_with_one_boot() {
     };
     assert_eq!([places(0), places(1), places(4)], [vec![1, 13], vec![2, 9], vec![8, 12]]);
     let number = |policy: &str, field: &str| summary(&report, policy)[field].as_f64().unwrap();
-    // First touch puts all on one node, interleaving a quarter on each.
-    assert!(number("first-touch", "busiest_share") > 0.6 && number("interleave", "busiest_share") < 0.45, "{report:#}");
+    // First touch puts what one thread fills on its node or two, as it moves; interleaving a quarter on each.
+    let busiest = |policy| number(policy, "busiest_share");
+    assert!(busiest("interleave") < 0.3 && busiest("first-touch") > 1.3 * busiest("interleave"), "{report:#}");
     assert!(number("bind:1", "local_access_ratio") > 0.9, "{report:#}");
     assert!(number("first-touch", "pages_moved") < 100.0, "{report:#}");
     let oracle = policies[4]["notes"][0].as_str().unwrap();
