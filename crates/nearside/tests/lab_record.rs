@@ -120,10 +120,6 @@ fn accesses_in_the_lab_belong_to_their_objects() {
         // Where the guest's clock stood still around a look of the recorder's, a few have no order.
         assert!(all > 1000 && own * 100 > all * 99, "{function}: {own} of {all}");
     }
-    // QEMU translates what both processes execute once; each of them has it at addresses of its own.
-    let view = shown_of.profile.view(&Filter(vec![Predicate::User]));
-    let unknown: u64 = view.functions().iter().filter(|(name, _)| name == "[unknown]").map(|(_, of)| of.samples).sum();
-    assert!(unknown * 100 < view.tally().samples, "{unknown} of {} are of no known code", view.tally().samples);
 
     let (samples, seconds) = (json("rate.json")["samples"].as_f64(), json("rate.json")["seconds"].as_f64());
     let rate = samples.unwrap() / seconds.unwrap();
