@@ -79,13 +79,15 @@ fn recorded(arguments: &[&str], options: &ObjectOptions, figure: &str) -> Result
     let mut child = command.spawn().map_err(Error::system("run nearside-workloads"))?;
     let (mut stacks, mut events) = (Stacks::new(), Vec::new());
     while child.try_wait().map_err(Error::system("wait for nearside-workloads"))?.is_none() {
-        rings.drain(&mut clock, &mut stacks, &mut events).map_err(failed)?;
+        rings.look(&mut clock).map_err(failed)?;
+        rings.drain(&clock, &mut stacks, &mut events);
         if events.len() < BUSY {
             std::thread::sleep(Duration::from_micros(500));
         }
         events.clear();
     }
-    rings.finish(&mut clock, &mut stacks, &mut events).map_err(failed)?;
+    rings.look(&mut clock).map_err(failed)?;
+    rings.finish(&clock, &mut stacks, &mut events);
     let output = child.wait_with_output().map_err(Error::system("read what nearside-workloads prints"))?;
     Ok((read_figure(&output.stdout, figure)?, rings.losses()))
 }

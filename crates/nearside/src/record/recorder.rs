@@ -172,16 +172,20 @@ impl Recorder {
         Ok(Recorded { folder, about, counts: self.counts, processes: self.processes.len(), duration })
     }
 
-    /// Takes what all have told. Samples first: what is told of their processes then is not older than they are.
+    /// Takes what all have told. What samples tell the clock is known before it is asked for the times of objects, and what
+    /// the kernel tells of processes then is not older than the samples.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
         let Sources { clock, objects, side_band, accesses, .. } = &mut self.sources;
+        if let Some(objects) = objects {
+            objects.look(clock)?;
+        }
         if let Some(accesses) = accesses {
             let told = Told { samples: &mut self.samples, events: &mut self.events, counts: &mut self.counted };
             accesses.drain(last, clock, self.writer.stacks(), told);
         }
         if let Some(objects) = objects {
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
-            if last { objects.finish(clock, stacks, events) } else { objects.drain(clock, stacks, events) }?;
+            if last { objects.finish(clock, stacks, events) } else { objects.drain(clock, stacks, events) }
         }
         if let Some(side_band) = side_band {
             // The kernel knows of all processes, threads and files, from their first moment; the library in a program tells of

@@ -1,6 +1,6 @@
 //! Compiles a program, runs it under the library, and reads what it told.
 
-#![allow(dead_code)] // each test file uses a part of it
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::HashMap;
 use std::env;
@@ -99,10 +99,12 @@ pub fn record(command: &mut Command, options: &ObjectOptions) -> Told {
     let child = command.spawn().unwrap();
     let waiter = std::thread::spawn(move || child.wait_with_output().unwrap());
     while !waiter.is_finished() {
-        rings.drain(&mut clock, &mut stacks, &mut events).unwrap();
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
         std::thread::sleep(Duration::from_micros(500));
     }
-    rings.finish(&mut clock, &mut stacks, &mut events).unwrap();
+    rings.look(&mut clock).unwrap();
+    rings.finish(&clock, &mut stacks, &mut events);
     Told { output: waiter.join().unwrap(), events, stacks, losses: rings.losses(), rings }
 }
 

@@ -173,8 +173,9 @@ impl LabPmu {
         vec![SourceNote { source: Source::Lab, event, cannot_see: cannot_see.map(str::to_owned).to_vec() }]
     }
 
-    /// What was sampled since the last time, of all processes; at most what the PMU holds. Events that are told in ticks of
-    /// this clock are to be drained afterwards.
+    /// What was sampled since the last time, of all processes; at most what the PMU holds. The clock learns the time of each:
+    /// events that are told in its ticks are to be [looked](crate::objects::ObjectRings::look) for before, and drained
+    /// afterwards.
     pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
         let mut taken = std::mem::take(&mut self.taken);
         self.pop(&mut taken);
@@ -184,7 +185,6 @@ impl LabPmu {
             sample.ticks = sample.ticks.wrapping_add(self.clocks.ticks);
             clock.note(sample.ticks, sample.clock_ns.wrapping_add(self.clocks.ns));
         }
-        clock.look();
         samples.extend(taken.drain(..).map(|taken| sample(&taken, clock.ns(taken.ticks))));
         self.taken = taken;
     }

@@ -175,39 +175,35 @@ impl ObjectRings {
         [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, self.folder.path().as_os_str().to_owned())]
     }
 
-    /// What was told since the last time: the events of a thread in the order of their times, one thread after the other.
-    /// To be called often, and again at once while there is much: a thread at full speed fills a ring of 1 MiB in two milliseconds. A mapping that the
-    /// program asked for is [`What::Mapped`] and then [`What::Allocated`], as its call chain is known;
-    /// [`What::Unmapped`] ends both.
-    pub fn drain(
-        &mut self,
-        clock: &mut TickClock,
-        stacks: &mut Stacks,
-        events: &mut Vec<Event>,
-    ) -> Result<(), ObjectsError> {
-        self.look()?;
-        // What was written before this moment can be told; its times are before it, too.
-        let written: Vec<_> = self.processes.values_mut().map(ProcessRings::written).collect();
-        clock.look();
-        for (process, written) in self.processes.values_mut().zip(written) {
-            process.drain(&written, clock, stacks, &mut self.totals, events);
+    /// Looks how far programs have told, which is what [`drain`](Self::drain) takes. Others may tell the clock what the
+    /// time was before this moment, until then.
+    pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
+        self.find_files()?;
+        for process in self.processes.values_mut() {
+            process.look();
         }
-        self.clear();
+        // What is written so far has times before this moment.
+        clock.look();
         Ok(())
     }
 
-    /// What was told since the last time, and the small objects of processes that still run.
-    pub fn finish(
-        &mut self,
-        clock: &mut TickClock,
-        stacks: &mut Stacks,
-        events: &mut Vec<Event>,
-    ) -> Result<(), ObjectsError> {
-        self.drain(clock, stacks, events)?;
+    /// What was told from the last time until it was [looked](Self::look): the events of a thread in the order of their
+    /// times, one thread after the other. To be called often, and again at once while there is much: a thread at full speed
+    /// fills a ring of 1 MiB in two milliseconds. A mapping that the program asked for is [`What::Mapped`] and then
+    /// [`What::Allocated`], as its call chain is known; [`What::Unmapped`] ends both.
+    pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        for process in self.processes.values_mut() {
+            process.drain(clock, stacks, &mut self.totals, events);
+        }
+        self.clear();
+    }
+
+    /// What was told from the last time until it was looked, and the small objects of processes that still run.
+    pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        self.drain(clock, stacks, events);
         for (_, process) in std::mem::take(&mut self.processes) {
             process.finish(&mut self.totals);
         }
-        Ok(())
     }
 
     /// What could not be told so far.
@@ -227,7 +223,7 @@ impl ObjectRings {
     }
 
     /// Looks for new files. Names are `PID.NUMBER`, and a process has a further one for each program that it executes.
-    fn look(&mut self) -> Result<(), ObjectsError> {
+    fn find_files(&mut self) -> Result<(), ObjectsError> {
         let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
         for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
             let entry = entry.map_err(failed)?;

@@ -20,6 +20,8 @@ pub struct ProcessRings {
     beginning: Vec<(u64, What)>,
     ring_bytes: usize,
     rings: Vec<RingReader>,
+    /// How far each ring was written when it was looked.
+    written: Vec<u64>,
     /// Rings that there is room for.
     most: usize,
 }
@@ -49,11 +51,16 @@ impl ProcessRings {
             beginning.push((started, What::ProcessStarted { parent }));
         }
         beginning.push((started, What::Named { name, exec: parent.is_none() }));
-        Some(Self { file, words, pid, beginning, ring_bytes, rings: Vec::new(), most })
+        Some(Self { file, words, pid, beginning, ring_bytes, rings: Vec::new(), written: Vec::new(), most })
+    }
+
+    /// Looks how far each ring is written, for [`drain`](Self::drain).
+    pub fn look(&mut self) {
+        self.written = self.written();
     }
 
     /// How far each ring is written. Nothing, if the program has taken the file away.
-    pub fn written(&mut self) -> Vec<u64> {
+    fn written(&mut self) -> Vec<u64> {
         let bytes = PAGE + self.most * ring_stride(self.ring_bytes);
         if self.file.metadata().map_or(0, |metadata| metadata.len()) < bytes as u64 {
             self.most = 0;
@@ -66,20 +73,13 @@ impl ProcessRings {
         self.rings.iter().map(|ring| ring.written(&self.words)).collect()
     }
 
-    /// Reads all rings as far as they were written.
-    pub fn drain(
-        &mut self,
-        written: &[u64],
-        clock: &TickClock,
-        stacks: &mut Stacks,
-        totals: &mut Totals,
-        events: &mut Vec<Event>,
-    ) {
+    /// Reads all rings as far as they were written when it was looked.
+    pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, totals: &mut Totals, events: &mut Vec<Event>) {
         let tid = Tid(self.pid.0);
         for (ticks, what) in self.beginning.drain(..) {
             events.push(Event { time_ns: clock.ns(ticks), pid: self.pid, tid, cpu: None, what });
         }
-        for (ring, &written) in self.rings.iter_mut().zip(written) {
+        for (ring, written) in self.rings.iter_mut().zip(self.written.drain(..)) {
             ring.drain(&self.words, self.pid, written, clock, stacks, totals, events);
         }
     }
