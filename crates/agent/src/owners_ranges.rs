@@ -52,19 +52,15 @@ fn read(process: &Process) -> Option<Vec<Range<u64>>> {
 mod tests {
     use super::*;
     use linux::Pid;
+    use saved_files::SavedFiles;
 
     #[test]
     fn what_has_a_policy_of_its_own_is_the_owners() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
         let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a\n5000 prefer:1\n";
-        put("7/numa_maps", numa);
-        put("7/task/7/numa_maps", numa);
-        put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-3000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
+        root.put("7/numa_maps", numa);
+        root.put("7/task/7/numa_maps", numa);
+        root.put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-3000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
         let mut owners = OwnersRanges::default();
         owners.refresh(&Process::open_in(root.path(), Pid(7)).unwrap());
         let told = [0xfff, 0x1000, 0x1fff, 0x2000, 0x6fff, 0x7000].map(|address| owners.contain(address));

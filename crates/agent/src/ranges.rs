@@ -53,20 +53,16 @@ mod tests {
     use super::*;
     use linux::Pid;
     use machine::NodeId;
+    use saved_files::SavedFiles;
 
     #[test]
     fn mappings_are_told_with_their_memory_and_not_too_often() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
         let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a N0=1 N1=2 kernelpagesize_kB=4\n\
                     5000 default\n";
-        put("7/numa_maps", numa);
-        put("7/task/7/numa_maps", numa);
-        put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
+        root.put("7/numa_maps", numa);
+        root.put("7/task/7/numa_maps", numa);
+        root.put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
         let process = Process::open_in(root.path(), Pid(7)).unwrap();
         let mut mappings = Mappings { next: Some(Instant::now() + Duration::from_secs(60)) };
         assert_eq!(mappings.read(&process), []);

@@ -221,6 +221,7 @@ mod tests {
     use super::*;
     use crate::process::Pid;
     use proptest::prelude::*;
+    use saved_files::SavedFiles;
 
     const HYBRID: &str = "\
 34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
@@ -237,18 +238,13 @@ mod tests {
 
     #[test]
     fn the_nearest_cpuset_above_holds() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        put("proc/self/mountinfo", HYBRID);
-        put("proc/7/cgroup", "0::/top/leaf\n");
+        let root = SavedFiles::new();
+        root.put("proc/self/mountinfo", HYBRID);
+        root.put("proc/7/cgroup", "0::/top/leaf\n");
         let unified = "sys/fs/cgroup/uni fied";
-        put(&format!("{unified}/top/cpuset.cpus.effective"), "0-3\n");
-        put(&format!("{unified}/top/cpuset.mems.effective"), "1\n");
-        put(&format!("{unified}/top/leaf/memory.numa_stat"), "anon N0=8192 N3=0\nfile N0=4096 N3=1\n");
+        root.put(&format!("{unified}/top/cpuset.cpus.effective"), "0-3\n");
+        root.put(&format!("{unified}/top/cpuset.mems.effective"), "1\n");
+        root.put(&format!("{unified}/top/leaf/memory.numa_stat"), "anon N0=8192 N3=0\nfile N0=4096 N3=1\n");
         let cgroups = Cgroups::find_in(root.path()).unwrap();
         let process = Process::open_in(&root.path().join("proc"), Pid(7)).unwrap();
         let cgroup = cgroups.of(&process).unwrap();
@@ -265,31 +261,26 @@ mod tests {
         // The top of our namespace is not above what is outside of it.
         assert_eq!(cgroups.effective_cpuset("/../top").unwrap(), None);
         assert_eq!(cgroups.memory("/../top/leaf").unwrap(), None);
-        put(&format!("{unified}/top/memory.max"), "65536\n");
-        put(&format!("{unified}/top/memory.current"), "32768\n");
-        put(&format!("{unified}/top/memory.stat"), "anon 4096\ninactive_file 20480\n");
-        put(&format!("{unified}/top/leaf/memory.max"), "max\n");
+        root.put(&format!("{unified}/top/memory.max"), "65536\n");
+        root.put(&format!("{unified}/top/memory.current"), "32768\n");
+        root.put(&format!("{unified}/top/memory.stat"), "anon 4096\ninactive_file 20480\n");
+        root.put(&format!("{unified}/top/leaf/memory.max"), "max\n");
         let limit = MemoryLimit { cgroup: "/top".to_owned(), max_bytes: 65536, used_bytes: 12288, swap_bytes: 0 };
         assert_eq!(cgroups.memory_limits(&cgroup).unwrap(), [limit]);
         assert_eq!(cgroups.effective_cpuset("/").unwrap(), None);
-        put(&format!("{unified}/cpuset.cpus.effective"), "x\n");
-        put(&format!("{unified}/cpuset.mems.effective"), "0\n");
+        root.put(&format!("{unified}/cpuset.cpus.effective"), "x\n");
+        root.put(&format!("{unified}/cpuset.mems.effective"), "0\n");
         assert!(matches!(cgroups.effective_cpuset("/"), Err(CgroupError::File(FileError::Malformed { .. }))));
         assert!(matches!(Cgroups::find_in(Path::new("/nowhere")), Err(CgroupError::File(FileError::Read { .. }))));
     }
 
     #[test]
     fn a_container_may_see_a_part_of_the_hierarchy_under_its_full_names() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        put("proc/self/mountinfo", "41 31 0:38 /box/a /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n");
-        put("proc/7/cgroup", "0::/box/a/leaf\n");
-        put("proc/8/cgroup", "0::/box/another\n");
-        put("sys/fs/cgroup/leaf/memory.max", "65536\n");
+        let root = SavedFiles::new();
+        root.put("proc/self/mountinfo", "41 31 0:38 /box/a /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n");
+        root.put("proc/7/cgroup", "0::/box/a/leaf\n");
+        root.put("proc/8/cgroup", "0::/box/another\n");
+        root.put("sys/fs/cgroup/leaf/memory.max", "65536\n");
         let cgroups = Cgroups::find_in(root.path()).unwrap();
         let of = |pid| cgroups.of(&Process::open_in(&root.path().join("proc"), Pid(pid)).unwrap()).unwrap();
         assert_eq!((of(7).as_str(), of(8).as_str()), ("/leaf", "/../box/another"));

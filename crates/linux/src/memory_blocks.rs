@@ -45,6 +45,7 @@ fn rows(mut blocks: Vec<(u64, NodeId)>, bytes: u64) -> Vec<(Range<u64>, NodeId)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use saved_files::SavedFiles;
 
     #[test]
     fn neighbours_are_one_row_and_blocks_of_two_nodes_none() {
@@ -57,18 +58,13 @@ mod tests {
 
     #[test]
     fn a_saved_system_tells() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
         assert_eq!(memory_blocks(root.path()), []);
-        put("devices/system/node/online", "0-1\n");
-        put("devices/system/memory/block_size_bytes", "8000000\n");
-        put("devices/system/node/node0/memory0/state", "online\n");
-        put("devices/system/node/node1/memory2/state", "online\n");
-        put("devices/system/node/node1/memoryx/state", "online\n");
+        root.put("devices/system/node/online", "0-1\n");
+        root.put("devices/system/memory/block_size_bytes", "8000000\n");
+        root.put("devices/system/node/node0/memory0/state", "online\n");
+        root.put("devices/system/node/node1/memory2/state", "online\n");
+        root.put("devices/system/node/node1/memoryx/state", "online\n");
         let block = 128 << 20;
         assert_eq!(memory_blocks(root.path()), [(0..block, NodeId(0)), (2 * block..3 * block, NodeId(1))]);
     }

@@ -136,17 +136,14 @@ pub fn parse_node_meminfo(text: &str) -> Result<Counters, MalformedLine> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use saved_files::SavedFiles;
 
     /// Claims 18 and 19 of the specification: a kernel without NUMA has no nodes, and a node is at distance 10 from
     /// itself. Node 2's CPUs need not follow those of node 0 (claim 27).
     #[test]
     fn a_saved_system_tells_of_its_nodes() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join("devices/system/node").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
+        let put = |path: &str, text: &str| root.put(&format!("devices/system/node/{path}"), text);
         assert!(matches!(nodes(root.path()), Err(NodeError::NoNodes(_))));
         put("online", "0,2\n");
         put(

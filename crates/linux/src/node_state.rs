@@ -51,17 +51,13 @@ impl NodeState {
 mod tests {
     use super::*;
     use crate::file::FileError;
-    use std::fs;
+    use saved_files::SavedFiles;
 
     #[test]
     fn nodes_without_memory_and_without_cpus_are_told() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("devices/system/node");
+        let root = SavedFiles::new();
         assert!(matches!(NodeState::read(root.path()), Err(NodeError::NoNodes(_))));
-        let put = |name: &str, text: &str| {
-            fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
-            fs::write(folder.join(name), text).unwrap();
-        };
+        let put = |name: &str, text: &str| root.put(&format!("devices/system/node/{name}"), text);
         put("online", "0,2-3\n");
         put("has_memory", "0,3\n");
         put("node0/cpulist", "0-1\n");

@@ -52,7 +52,7 @@ pub struct Process {
 
 /// A range of addresses with the same rights and the same backing: a line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // four independent letters, as the kernel writes them
+#[allow(clippy::struct_excessive_bools, reason = "four independent letters, as the kernel writes them")]
 pub struct Mapping {
     /// Where it lies, in bytes; both ends at page borders.
     pub range: Range<u64>,

@@ -113,6 +113,7 @@ pub fn last_cpu(stat: &str) -> Option<CpuId> {
 mod tests {
     use super::*;
     use crate::process::Pid;
+    use saved_files::SavedFiles;
 
     #[test]
     fn the_cpu_is_found_behind_any_name() {
@@ -125,12 +126,7 @@ mod tests {
     /// A saved process of two threads, whose second has a policy of its own.
     #[test]
     fn a_mark_tells_the_policy_of_each_thread_unless_too_many_pages_are_before_it() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
         let numa_maps = |policy: &str| {
             format!(
                 "1000 bind:3 anon=9 dirty=9 N3=9 kernelpagesize_kB=4\n2000 {policy} file=/bin/a mapped=1 N0=1 \
@@ -138,8 +134,8 @@ mod tests {
             )
         };
         for (tid, policy) in [(7, "default"), (8, "weighted interleave:0-1")] {
-            put(&format!("7/task/{tid}/status"), "Name:\ta\n");
-            put(&format!("7/task/{tid}/numa_maps"), &numa_maps(policy));
+            root.put(&format!("7/task/{tid}/status"), "Name:\ta\n");
+            root.put(&format!("7/task/{tid}/numa_maps"), &numa_maps(policy));
         }
         let smaps = "1000-2000 rw-p 0 0:0 0\n2000-3000 r-xp 0 0:0 5 /bin/a\n3000-4000 rw-p 0 0:0 0 [stack]\n";
         let uses = crate::parse_smaps(smaps).unwrap();

@@ -2,13 +2,13 @@
 
 mod support;
 
+use saved_files::SavedFiles;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::Ran;
-use tempfile::TempDir;
 
 fn show(arguments: &[&str]) -> Ran {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
@@ -24,43 +24,38 @@ fn sleeper() -> Child {
 }
 
 /// A system of two nodes with one process whose pages are of four sizes.
-fn saved() -> TempDir {
-    let root = TempDir::new().unwrap();
-    let put = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-    put("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
-    put("sys/fs/cgroup/cpuset.mems.effective", "0-1\n");
-    put("sys/devices/system/node/online", "0-1\n");
+fn saved() -> SavedFiles {
+    let root = SavedFiles::new();
+    root.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    root.put("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+    root.put("sys/fs/cgroup/cpuset.mems.effective", "0-1\n");
+    root.put("sys/devices/system/node/online", "0-1\n");
     for (node, cpus, distances) in [(0, "0-1", "10 16"), (1, "2-3", "16 10")] {
         let folder = format!("sys/devices/system/node/node{node}");
-        put(&format!("{folder}/cpulist"), cpus);
-        put(&format!("{folder}/distance"), distances);
-        put(
+        root.put(&format!("{folder}/cpulist"), cpus);
+        root.put(&format!("{folder}/distance"), distances);
+        root.put(
             &format!("{folder}/meminfo"),
             &format!("Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 524288 kB\n"),
         );
     }
     let status = "Name:\tserver\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\nVmSize:\t1 kB\n\
                   Cpus_allowed_list:\t0-3\nMems_allowed_list:\t0-1\n";
-    put("proc/7/status", status);
-    put("proc/7/cgroup", "0::/system.slice/server\n");
-    put("proc/7/smaps", include_str!("fixtures/mixed-page-sizes/smaps"));
-    put("proc/7/numa_maps", include_str!("fixtures/mixed-page-sizes/numa_maps"));
+    root.put("proc/7/status", status);
+    root.put("proc/7/cgroup", "0::/system.slice/server\n");
+    root.put("proc/7/smaps", include_str!("fixtures/mixed-page-sizes/smaps"));
+    root.put("proc/7/numa_maps", include_str!("fixtures/mixed-page-sizes/numa_maps"));
     for (tid, policy) in [(7, "default"), (8, "interleave:0-1")] {
-        put(&format!("proc/7/task/{tid}/status"), status);
+        root.put(&format!("proc/7/task/{tid}/status"), status);
         let stat = format!("{tid} (server) S {}2 0", "0 ".repeat(35));
-        put(&format!("proc/7/task/{tid}/stat"), &stat);
+        root.put(&format!("proc/7/task/{tid}/stat"), &stat);
         let numa_maps = include_str!("fixtures/mixed-page-sizes/numa_maps").replace("default", policy);
-        put(&format!("proc/7/task/{tid}/numa_maps"), &numa_maps);
+        root.put(&format!("proc/7/task/{tid}/numa_maps"), &numa_maps);
     }
     for (pid, status) in
         [(2, "Name:\tkthreadd\nState:\tS\nPid:\t2\nPPid:\t0\n"), (3, "Name:\tended\nState:\tZ (zombie)\n")]
     {
-        put(&format!("proc/{pid}/status"), status);
+        root.put(&format!("proc/{pid}/status"), status);
     }
     root
 }

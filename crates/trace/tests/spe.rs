@@ -1,7 +1,7 @@
 //! perf.data files with the data of Arm's SPE, made as the architecture's manual and perf's source have them: no
 //! such machine was to be had.
 
-#[allow(dead_code)] // it makes files of other processors as well
+#[allow(dead_code, reason = "it makes files of other processors as well")]
 mod perf_file;
 
 use linux::{Pid, Tid};

@@ -91,7 +91,7 @@ impl RingReader {
     }
 
     /// Reads up to `written`, and gives the thread that room back.
-    #[expect(clippy::too_many_arguments)] // where from, what with, and where to
+    #[expect(clippy::too_many_arguments, reason = "where from, what with, and where to")]
     pub fn drain(
         &mut self,
         file: &[AtomicU64],

@@ -41,16 +41,13 @@ pub(super) fn main_id(text: &str) -> u64 {
 mod tests {
     use super::super::Features;
     use super::*;
+    use saved_files::SavedFiles;
     use std::collections::HashMap;
 
     #[test]
     fn each_cpu_has_its_core() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join("devices/system/cpu").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
+        let put = |path: &str, text: &str| root.put(&format!("devices/system/cpu/{path}"), text);
         put("cpu3/regs/identification/midr_el1", "0x00000000410fd0c0\n");
         put("cpu3/cpufreq/cpuinfo_max_freq", "2500000\n");
         put("cpu4/cpufreq/cpuinfo_max_freq", "0\n");

@@ -320,7 +320,7 @@ fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use saved_files::SavedFiles;
 
     #[test]
     fn counts_of_the_timer_become_times() {
@@ -341,12 +341,8 @@ mod tests {
 
     #[test]
     fn nodes_of_memory_are_those_of_their_blocks() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join("devices/system").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = SavedFiles::new();
+        let put = |path: &str, text: &str| root.put(&format!("devices/system/{path}"), text);
         put("node/online", "0,2");
         put("node/has_memory", "0,2");
         for (path, text) in [("node0/cpulist", "0-1"), ("node2/cpulist", "2"), ("node0/meminfo", "")] {

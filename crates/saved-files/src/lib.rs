@@ -1,0 +1,40 @@
+//! Folders that stand for /proc, /sys or a whole system, for tests of what reads those.
+
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A folder of saved files, which goes when this is dropped.
+#[derive(Debug)]
+pub struct SavedFiles(TempDir);
+
+impl Default for SavedFiles {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SavedFiles {
+    /// None yet.
+    ///
+    /// # Panics
+    /// Where there is no room for a temporary folder.
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Saves a file, in place of what it was before.
+    ///
+    /// # Panics
+    /// Where it cannot be written.
+    pub fn put(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        written.unwrap_or_else(|why| panic!("cannot write {}: {why}", path.display()));
+    }
+}
