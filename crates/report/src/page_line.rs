@@ -67,14 +67,14 @@ impl fmt::Display for PageLine<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use linux::{PageEntry, PageFlags};
 
-    const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
-    const FILE: PageEntry = PageEntry(1 << 63 | 1 << 61);
+    pub(crate) const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
+    pub(crate) const FILE: PageEntry = PageEntry(1 << 63 | 1 << 61);
 
-    fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
+    pub(crate) fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
         Page { address, page_bytes, node: Ok(NodeId(node)), entry, flags: None }
     }
 

@@ -218,13 +218,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::PageEntry;
-
-    const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
-
-    fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
-        Page { address, page_bytes, node: Ok(NodeId(node)), entry, flags: None }
-    }
+    use crate::page_line::tests::{ANONYMOUS, page};
 
     #[test]
     fn a_cell_has_the_node_of_more_than_half_of_its_memory_if_there_is_one() {

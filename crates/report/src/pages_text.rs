@@ -143,16 +143,10 @@ impl MappingPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page_line::tests::{ANONYMOUS, FILE, page};
     use crate::pages::Detail;
-    use linux::{Page, PageEntry, PageRefusal};
+    use linux::{Page, PageRefusal};
     use machine::NodeId;
-
-    const ANONYMOUS: PageEntry = PageEntry(1 << 63 | 1 << 56 | 0x1234);
-    const FILE: PageEntry = PageEntry(1 << 63 | 1 << 61);
-
-    fn page(address: u64, page_bytes: u64, node: u32, entry: PageEntry) -> Page {
-        Page { address, page_bytes, node: Ok(NodeId(node)), entry, flags: None }
-    }
 
     fn report() -> PagesReport {
         let mapping = "10000000-10800000 rw-p 0 0:0 0 [heap]".parse().unwrap();

@@ -38,7 +38,8 @@ struct Page {
     bars: Option<Bars>,
     maps: Vec<Map>,
     runs: Vec<[String; 6]>,
-    policies: Vec<(String, String)>,
+    /// What each policy means.
+    facts: Vec<(String, String)>,
     remarks: Vec<String>,
     failures: Vec<Failure>,
     machine: String,
@@ -115,7 +116,7 @@ impl Page {
             bars: Bars::of(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
             maps: pairs().filter_map(map).collect(),
             runs: runs(&compared.policies),
-            policies: pairs().map(|(policy, _)| (label(&policy.policy), sentence(&policy.means))).collect(),
+            facts: pairs().map(|(policy, _)| (label(&policy.policy), sentence(&policy.means))).collect(),
             remarks: pairs()
                 .flat_map(|(policy, _)| remarks(policy))
                 .chain(compared.notes.iter().map(|note| sentence(note)))

@@ -1,6 +1,6 @@
 //! Profiles of a program that was never run: a matrix that is written once and read by all, an array whose node is
 //! saturated for a while, and a table a thread.
-#![allow(dead_code)] // each file of tests uses its part
+#![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod html_reader;
 
