@@ -2,7 +2,9 @@
 //! share.
 
 mod error;
+mod exit;
 mod run;
 
 pub use error::Error;
+pub use exit::exit_code;
 pub use run::{FULL, Machine, Report, Run, nearside, programs, run, shown};

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// An array with `element(i)` at place `i`, written by the calling thread. Inlined, so that profilers name the function
 /// that wants the array.
 #[inline(always)]
-#[allow(clippy::inline_always)] // a hint would leave it to the compiler, and so the names to its versions
+#[allow(clippy::inline_always, reason = "a hint would leave it to the compiler, and so the names to its versions")]
 pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>, Error> {
     let mut array = Vec::new();
     array

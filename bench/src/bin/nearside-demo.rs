@@ -45,16 +45,11 @@ struct Placed {
 }
 
 fn main() -> ExitCode {
-    match demo(&Arguments::parse()) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("nearside-demo: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = demo(&Arguments::parse()).map(|text| {
+        print!("{text}");
+        ExitCode::SUCCESS
+    });
+    bench::exit_code("nearside-demo", done)
 }
 
 fn demo(arguments: &Arguments) -> Result<String, Error> {

@@ -101,13 +101,7 @@ struct Diagnosis {
 }
 
 fn main() -> ExitCode {
-    match diagnose(&Arguments::parse()) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("nearside-diagnoses: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit_code("nearside-diagnoses", diagnose(&Arguments::parse()))
 }
 
 fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {

@@ -38,13 +38,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match fidelity(&Arguments::parse()) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("nearside-fidelity: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit_code("nearside-fidelity", fidelity(&Arguments::parse()))
 }
 
 fn fidelity(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {

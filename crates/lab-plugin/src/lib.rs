@@ -43,7 +43,7 @@ use vcpu::Vcpu;
 /// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read
 /// registers and memory.
 #[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)] // QEMU's name
+#[allow(non_upper_case_globals, reason = "QEMU's name")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
 
 /// Instructions between two looks of a CPU at its time, about a tenth of a reporting period, and at where its kernel
@@ -282,7 +282,7 @@ impl Lab {
     }
 
     #[cold]
-    #[expect(clippy::too_many_arguments)] // what a sample is made of
+    #[expect(clippy::too_many_arguments, reason = "what a sample is made of")]
     fn sample(
         &self,
         cpu: usize,

@@ -72,7 +72,7 @@ impl Topology {
 
 /// Why a preset cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // each says itself
+#[allow(missing_docs, reason = "each says itself")]
 pub enum ShapeError {
     #[error("machine {machine} has no memory: give at least one node some, or ask for it with --memory-per-node")]
     NoMemory { machine: String },

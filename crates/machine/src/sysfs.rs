@@ -323,7 +323,7 @@ fn simplest_sharing(machine: &Machine, cache: &Cache) -> Sharing {
     simple.unwrap_or_else(|| cache.shared_by.clone())
 }
 
-#[allow(clippy::unnecessary_wraps)] // every table holds an Option<Source>
+#[allow(clippy::unnecessary_wraps, reason = "every table holds an Option<Source>")]
 fn source() -> Option<Source> {
     Some(Source::All(SOURCE.to_owned()))
 }

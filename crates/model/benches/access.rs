@@ -1,7 +1,7 @@
 //! Host time of an access, by what serves it. The targets are in SPECIFICATION.md.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code)] // the tests use the rest
+#[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
 use divan::{Bencher, counter::ItemsCount};

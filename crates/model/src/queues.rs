@@ -46,7 +46,7 @@ pub(crate) struct Step {
 /// What serves lines one after another. Below saturation a line waits, at utilisation `u`, for the rise and
 /// `slope u / (1 - u)`: the shape of measured loaded latencies.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_field_names)] // units are in names
+#[allow(clippy::struct_field_names, reason = "units are in names")]
 pub(crate) struct Server {
     /// Time for a line, ps.
     pub service_ps: f64,

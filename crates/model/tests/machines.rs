@@ -1,7 +1,7 @@
 //! The whole model against table 1.2 of the `MemProf` and Carrefour study, machines A (opteron-8380x4) and B
 //! (opteron-6164x2).
 
-#[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
+#[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
 mod support;
 
 use machine::{CpuId, CpuSet, Link, LinkDirection, Machine, NodeId, Sharing};

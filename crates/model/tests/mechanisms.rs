@@ -1,6 +1,6 @@
 //! The parts of the model that can be switched off: what each does, and that it is gone without it.
 
-#[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
+#[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
 mod support;
 
 use machine::PageSize;

@@ -1,7 +1,7 @@
 //! Controllers and links under load: what a full one delivers, how it gets there, and that it does not depend on the
 //! host. Without the parts that have nothing to do with it.
 
-#[allow(dead_code)] // shared with other tests and the benchmark, which use other parts
+#[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
 mod support;
 
 use machine::{CpuId, Link};

@@ -51,7 +51,7 @@ Exit codes:
   1  the system refused; the message says why and what to do
   2  the command line is wrong, or names a node or a range that is not there
   3  the result is partial: the report says which pages stayed, and why")]
-#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     /// The process
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]

@@ -42,7 +42,7 @@ const CTRL_C: Duration = Duration::from_millis(20);
 /// they were before; pages stay where they are.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
-#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     /// The policy: see below
     #[arg(long, short, value_name = "POLICY", default_value = "carrefour")]

@@ -30,7 +30,7 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 /// Takes the options of numactl, with the same letters and the same effect; the program, and all that it starts, inherit
 /// them. It takes nearside's place: same process, same exit status. Needs no rights.
 #[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(infer_long_args = true)]
 #[command(after_help = "\
 Options may be shortened as long as no other begins so (--inter, --cpunode, --mem).

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Which shared memory, and what to do with it beside giving it the policy.
 #[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools)] // switches of their own, each
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(next_help_heading = "Options for shared memory, instead of a command")]
 pub struct Shared {
     /// Give the policy to the System V segment of this key file, which is made if there is a --length

@@ -10,7 +10,7 @@ use trace::{AccessKind, Served};
 /// Which accesses to look at: those that all of these hold for.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which accesses (those that all options hold for)")]
-#[allow(clippy::struct_excessive_bools)] // each is an option without a value
+#[allow(clippy::struct_excessive_bools, reason = "each is an option without a value")]
 pub struct FilterOptions {
     /// That go to another node
     #[arg(long, conflicts_with = "local")]

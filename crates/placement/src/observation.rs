@@ -296,12 +296,12 @@ fn small_page() -> u64 {
     SMALL_PAGE
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_small_page(bytes: &u64) -> bool {
     *bytes == SMALL_PAGE
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -38,7 +38,7 @@ macro_rules! thresholds {
 
         impl Thresholds {
             /// All of them, with their defaults and where those come from.
-            #[allow(clippy::cast_lossless)] // some are f64 already
+            #[allow(clippy::cast_lossless, reason = "some are f64 already")]
             pub fn table() -> Vec<Threshold> {
                 vec![$(Threshold { name: stringify!($name), default: $default as f64, origin: $origin },)+]
             }

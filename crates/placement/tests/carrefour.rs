@@ -1,6 +1,6 @@
 //! Claims C16 to C36 of the Carrefour specification.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::{NodeId, presets};

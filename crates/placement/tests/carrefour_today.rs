@@ -1,7 +1,7 @@
 //! What Carrefour has to mind on today's machines: processes that share pages, owners, cpusets, budgets, huge pages,
 //! and moves that do harm.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::{NodeId, Pid};

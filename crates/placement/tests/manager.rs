@@ -1,6 +1,6 @@
 //! Claims 13 to 19, 23 and 37 to 40 of the NUMA manager's specification.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::{CpuId, Machine, NodeId, Pid, presets};

@@ -1,6 +1,6 @@
 //! `thread-clustering`, and the kernel's memory policies.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::{Machine, Tid, presets};

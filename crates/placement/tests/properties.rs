@@ -1,6 +1,6 @@
 //! What holds of any policy, on any machine, for any observation.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, Pid, Tid, presets};

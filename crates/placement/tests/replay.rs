@@ -1,6 +1,6 @@
 //! A decision log is decided again as it was.
 
-#[allow(dead_code)] // each test file uses its part
+#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use machine::Pid;

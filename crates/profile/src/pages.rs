@@ -172,7 +172,7 @@ impl Flow<'_> {
 }
 
 /// Many readers of JSON round numbers of more than 53 bits.
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(crate) fn hexadecimal<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{number:#x}"))
 }

@@ -52,7 +52,7 @@ pub(crate) struct Served {
 }
 
 #[derive(Clone, Copy, Default)]
-#[allow(clippy::struct_field_names)] // units are in names
+#[allow(clippy::struct_field_names, reason = "units are in names")]
 struct Server {
     byte_ns: f64,
     rise_ns: f64,

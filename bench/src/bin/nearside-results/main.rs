@@ -46,13 +46,7 @@ struct Compared {
 }
 
 fn main() -> ExitCode {
-    match results(&Arguments::parse()) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("nearside-results: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit_code("nearside-results", results(&Arguments::parse()))
 }
 
 fn results(arguments: &Arguments) -> Result<ExitCode, Error> {

@@ -1,7 +1,7 @@
 //! Virtual machines for whole-program tests: one boots at a time, from files that everybody can read, and each test
 //! says what its run may leave behind: nothing.
 
-#![allow(dead_code)] // each test binary uses a part of it
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};

@@ -1,5 +1,5 @@
 //! Small traces, written by hand or drawn from a seed.
-#![allow(dead_code)] // each file of tests uses its part
+#![allow(dead_code, reason = "each file of tests uses its part")]
 
 use linux::{Pid, Tid};
 use machine::{CpuId, Machine, NodeId};
