@@ -3,6 +3,7 @@
 mod act_speed;
 mod agent_idle;
 mod cold_build;
+mod host_time;
 mod lab_speed;
 mod look_speed;
 mod model_speed;
@@ -62,14 +63,11 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    let rows = match measure(&Arguments::parse()) {
-        Ok(rows) => rows,
-        Err(error) => {
-            eprintln!("nearside-bench: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    print!("\n{}", table(&rows));
+    bench::exit_code("nearside-bench", measure(&Arguments::parse()).map(|rows| tell(&rows)))
+}
+
+fn tell(rows: &[Row]) -> ExitCode {
+    print!("\n{}", table(rows));
     let missed: Vec<&Row> = rows.iter().filter(|row| !row.is_met()).collect();
     for row in &missed {
         eprintln!("missed: {}: {}, and the target is {}", row.what, row.measured(), row.target);

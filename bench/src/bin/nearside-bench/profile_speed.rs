@@ -1,28 +1,31 @@
 //! How fast flows are built from a large recording, and in how much memory.
 
+use crate::host_time::processor_time;
 use crate::target::{Row, Target, median};
-use bench::Error;
+use bench::{Error, nearside};
 use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, Machine, NodeId};
 use profile::{Filter, NoSymbols, ObjectKind, Recording};
-use rustix::time::{ClockId, clock_gettime};
 use std::fs;
-use std::time::Duration;
-use trace::{AccessKind, Event, Sample, Served, Source, StackId, Stacks, What};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use trace::{About, AccessKind, Event, Flush, Sample, Served, Source, StackId, Stacks, What, WriteError, Writer};
 
 const MACHINE: &str = "opteron-6174x4";
 const CPUS: u64 = 48;
-const SAMPLES: u64 = 10_000_000;
+/// More than anybody has recorded in a minute.
+const MUCH: Recorded = Recorded { samples: 10_000_000, object_ns: 1000 };
+/// A minute, at the 1,000 samples a second of each CPU that `nearside record` takes unless told otherwise.
+const MINUTE: Recorded = Recorded { samples: 60 * 1000 * CPUS, object_ns: 60_000_000_000 / (OBJECTS - PLACES) };
 /// A recorder empties the buffers of all CPUs so many times, one after another.
 const ROUNDS: u64 = 100;
-const A_ROUND: u64 = SAMPLES / ROUNDS;
+const A_ROUND: u64 = MUCH.samples / ROUNDS;
 /// Allocated objects, of which so many live at a time: each place is used again and again.
 const OBJECTS: u64 = 1_000_000;
 const PLACES: u64 = 1 << 18;
 const PLACE_BYTES: u64 = 256;
 const SITES: u64 = 1000;
-/// Time from one allocation to the next, ns.
-const OBJECT_NS: u64 = 1000;
 /// Objects that live all the time and get every other sample; a thread stays in one for so many.
 const LARGE: u64 = 64;
 const STAY: u64 = 100;
@@ -32,6 +35,13 @@ const SMALL_START: u64 = 0x5500_0000_0000;
 /// Of so many objects and all threads the flows are built.
 const FLOWS: usize = 50;
 const RUNS: usize = 3;
+
+/// How much was recorded.
+struct Recorded {
+    samples: u64,
+    /// Time from one allocation to the next, ns.
+    object_ns: u64,
+}
 
 /// Times it, and measures its memory.
 pub fn measure() -> Result<Vec<Row>, Error> {
@@ -51,7 +61,60 @@ pub fn measure() -> Result<Vec<Row>, Error> {
         command: command(),
     };
     let memory_gib = kib.map_or(f64::NAN, |kib| kib / f64::from(1 << 20));
-    Ok(vec![row("", 3.0, median(seconds?), "s"), row(", memory", 2.0, memory_gib, "GiB")])
+    let mut rows = vec![row("", 3.0, median(seconds?), "s"), row(", memory", 2.0, memory_gib, "GiB")];
+    rows.push(minute()?);
+    Ok(rows)
+}
+
+/// From a trace of a minute to its report, as a user waits for it.
+fn minute() -> Result<Row, Error> {
+    eprintln!("a trace of a minute, and its report");
+    let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
+    let folder = scratch.path().join("trace");
+    let machine = machine::presets::find(MACHINE)?;
+    write_minute(&folder, &machine)
+        .map_err(|why| Error::system("write a trace of a minute")(std::io::Error::other(why)))?;
+    let nearside = nearside()?;
+    let mut seconds = Vec::new();
+    for _ in 0..RUNS {
+        let mut command = Command::new(&nearside);
+        command.arg("report").arg(&folder).stdin(Stdio::null());
+        let started = Instant::now();
+        let output = command.output().map_err(Error::system("run nearside report"))?;
+        seconds.push(started.elapsed().as_secs_f64());
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::Failed { command: "nearside report".into(), status: output.status.to_string(), said });
+        }
+    }
+    Ok(Row {
+        what: format!(
+            "report of a traced minute: {CPUS} CPUs, {:.2} M samples, 1 M objects; MemProf's flows of one, claim C70: 5 s",
+            MINUTE.samples as f64 / 1e6
+        ),
+        target: Target::AtMost(5.0),
+        measured: median(seconds),
+        unit: "s",
+        command: "nearside report TRACE".to_owned(),
+    })
+}
+
+fn write_minute(folder: &Path, machine: &Machine) -> Result<(), WriteError> {
+    let mut writer = Writer::create(folder, About::of_command(vec!["program".into()]), machine, Flush::default())?;
+    let sites = sites(writer.stacks());
+    for large in large(sites[0]) {
+        writer.event(large)?;
+    }
+    let mut objects = (0..OBJECTS).flat_map(|object| MINUTE.lifetime(object, site_of(&sites, object))).peekable();
+    for number in 0..MINUTE.samples {
+        let sample = MINUTE.sample(number, number % CPUS);
+        while let Some(event) = objects.next_if(|event| event.time_ns <= sample.time_ns) {
+            writer.event(event)?;
+        }
+        writer.sample(sample)?;
+    }
+    writer.finish()?;
+    Ok(())
 }
 
 /// From samples and events as a trace has them to the flows of the top objects and of all threads: processor time of all
@@ -59,22 +122,20 @@ pub fn measure() -> Result<Vec<Row>, Error> {
 fn flows() -> Result<f64, Error> {
     let mut recording = Recording::new(machine::presets::find(MACHINE)?);
     let mut stacks = Stacks::new();
-    let sites: Vec<StackId> = (0..SITES).map(|site| stacks.id(&[0x40_0000 + 16 * site, 0x40_8000])).collect();
+    let sites = sites(&mut stacks);
     let mut taken = Duration::ZERO;
     // Making them takes time and memory that reading them from a trace takes too, and which is not measured here.
     for round in 0..ROUNDS {
         for cpu in 0..CPUS {
             let numbers = (round * A_ROUND + cpu..(round + 1) * A_ROUND).step_by(CPUS as usize);
-            let samples: Vec<Sample> = numbers.map(|number| sample(number, cpu)).collect();
+            let samples: Vec<Sample> = numbers.map(|number| MUCH.sample(number, cpu)).collect();
             let started = processor_time();
             recording.add_samples(samples);
             taken += processor_time().saturating_sub(started);
         }
     }
-    let large = (0..LARGE).map(|object| allocated(0, LARGE_START + object * LARGE_BYTES, LARGE_BYTES, sites[0]));
-    recording.add_events(large);
-    let site = |object: u64| sites[(object % SITES) as usize];
-    recording.add_events((0..OBJECTS).flat_map(|object| lifetime(object, site(object))));
+    recording.add_events(large(sites[0]));
+    recording.add_events((0..OBJECTS).flat_map(|object| MUCH.lifetime(object, site_of(&sites, object))));
     let started = processor_time();
     let profile = recording.into_profile(&stacks, &NoSymbols);
     let view = profile.view(&Filter::default());
@@ -87,7 +148,7 @@ fn flows() -> Result<f64, Error> {
         .accesses()
         .filter(|access| profile.objects()[access.object.0 as usize].kind == ObjectKind::Heap)
         .count();
-    if (of_threads, known, of_objects > 0) != (SAMPLES as usize, SAMPLES as usize, true) {
+    if (of_threads, known, of_objects > 0) != (MUCH.samples as usize, MUCH.samples as usize, true) {
         let said = format!("{of_threads} samples of threads, {known} of objects");
         let figure = "flow for each sample".to_owned();
         return Err(Error::NoFigure { command: "profile::Recording::into_profile".into(), figure, said });
@@ -105,39 +166,55 @@ fn address_of(object: u64) -> u64 {
     SMALL_START + object.wrapping_mul(0x9e37_79b1) % PLACES * PLACE_BYTES
 }
 
-/// What this process has had of processors.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+fn sites(stacks: &mut Stacks) -> Vec<StackId> {
+    (0..SITES).map(|site| stacks.id(&[0x40_0000 + 16 * site, 0x40_8000])).collect()
 }
 
-fn sample(number: u64, cpu: u64) -> Sample {
-    // All places are taken when the first comes, and objects begin until the last has come.
-    let time_ns = OBJECT_NS * PLACES + number * OBJECT_NS * (OBJECTS - PLACES) / SAMPLES;
-    let chance = random(random(number));
-    let address = if (number / CPUS).is_multiple_of(2) {
-        let object = random(number / CPUS / STAY * CPUS + cpu) % LARGE;
-        LARGE_START + object * LARGE_BYTES + chance % LARGE_BYTES
-    } else {
-        // One that lives: the newest, or one of those before it.
-        address_of(time_ns / OBJECT_NS - chance % (PLACES - 1)) + chance % PLACE_BYTES
-    };
-    Sample {
-        time_ns,
-        cpu: CpuId(cpu as u32),
-        pid: Pid(1000),
-        tid: Tid(1000 + cpu as u32),
-        instruction: 0x40_0000 + chance % 997 * 4,
-        address,
-        physical: Some(address & 0xffff_ffff),
-        kind: if chance.is_multiple_of(4) { AccessKind::Store } else { AccessKind::Load },
-        served: Some(Served::Dram),
-        node: Some(NodeId((chance % 8) as u32)),
-        latency_ns: Some(100.0 + (chance % 100) as f32),
-        kernel: false,
-        stack: Some(StackId((chance % SITES) as u32)),
-        weight: 1000.0,
-        source: Source::Ibs,
+fn site_of(sites: &[StackId], object: u64) -> StackId {
+    sites[(object % SITES) as usize]
+}
+
+fn large(site: StackId) -> impl Iterator<Item = Event> {
+    (0..LARGE).map(move |object| allocated(0, LARGE_START + object * LARGE_BYTES, LARGE_BYTES, site))
+}
+
+impl Recorded {
+    fn sample(&self, number: u64, cpu: u64) -> Sample {
+        // All places are taken when the first comes, and objects begin until the last has come.
+        let Self { samples, object_ns } = self;
+        let time_ns = object_ns * PLACES + number * object_ns * (OBJECTS - PLACES) / samples;
+        let chance = random(random(number));
+        let address = if (number / CPUS).is_multiple_of(2) {
+            let object = random(number / CPUS / STAY * CPUS + cpu) % LARGE;
+            LARGE_START + object * LARGE_BYTES + chance % LARGE_BYTES
+        } else {
+            // One that lives: the newest, or one of those before it.
+            address_of(time_ns / object_ns - chance % (PLACES - 1)) + chance % PLACE_BYTES
+        };
+        Sample {
+            time_ns,
+            cpu: CpuId(cpu as u32),
+            pid: Pid(1000),
+            tid: Tid(1000 + cpu as u32),
+            instruction: 0x40_0000 + chance % 997 * 4,
+            address,
+            physical: Some(address & 0xffff_ffff),
+            kind: if chance.is_multiple_of(4) { AccessKind::Store } else { AccessKind::Load },
+            served: Some(Served::Dram),
+            node: Some(NodeId((chance % 8) as u32)),
+            latency_ns: Some(100.0 + (chance % 100) as f32),
+            kernel: false,
+            stack: Some(StackId((chance % SITES) as u32)),
+            weight: 1000.0,
+            source: Source::Ibs,
+        }
+    }
+
+    /// An object begins, where another one ended right before.
+    fn lifetime(&self, object: u64, site: StackId) -> impl Iterator<Item = Event> + use<> {
+        let (begins, address) = (object * self.object_ns, address_of(object));
+        let ends = (object >= PLACES).then(|| event(begins - 1, What::Freed { address }));
+        ends.into_iter().chain([allocated(begins, address, PLACE_BYTES, site)])
     }
 }
 
@@ -147,11 +224,4 @@ fn allocated(time_ns: u64, address: u64, bytes: u64, stack: StackId) -> Event {
 
 fn event(time_ns: u64, what: What) -> Event {
     Event { time_ns, pid: Pid(1000), tid: Tid(1000), cpu: Some(CpuId(0)), what }
-}
-
-/// An object begins, where another one ended right before.
-fn lifetime(object: u64, site: StackId) -> impl Iterator<Item = Event> {
-    let (begins, address) = (object * OBJECT_NS, address_of(object));
-    let ends = (object >= PLACES).then(|| event(begins - 1, What::Freed { address }));
-    ends.into_iter().chain([allocated(begins, address, PLACE_BYTES, site)])
 }

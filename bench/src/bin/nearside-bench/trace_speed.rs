@@ -1,9 +1,10 @@
 //! How fast perf.data files are read and reported of, beside perf; and how fast a trace is written and read.
 
 #[path = "../../../../crates/trace/tests/perf_file/mod.rs"]
-#[allow(dead_code)] // the tests that it is shared with need more of it
+#[allow(dead_code, reason = "the tests that it is shared with need more of it")]
 mod perf_file;
 
+use crate::host_time::{Cycles, processor_time};
 use crate::target::{Row, Target, median};
 use bench::{Error, nearside};
 use perf_file::{FINISHED_ROUND, LOCAL, MemorySample, REMOTE, SAMPLE_TYPE, begin, comm, mmap, record, sample};
@@ -31,18 +32,40 @@ const RUNS: usize = 3;
 /// All.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
-    let mut rows = perf_data(&scratch)?;
-    rows.extend(kept(&scratch)?);
+    let (mut rows, decoded_ns) = perf_data(&scratch)?;
+    let (rows_of_trace, written_ns) = kept(&scratch)?;
+    rows.extend(rows_of_trace);
+    rows.extend(a_sample(decoded_ns, written_ns));
     Ok(rows)
 }
 
-fn perf_data(scratch: &TempDir) -> Result<Vec<Row>, Error> {
+/// What a sample takes of processors from perf's record to a row of a trace, beside what it took the published
+/// profiler's handler, which was in the kernel. What it takes the processor and the kernel to make the record is neither's.
+fn a_sample(decoded_ns: f64, written_ns: f64) -> [Row; 2] {
+    let cycles = Cycles::of_host();
+    let row = |what: &str, most, ns| Row {
+        what: format!("a sample {what}"),
+        target: Target::AtMost(most),
+        measured: cycles.of_ns(ns),
+        unit: "cycles",
+        command: "nearside-bench --only trace".to_owned(),
+    };
+    [
+        row("decoded; discarded by MemProf, claim C69: 700", 700.0, decoded_ns),
+        row("decoded and written; stored by MemProf, claim C69: 2,700", 2700.0, decoded_ns + written_ns),
+    ]
+}
+
+/// And what it takes processors to decode a sample, ns.
+fn perf_data(scratch: &TempDir) -> Result<(Vec<Row>, f64), Error> {
     let (whole, part) = (scratch.path().join("perf.data"), scratch.path().join("part.data"));
     eprintln!("a perf.data file of 1 GiB, and perf");
-    generate(&whole, FILE_BYTES)
-        .and_then(|_| generate(&part, FILE_BYTES / PERF_PART))
+    let count = generate(&whole, FILE_BYTES)
+        .and_then(|count| generate(&part, FILE_BYTES / PERF_PART).map(|_| count))
         .map_err(Error::system("write perf.data"))?;
+    let before = processor_time();
     let read = timed(|| read(&whole).map(|_| ()))?;
+    let decoded_ns = processor_time().saturating_sub(before).as_secs_f64() * 1e9 / (count * RUNS as u64) as f64;
     let nearside = nearside()?;
     let report = timed(|| run(Command::new(&nearside).arg("report").arg(&whole)))?;
     let started = Instant::now();
@@ -55,10 +78,11 @@ fn perf_data(scratch: &TempDir) -> Result<Vec<Row>, Error> {
         unit: "times",
         command: "perf script --force -i FILE (of an eighth of it)".to_owned(),
     };
-    Ok(vec![
+    let rows = vec![
         row(format!("perf.data of 1 GiB: all samples in {read:.2} s, of perf script's speed"), read),
         row(format!("nearside report of it: all in {report:.2} s, of perf script's speed"), report),
-    ])
+    ];
+    Ok((rows, decoded_ns))
 }
 
 /// The median time, s.
@@ -140,8 +164,8 @@ fn read(path: &Path) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// A trace of the samples of a perf.data file, written and read.
-fn kept(scratch: &TempDir) -> Result<[Row; 2], Error> {
+/// A trace of the samples of a perf.data file, written and read; and how long a sample took to be written, ns.
+fn kept(scratch: &TempDir) -> Result<([Row; 2], f64), Error> {
     eprintln!("a trace of {SAMPLES} samples");
     let (perf, folder) = (scratch.path().join("perf.data"), scratch.path().join("trace"));
     let records = Trace::open(&perf).and_then(|trace| trace.records()).map_err(failed)?;
@@ -170,8 +194,9 @@ fn kept(scratch: &TempDir) -> Result<[Row; 2], Error> {
         command: format!("{samples} samples, one thread"),
     };
     // Five times what a recorder has to keep up with.
-    Ok([
+    let rows = [
         row("a trace: samples written", Target::AtLeast(1.0), samples.len() as u64, written),
         row("a trace: samples read", Target::None, count, taken),
-    ])
+    ];
+    Ok((rows, written * 1e9 / samples.len() as f64))
 }
