@@ -17,12 +17,12 @@ use linux::{Pid, Switch, monotonic_ns};
 use machine::Machine;
 use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, Sampling, ThreadPolicy};
 use report::PlaceReport;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
+use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, SideBand, Target, Told};
 use trace::{Count, Event, Sample, Stacks, TickClock};
 
 /// Of the virtual PMU: one miss in so many, until it is known how many come. Some hundreds of a round of 50 ms in which
@@ -74,6 +74,8 @@ pub struct Agent {
     pub(crate) policy: Policy,
     pub(crate) nodes: NodeMap,
     pub(crate) accesses: Option<Accesses>,
+    /// The lab's source counts itself.
+    host_counters: Option<HostCounters>,
     clock: TickClock,
     stacks: Stacks,
     lives: Lives,
@@ -103,6 +105,11 @@ pub struct Agent {
     began_ns: u64,
     pub(crate) round_began_ns: u64,
     cpu_time_before: Duration,
+    /// Time at work since the program began, and how much of that observing and deciding took since samples were last
+    /// paid for: CPU time, and what was waited for. Clocks of CPU time alone are no measure: where the kernel has no
+    /// better clock than ticks, as in the lab, they count whole ticks, and rounds keep step with those.
+    busy: Duration,
+    pub(crate) observing: Duration,
 }
 
 /// A process that may be managed.
@@ -129,6 +136,8 @@ impl Agent {
                 Lives::Looked
             }
         };
+        let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
+        let host_counters = if counts_itself { None } else { HostCounters::open(machine, &mut notes) };
         let log = options.log.as_deref().map(DecisionLog::begin).transpose()?;
         let now = monotonic_ns();
         let (sampling, round) = (policy.sampling(), options.round);
@@ -141,6 +150,7 @@ impl Agent {
             nodes: NodeMap::of(machine, Path::new("/sys")),
             clock: Accesses::tick_clock(accesses.as_ref()),
             accesses,
+            host_counters,
             stacks: Stacks::new(),
             lives,
             managed: Managed::new(machine.cpus(), watches_threads),
@@ -165,6 +175,8 @@ impl Agent {
             began_ns: now,
             round_began_ns: now,
             cpu_time_before: own_cpu_time(),
+            busy: Duration::ZERO,
+            observing: Duration::ZERO,
             policy,
             options,
         };
@@ -247,24 +259,24 @@ impl Agent {
     }
 
     fn until_round_ends(&self) -> Duration {
-        let gone = Duration::from_nanos(monotonic_ns().saturating_sub(self.round_began_ns));
-        self.options.round.saturating_sub(gone)
+        self.options.round.saturating_sub(since(self.round_began_ns))
     }
 
     /// Takes what has come, gives places to what is new, and decides and acts when a round is over.
     pub fn look(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
-        let cost_before = own_thread_time();
+        let began_ns = monotonic_ns();
         self.drain(is_over);
         self.follow(is_over)?;
         if !is_over {
-            return Ok(());
-        }
-        if self.status_now().paused {
+            self.observing += since(began_ns);
+        } else if self.status_now().paused {
             self.pass();
-            return Ok(());
+        } else {
+            self.end_round(began_ns)?;
         }
-        self.end_round(cost_before)
+        self.busy += since(began_ns);
+        Ok(())
     }
 
     /// Rings of the virtual PMU hold a round, and are emptied at its end.
@@ -276,6 +288,9 @@ impl Agent {
         let mut events: Vec<Event> = Vec::new();
         let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
         accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+        if let Some(counters) = self.host_counters.as_mut().filter(|_| is_over) {
+            counters.counts(&mut self.counts);
+        }
         self.came += self.samples.len() as u64;
         for sample in self.samples.drain(..) {
             if let Some(process) = self.managed.processes.get_mut(&sample.pid) {
@@ -318,17 +333,17 @@ impl Agent {
         drop(self.sampled.take(self.sampling.page_cap, |_| ()));
         self.counters.take(&mut self.counts, 1.0, &self.machine);
         (self.came, self.round_began_ns) = (0, monotonic_ns());
-        self.cpu_time_before = own_cpu_time();
+        (self.cpu_time_before, self.busy, self.observing) = (own_cpu_time(), Duration::ZERO, Duration::ZERO);
     }
 
-    /// Its own CPU time since the program began.
+    /// Its own CPU time since the program began: never more than it was at work.
     pub fn cpu_time(&self) -> Duration {
-        own_cpu_time().saturating_sub(self.cpu_time_before)
+        own_cpu_time().saturating_sub(self.cpu_time_before).min(self.busy)
     }
 
     /// How long it has been going on.
     pub fn time(&self) -> Duration {
-        Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns))
+        since(self.began_ns)
     }
 
     /// Puts everything back, and says what came of it.
@@ -399,15 +414,12 @@ fn open_source(policy: &Policy, options: &Options, notes: &mut Vec<String>) -> R
     Ok(accesses)
 }
 
-/// Of the calling thread so far.
-pub(crate) fn own_thread_time() -> Duration {
-    duration(clock_gettime(ClockId::ThreadCPUTime))
+pub(crate) fn since(time_ns: u64) -> Duration {
+    Duration::from_nanos(monotonic_ns().saturating_sub(time_ns))
 }
 
+/// Of all of its threads.
 fn own_cpu_time() -> Duration {
-    duration(clock_gettime(ClockId::ProcessCPUTime))
-}
-
-fn duration(time: Timespec) -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -1,13 +1,20 @@
 //! What counters say of a round, from what they said before it.
 
-use machine::Machine;
+use machine::{Machine, NodeId};
 use placement::{ControllerLoad, LinkLoad, Traffic};
 use trace::{Count, Counter};
+
+/// Bytes that an access moves.
+const LINE_BYTES: f64 = 64.0;
 
 /// What was counted in a round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundCounts {
-    pub traffic: Vec<Traffic>,
+    traffic: Vec<Traffic>,
+    /// Accesses of CPUs of a node that went to others, without saying to which.
+    elsewhere: Vec<(NodeId, f64)>,
+    /// Accesses that a node's controller carried.
+    carried: Vec<(NodeId, f64)>,
     pub controllers: Vec<ControllerLoad>,
     pub links: Vec<LinkLoad>,
     /// Of all CPUs.
@@ -16,6 +23,35 @@ pub(crate) struct RoundCounts {
     pub cpu_time_s: f64,
     /// How much of that CPUs waited for memory, s.
     pub memory_wait_s: f64,
+}
+
+impl RoundCounts {
+    /// All traffic of the round, by what was counted as far as that goes: samples, which stand for what there was, say
+    /// where the rest of it went.
+    pub fn traffic(mut self, sampled: Vec<Traffic>) -> Vec<Traffic> {
+        if self.traffic.is_empty() && self.elsewhere.is_empty() {
+            return carried(sampled, &self.carried);
+        }
+        for (from, accesses) in self.elsewhere {
+            let sampled = sampled.iter().filter(|pair| pair.from == from && pair.to != from);
+            let sum: f64 = sampled.clone().map(|pair| pair.accesses).sum();
+            let part = |pair: &Traffic| Traffic { accesses: pair.accesses / sum * accesses, ..*pair };
+            self.traffic.extend(sampled.map(part));
+        }
+        self.traffic
+    }
+}
+
+/// Samples as they are, but for each controller as much as it carried.
+fn carried(mut sampled: Vec<Traffic>, carried: &[(NodeId, f64)]) -> Vec<Traffic> {
+    for (node, accesses) in carried {
+        let of_node = || sampled.iter().filter(|pair| pair.to == *node);
+        let sum: f64 = of_node().map(|pair| pair.accesses).sum();
+        for pair in sampled.iter_mut().filter(|pair| pair.to == *node && sum > 0.0) {
+            pair.accesses *= accesses / sum;
+        }
+    }
+    sampled
 }
 
 /// What counters said last.
@@ -50,7 +86,11 @@ fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64,
             (Counter::MemoryAccesses, Some(from), Some(to)) if grown > 0.0 => {
                 counts.traffic.push(Traffic { from, to, accesses: grown * scale });
             }
+            (Counter::MemoryAccesses, Some(from), None) if grown > 0.0 => {
+                counts.elsewhere.push((from, grown * scale));
+            }
             (Counter::ControllerBytes, _, Some(node)) => {
+                counts.carried.push((node, grown * scale / LINE_BYTES));
                 let bandwidth = machine.nodes.iter().find(|of| of.id == node).and_then(|of| of.bandwidth_bytes_per_s);
                 counts.controllers.extend(used(bandwidth).map(|utilisation| ControllerLoad { node, utilisation }));
             }
@@ -71,7 +111,7 @@ fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{NodeId, presets};
+    use machine::presets;
 
     fn told(time_ns: u64, of: u64) -> Vec<Count> {
         let count = |counter, from: Option<u32>, to: Option<u32>, value| Count {
@@ -100,11 +140,39 @@ mod tests {
         let mut words = told(1_200_000_000, 2);
         words.extend(told(1_500_000_000, 3));
         let counts = counters.take(&mut words, 1.0, &machine).unwrap();
+        let carried = counts.carried[0];
+        assert!(carried.0 == NodeId(1) && (carried.1 - 4e6 / 64.0).abs() < 1e-9, "{carried:?}");
         assert_eq!(counts.traffic, [Traffic { from: NodeId(0), to: NodeId(1), accesses: 400.0 }]);
         assert!((counts.instructions - 4000.0).abs() < 1e-9);
         let capacity = machine.nodes[1].bandwidth_bytes_per_s.unwrap();
         assert!((counts.controllers[0].utilisation - 4e6 / capacity).abs() < 1e-9);
         assert_eq!(counts.links.iter().map(|link| link.utilisation).collect::<Vec<_>>(), [1.0]);
         assert!(words.is_empty());
+    }
+
+    fn pair(from: u32, to: u32, accesses: f64) -> Traffic {
+        Traffic { from: NodeId(from), to: NodeId(to), accesses }
+    }
+
+    #[test]
+    fn samples_say_where_remote_accesses_went() {
+        let sampled = vec![pair(0, 0, 9.0), pair(0, 1, 1.0), pair(0, 2, 3.0), pair(1, 1, 5.0)];
+        let counts = RoundCounts {
+            traffic: vec![pair(0, 0, 100.0)],
+            elsewhere: vec![(NodeId(0), 40.0), (NodeId(1), 7.0)],
+            ..RoundCounts::default()
+        };
+        assert_eq!(counts.traffic(sampled), [pair(0, 0, 100.0), pair(0, 1, 10.0), pair(0, 2, 30.0)]);
+    }
+
+    #[test]
+    fn samples_are_scaled_to_what_controllers_carried() {
+        let sampled = vec![pair(0, 0, 3.0), pair(0, 1, 1.0), pair(1, 0, 1.0), pair(1, 2, 5.0)];
+        let counts = RoundCounts { carried: vec![(NodeId(0), 400.0), (NodeId(3), 9.0)], ..RoundCounts::default() };
+        assert_eq!(
+            counts.traffic(sampled.clone()),
+            [pair(0, 0, 300.0), pair(0, 1, 1.0), pair(1, 0, 100.0), pair(1, 2, 5.0)]
+        );
+        assert_eq!(RoundCounts::default().traffic(sampled.clone()), sampled);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Rate {
     full: f64,
     /// The policy wants fewer at the moment.
     is_low: bool,
-    /// CPU time of ours that a round may cost, s.
+    /// Time of ours that a round may cost, s.
     allowance_s: f64,
     /// What is left of it from earlier rounds, or owed, s.
     saved_s: f64,

@@ -1,6 +1,6 @@
 //! The end of a round: what it was, what is to be done, and what came of that.
 
-use crate::agent::{Agent, AgentError, own_thread_time};
+use crate::agent::{Agent, AgentError, since};
 use crate::managed::SharedOut;
 use crate::sampled::RoundSamples;
 use linux::{PageBatch, Pid, monotonic_ns};
@@ -12,8 +12,8 @@ use std::time::Duration;
 use trace::live::Accesses;
 
 impl Agent {
-    /// Decides, and acts. What it costs counts from so much CPU time of ours.
-    pub(crate) fn end_round(&mut self, cost_before: Duration) -> Result<(), AgentError> {
+    /// Decides, and acts. This look at what came began at that time.
+    pub(crate) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
         let observation = self.observe()?;
         // What is only tried out leaves nothing to remember.
         let decision = if self.options.dry_run {
@@ -21,11 +21,11 @@ impl Agent {
         } else {
             self.policy.decide(&observation)
         };
-        let cost = own_thread_time().saturating_sub(cost_before);
+        self.observing += since(began_ns);
         self.course.add_round(&observation, &decision);
         let outcome = self.act(&decision)?;
         self.fill_status(&observation, &decision);
-        self.sample_on(cost);
+        self.sample_on();
         if self.options.log.is_some() {
             let observation = Box::new(observation);
             self.write(|| LogLine::Round { observation, decision })?;
@@ -63,16 +63,15 @@ impl Agent {
             status.samples += count;
             status.samples_lost += missed;
         }
-        // Who counts does so for all; elsewhere samples stand for what there was.
-        let is_counter = matches!(self.accesses, Some(Accesses::Lab(_)));
-        let counted = counted.unwrap_or_default();
+        let mut counted = counted.unwrap_or_default();
+        let (controllers, links) = (std::mem::take(&mut counted.controllers), std::mem::take(&mut counted.links));
         Ok(Observation {
             round: self.round,
             length_s,
-            traffic: if is_counter { counted.traffic } else { traffic },
+            traffic: counted.traffic(traffic),
             counters_running: None,
-            controllers: counted.controllers,
-            links: counted.links,
+            controllers,
+            links,
             latency_mean_ns,
             memory: if self.accesses.is_some() { self.memory.at(self.round) } else { Vec::new() },
             processes: self.managed.processes.values().map(|process| process.record.clone()).collect(),
@@ -162,8 +161,8 @@ impl Agent {
     }
 
     /// How often to sample in the next round.
-    fn sample_on(&mut self, cost: Duration) {
-        self.rate.learn(cost);
+    fn sample_on(&mut self) {
+        self.rate.learn(std::mem::take(&mut self.observing));
         self.rate.set_divisor(self.sampling.divisor);
         let came = std::mem::take(&mut self.came);
         if let Some(Accesses::Lab(pmu)) = &self.accesses {

@@ -88,6 +88,7 @@ mod perf_ring;
 mod present;
 mod process;
 mod residence;
+mod resctrl;
 mod room;
 mod route;
 mod shared_range;
@@ -150,6 +151,7 @@ pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
+pub use resctrl::{BandwidthMonitors, CacheTraffic};
 pub use room::Room;
 pub use route::{Course, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};

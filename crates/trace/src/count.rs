@@ -12,7 +12,8 @@ pub struct Count {
     pub counter: Counter,
     /// The node that it came from, of [`Counter::MemoryAccesses`] and [`Counter::LinkBytes`].
     pub from: Option<NodeId>,
-    /// The node that it went to, of these and [`Counter::ControllerBytes`].
+    /// The node that it went to, of these and [`Counter::ControllerBytes`]; nothing where all that is known of accesses
+    /// is that they went to another node.
     pub to: Option<NodeId>,
     /// How much.
     pub value: u64,

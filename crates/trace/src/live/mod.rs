@@ -6,6 +6,7 @@
 //! | [`PerfSource`] | accesses that the processor samples: what served them, how long | AMD's IBS, Intel's PEBS or Arm's SPE |
 //! | [`HintFaults`] | which thread used a page that NUMA balancing marked | root, tracefs, the kernel's balancing |
 //! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
+//! | [`HostCounters`] | load of memory controllers, local and remote traffic of caches | a processor that counts them |
 //!
 //! The first two need `kernel.perf_event_paranoid` of 2 or less (the kernel's default) for one's own programs, and of 0
 //! or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
@@ -37,9 +38,11 @@
 
 mod accesses;
 mod aux_data;
+mod controller_events;
 mod fault;
 mod file_identities;
 mod hint_faults;
+mod host_counters;
 mod lab_counters;
 mod lab_pmu;
 mod memory_events;
@@ -55,6 +58,7 @@ mod tracepoint;
 pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told};
 pub use file_identities::FileIdentities;
 pub use hint_faults::{HintFaultOptions, HintFaults};
+pub use host_counters::HostCounters;
 pub use lab_counters::{LabCount, LabCounters};
 pub use lab_pmu::{LabPmu, LabPmuError};
 pub use perf_source::{Pace, PerfOptions, PerfSource};

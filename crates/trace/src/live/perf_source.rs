@@ -245,7 +245,7 @@ fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wa
         (Kind::Spe(with_physical, _), _) if reach.physical => with_physical,
         _ => event.config,
     };
-    let mut builder = of_config(config);
+    let mut builder = config.builder();
     builder.exclude_kernel(!reach.kernel).exclude_callchain_kernel(true);
     match (event.period(options.pace), options.pace) {
         (Some(period), _) | (None, Pace::Period(period)) => builder.sample_period(period),
@@ -266,20 +266,11 @@ fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wa
     attributes.set_precise_ip(event.precise.into());
     attributes.sample_type = sample_type;
     let leader = event.leader.map(|leader| {
-        let mut leader = of_config(leader);
+        let mut leader = leader.builder();
         leader.exclude_kernel(!reach.kernel);
         leader
     });
     Some(Wanted { leader, cpus: event.cpus.clone(), ..Wanted::new(builder) })
-}
-
-fn of_config(config: Config) -> Builder<'static> {
-    let mut builder = Builder::new(Software::DUMMY);
-    let attributes = builder.attrs_mut();
-    let [first, second, third, fourth] = config.words;
-    (attributes.type_, attributes.config) = (config.pmu, first);
-    (attributes.config1, attributes.config2, attributes.config3) = (second, third, fourth);
-    builder
 }
 
 fn unsupported() -> Refusal {

@@ -1,6 +1,8 @@
 //! What the kernel says of a PMU: its number, how its events are written as numbers, and which CPUs have it.
 
 use linux::CpuSet;
+use perf_event::Builder;
+use perf_event::events::Software;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -26,6 +28,18 @@ pub(super) struct Pmu {
 pub(super) struct Config {
     pub pmu: u32,
     pub words: [u64; 4],
+}
+
+impl Config {
+    /// The event, to be aimed at somebody.
+    pub fn builder(self) -> Builder<'static> {
+        let mut builder = Builder::new(Software::DUMMY);
+        let attributes = builder.attrs_mut();
+        let [first, second, third, fourth] = self.words;
+        (attributes.type_, attributes.config) = (self.pmu, first);
+        (attributes.config1, attributes.config2, attributes.config3) = (second, third, fourth);
+        builder
+    }
 }
 
 /// Where the bits of a term go: a word, and its bits from the lowest one on.

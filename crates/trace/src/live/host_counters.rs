@@ -1,0 +1,157 @@
+//! What counters of this host say of its memory: how much its controllers carry, and how much of what caches fetch is
+//! local.
+
+use super::controller_events::{BYTES, controller_events};
+use super::permission::{Refusal, Scope};
+use super::pmu::DEVICES;
+use super::LiveError;
+use crate::{Count, Counter};
+use linux::{BandwidthMonitors, monotonic_ns};
+use machine::{CpuId, Machine, NodeId};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+const RESCTRL: &str = "/sys/fs/resctrl";
+
+/// The counters of a host's memory. Not yet seen on hardware.
+pub struct HostCounters {
+    controllers: Vec<Controller>,
+    caches: Option<BandwidthMonitors>,
+    machine: Machine,
+}
+
+/// What counts the data of a controller.
+struct Controller {
+    counter: perf_event::Counter,
+    /// The nodes whose memory it may be, which share in it alike: of packages with several nodes nobody tells.
+    nodes: Vec<NodeId>,
+}
+
+impl HostCounters {
+    /// What is there: counters of controllers (Intel's IMC, AMD's UMC or data fabric), which need
+    /// `kernel.perf_event_paranoid` of 0 or less or `CAP_PERFMON`, and resctrl's monitors of bandwidth. Notes say what
+    /// is not there, and why; nothing where neither is.
+    pub fn open(machine: &Machine, notes: &mut Vec<String>) -> Option<Self> {
+        let controllers = open_controllers(machine).unwrap_or_else(|why| {
+            notes.push(why);
+            Vec::new()
+        });
+        let caches = BandwidthMonitors::find(Path::new(RESCTRL), Path::new("/sys"));
+        let caches = caches.map_err(|why| notes.push(format!("local and remote traffic are not counted: {why}"))).ok();
+        let is_any = !controllers.is_empty() || caches.is_some();
+        is_any.then(|| Self { controllers, caches, machine: machine.clone() })
+    }
+
+    /// What was counted so far.
+    pub fn counts(&mut self, counts: &mut Vec<Count>) {
+        let mut bytes: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for Controller { counter, nodes } in &mut self.controllers {
+            let Ok(data) = counter.read_full() else { continue };
+            let counted = whole(data.count(), data.time_enabled(), data.time_running());
+            for node in nodes.iter() {
+                let sum = bytes.entry(*node).or_default();
+                *sum = sum.saturating_add(counted.saturating_mul(BYTES) / nodes.len() as u64);
+            }
+        }
+        let time_ns = monotonic_ns();
+        let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
+        counts.extend(bytes.into_iter().map(|(node, bytes)| count(Counter::ControllerBytes, None, Some(node), bytes)));
+        for cache in self.caches.iter().flat_map(BandwidthMonitors::read) {
+            let Some(node) = self.machine.nodes.iter().find(|node| cache.cpus.is_subset(&node.cpus)) else { continue };
+            let accesses = |bytes: u64| bytes / BYTES;
+            let from = Some(node.id);
+            let remote = cache.total_bytes.saturating_sub(cache.local_bytes);
+            counts.push(count(Counter::MemoryAccesses, from, from, accesses(cache.local_bytes)));
+            counts.push(count(Counter::MemoryAccesses, from, None, accesses(remote)));
+        }
+    }
+}
+
+fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
+    let events = controller_events(Path::new(DEVICES));
+    if events.is_empty() {
+        return Err("the load of memory controllers is not counted: the processor, or its virtual machine, shows no \
+                    counters of theirs (Intel's uncore_imc, AMD's amd_umc or amd_df)"
+            .to_owned());
+    }
+    let mut controllers = Vec::new();
+    for event in events {
+        for cpu in event.cpus.iter() {
+            let open = || -> io::Result<perf_event::Counter> {
+                let mut builder = event.config.builder();
+                // What is outside of cores cannot tell whom it serves.
+                builder.exclude_kernel(false).exclude_hv(false).any_pid().one_cpu(cpu.0 as usize);
+                let mut counter = builder.build()?;
+                counter.enable()?;
+                Ok(counter)
+            };
+            let failed = |error| {
+                let what = "count what memory controllers carry (perf)";
+                LiveError::of(what, &Refusal::Event(None, error), Scope::Cpu).to_string()
+            };
+            let nodes = memory_near(machine, cpu);
+            controllers.push(Controller { counter: open().map_err(failed)?, nodes });
+        }
+    }
+    Ok(controllers)
+}
+
+/// The nodes with memory of a CPU's package, or the CPU's own where packages are not known.
+fn memory_near(machine: &Machine, cpu: CpuId) -> Vec<NodeId> {
+    let package = machine.packages.iter().find(|package| package.cpus.contains(cpu));
+    let is_near = |node: &&machine::Node| match package {
+        Some(package) => !node.cpus.is_empty() && node.cpus.is_subset(&package.cpus),
+        None => node.cpus.contains(cpu),
+    };
+    machine.nodes.iter().filter(|node| node.memory_bytes > 0).filter(is_near).map(|node| node.id).collect()
+}
+
+/// What would have been counted in all of the time, where other events had the counter for some of it.
+fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> u64 {
+    match (enabled, running) {
+        (Some(enabled), Some(running)) if running > Duration::ZERO && running < enabled => {
+            (count as f64 * (enabled.as_secs_f64() / running.as_secs_f64())) as u64
+        }
+        _ => count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    #[test]
+    fn a_package_of_several_nodes_has_the_memory_of_all() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let nodes = |cpu| memory_near(&machine, CpuId(cpu)).iter().map(|node| node.0).collect::<Vec<_>>();
+        let mut without = machine.clone();
+        without.packages.clear();
+        let first = machine.nodes[0].cpus.first().unwrap();
+        assert_eq!(nodes(first.0).len(), 2);
+        assert_eq!(memory_near(&without, first), [machine.nodes[0].id]);
+    }
+
+    #[test]
+    fn what_counted_half_of_the_time_counts_double() {
+        let s = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!([whole(100, s(4), s(2)), whole(100, s(4), s(4)), whole(100, s(4), s(0)), whole(100, None, None)], [
+            200, 100, 100, 100
+        ]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let mut notes = Vec::new();
+        let machine = presets::find("small-4x2").unwrap();
+        let Some(mut counters) = HostCounters::open(&machine, &mut notes) else {
+            assert_eq!(notes.len(), 2, "{notes:?}");
+            return;
+        };
+        let mut counts = Vec::new();
+        counters.counts(&mut counts);
+        assert!(counts.iter().all(|count| count.time_ns > 0));
+    }
+}
