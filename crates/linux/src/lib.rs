@@ -87,8 +87,8 @@ mod peer;
 mod perf_ring;
 mod present;
 mod process;
-mod residence;
 mod resctrl;
+mod residence;
 mod room;
 mod route;
 mod shared_range;
@@ -150,8 +150,8 @@ pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
-pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use resctrl::{BandwidthMonitors, CacheTraffic};
+pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use room::Room;
 pub use route::{Course, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};

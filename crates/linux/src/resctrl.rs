@@ -74,7 +74,8 @@ impl BandwidthMonitors {
 /// Folders in a folder, by name.
 fn children(folder: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
-    let mut all: Vec<_> = entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect();
+    let mut all: Vec<_> =
+        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect();
     all.sort_unstable();
     all
 }

@@ -39,21 +39,26 @@ const POLICIES: &str = "first-touch,interleave,kernel,numad,carrefour";
 /// Those that place processes have something to place here.
 const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
 
+/// A round is 50 ms. The hot node of `is` moves as often.
 const CASES: [Case; 13] = [
-    pinned("streamcluster", "--size 16M --repeat 30"),
-    pinned("facerec", "--size 15M --repeat 1"),
-    pinned("psearchy", "--size 48M --repeat 20"),
-    pinned("webserver", "--size 24M --repeat 2"),
-    pinned("cg", "--size 32M --repeat 3"),
-    pinned("is", "--size 32M --repeat 2 --sweeps 20 --period 18ms"),
-    pinned("ft", "--size 16M --repeat 12"),
-    pinned("graph", "--size 32M --repeat 8"),
-    pinned("kv", "--size 64M --repeat 8"),
+    pinned("streamcluster", "--repeat 60"),
+    pinned("facerec", "--size 15M --repeat 4"),
+    pinned("psearchy", "--size 48M --repeat 60"),
+    pinned("webserver", "--size 24M --repeat 12"),
+    pinned("cg", "--size 32M --repeat 4"),
+    pinned("is", "--size 32M --repeat 4 --sweeps 20 --period 45ms"),
+    pinned("ft", "--size 16M --repeat 20"),
+    pinned("graph", "--size 32M --repeat 6"),
+    pinned("kv", "--size 64M --repeat 16"),
     pinned("pipeline", "--size 32M --repeat 40"),
-    pinned("levenshtein", "--repeat 20"),
-    free("hmake", "--repeat 8"),
-    free("mix", ""),
+    pinned("levenshtein", "--repeat 30"),
+    free("hmake", "--repeat 48"),
+    free("mix", "--repeat 12"),
 ];
+
+/// What a second of programs and policies is divided by. Memory is some tens of times smaller than real programs', too;
+/// with a larger one, what it takes to sample and move a page would be too much of a round.
+const TIME_SCALE: u32 = 20;
 
 /// All of the results.
 pub const MACHINES: [Machine; 3] = [
@@ -62,30 +67,30 @@ pub const MACHINES: [Machine; 3] = [
         preset: "opteron-8380x4",
         cpus_per_node: None,
         cpus: 16,
-        time_scale: 50,
-        repeat: 2,
+        time_scale: TIME_SCALE,
+        repeat: 1,
         cases: &CASES,
-        cases_per_boot: 4,
+        cases_per_boot: 3,
     },
     Machine {
         name: "B",
         preset: "opteron-6164x2",
         cpus_per_node: None,
         cpus: 24,
-        time_scale: 50,
-        repeat: 2,
+        time_scale: TIME_SCALE,
+        repeat: 1,
         cases: &CASES,
-        cases_per_boot: 4,
+        cases_per_boot: 3,
     },
     Machine {
         name: "magny-cours-4p",
         preset: "magny-cours-4p",
         cpus_per_node: Some(3),
         cpus: 24,
-        time_scale: 50,
-        repeat: 2,
+        time_scale: TIME_SCALE,
+        repeat: 1,
         cases: &CASES,
-        cases_per_boot: 4,
+        cases_per_boot: 3,
     },
 ];
 
@@ -95,9 +100,9 @@ pub const QUICK: Machine = Machine {
     preset: "small-4x2",
     cpus_per_node: None,
     cpus: 8,
-    time_scale: 50,
+    time_scale: TIME_SCALE,
     repeat: 2,
-    cases: &[pinned("streamcluster", "--size 16M --repeat 30")],
+    cases: &[pinned("streamcluster", "--repeat 60")],
     cases_per_boot: 1,
 };
 

@@ -8,8 +8,11 @@ use bench::Error;
 use cases::{Case, MACHINES, Machine};
 use clap::Parser;
 use report::{CompareReport, Comparison};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 /// Host time after which a boot is given up, s.
 const TIMEOUT_S: u32 = 3600;
@@ -27,6 +30,9 @@ struct Arguments {
     /// One workload on a small machine, in less than a minute
     #[arg(long, conflicts_with_all = ["only", "machines"])]
     quick: bool,
+    /// So many virtual machines at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
     /// Fail when a target is missed
     #[arg(long)]
     check: bool,
@@ -37,6 +43,9 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 }
+
+/// What one virtual machine compares before it ends.
+type Boot = (&'static Machine, Vec<&'static Case>);
 
 /// A workload on a machine, under all policies.
 struct Compared {
@@ -50,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let machines: Vec<&Machine> = if arguments.quick {
+    let machines: Vec<&'static Machine> = if arguments.quick {
         vec![&cases::QUICK]
     } else {
         let wanted = |machine: &&Machine| {
@@ -60,14 +69,13 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
     };
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let folder = arguments.keep.as_deref().unwrap_or(scratch.path());
-    let mut all = Vec::new();
+    let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
+    let mut boots: Vec<Boot> = Vec::new();
     for machine in machines {
-        let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
-        let cases: Vec<&Case> = machine.cases.iter().filter(wanted).collect();
-        for boot in cases.chunks(machine.cases_per_boot) {
-            all.extend(compare(machine, boot, folder)?);
-        }
+        let cases: Vec<&'static Case> = machine.cases.iter().filter(wanted).collect();
+        boots.extend(cases.chunks(machine.cases_per_boot).map(|cases| (machine, cases.to_vec())));
     }
+    let all = compare_all(&boots, arguments.jobs.into(), folder)?;
     let targets = targets::of(&all);
     let text = if arguments.quick { page::targets(&targets) } else { page::of(&all, &targets) };
     match &arguments.output {
@@ -76,6 +84,27 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
     }
     let is_missed = targets.iter().any(targets::Target::is_missed);
     Ok(if arguments.check && is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Some boots at a time: a virtual machine keeps little more than one CPU of the host busy, and its own clock does not
+/// depend on how busy the host is.
+fn compare_all(boots: &[Boot], jobs: usize, folder: &Path) -> Result<Vec<Compared>, Error> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<Compared>)>, Error> {
+        let places = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
+        let mine = places.map_while(|place| boots.get(place).map(|boot| (place, boot)));
+        mine.map(|(place, (machine, cases))| Ok((place, compare(machine, cases, folder)?))).collect()
+    };
+    let mut all = Vec::new();
+    let done = thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect::<Vec<_>>()
+    });
+    for done in done {
+        all.extend(done?);
+    }
+    all.sort_unstable_by_key(|(place, _)| *place);
+    Ok(all.into_iter().flat_map(|(_, compared)| compared).collect())
 }
 
 /// Compares with one boot.
@@ -89,7 +118,15 @@ fn compare(machine: &'static Machine, cases: &[&Case], folder: &Path) -> Result<
         let (nearside, path) = bench::programs()?;
         let mut run = Command::new(nearside);
         run.args(["lab", "run", "--quiet", "--machine", machine.preset, "--out"]).arg(&out);
-        run.args(["--time-scale", &machine.time_scale.to_string(), "--timeout", &TIMEOUT_S.to_string()]);
+        // These programs are so small that a huge page would be a large part of each thread's memory.
+        run.args([
+            "--thp",
+            "never",
+            "--time-scale",
+            &machine.time_scale.to_string(),
+            "--timeout",
+            &TIMEOUT_S.to_string(),
+        ]);
         if let Some(cpus) = machine.cpus_per_node {
             run.args(["--cpus-per-node", &cpus.to_string()]);
         }

@@ -1,10 +1,10 @@
 //! What counters of this host say of its memory: how much its controllers carry, and how much of what caches fetch is
 //! local.
 
+use super::LiveError;
 use super::controller_events::{BYTES, controller_events};
 use super::permission::{Refusal, Scope};
 use super::pmu::DEVICES;
-use super::LiveError;
 use crate::{Count, Counter};
 use linux::{BandwidthMonitors, monotonic_ns};
 use machine::{CpuId, Machine, NodeId};
@@ -137,9 +137,10 @@ mod tests {
     #[test]
     fn what_counted_half_of_the_time_counts_double() {
         let s = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!([whole(100, s(4), s(2)), whole(100, s(4), s(4)), whole(100, s(4), s(0)), whole(100, None, None)], [
-            200, 100, 100, 100
-        ]);
+        assert_eq!(
+            [whole(100, s(4), s(2)), whole(100, s(4), s(4)), whole(100, s(4), s(0)), whole(100, None, None)],
+            [200, 100, 100, 100]
+        );
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::spe::{Buffer, Held};
 use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::{Pid, tsc_and_monotonic_ns};
 use perf_event::Builder;
-use perf_event::events::Software;
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
