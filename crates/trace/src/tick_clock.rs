@@ -54,8 +54,11 @@ impl TickClock {
     /// what was before it: no times after the look before that are to be told until it has. What contradicts what is known is
     /// not taken, and while a clock stands still its first moment counts.
     pub fn note(&mut self, ticks: u64, ns: u64) {
+        if ticks <= self.settled {
+            return;
+        }
         let before = self.place_of(ticks).checked_sub(1).and_then(|place| self.moments.get(place));
-        if ticks > self.settled && before.is_none_or(|before| ns > before.ns) {
+        if before.is_none_or(|before| ns > before.ns) {
             self.add((ticks, ns));
         }
     }
@@ -86,9 +89,9 @@ impl TickClock {
         }
     }
 
-    /// How many moments are before these ticks.
+    /// How many moments are before these ticks: nearly all, so that it is looked from the end.
     fn place_of(&self, ticks: u64) -> usize {
-        self.moments.partition_point(|moment| moment.ticks < ticks)
+        self.moments.len() - self.moments.iter().rev().take_while(|moment| moment.ticks >= ticks).count()
     }
 
     /// To the next moment, or as the line before goes on.
