@@ -26,14 +26,15 @@ pub(crate) struct RoundCounts {
 }
 
 impl RoundCounts {
-    /// All traffic of the round, by what was counted as far as that goes: samples, which stand for what there was, say
-    /// where the rest of it went.
-    pub fn traffic(mut self, sampled: Vec<Traffic>) -> Vec<Traffic> {
+    /// All traffic of the round, by what was counted as far as that goes. Samples of what memory served stand for what
+    /// there was; they, or else the shares in which pages were used, say where it went.
+    pub fn traffic(mut self, sampled: Vec<Traffic>, uses: Vec<Traffic>) -> Vec<Traffic> {
+        let shares = if sampled.is_empty() { &uses } else { &sampled };
         if self.traffic.is_empty() && self.elsewhere.is_empty() {
-            return carried(sampled, &self.carried);
+            return if self.carried.is_empty() { sampled } else { carried(shares.clone(), &self.carried) };
         }
         for (from, accesses) in self.elsewhere {
-            let sampled = sampled.iter().filter(|pair| pair.from == from && pair.to != from);
+            let sampled = shares.iter().filter(|pair| pair.from == from && pair.to != from);
             let sum: f64 = sampled.clone().map(|pair| pair.accesses).sum();
             let part = |pair: &Traffic| Traffic { accesses: pair.accesses / sum * accesses, ..*pair };
             self.traffic.extend(sampled.map(part));
@@ -42,7 +43,7 @@ impl RoundCounts {
     }
 }
 
-/// Samples as they are, but for each controller as much as it carried.
+/// Shares, made as much for each controller as it carried.
 fn carried(mut sampled: Vec<Traffic>, carried: &[(NodeId, f64)]) -> Vec<Traffic> {
     for (node, accesses) in carried {
         let of_node = || sampled.iter().filter(|pair| pair.to == *node);
@@ -162,7 +163,10 @@ mod tests {
             elsewhere: vec![(NodeId(0), 40.0), (NodeId(1), 7.0)],
             ..RoundCounts::default()
         };
-        assert_eq!(counts.traffic(sampled), [pair(0, 0, 100.0), pair(0, 1, 10.0), pair(0, 2, 30.0)]);
+        assert_eq!(
+            counts.traffic(sampled, vec![pair(0, 3, 1.0)]),
+            [pair(0, 0, 100.0), pair(0, 1, 10.0), pair(0, 2, 30.0)]
+        );
     }
 
     #[test]
@@ -170,9 +174,10 @@ mod tests {
         let sampled = vec![pair(0, 0, 3.0), pair(0, 1, 1.0), pair(1, 0, 1.0), pair(1, 2, 5.0)];
         let counts = RoundCounts { carried: vec![(NodeId(0), 400.0), (NodeId(3), 9.0)], ..RoundCounts::default() };
         assert_eq!(
-            counts.traffic(sampled.clone()),
+            counts.traffic(Vec::new(), sampled.clone()),
             [pair(0, 0, 300.0), pair(0, 1, 1.0), pair(1, 0, 100.0), pair(1, 2, 5.0)]
         );
-        assert_eq!(RoundCounts::default().traffic(sampled.clone()), sampled);
+        assert_eq!(RoundCounts::default().traffic(sampled.clone(), Vec::new()), sampled);
+        assert_eq!(RoundCounts::default().traffic(Vec::new(), sampled), []);
     }
 }

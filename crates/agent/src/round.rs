@@ -43,7 +43,7 @@ impl Agent {
         self.round_began_ns = now;
         self.round += 1;
         self.begin_candidates(length_s)?;
-        let RoundSamples { mut pages, missed, threads, traffic, latency_mean_ns, count } =
+        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
             self.sampled.take(self.sampling.page_cap, locate);
         let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
         let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
@@ -68,7 +68,7 @@ impl Agent {
         Ok(Observation {
             round: self.round,
             length_s,
-            traffic: counted.traffic(traffic),
+            traffic: counted.traffic(traffic, uses),
             counters_running: None,
             controllers,
             links,

@@ -18,6 +18,8 @@ pub(crate) struct Sampled {
     unplaced: Vec<PageSample>,
     threads: FxHashMap<(Pid, Tid), ThreadSamples>,
     traffic: FxHashMap<(NodeId, NodeId), f64>,
+    /// Samples that do not say what served them, by the node of the CPU and of the page: shares, not amounts.
+    uses: FxHashMap<(NodeId, NodeId), f64>,
     /// Of accesses that memory served: latency times weight, and weight; only where latency is told.
     latency_ns: (f64, f64),
     count: u64,
@@ -45,6 +47,8 @@ pub(crate) struct RoundSamples {
     pub missed: u64,
     pub threads: FxHashMap<(Pid, Tid), ThreadSamples>,
     pub traffic: Vec<Traffic>,
+    /// Where nobody samples what memory serves: who uses whose pages, in shares.
+    pub uses: Vec<Traffic>,
     pub latency_mean_ns: Option<f64>,
     pub count: u64,
 }
@@ -70,6 +74,7 @@ impl Sampled {
             unplaced: Vec::new(),
             threads: FxHashMap::default(),
             traffic: FxHashMap::default(),
+            uses: FxHashMap::default(),
             latency_ns: (0.0, 0.0),
             count: 0,
         }
@@ -107,6 +112,9 @@ impl Sampled {
         thread.cpu = Some(sample.cpu);
         thread.samples += 1;
         thread.waited_ns += sample.latency_ns.map_or(0.0, |ns| f64::from(ns) * weight);
+        if let (None, Some(home)) = (sample.served, home) {
+            *self.uses.entry((from, home)).or_default() += weight;
+        }
         let (Some(Served::Dram), Some(home)) = (sample.served, home) else { return };
         thread.writes += if is_write { weight } else { 0.0 };
         match thread.served.iter_mut().find(|(node, _)| *node == home) {
@@ -122,22 +130,28 @@ impl Sampled {
     /// Ends a round. Where pages lie that no source told is asked for; those that are gone are left out. The next round
     /// has room for so many pages.
     pub fn take(&mut self, page_cap: u64, locate: impl FnOnce(&mut Vec<PageSample>)) -> RoundSamples {
-        let Self { mut pages, mut unplaced, threads, traffic, latency_ns, count } =
+        let Self { mut pages, mut unplaced, threads, traffic, mut uses, latency_ns, count } =
             std::mem::replace(self, Self::new(page_cap));
         if !unplaced.is_empty() {
             locate(&mut unplaced);
             for sample in &unplaced {
                 pages.add(sample);
+                *uses.entry((sample.from, sample.node)).or_default() += 1.0;
             }
         }
         let (mut pages, missed) = pages.take(page_cap);
         keep_shared_frames(&mut pages);
-        let mut traffic: Vec<Traffic> =
-            traffic.into_iter().map(|((from, to), accesses)| Traffic { from, to, accesses }).collect();
-        traffic.sort_unstable_by_key(|pair| (pair.from, pair.to));
+        let (traffic, uses) = (in_order(traffic), in_order(uses));
         let latency_mean_ns = (latency_ns.1 > 0.0).then(|| latency_ns.0 / latency_ns.1);
-        RoundSamples { pages, missed, threads, traffic, latency_mean_ns, count }
+        RoundSamples { pages, missed, threads, traffic, uses, latency_mean_ns, count }
     }
+}
+
+fn in_order(pairs: FxHashMap<(NodeId, NodeId), f64>) -> Vec<Traffic> {
+    let mut pairs: Vec<Traffic> =
+        pairs.into_iter().map(|((from, to), accesses)| Traffic { from, to, accesses }).collect();
+    pairs.sort_unstable_by_key(|pair| (pair.from, pair.to));
+    pairs
 }
 
 /// Frames tell only what several processes map.
@@ -194,6 +208,8 @@ mod tests {
         sampled.add(&sample(7, 0x5000, Served::L2, 1), &nodes, || 4096);
         sampled.add(&sample(7, 1 << 63, Served::Dram, 1), &nodes, || 4096);
         sampled.add(&Sample { kernel: true, ..sample(7, 0x2000, Served::Dram, 1) }, &nodes, || 4096);
+        let unknown = Sample { served: None, node: Some(NodeId(0)), ..sample(7, 0x3000, Served::Dram, 0) };
+        sampled.add(&unknown, &nodes, || 4096);
         let round = sampled.take(100, |unplaced| {
             unplaced.retain(|sample| sample.address == 0x2000);
             for sample in unplaced {
@@ -201,12 +217,14 @@ mod tests {
             }
         });
         let pages: Vec<_> = round.pages.iter().map(|page| (page.address, page.node, page.samples())).collect();
-        assert_eq!(pages, [(0x1000, NodeId(3), 2), (0x2000, NodeId(2), 1)]);
+        assert_eq!(pages, [(0x1000, NodeId(3), 2), (0x2000, NodeId(2), 1), (0x3000, NodeId(0), 1)]);
+        let uses = |to, accesses| Traffic { from: NodeId(1), to: NodeId(to), accesses };
+        assert_eq!(round.uses, [uses(0, 10.0), uses(2, 1.0)]);
         assert_eq!(round.traffic, [Traffic { from: NodeId(1), to: NodeId(3), accesses: 20.0 }]);
-        assert_eq!((round.latency_mean_ns, round.count), (Some(100.0), 4));
+        assert_eq!((round.latency_mean_ns, round.count), (Some(100.0), 5));
         let thread = &round.threads[&(Pid(7), Tid(7))];
         assert_eq!(thread.accesses(), [NodeAccesses { node: NodeId(3), accesses: 20 }]);
-        assert!((thread.waited_ns - 4000.0).abs() < 1e-9);
+        assert!((thread.waited_ns - 5000.0).abs() < 1e-9);
         assert_eq!(sampled.take(100, |_| ()).pages.len(), 0);
     }
 

@@ -98,14 +98,11 @@ fn last_caches(sys: &Path) -> BTreeMap<u32, CpuSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use saved_files::SavedFiles;
 
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{text}\n")).unwrap();
-        }
+    fn saved(files: &[(&str, &str)]) -> SavedFiles {
+        let root = SavedFiles::new();
+        files.iter().for_each(|(path, text)| root.put(path, &format!("{text}\n")));
         root
     }
 
@@ -135,7 +132,7 @@ mod tests {
             ("resctrl/batch/mon_groups/one/mon_data/mon_L3_00/mbm_total_bytes", "1000"),
             ("resctrl/mon_groups/two/mon_data/mon_L3_00/mbm_total_bytes", "1000"),
         ]);
-        let root = tree(&files);
+        let root = saved(&files);
         let find = || BandwidthMonitors::find(&root.path().join("resctrl"), &root.path().join("sys"));
         let traffic = |cpus: &str, local_bytes, total_bytes| CacheTraffic {
             cpus: cpus.parse().unwrap(),
@@ -143,16 +140,16 @@ mod tests {
             total_bytes,
         };
         assert_eq!(find().unwrap().read(), [traffic("0", 101, 152), traffic("1-2", 10, 10)]);
-        fs::write(root.path().join("resctrl/batch/mon_data/mon_L3_00/mbm_local_bytes"), "Unavailable\n").unwrap();
+        root.put("resctrl/batch/mon_data/mon_L3_00/mbm_local_bytes", "Unavailable\n");
         assert_eq!(find().unwrap().read(), [traffic("1-2", 10, 10)]);
     }
 
     #[test]
     fn without_monitors_the_reason_is_told() {
-        let root = tree(&SYS);
+        let root = saved(&SYS);
         let find = || BandwidthMonitors::find(&root.path().join("resctrl"), &root.path().join("sys")).unwrap_err();
         assert!(find().to_string().contains("mount -t resctrl"), "{}", find());
-        fs::create_dir_all(root.path().join("resctrl/info/L3")).unwrap();
+        root.put("resctrl/info/L3/num_closids", "16\n");
         assert!(find().to_string().contains("monitors no bandwidth"), "{}", find());
     }
 }

@@ -134,7 +134,7 @@ fn help() -> String {
         "\
 Policies:
 {policies}
-Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS), by the lab's
+Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's
 virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads begin.
 
 Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); pages that other

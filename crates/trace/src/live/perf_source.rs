@@ -4,7 +4,7 @@
 use super::memory_events::{Kind, MemoryEvent, memory_events};
 use super::perf_rings::{Rings, Wanted};
 use super::permission::{Refusal, Scope, with_remedy};
-use super::pmu::{Config, DEVICES};
+use super::pmu::DEVICES;
 use super::{LiveError, Target, spe_events};
 use crate::perf_data::attribute as has;
 use crate::perf_data::attribute::Attribute;
@@ -12,7 +12,6 @@ use crate::perf_data::{Bytes, Decoder, Features, note};
 use crate::spe::{Buffer, Held};
 use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::{Pid, tsc_and_monotonic_ns};
-use perf_event::Builder;
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
@@ -297,6 +296,7 @@ fn cycles_per_ns() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pmu::Config;
     use super::*;
     use crate::{AccessKind, Source};
     use linux::{Pid, monotonic_ns};
