@@ -6,6 +6,7 @@
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
 #                   runs every workload under every policy, and writes docs/results.md (about an hour)
+#   make sql        builds all again with `nearside sql`, which DataFusion answers, and checks it; `make install` installs that then
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
 #   make install    installs what `make` built below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR goes
@@ -25,7 +26,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test fidelity results bench setup install uninstall clean
+.PHONY: build demo test sql fidelity results bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -50,6 +51,13 @@ test: build
 	cargo test --release --workspace --locked
 	$(release)/nearside-fidelity experiments/*.toml --quick --check
 	$(release)/nearside-diagnoses facerec psearchy --check
+
+# Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
+# would have other features of what tests use as well, and build DataFusion once more.
+sql: build
+	tools/requirements test
+	cargo clippy --release --workspace --all-targets --features nearside/sql --locked -- --deny warnings
+	cargo test --release --workspace --features nearside/sql --locked --test sql
 
 fidelity: build
 	tools/requirements test

@@ -27,6 +27,8 @@ mod report;
 mod run;
 mod shared;
 mod show;
+#[cfg(feature = "sql")]
+mod sql;
 mod system;
 mod target;
 mod threads;
@@ -71,6 +73,8 @@ enum Command {
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
+    #[cfg(feature = "sql")]
+    Sql(sql::Arguments),
     Top(top::Arguments),
     Agent(agent::Arguments),
     Place(Box<place::Arguments>),
@@ -99,6 +103,8 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
+        #[cfg(feature = "sql")]
+        Command::Sql(arguments) => sql::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Agent(arguments) => agent::run(&arguments),
         Command::Place(arguments) => Ok(place::run(&arguments)),

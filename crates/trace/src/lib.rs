@@ -19,6 +19,8 @@ mod reader;
 mod rows;
 mod sample;
 pub mod spe;
+#[cfg(feature = "sql")]
+pub mod sql;
 mod stack;
 mod symbol_rows;
 mod symbols;

@@ -153,24 +153,31 @@ impl TableFile {
         Some(range.min_opt()?.cast_unsigned()..=range.max_opt()?.cast_unsigned())
     }
 
+    /// So many rows it has.
+    #[cfg(feature = "sql")]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Reads all rows.
     pub fn read<R: Row>(&self) -> Result<Vec<R>, TableError> {
-        let rows = contained(|| self.columns()).unwrap_or_else(|| contradictory().map_err(TableError::from))?;
+        let rows = Rows::from_columns(self.columns(0..self.columns.len())?);
         let row = |row| R::take(&mut rows.cells(row)).ok_or(TableError::Row { row });
         (0..self.rows).map(row).collect()
     }
 
-    fn columns(&self) -> Result<Rows, TableError> {
-        let mut all = Vec::with_capacity(self.columns.len());
+    /// Reads columns, by their numbers.
+    pub fn columns(&self, numbers: impl IntoIterator<Item = usize>) -> Result<Vec<Values>, TableError> {
+        let read = || numbers.into_iter().map(|number| self.column(number)).collect();
+        contained(read).unwrap_or_else(|| contradictory().map_err(TableError::from))
+    }
+
+    fn column(&self, number: usize) -> Result<Values, TableError> {
+        let Some(column) = self.columns.get(number) else { return contradictory().map_err(TableError::from) };
         if self.rows == 0 {
-            return Ok(Rows::from_columns(all));
+            return Ok(Values::empty(column.kind)); // there may be no row group
         }
-        let group = self.reader.get_row_group(0)?;
-        for (number, column) in self.columns.iter().enumerate() {
-            let values = read_column(group.get_column_reader(number)?, column, self.rows)?;
-            all.push(values);
-        }
-        Ok(Rows::from_columns(all))
+        read_column(self.reader.get_row_group(0)?.get_column_reader(number)?, column, self.rows)
     }
 }
 

@@ -132,6 +132,15 @@ impl Trace {
         matches!(self.kept, Kept::Folder(_))
     }
 
+    /// The folder of its tables; perf.data files have none.
+    #[cfg(feature = "sql")]
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.kept {
+            Kept::Folder(folder) => Some(folder),
+            Kept::PerfData(_) => None,
+        }
+    }
+
     /// Its samples and events, from the first one.
     pub fn records(&self) -> Result<Records, ReadError> {
         let finished = self.about.complete;

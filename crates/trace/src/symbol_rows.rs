@@ -16,7 +16,7 @@ use std::sync::Arc;
 const ROWS: usize = 1 << 16;
 
 /// A mapped file. Its number is what the other tables name it by.
-struct ImageRow {
+pub(crate) struct ImageRow {
     image: u32,
     path: Arc<str>,
     file: FileIdentity,
@@ -53,7 +53,8 @@ impl Row for ImageRow {
     }
 }
 
-struct SegmentRow {
+/// How a part of a mapped file is loaded.
+pub(crate) struct SegmentRow {
     image: u32,
     segment: Segment,
 }
@@ -90,7 +91,7 @@ const SECTION: u8 = 0;
 const VARIABLE: u8 = 1;
 
 /// A section or a variable.
-struct RangeRow {
+pub(crate) struct RangeRow {
     image: u32,
     kind: u8,
     range: Named,
@@ -121,7 +122,7 @@ impl Row for RangeRow {
 }
 
 /// A line of source at an address; what is inlined there has rows before what it is inlined into.
-struct CodeRow {
+pub(crate) struct CodeRow {
     image: u32,
     address: u64,
     depth: u32,

@@ -40,16 +40,25 @@ pub(crate) fn open<R: Row>(path: &Path) -> Result<TableFile, ReadError> {
     TableFile::open::<R>(file).map_err(|source| ReadError::table(path, source))
 }
 
-/// All rows of a table, file by file. Of a trace that was not finished, the last may be unreadable, and is left out.
+/// All rows of a table, file by file.
 pub(crate) fn all<R: Row>(
     trace: &Path,
     finished: bool,
 ) -> Result<impl Iterator<Item = Result<Vec<R>, ReadError>>, ReadError> {
+    each::<R, _, _>(trace, finished, TableFile::read)
+}
+
+/// What is read of each file of a table. Of a trace that was not finished, the last may be unreadable, and is left out.
+pub(crate) fn each<R: Row, T, F: Fn(&TableFile) -> Result<T, TableError>>(
+    trace: &Path,
+    finished: bool,
+    read: F,
+) -> Result<impl Iterator<Item = Result<T, ReadError>> + use<R, T, F>, ReadError> {
     let files = files::<R>(trace)?;
     let last = if finished { None } else { files.last().cloned() };
     let read = move |path: PathBuf| {
-        let rows = open::<R>(&path).and_then(|file| file.read().map_err(|source| ReadError::table(&path, source)));
-        if rows.is_err() && Some(path) == last { None } else { Some(rows) }
+        let read = open::<R>(&path).and_then(|file| read(&file).map_err(|source| ReadError::table(&path, source)));
+        if read.is_err() && Some(path) == last { None } else { Some(read) }
     };
     Ok(files.into_iter().filter_map(read))
 }

@@ -1,0 +1,140 @@
+//! `nearside sql`: asks the tables of a trace.
+
+use crate::output;
+use crate::wrong::Wrong;
+use clap::Args;
+use indicatif::ProgressBar;
+use report::Table;
+use std::collections::HashSet;
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+use trace::Trace;
+use trace::sql::{Answer, COLUMNS, Database};
+
+/// So many rows are aligned with each other at least: more would have to be kept until the last is known.
+const ALIGNED: usize = 8192;
+/// What takes longer shows that it goes on.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Ask the tables of a trace in SQL
+///
+/// The tables are those of docs/trace.md: samples, events, stacks, counts, images, segments, ranges and code; those that
+/// the trace does not have are empty. Without a query, they are listed with their columns. The SQL is DataFusion's, and
+/// only reads: what would create, change or write anything is refused. Of a recording that was cut off, what came last
+/// is missing, which is said. Needs no privileges.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside sql trace                                              tables, columns and their types
+  nearside sql trace 'SELECT count(*) FROM samples'
+  nearside sql trace 'SELECT node, avg(latency_ns) FROM samples GROUP BY node' --json
+  nearside sql trace \"$(cat query.sql)\"
+
+Exit codes:
+  0  all went well
+  1  the trace cannot be read, or the query failed while it was answered; the message says why
+  2  the command line or the query is wrong, or would write")]
+pub struct Arguments {
+    /// The trace: a folder of nearside record
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+
+    /// What to ask, one SQL query [default: what tables and columns there are]
+    #[arg(value_name = "QUERY", default_value = COLUMNS, hide_default_value = true)]
+    query: String,
+
+    /// As JSON: an array of objects, a row each
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let trace = Trace::open(&arguments.trace)?;
+    let database = Database::of(&trace)?;
+    let answer = database.query(&arguments.query).map_err(Wrong::because)?;
+    if !trace.about().complete {
+        // There is nobody left to tell when standard error is closed.
+        let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: what came last is missing");
+    }
+    let progress = Progress::new();
+    if arguments.json {
+        print_json(answer, &progress)?
+    } else {
+        print_table(answer, &progress)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_table(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Error>> {
+    let (mut table, mut rows) = (Table::new(answer.columns()), 0);
+    for batch in answer {
+        for row in batch?.texts()? {
+            // Names are whatever was recorded: they are not to change the terminal.
+            table.row(row.iter().map(|cell| cell.replace(char::is_control, "?")));
+            rows += 1;
+        }
+        if rows >= ALIGNED {
+            progress.end();
+            if !output::write_more(&table.to_string())? {
+                return Ok(());
+            }
+            (table, rows) = (Table::default(), 0);
+        }
+    }
+    progress.end();
+    Ok(output::write(&table.to_string(), None)?)
+}
+
+fn print_json(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Error>> {
+    let mut names = HashSet::new();
+    if let Some(twice) = answer.columns().into_iter().find(|name| !names.insert(name.clone())) {
+        return Err(Wrong::because(format!(
+            "two columns of the answer are called {twice}, which JSON cannot tell apart: give one another name with AS"
+        )));
+    }
+    let mut before = "[\n";
+    for batch in answer {
+        let mut text = String::new();
+        for row in batch?.json()? {
+            text.push_str(before);
+            text.push_str(&row);
+            before = ",\n";
+        }
+        progress.end();
+        if !output::write_more(&text)? {
+            return Ok(());
+        }
+    }
+    progress.end();
+    Ok(output::write(if before == "[\n" { "[]\n" } else { "\n]\n" }, None)?)
+}
+
+/// That an answer is being made, on a terminal and after a while.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        let line = ProgressBar::new_spinner().with_message("answering");
+        let later = line.clone();
+        thread::spawn(move || {
+            thread::sleep(SOON);
+            // One that has ended does not tick.
+            later.enable_steady_tick(Duration::from_millis(100));
+        });
+        Self(line)
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

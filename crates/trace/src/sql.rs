@@ -1,0 +1,291 @@
+//! The tables of a trace, asked in SQL through DataFusion. Rows are read as all of nearside reads them, file by file and
+//! only the columns that are asked for: what is damaged or was not finished is treated the same.
+
+use crate::error::ReadError;
+use crate::parquet_file::{TableError, TableFile};
+use crate::rows::Frame;
+use crate::symbol_rows::{CodeRow, ImageRow, RangeRow, SegmentRow};
+use crate::table::{Column, Kind, Row, Values};
+use crate::table_folder::each;
+use crate::{Count, Event, Sample, Trace};
+use async_trait::async_trait;
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, UInt64Array,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::WriterBuilder;
+use datafusion::arrow::json::writer::LineDelimited;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Result as DataFusionResult;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use futures::{StreamExt, stream};
+use parquet::errors::ParquetError;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// The name of all tables together, as `information_schema` has it.
+const SCHEMA: &str = "trace";
+
+/// What is asked to list tables and columns.
+pub const COLUMNS: &str = "\
+SELECT table_name AS \"table\", column_name AS \"column\", data_type AS type, is_nullable = 'YES' AS optional
+FROM information_schema.columns WHERE table_schema = 'trace' ORDER BY table_name, ordinal_position";
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SqlError {
+    /// Only folders have tables.
+    #[error(
+        "a perf.data file has no tables to ask: `nearside report` reads it, and `nearside record` writes traces with tables"
+    )]
+    PerfData,
+    /// The system refused threads.
+    #[error("cannot begin the threads that queries run in: {0}")]
+    Threads(#[from] io::Error),
+    /// The query would do more than read.
+    #[error("a trace is only read, and nothing else is written: {0}")]
+    Writes(String),
+    /// The query is not SQL, or names what is not there.
+    #[error("{what}\n  the tables are {tables}; `nearside sql TRACE` lists their columns")]
+    Query {
+        /// What is wrong.
+        what: String,
+        /// The names of all tables.
+        tables: String,
+    },
+    /// The query was begun, and failed.
+    #[error("the query failed: {0}")]
+    Failed(String),
+}
+
+/// The tables of a trace, as a database. Those that the trace does not have are empty.
+pub struct Database {
+    context: SessionContext,
+    names: Vec<&'static str>,
+    runtime: Runtime,
+}
+
+/// The rows that answer a query, as they come.
+pub struct Answer<'a> {
+    runtime: &'a Runtime,
+    rows: SendableRecordBatchStream,
+}
+
+/// Rows of an answer that came together.
+pub struct Batch(RecordBatch);
+
+impl Database {
+    /// The tables of a trace.
+    pub fn of(trace: &Trace) -> Result<Self, SqlError> {
+        let folder = trace.folder().ok_or(SqlError::PerfData)?;
+        let config =
+            SessionConfig::new().with_default_catalog_and_schema("nearside", SCHEMA).with_information_schema(true);
+        let context = SessionContext::new_with_config(config);
+        let mut names = Vec::new();
+        for (name, table) in tables(folder, trace.about().complete) {
+            names.push(name);
+            context.register_table(name, Arc::new(table)).map_err(|error| SqlError::Failed(message(&error)))?;
+        }
+        Ok(Self { context, names, runtime: Runtime::new()? })
+    }
+
+    /// Asks in SQL. Nothing is read before the answer is taken, and nothing ever written.
+    pub fn query(&self, sql: &str) -> Result<Answer<'_>, SqlError> {
+        let wrong = |error: DataFusionError| SqlError::Query { what: message(&error), tables: self.names.join(", ") };
+        self.runtime.block_on(async {
+            let plan = self.context.state().create_logical_plan(sql).await.map_err(wrong)?;
+            let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+            reads.verify_plan(&plan).map_err(|error| SqlError::Writes(message(&error)))?;
+            let frame = self.context.execute_logical_plan(plan).await.map_err(wrong)?;
+            let rows = frame.execute_stream().await.map_err(wrong)?;
+            Ok(Answer { runtime: &self.runtime, rows })
+        })
+    }
+}
+
+impl Answer<'_> {
+    /// The names of its columns.
+    pub fn columns(&self) -> Vec<String> {
+        self.rows.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+}
+
+impl Iterator for Answer<'_> {
+    type Item = Result<Batch, SqlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.runtime.block_on(self.rows.next())?;
+        Some(batch.map(Batch).map_err(|error| SqlError::Failed(message(&error))))
+    }
+}
+
+impl Batch {
+    /// The cells of each row as text; those that are empty are `-`.
+    pub fn texts(&self) -> Result<Vec<Vec<String>>, SqlError> {
+        let options = FormatOptions::new().with_null("-");
+        let columns = self.0.columns().iter();
+        let cells: Vec<ArrayFormatter> = columns
+            .map(|column| ArrayFormatter::try_new(column, &options))
+            .collect::<Result<_, _>>()
+            .map_err(|error| unprintable(&error))?;
+        let text = |row| cells.iter().map(|cell| cell.value(row).try_to_string()).collect();
+        (0..self.0.num_rows()).map(text).collect::<Result<_, _>>().map_err(|error| unprintable(&error))
+    }
+
+    /// Each row as a JSON object.
+    pub fn json(&self) -> Result<Vec<String>, SqlError> {
+        let mut lines = Vec::new();
+        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut lines);
+        writer.write(&self.0).and_then(|()| writer.finish()).map_err(|error| unprintable(&error))?;
+        Ok(String::from_utf8_lossy(&lines).lines().map(str::to_owned).collect())
+    }
+}
+
+fn unprintable(error: &ArrowError) -> SqlError {
+    SqlError::Failed(format!("cannot print a value: {error}"))
+}
+
+/// What went wrong at first, without what it was handed on through.
+fn message(error: &DataFusionError) -> String {
+    match error.find_root() {
+        DataFusionError::External(error) => error.to_string(),
+        error => error.strip_backtrace(),
+    }
+}
+
+/// All tables of a trace, with their names.
+fn tables(trace: &Path, finished: bool) -> [(&'static str, Table); 8] {
+    [
+        Table::of::<Sample>(trace, finished),
+        Table::of::<Event>(trace, finished),
+        Table::of::<Frame>(trace, finished),
+        Table::of::<Count>(trace, finished),
+        Table::of::<ImageRow>(trace, finished),
+        Table::of::<SegmentRow>(trace, finished),
+        Table::of::<RangeRow>(trace, finished),
+        Table::of::<CodeRow>(trace, finished),
+    ]
+}
+
+/// A table of a trace, for DataFusion.
+#[derive(Clone, Debug)]
+struct Table {
+    trace: PathBuf,
+    finished: bool,
+    /// Of all its columns.
+    schema: SchemaRef,
+    read: fn(&Scan) -> Result<Batches, ReadError>,
+}
+
+/// The files of a table, one after the other.
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ReadError>> + Send>;
+
+/// Some columns of a table, to be read.
+#[derive(Debug)]
+struct Scan {
+    table: Table,
+    columns: Vec<usize>,
+    /// Of these columns.
+    schema: SchemaRef,
+}
+
+impl Table {
+    fn of<R: Row + 'static>(trace: &Path, finished: bool) -> (&'static str, Self) {
+        let field = |column: &Column| Field::new(column.name, data_type(column.kind), column.optional);
+        let schema = Arc::new(Schema::new(R::COLUMNS.iter().map(field).collect::<Vec<_>>()));
+        (R::TABLE, Self { trace: trace.to_owned(), finished, schema, read: Scan::batches::<R> })
+    }
+}
+
+#[async_trait]
+impl TableProvider for Table {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let columns = columns.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let scan = Scan { table: self.clone(), columns, schema: schema.clone() };
+        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(scan)], None, [], false, limit)?))
+    }
+}
+
+impl PartitionStream for Scan {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let external = |error: ReadError| DataFusionError::External(Box::new(error));
+        let batches = match (self.table.read)(self) {
+            Ok(batches) => stream::iter(batches.map(move |batch| batch.map_err(external))).left_stream(),
+            Err(error) => stream::iter([Err(external(error))]).right_stream(),
+        };
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
+    }
+}
+
+impl Scan {
+    fn batches<R: Row + 'static>(&self) -> Result<Batches, ReadError> {
+        let (columns, schema) = (self.columns.clone(), self.schema.clone());
+        let read = move |file: &TableFile| batch(file, R::COLUMNS, &columns, &schema);
+        Ok(Box::new(each::<R, _, _>(&self.table.trace, self.table.finished, read)?))
+    }
+}
+
+/// Some columns of a file, as DataFusion has them.
+fn batch(file: &TableFile, all: &[Column], columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch, TableError> {
+    let values = file.columns(columns.iter().copied())?;
+    let kinds = columns.iter().filter_map(|column| all.get(*column)).map(|column| column.kind);
+    let arrays = values.into_iter().zip(kinds).map(|(values, kind)| array(values, kind)).collect();
+    // Without columns, as for count(*), there is nothing else that says it.
+    let rows = RecordBatchOptions::new().with_row_count(Some(file.rows()));
+    let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &rows);
+    batch.map_err(|error| ParquetError::External(Box::new(error)).into())
+}
+
+fn data_type(kind: Kind) -> DataType {
+    match kind {
+        Kind::U32 => DataType::UInt32,
+        Kind::U64 => DataType::UInt64,
+        Kind::F32 => DataType::Float32,
+        Kind::Bool => DataType::Boolean,
+        Kind::Text | Kind::Word(_) => DataType::Utf8,
+    }
+}
+
+fn array(values: Values, kind: Kind) -> ArrayRef {
+    match values {
+        Values::U32(values) => Arc::new(UInt32Array::from(values)),
+        Values::U64(values) => Arc::new(UInt64Array::from(values)),
+        Values::F32(values) => Arc::new(Float32Array::from(values)),
+        Values::Bool(values) => Arc::new(BooleanArray::from(values)),
+        Values::Text(values) => Arc::new(StringArray::from_iter(values)),
+        Values::Word(values) => {
+            let Kind::Word(words) = kind else { return Arc::new(StringArray::new_null(values.len())) };
+            let word = |word: Option<u8>| word.and_then(|word| words.get(usize::from(word)).copied());
+            Arc::new(values.into_iter().map(word).collect::<StringArray>())
+        }
+    }
+}
