@@ -28,10 +28,10 @@ pub(crate) struct RoundCounts {
 impl RoundCounts {
     /// All traffic of the round, by what was counted as far as that goes. Samples of what memory served stand for what
     /// there was; they, or else the shares in which pages were used, say where it went.
-    pub fn traffic(mut self, sampled: Vec<Traffic>, uses: Vec<Traffic>) -> Vec<Traffic> {
-        let shares = if sampled.is_empty() { &uses } else { &sampled };
+    pub fn traffic(mut self, sampled: Vec<Traffic>, uses: &[Traffic]) -> Vec<Traffic> {
+        let shares = if sampled.is_empty() { uses } else { &sampled };
         if self.traffic.is_empty() && self.elsewhere.is_empty() {
-            return if self.carried.is_empty() { sampled } else { carried(shares.clone(), &self.carried) };
+            return if self.carried.is_empty() { sampled } else { carried(shares.to_vec(), &self.carried) };
         }
         for (from, accesses) in self.elsewhere {
             let sampled = shares.iter().filter(|pair| pair.from == from && pair.to != from);
@@ -164,7 +164,7 @@ mod tests {
             ..RoundCounts::default()
         };
         assert_eq!(
-            counts.traffic(sampled, vec![pair(0, 3, 1.0)]),
+            counts.traffic(sampled, &[pair(0, 3, 1.0)]),
             [pair(0, 0, 100.0), pair(0, 1, 10.0), pair(0, 2, 30.0)]
         );
     }
@@ -174,10 +174,10 @@ mod tests {
         let sampled = vec![pair(0, 0, 3.0), pair(0, 1, 1.0), pair(1, 0, 1.0), pair(1, 2, 5.0)];
         let counts = RoundCounts { carried: vec![(NodeId(0), 400.0), (NodeId(3), 9.0)], ..RoundCounts::default() };
         assert_eq!(
-            counts.traffic(Vec::new(), sampled.clone()),
+            counts.traffic(Vec::new(), &sampled),
             [pair(0, 0, 300.0), pair(0, 1, 1.0), pair(1, 0, 100.0), pair(1, 2, 5.0)]
         );
-        assert_eq!(RoundCounts::default().traffic(sampled.clone(), Vec::new()), sampled);
-        assert_eq!(RoundCounts::default().traffic(Vec::new(), sampled), []);
+        assert_eq!(RoundCounts::default().traffic(sampled.clone(), &[]), sampled);
+        assert_eq!(RoundCounts::default().traffic(Vec::new(), &sampled), []);
     }
 }

@@ -68,7 +68,7 @@ impl Agent {
         Ok(Observation {
             round: self.round,
             length_s,
-            traffic: counted.traffic(traffic, uses),
+            traffic: counted.traffic(traffic, &uses),
             counters_running: None,
             controllers,
             links,

@@ -102,7 +102,9 @@ mod tests {
 
     fn saved(files: &[(&str, &str)]) -> SavedFiles {
         let root = SavedFiles::new();
-        files.iter().for_each(|(path, text)| root.put(path, &format!("{text}\n")));
+        for (path, text) in files {
+            root.put(path, &format!("{text}\n"));
+        }
         root
     }
 
