@@ -134,7 +134,7 @@ impl PageBatch {
             let (pages, told) = (addresses.as_ptr(), statuses.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nowhere, told, flags)
         };
-        if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if result == -1 { Err(refused()) } else { Ok(()) }
     }
 
     /// Moves each page to its target, and says of each where it is then or why it stayed. A page that cannot be moved
@@ -176,7 +176,7 @@ impl PageBatch {
             let (pages, nodes, told) = (addresses.as_ptr(), targets.as_ptr(), statuses.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nodes, told, whose.flag())
         };
-        usize::try_from(result).map_err(|_| io::Error::last_os_error())
+        usize::try_from(result).map_err(|_| refused())
     }
 
     /// The first row of neighbours with one target of which nothing has been told.
@@ -206,6 +206,13 @@ impl PageBatch {
         }
         Ok(())
     }
+}
+
+/// A process that is ending has no memory any more before it is gone: then the kernel answers EINVAL (`find_mm_struct` in
+/// its mm/migrate.c), as to nothing else that is asked here.
+fn refused() -> io::Error {
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EINVAL) { io::Error::from_raw_os_error(libc::ESRCH) } else { error }
 }
 
 #[cfg(test)]
@@ -251,6 +258,23 @@ mod tests {
         batch.push(std::ptr::from_ref(&*value) as u64, Some(NodeId(1000)));
         let error = batch.move_pages(own(), Whose::Private).unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EPERM | libc::ENOSYS)), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_is_not_yet_gone_is_no_more() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id());
+        let has_memory = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap().contains("VmSize");
+        while has_memory() {
+            std::thread::yield_now();
+        }
+        let mut batch = PageBatch::default();
+        batch.push(4096, Some(NodeId(0)));
+        for told in [batch.locate(pid), batch.move_pages(pid, Whose::Private)] {
+            let error = told.unwrap_err();
+            assert!(matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EPERM | libc::ENOSYS)), "{error}");
+        }
+        child.wait().unwrap();
     }
 
     #[test]

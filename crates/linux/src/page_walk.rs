@@ -115,9 +115,6 @@ impl PageWalk {
     fn failed(&self, call: &'static str, source: io::Error) -> WalkError {
         match source.raw_os_error() {
             Some(libc::ESRCH) => ProcessError::Gone(self.pid).into(),
-            // A process that is ending has no memory any more before it is gone (`find_mm_struct` in mm/migrate.c); a
-            // query is answered so for no other reason.
-            Some(libc::EINVAL) if call == MOVE_PAGES => ProcessError::Gone(self.pid).into(),
             _ => WalkError::Call { pid: self.pid, call, source },
         }
     }
