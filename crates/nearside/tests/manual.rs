@@ -2,6 +2,8 @@
 
 use assert_cmd::Command;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn man_pages_and_completions_are_of_the_command_itself() {
@@ -23,4 +25,59 @@ fn a_folder_that_cannot_be_made_is_named() {
     let assert = Command::cargo_bin("nearside").unwrap().args(["manual", "/dev/null/share"]).assert().code(1);
     let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
     assert!(said.contains("cannot make the folder /dev/null/share/man/man1: Not a directory"), "{said}");
+}
+
+/// `make install` as packagers call it, and by an administrator; the systemd unit as systemd reads it.
+#[test]
+fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned();
+    let make = |target: &str, variables: [&str; 2]| {
+        // What was built for this test is installed, and nothing is built.
+        let target_dir = format!("CARGO_TARGET_DIR={}", built.parent().unwrap().display());
+        let arguments = ["--no-print-directory", "-C", root.to_str().unwrap(), target, &target_dir];
+        Command::new("make").args(arguments).args(variables).assert().success();
+    };
+    assert!(built.ends_with("release"), "the Makefile installs what is built with --release");
+    let below = |path: &str| folder.path().join(path);
+    let destination = format!("DESTDIR={}", below("packaged").display());
+    make("install", [&destination, "PREFIX=/opt/near"]);
+    let unit = fs::read_to_string(below("packaged/opt/near/lib/systemd/system/nearside.service")).unwrap();
+    assert!(unit.contains("\nExecStart=/opt/near/bin/nearside agent --config /opt/near/etc/nearside.toml\n"), "{unit}");
+    for name in ["bin/nearside", "bin/nearside-workloads", "lib/nearside/libnearside_preload.so"] {
+        let mode = fs::metadata(below("packaged/opt/near").join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{name}");
+    }
+    let installed = Command::new(below("packaged/opt/near/bin/nearside")).arg("--version").assert().success();
+    assert!(installed.get_output().stdout.starts_with(b"nearside "));
+
+    let prefix = format!("PREFIX={}", below("own").display());
+    make("install", [&prefix, "DESTDIR="]);
+    match std::process::Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(below("own/lib/systemd/system/nearside.service"))
+        .output()
+    {
+        // It says what it does not understand, and succeeds all the same.
+        Ok(said) => assert!(said.status.success() && said.stderr.is_empty(), "{said:?}"),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+    }
+    fs::write(below("own/etc/nearside.toml"), "policy = \"auto\"\n").unwrap();
+    make("install", [&prefix, "DESTDIR="]);
+    assert_eq!(fs::read_to_string(below("own/etc/nearside.toml")).unwrap(), "policy = \"auto\"\n");
+    make("uninstall", [&prefix, "DESTDIR="]);
+    make("uninstall", [&destination, "PREFIX=/opt/near"]);
+    let files = |path: &str| -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![below(path)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                if entry.path().is_dir() { folders.push(entry.path()) } else { found.push(entry.path()) }
+            }
+        }
+        found
+    };
+    assert_eq!(files("packaged"), Vec::<PathBuf>::new());
+    assert_eq!(files("own"), [below("own/etc/nearside.toml")], "what its owner has changed");
 }
