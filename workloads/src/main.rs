@@ -43,8 +43,8 @@ use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use options::{
     CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
-    MoveOptions, Options, PlaceOptions, RandomOptions, RivalsOptions, SortOptions, StoreOptions, StreamOptions,
-    WebserverOptions,
+    MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions,
+    StreamOptions, WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -80,7 +80,9 @@ enum Verb {
     /// does not count.
     Rivals(RivalsOptions),
     /// One hot object: every thread reads the whole of one array that one CPU wrote; GB/s of all threads together
-    Readers(Options),
+    ///
+    /// With --file several processes share one: the pages of the file. In the end what is mapped is compared with it.
+    Readers(ReadersOptions),
     /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
     ///
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
@@ -238,7 +240,12 @@ fn run(verb: &Verb) -> Result<(), Error> {
             let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
             rivals::run(team, rivals.as_ref(), size, repeat)
         }),
-        Verb::Readers(options) => measure("readers", options, None, readers::run),
+        Verb::Readers(ReadersOptions { common, file }) => {
+            measure("readers", common, None, |team, size, repeat| match file {
+                Some(file) => readers::of_file(team, file, size, repeat),
+                None => readers::run(team, size, repeat),
+            })
+        }
         Verb::Checksum(ChecksumOptions { common, writes }) => {
             measure("checksum", common, None, |team, size, repeat| checksum::run(team, size, repeat, *writes as usize))
         }

@@ -56,6 +56,16 @@ pub struct WebserverOptions {
     pub processes: usize,
 }
 
+/// Options of `readers`.
+#[derive(Args, Debug)]
+pub struct ReadersOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Read the first --size bytes of this file, which is mapped privately, a word of each line
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+}
+
 /// Options of `is`.
 #[derive(Args, Debug)]
 pub struct SortOptions {

@@ -1,12 +1,16 @@
 //! One hot object that is only read: the whole of it, by every thread.
 
-use crate::error::Error;
+use crate::error::{Error, check};
 use crate::memory::{filled, share};
 use crate::stream::{Line, sum};
 use crate::team::{Round, Team};
+use linux::FileWords;
 use serde::Serialize;
 use std::fmt;
+use std::fs::File;
 use std::hint::black_box;
+use std::io::{self, Read};
+use std::path::Path;
 
 /// How fast all threads together read.
 #[derive(Debug, Serialize)]
@@ -17,6 +21,17 @@ pub struct Throughput {
     mean_gb_per_s: f64,
     /// What all rounds took.
     seconds: f64,
+}
+
+impl Throughput {
+    /// Of rounds in each of which all threads together went through so many bytes.
+    fn of(rounds: &[Round], bytes: usize) -> Self {
+        let gigabytes = bytes as f64 / 1e9;
+        let seconds: f64 = rounds.iter().map(Round::seconds).sum();
+        let best = rounds.iter().map(Round::seconds).fold(f64::INFINITY, f64::min);
+        let all = gigabytes * rounds.len() as f64;
+        Self { best_gb_per_s: gigabytes / best, mean_gb_per_s: all / seconds, seconds }
+    }
 }
 
 impl fmt::Display for Throughput {
@@ -34,8 +49,33 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Throughput, Error>
         let (after, before) = (sum(&array[*start..]), sum(&array[..*start]));
         black_box((after, before));
     })?;
-    let gigabytes = (team.threads * size_of_val(&*array)) as f64 / 1e9;
-    let seconds: f64 = rounds.iter().map(Round::seconds).sum();
-    let best = rounds.iter().map(Round::seconds).fold(f64::INFINITY, f64::min);
-    Ok(Throughput { best_gb_per_s: gigabytes / best, mean_gb_per_s: gigabytes * repeat as f64 / seconds, seconds })
+    Ok(Throughput::of(&rounds, team.threads * size_of_val(&*array)))
+}
+
+/// Measures how fast the team reads the first `size` bytes of a file, which other processes may read as well.
+pub fn of_file(team: &Team, path: &Path, size: usize, repeat: usize) -> Result<Throughput, Error> {
+    let file = File::open(path).map_err(Error::System)?;
+    if file.metadata().map_err(Error::System)?.len() < size as u64 {
+        return Err(Error::System(io::Error::new(io::ErrorKind::UnexpectedEof, "--file is shorter than --size")));
+    }
+    let words = FileWords::map(&file, size).map_err(Error::System)?;
+    let rounds = team.rounds(vec![(); team.threads], repeat, |(), _| {
+        black_box(words.sum_of(0, size_of::<Line>() / size_of::<u64>()));
+    })?;
+    check("the sum of the file's words", sum_of_file(file, size).map_err(Error::System)?, words.sum())?;
+    Ok(Throughput::of(&rounds, team.threads * size))
+}
+
+fn sum_of_file(mut file: File, size: usize) -> io::Result<u64> {
+    let mut part = vec![0; 1 << 20];
+    let mut sum = 0_u64;
+    let mut left = size / size_of::<u64>() * size_of::<u64>();
+    while left > 0 {
+        let part = &mut part[..left.min(1 << 20)];
+        file.read_exact(part)?;
+        left -= part.len();
+        let (words, _) = part.as_chunks();
+        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    }
+    Ok(sum)
 }

@@ -1,5 +1,6 @@
 //! Carries out what was decided, and says what came of it.
 
+use crate::copies::Copies;
 use crate::journal::{Journal, JournalError};
 use crate::managed::{Managed, ManagedProcess};
 use crate::owner;
@@ -39,6 +40,8 @@ pub struct Done {
     pub bytes_moved: u64,
     /// Pages that stayed, by why.
     pub pages_refused: BTreeMap<PageRefusal, u64>,
+    /// Pages of which a process has a copy of its own now.
+    pub pages_copied: u64,
     /// Threads that have other CPUs now.
     pub threads_moved: u64,
     /// Huge pages that were split.
@@ -79,7 +82,8 @@ impl Actor {
                 None => done.push(self.act(&step.action, managed, outcome)?),
             }
         }
-        outcome.operations += done.iter().map(|done| done.pages_moved + done.pages_split).sum::<u64>();
+        let operations = |done: &Done| done.pages_moved + done.pages_copied + done.pages_split;
+        outcome.operations += done.iter().map(operations).sum::<u64>();
         Ok(done)
     }
 
@@ -104,9 +108,12 @@ impl Actor {
         match action {
             Action::MoveRanges { node, ranges, bytes, .. } => Ok(self.move_ranges(process, *node, ranges, *bytes)),
             Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome)),
+            Action::Replicate { nodes, pages, is_possible: true, instead, .. } => Ok(nodes
+                .first()
+                .map_or_else(Done::default, |node| self.copy(process, pages, node, instead.as_deref(), outcome))),
             Action::MoveThread { tid, cpus, .. } => self.move_thread(process, *tid, cpus),
             Action::MoveProcess { cpus, .. } => self.move_process(process, cpus),
-            // Pages are moved elsewhere, and copies need a kernel that replicates.
+            // Pages are moved elsewhere, and other copies need a kernel that replicates.
             Action::MovePages { .. }
             | Action::InterleavePages { .. }
             | Action::Replicate { .. }
@@ -126,20 +133,29 @@ impl Actor {
             }
             return done;
         };
+        let pages = steps.iter().enumerate().flat_map(|(place, step)| {
+            moved_pages(&step.action).into_iter().map(move |(address, node)| (node, address, place))
+        });
+        self.move_pages(process, pages.collect(), &mut done, outcome);
+        done
+    }
+
+    /// Moves pages of a process, each to its node, and tells what came of each in its place of `done`.
+    fn move_pages(
+        &mut self,
+        process: &mut ManagedProcess,
+        mut pages: Vec<(NodeId, u64, usize)>,
+        done: &mut [Done],
+        outcome: &mut Outcome,
+    ) {
+        let pid = process.record.pid;
         if self.respects_owner {
             process.owners.refresh(&process.process);
+            let owners = &process.owners;
+            let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
+            outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
         }
         // The kernel moves neighbours in this list that go to the same node together.
-        let mut pages: Vec<(NodeId, u64, usize)> = Vec::new();
-        for (place, step) in steps.iter().enumerate() {
-            for (address, node) in moved_pages(&step.action) {
-                if self.respects_owner && process.owners.contain(address) {
-                    outcome.refused.push(PageOf { pid, address });
-                } else {
-                    pages.push((node, address, place));
-                }
-            }
-        }
         pages.sort_unstable();
         self.batch.clear();
         for (node, address, _) in &pages {
@@ -149,10 +165,10 @@ impl Actor {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
             let targets = pages.iter().map(|(node, ..)| *node).collect();
             let note = why_not_moved(process, &targets, &error);
-            for done in &mut done {
+            for done in done {
                 done.note.clone_from(&note);
             }
-            return done;
+            return;
         }
         for ((address, target, status), (.., place)) in self.batch.outcomes().zip(&pages) {
             let Some(done) = done.get_mut(*place) else { continue };
@@ -167,6 +183,32 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Gives a process its own copies of pages of a file, on a node; what is not copied is moved as said.
+    fn copy(
+        &mut self,
+        process: &mut ManagedProcess,
+        pages: &[u64],
+        node: NodeId,
+        instead: Option<&Action>,
+        outcome: &mut Outcome,
+    ) -> Done {
+        let pid = process.record.pid;
+        let Copies { made, refused, note } = Copies::make(process, pages, node);
+        let mut done = Done { note, ..Done::default() };
+        // They are on their node already, unless that was full: then they move there, or it is told why not.
+        let made = made.into_iter().map(|page| (node, page, 0)).collect();
+        self.move_pages(process, made, std::slice::from_mut(&mut done), outcome);
+        (done.pages_copied, done.pages_moved, done.bytes_moved) = (done.pages_moved, 0, 0);
+        let refused: BTreeMap<u64, PageRefusal> = refused.into_iter().collect();
+        for (&address, refusal) in &refused {
+            outcome.refused.push(PageOf { pid, address });
+            *done.pages_refused.entry(*refusal).or_default() += 1;
+        }
+        let instead = instead.map(moved_pages).unwrap_or_default().into_iter();
+        let instead = instead.filter(|(page, _)| refused.contains_key(page)).map(|(page, node)| (node, page, 0));
+        self.move_pages(process, instead.collect(), std::slice::from_mut(&mut done), outcome);
         done
     }
 
@@ -260,7 +302,7 @@ impl Actor {
 fn whose_pages(action: &Action) -> Option<Pid> {
     match action {
         Action::MovePages { pid, .. } | Action::InterleavePages { pid, .. } => Some(*pid),
-        Action::Replicate { instead: Some(instead), .. } => whose_pages(instead),
+        Action::Replicate { is_possible: false, instead: Some(instead), .. } => whose_pages(instead),
         _ => None,
     }
 }
@@ -272,7 +314,7 @@ fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
         Action::InterleavePages { pages, .. } => {
             pages.iter().map(|PageTarget { address, node }| (*address, *node)).collect()
         }
-        Action::Replicate { instead: Some(instead), .. } => moved_pages(instead),
+        Action::Replicate { is_possible: false, instead: Some(instead), .. } => moved_pages(instead),
         _ => Vec::new(),
     }
 }
@@ -317,7 +359,9 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
 fn refuse_all(action: &Action, pid: Pid, outcome: &mut Outcome) {
     let page = |address: u64| PageOf { pid, address };
     match action {
-        Action::MovePages { pages, .. } | Action::SplitHugePages { pages, .. } => {
+        Action::MovePages { pages, .. }
+        | Action::SplitHugePages { pages, .. }
+        | Action::Replicate { pages, is_possible: true, .. } => {
             outcome.refused.extend(pages.iter().copied().map(page));
         }
         Action::InterleavePages { pages, .. } => outcome.refused.extend(pages.iter().map(|to| page(to.address))),

@@ -15,7 +15,7 @@ use crate::sampled::Sampled;
 use crate::status::Status;
 use linux::{Pid, Switch, monotonic_ns};
 use machine::Machine;
-use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, Sampling, ThreadPolicy};
+use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, Sampling, ThreadPolicy};
 use report::PlaceReport;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -374,6 +374,8 @@ impl Agent {
             bytes_moved: self.course.bytes_moved,
             by_rule: self.course.by_rule(),
             pages_refused: self.course.refused(),
+            pages_copied: self.course.pages_copied,
+            bytes_copied: self.course.pages_copied * SMALL_PAGE,
             pages_split: self.course.pages_split,
             threads_moved: self.course.threads_moved,
             before: self.course.before(self.policy.costs()),

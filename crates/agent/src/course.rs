@@ -45,6 +45,8 @@ pub(crate) struct Course {
     pub pages_moved: u64,
     pub bytes_moved: u64,
     pages_refused: BTreeMap<&'static str, u64>,
+    /// Of which processes have copies of their own now.
+    pub pages_copied: u64,
     pub pages_split: u64,
     pub threads_moved: u64,
     pages_by_rule: BTreeMap<Rule, u64>,
@@ -53,7 +55,7 @@ pub(crate) struct Course {
 impl Course {
     /// A round was observed; what it says is of before its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
-        let has_moved = self.pages_moved + self.threads_moved + self.pages_split > 0;
+        let has_moved = self.pages_moved + self.pages_copied + self.threads_moved + self.pages_split > 0;
         let sum = if has_moved { &mut self.after } else { &mut self.before };
         sum.add(observation, &decision.metrics);
     }
@@ -62,13 +64,15 @@ impl Course {
     pub fn add_step(&mut self, rule: Rule, done: &Done) {
         self.pages_moved += done.pages_moved;
         self.bytes_moved += done.bytes_moved;
+        self.pages_copied += done.pages_copied;
         self.pages_split += done.pages_split;
         self.threads_moved += done.threads_moved;
         for (refusal, pages) in &done.pages_refused {
             *self.pages_refused.entry(refusal_word(*refusal)).or_default() += pages;
         }
-        if done.pages_moved + done.pages_split > 0 {
-            *self.pages_by_rule.entry(rule).or_default() += done.pages_moved + done.pages_split;
+        let pages = done.pages_moved + done.pages_copied + done.pages_split;
+        if pages > 0 {
+            *self.pages_by_rule.entry(rule).or_default() += pages;
         }
     }
 

@@ -4,6 +4,7 @@ use crate::huge::PageSizes;
 use crate::owner;
 use crate::owners_ranges::OwnersRanges;
 use crate::ranges::Mappings;
+use crate::replicable::Replicable;
 use crate::sampled::ThreadSamples;
 use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, Pid, Tid};
@@ -37,6 +38,7 @@ pub(crate) struct ManagedProcess {
     pub sizes: PageSizes,
     pub owners: OwnersRanges,
     pub mappings: Mappings,
+    pub replicable: Replicable,
     /// CPUs that it, or the one that started it, was given.
     pub given: Vec<CpuSet>,
     memory_given: Option<linux::MemoryPolicy>,
@@ -106,6 +108,7 @@ impl Managed {
             sizes: PageSizes::default(),
             owners: OwnersRanges::default(),
             mappings: Mappings::default(),
+            replicable: Replicable::default(),
             given,
             memory_given: memory,
             cpu_time: process_cpu_time(pid).ok()?,
@@ -149,6 +152,7 @@ impl Managed {
         process.threads.retain(|tid, _| tid.0 == pid.0);
         process.sizes.forget();
         process.owners = OwnersRanges::default();
+        process.replicable = Replicable::default();
         process.begin_thread(Tid(pid.0), self.watches_threads);
         process.read_policy();
     }

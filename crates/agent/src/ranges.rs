@@ -42,7 +42,6 @@ fn ranges(process: &Process) -> Option<Vec<Range>> {
             end: mapping.range.end,
             bytes: bytes.collect(),
             memory_policy: asked_for(&numa.policy).filter(|_| numa.policy != own),
-            is_replicable: false,
         })
     };
     Some(numa.into_iter().filter_map(range).collect())

@@ -5,7 +5,7 @@ use crate::managed::SharedOut;
 use crate::sampled::RoundSamples;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
-    Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, Step, ThreadPolicy,
+    Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step, ThreadPolicy,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -54,9 +54,12 @@ impl Agent {
         for pid in self.managed.end_round(self.round, length_s, &threads, shared_out) {
             self.forget(pid)?;
         }
+        let is_replicated = self.options.policy.memory == MemoryPlacement::Carrefour;
         for page in &mut pages {
-            let process = self.managed.processes.get(&page.pid);
-            page.is_bound = process.is_some_and(|process| process.owners.contain(page.address));
+            let Some(process) = self.managed.processes.get_mut(&page.pid) else { continue };
+            page.is_bound = process.owners.contain(page.address);
+            let may_be = is_replicated && page.page_bytes == SMALL_PAGE && page.writes == 0;
+            page.is_replicable = may_be && process.replicable.contain(&process.process, page.address);
         }
         {
             let mut status = self.status_now();
@@ -118,7 +121,7 @@ impl Agent {
                 (process.pages_moved, process.bytes_moved) =
                     (process.pages_moved + moved.0, process.bytes_moved + moved.1);
             }
-            if moved.0 > 0 {
+            if moved.0 > 0 || done.is_some_and(|done| done.pages_copied > 0) {
                 self.memory.changed(decision.round);
             }
             let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
@@ -145,6 +148,7 @@ impl Agent {
         }
         let course = &self.course;
         (status.pages_moved, status.bytes_moved) = (course.pages_moved, course.bytes_moved);
+        status.pages_copied = course.pages_copied;
         status.pages_refused = course.all_refused();
         status.threads_moved = course.threads_moved;
         status.pages_moved_by_rule.clone_from(course.pages_by_rule());
@@ -175,12 +179,12 @@ fn explanation(round: u64, step: &Step, done: Option<&crate::act::Done>) -> Stri
     let mut parts = vec![format!("round {round}: {step}")];
     let Some(done) = done else { return parts.concat() };
     let wanted = match &step.action {
-        Action::MovePages { pages, .. } => pages.len() as u64,
+        Action::MovePages { pages, .. } | Action::Replicate { pages, is_possible: true, .. } => pages.len() as u64,
         Action::InterleavePages { pages, .. } => pages.len() as u64,
-        _ => done.pages_moved,
+        _ => done.pages_moved + done.pages_copied,
     };
-    if done.pages_moved != wanted {
-        parts.push(format!("; {} did", done.pages_moved));
+    if done.pages_moved + done.pages_copied != wanted {
+        parts.push(format!("; {} did", done.pages_moved + done.pages_copied));
         let refused = done.pages_refused.iter();
         parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", report::refusal_word(*why))));
     }

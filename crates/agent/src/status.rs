@@ -38,6 +38,8 @@ pub struct Status {
     pub pages_moved: u64,
     /// The same, bytes.
     pub bytes_moved: u64,
+    /// Pages of files that processes got copies of their own of, of 4 KiB each.
+    pub pages_copied: u64,
     /// Pages that stayed although they were to move.
     pub pages_refused: u64,
     /// Threads that were given other CPUs.

@@ -20,6 +20,11 @@ impl fmt::Display for StatusMetrics<'_> {
             ("samples", status.samples, "Samples of accesses by managed processes."),
             ("samples_lost", status.samples_lost, "Samples that were lost, or whose page was not kept."),
             ("pages_moved", status.pages_moved, "Pages that were moved."),
+            (
+                "pages_copied",
+                status.pages_copied,
+                "Pages of files that processes got copies of their own of, of 4 KiB each.",
+            ),
             ("moved_bytes", status.bytes_moved, "Bytes of the pages that were moved."),
             ("pages_refused", status.pages_refused, "Pages that were to be moved and stayed."),
             ("threads_moved", status.threads_moved, "Threads that were given other CPUs."),

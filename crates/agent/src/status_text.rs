@@ -2,6 +2,7 @@
 
 use crate::control::Explanation;
 use crate::status::Status;
+use placement::SMALL_PAGE;
 use report::{Table, bytes, count, percent};
 use std::fmt;
 
@@ -29,6 +30,10 @@ impl fmt::Display for StatusText<'_> {
         let share = if status.time_s > 0.0 { status.cpu_time_s / status.time_s } else { 0.0 };
         row("CPU time of its own", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
         row("pages moved", format!("{}, {}", count(status.pages_moved), bytes(status.bytes_moved)));
+        if status.pages_copied > 0 {
+            let copied = format!("{}, {}", count(status.pages_copied), bytes(status.pages_copied * SMALL_PAGE));
+            row("pages that processes have copies of", copied);
+        }
         for (rule, pages) in &status.pages_moved_by_rule {
             row(&format!("  as {rule}"), count(*pages));
         }

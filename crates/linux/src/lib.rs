@@ -8,6 +8,7 @@
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
+//! | copies of a file's pages for one process | [`PrivateCopies`], [`Mapping::may_have_copies`], [`is_open_for_writing`] |
 //! | affinity, before a child runs too | [`affinity()`], [`set_affinity`], [`current_cpu`], [`ChildSetup::place`] |
 //! | CPU time | [`process_cpu_time`], [`thread_times`] |
 //! | nodes of physical addresses | [`memory_blocks`] |
@@ -64,11 +65,13 @@ mod device_node;
 mod diagnosis;
 mod feature;
 mod file;
+mod file_words;
 mod follow;
 mod heap;
 mod huge_page_use;
 mod huge_pages;
 mod interfaces;
+mod lease;
 mod loopback;
 mod mask;
 mod memory_blocks;
@@ -86,6 +89,7 @@ mod pci;
 mod peer;
 mod perf_ring;
 mod present;
+mod private_copy;
 mod process;
 mod resctrl;
 mod residence;
@@ -122,10 +126,12 @@ pub use diagnosis::{
 };
 pub use feature::Feature;
 pub use file::FileError;
+pub use file_words::FileWords;
 pub use follow::{Departure, Follower};
 pub use heap::share_one_heap;
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
+pub use lease::is_open_for_writing;
 pub use loopback::bring_loopback_up;
 pub use memory_blocks::memory_blocks;
 pub use memory_policy::{
@@ -147,6 +153,7 @@ pub use pci::pci_device;
 pub use peer::{Peer, peer};
 pub use perf_ring::share_perf_ring;
 pub use present::{BASE_PAGE, Extent, PresentPages};
+pub use private_copy::{NotCopied, PrivateCopies};
 pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };

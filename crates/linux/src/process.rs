@@ -173,8 +173,11 @@ impl Process {
     }
 
     pub(crate) fn open_below(&self, file: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.folder, file, flags, Mode::empty())?.into())
+        self.open_below_as(file, OFlags::RDONLY)
+    }
+
+    pub(crate) fn open_below_as(&self, file: &str, how: OFlags) -> io::Result<File> {
+        Ok(rustix::fs::openat(&self.folder, file, how | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
     pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {

@@ -14,7 +14,7 @@ use std::path::Path;
 /// What the kernel can free on a node, beside what is free: pages of files, and caches of its own.
 const GIVEN_BACK: [&str; 4] = ["MemFree", "Active(file)", "Inactive(file)", "SReclaimable"];
 
-/// How much memory the calling process may still have.
+/// How much memory a process may still have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// The limits of its control group and of those above.
@@ -28,11 +28,16 @@ pub struct Room {
 impl Room {
     /// Of the calling process. What cannot be read limits nothing. Needs no rights.
     pub fn of_caller() -> Self {
+        Process::open(Pid(std::process::id())).map(|own| Self::of(&own)).unwrap_or_default()
+    }
+
+    /// Of this process, likewise.
+    pub fn of(process: &Process) -> Self {
         let sum = |memory: &Counters, names: &[&str]| names.iter().filter_map(|name| memory.get(*name)).sum::<u64>();
         let nodes = nodes(Path::new("/sys")).unwrap_or_default();
         let swap = parsed(Path::new("/proc/meminfo"), parse_node_meminfo).ok().flatten();
         Self {
-            limits: limits().unwrap_or_default(),
+            limits: limits(process).unwrap_or_default(),
             nodes: nodes.iter().map(|node| (node.node, sum(&node.memory, &GIVEN_BACK))).collect(),
             swap_bytes: swap.map_or(0, |memory| sum(&memory, &["SwapFree"])),
         }
@@ -57,10 +62,9 @@ impl Room {
     }
 }
 
-fn limits() -> Option<Vec<MemoryLimit>> {
+fn limits(process: &Process) -> Option<Vec<MemoryLimit>> {
     let cgroups = Cgroups::find().ok()?;
-    let own = Process::open(Pid(std::process::id())).ok()?;
-    cgroups.memory_limits(&cgroups.of(&own).ok()?).ok()
+    cgroups.memory_limits(&cgroups.of(process).ok()?).ok()
 }
 
 #[cfg(test)]

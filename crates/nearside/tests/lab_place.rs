@@ -115,6 +115,75 @@ fn nothing_is_lost_and_everything_is_as_before() {
     is("left", "as before");
 }
 
+/// Four processes read a file that one of them has on its node; each tells what it has of it, the last that was seen.
+const COPIES: &str = r#"
+    near=$(realpath ../nearside); work=$(realpath ../nearside-workloads); export work
+    head -c 8M /dev/urandom > /tmp/shared; sum=$(sha256sum /tmp/shared)
+    cat > /tmp/watch <<'END'
+        while [ -e /proc/$1 ]; do
+            grep -h file=/tmp/shared /proc/$1/numa_maps > /tmp/look.$2 2>/dev/null
+            [ -s /tmp/look.$2 ] && cp /tmp/look.$2 /tmp/last.$2
+            sleep 0.05
+        done
+END
+    cat > /tmp/readers <<'END'
+        for cpu in 0 2 4 6; do
+            $work readers --json --file /tmp/shared --size 8M --repeat 60 --pin $cpu > /tmp/reader.$cpu &
+            sh /tmp/watch $! $cpu &
+        done; wait
+END
+    $near place --quiet --cpu-limit 20 --policy carrefour --json /tmp/copies.json -- sh /tmp/readers
+    echo '[copies]'; cat /tmp/copies.json
+    for cpu in 0 2 4 6; do echo "[reader $cpu]"; cat /tmp/reader.$cpu; echo "[maps $cpu]"; cat /tmp/last.$cpu; done
+    echo '[file]'; [ "$(sha256sum /tmp/shared)" = "$sum" ] && echo same
+"#;
+
+/// Whoever is busy is placed, and has its CPUs back.
+const SYSTEM: &str = r#"
+    sleep 60 & pids=$!
+    for place in 0 1 2 3; do
+        taskset -c 0-5 $work chase --size 2M --repeat 1000000 > /dev/null & pids="$pids $!"
+    done
+    state() { for pid in $pids; do echo $(grep -h Cpus_allowed_list /proc/$pid/task/*/status); done; cat /proc/sys/kernel/numa_balancing; }
+    sleep 0.05; state > /tmp/before
+    $near place --quiet --override --policy balanced --round 0.5 --system --json /tmp/system.json & placing=$!
+    for look in 1 2 3 4 5 6 7 8 9; do sleep 0.03; state > /tmp/meanwhile; [ $(grep -c 'list: 0-5' /tmp/meanwhile) = 0 ] && break; done
+    kill -INT $placing; wait $placing; echo '[system status]'; echo $?
+    state > /tmp/after; kill $pids
+    for name in system.json before meanwhile after; do echo "[$name]"; cat /tmp/$name; done
+"#;
+
+/// Processes that read one file get copies of its pages on their nodes, with what the file has; and whoever is busy on the
+/// machine is placed until that ends.
+#[test]
+fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
+    let lab = Lab::new();
+    let machine = lab.path("narrow.toml");
+    write_narrow_machine(&machine);
+    let script = [COPIES, SYSTEM, "echo '[end]'"].concat();
+    let options = [&["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
+    let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
+    let copies = json(ran.section("copies"));
+    let pages = copies["pages_copied"].as_u64().unwrap();
+    assert!(pages > 2048 && copies["bytes_copied"] == pages * 4096, "{copies:#}");
+    let local = |side: &str| copies[side]["local_access_ratio"].as_f64().unwrap();
+    assert!(local("after") > local("before") + 0.1, "{copies:#}");
+    for cpu in [0, 2, 4, 6] {
+        // It fails unless what it reads is what the file has.
+        assert_eq!(json(ran.section(&format!("reader {cpu}")))["verb"], "readers");
+        let maps = ran.section(&format!("maps {cpu}"));
+        let near = maps.split_whitespace().find_map(|word| word.strip_prefix(&format!("N{}=", cpu / 2)));
+        assert!(near.is_some_and(|pages| pages.parse::<u64>().unwrap() > 1024), "{cpu}: {maps}\n{copies:#}");
+    }
+    assert_eq!(ran.section("file"), "same\n");
+    let [before, meanwhile, after] = ["before", "meanwhile", "after"].map(|section| ran.section(section));
+    assert_eq!((before, ran.section("system status")), (after, "0\n"));
+    let idle = |text: &str| text.lines().next().map(str::to_owned);
+    assert!(!meanwhile.contains("0-5") && idle(before) == idle(meanwhile), "{before}\n{meanwhile}");
+    let system = json(ran.section("system.json"));
+    assert!(system["threads_moved"].as_u64() >= Some(4) && system["processes"].as_u64() >= Some(4), "{system:#}");
+}
+
 fn has_all(ran: &Ran, section: &str, texts: &[&str]) {
     let told = ran.section(section);
     for text in texts {

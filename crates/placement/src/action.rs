@@ -2,6 +2,7 @@
 
 use crate::memory_policy::NodeWeight;
 use crate::metrics::Metrics;
+use crate::observation::SMALL_PAGE;
 use crate::reason::Reason;
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
 use serde::{Deserialize, Serialize};
@@ -67,16 +68,16 @@ pub enum Action {
         /// Most bytes to move in this round; the rest is asked for again.
         bytes: u64,
     },
-    /// Have a copy of these pages on each node, as far as possible.
+    /// Have a copy of these pages on each of these nodes, as far as possible.
     Replicate {
         /// Whose.
         pid: Pid,
         /// Their addresses.
         pages: Vec<u64>,
-        /// The nodes that read them.
+        /// The nodes that read them; where it is possible, the one that this process reads them from.
         nodes: NodeSet,
-        /// Whether each process can have a copy of its own: they are in mappings that are
-        /// [`crate::Range::is_replicable`]. Otherwise only a kernel that replicates could do it.
+        /// Whether the process can have a copy of its own, as they are [`crate::Page::is_replicable`]. Otherwise only
+        /// a kernel that replicates could do it.
         is_possible: bool,
         /// What to do where it cannot be done; nothing if none.
         instead: Option<Box<Action>>,
@@ -165,12 +166,13 @@ impl Action {
         }
     }
 
-    /// Bytes that it moves at most, by what is done where pages cannot be replicated.
+    /// Bytes that it moves or copies at most; of pages that cannot be replicated, by what is done instead.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::MovePages { bytes, .. } | Self::InterleavePages { bytes, .. } | Self::MoveRanges { bytes, .. } => {
                 *bytes
             }
+            Self::Replicate { is_possible: true, pages, .. } => pages.len() as u64 * SMALL_PAGE,
             Self::Replicate { instead: Some(instead), .. } => instead.bytes(),
             _ => 0,
         }

@@ -19,8 +19,9 @@ pub(crate) enum Operation {
     Move,
     /// Deal it.
     Deal,
-    /// Copy it, where that is possible; if it has a target, move it there instead.
-    Replicate { is_possible: bool },
+    /// Copy it: for its process alone to this node, or else as only a kernel could. If it has a target, move it there
+    /// instead.
+    Replicate { own: Option<NodeId> },
     /// Split it, as its parts are used by one node each.
     SplitShared,
     /// Split it, as it is too hot.
@@ -46,10 +47,19 @@ impl Candidate {
         PageOf { pid: self.pid, address: self.address }
     }
 
+    /// Whether its process gets a copy of its own.
+    pub fn is_copied(&self) -> bool {
+        matches!(self.operation, Operation::Replicate { own: Some(_) })
+    }
+
+    /// The node that it, or its copy, takes room of.
+    fn lands_on(&self) -> Option<NodeId> {
+        if let Operation::Replicate { own: Some(node) } = self.operation { Some(node) } else { self.to }
+    }
+
     /// Bytes that are copied for it.
     fn copied_bytes(&self) -> u64 {
-        let copies = matches!(self.operation, Operation::Replicate { is_possible: true });
-        if self.to.is_some() || copies { self.bytes } else { 0 }
+        if self.lands_on().is_some() { self.bytes } else { 0 }
     }
 }
 
@@ -89,7 +99,7 @@ impl Limits {
         if self.operations == 0 || bytes > self.bytes {
             return false;
         }
-        let room = page.to.and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
+        let room = page.lands_on().and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
         if let Some(room) = room {
             if *room < page.bytes {
                 return false;
@@ -107,7 +117,7 @@ impl Limits {
         let mut copied = 0_u64;
         for page in candidates {
             copied = copied.saturating_add(page.copied_bytes());
-            if let Some(place) = page.to.and_then(|to| costs.place(to)) {
+            if let Some(place) = page.lands_on().and_then(|to| costs.place(to)) {
                 wanted[place] = wanted[place].saturating_add(page.bytes);
             }
         }
@@ -176,13 +186,13 @@ pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
                 (Operation::Move, Some(node)) => Action::MovePages { pid, node, pages: addresses(), bytes: bytes() },
                 (Operation::Move, None) => continue,
                 (Operation::Deal, _) => deal(),
-                (Operation::Replicate { is_possible }, _) => {
+                (Operation::Replicate { own }, _) => {
                     let has_targets = pages.iter().any(|(_, to, _)| to.is_some());
                     Action::Replicate {
                         pid,
                         pages: addresses(),
-                        nodes: (telling.readers)(pid),
-                        is_possible,
+                        nodes: own.map_or_else(|| (telling.readers)(pid), |node| [node].into_iter().collect()),
+                        is_possible: own.is_some(),
                         instead: has_targets.then(|| Box::new(deal())),
                     }
                 }

@@ -48,7 +48,7 @@ pub struct Observation {
     /// Samples of pages that were not kept, as there were too many: see [`crate::PageTally`].
     #[serde(default)]
     pub samples_missed: u64,
-    /// Mappings of the processes: needed by `auto`, which moves whole ones, and for replication.
+    /// Mappings of the processes: needed by `auto`, which moves whole ones.
     #[serde(default)]
     pub ranges: Vec<Range>,
     /// Most bytes that may be moved now; without it as many as policies like.
@@ -205,6 +205,10 @@ pub struct Page {
     /// The program or its owner asked for where it lies (`mbind`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_bound: bool,
+    /// It is a small page of a file that other processes map as well, the process may only read it, and nobody writes
+    /// the file: the process could have a copy of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_replicable: bool,
 }
 
 /// Samples of a thread.
@@ -245,9 +249,6 @@ pub struct Range {
     /// The memory policy that the program or its owner asked for it; none where nobody did.
     #[serde(default)]
     pub memory_policy: Option<MemoryPolicy>,
-    /// It is part of a file, nobody may write to it, and each process could have a copy of its own.
-    #[serde(default)]
-    pub is_replicable: bool,
 }
 
 /// Memory on a node.

@@ -112,6 +112,7 @@ fn new_page(sample: &PageSample, address: u64) -> Page {
         parts: Vec::new(),
         frame: sample.frame,
         is_bound: false,
+        is_replicable: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pages as memory has them: what several processes map is one page, whoever of them was seen.
 
-use crate::observation::{NodeAccesses, Observation, Page, Range};
-use machine::Pid;
+use crate::observation::{NodeAccesses, Observation, Page};
+use machine::NodeId;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -14,12 +14,18 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Whether each process that maps it could have a copy of its own: several do, each uses it from one node, and it
-    /// is a part of a file that nobody may write. Threads of one process share what they map.
-    pub fn may_be_copied(&self, first: &Page, ranges: &ReplicableRanges) -> bool {
-        let mut mappings = self.others.iter().copied().chain([first]);
-        let from_one = |page: &Page| page.accesses.iter().filter(|by| by.accesses > 0).count() == 1;
-        !self.others.is_empty() && mappings.all(|page| from_one(page) && ranges.contain(page.pid, page.address))
+    /// What each process that maps it would have a copy of, and where: nothing unless each could have one and uses it
+    /// from one node, as threads of one process share what they map. Who uses it from the node that it lies on needs
+    /// none.
+    pub fn copies<'b>(&'b self, first: &'b Page) -> Vec<(&'b Page, NodeId)> {
+        let only_user = |page: &'b Page| {
+            let mut users = page.accesses.iter().filter(|by| by.accesses > 0);
+            let user = users.next().filter(|_| page.is_replicable && users.next().is_none())?;
+            Some((page, user.node))
+        };
+        let mappings = std::iter::once(first).chain(self.others.iter().copied());
+        let copies: Option<Vec<_>> = mappings.map(only_user).collect();
+        copies.unwrap_or_default().into_iter().filter(|(page, node)| *node != page.node).collect()
     }
 }
 
@@ -61,25 +67,5 @@ impl Page {
         self.writes = self.writes.saturating_add(other.writes);
         self.is_bound |= other.is_bound;
         self.parts.extend(&other.parts);
-    }
-}
-
-/// Mappings that each process could have a copy of.
-pub(crate) struct ReplicableRanges {
-    /// By process and first address; they do not overlap.
-    ranges: Vec<(Pid, u64, u64)>,
-}
-
-impl ReplicableRanges {
-    pub fn of(ranges: &[Range]) -> Self {
-        let replicable = ranges.iter().filter(|range| range.is_replicable);
-        let mut ranges: Vec<_> = replicable.map(|range| (range.pid, range.start, range.end)).collect();
-        ranges.sort_unstable();
-        Self { ranges }
-    }
-
-    fn contain(&self, pid: Pid, address: u64) -> bool {
-        let after = self.ranges.partition_point(|(of, start, _)| (*of, *start) <= (pid, address));
-        self.ranges[..after].last().is_some_and(|(of, _, end)| *of == pid && address < *end)
     }
 }

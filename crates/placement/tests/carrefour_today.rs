@@ -6,8 +6,8 @@ mod support;
 
 use machine::{NodeId, Pid};
 use placement::{
-    Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, Observation, Page, PartAccesses, Policy,
-    Range, Rule, SMALL_PAGE, Settings, Step, Thread,
+    Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, NodeMemory, Observation, Page, PartAccesses,
+    Policy, Rule, SMALL_PAGE, Settings, Step, Thread,
 };
 use support::*;
 
@@ -18,32 +18,43 @@ fn pages_of_a_file_that_processes_read_from_their_own_nodes_are_copied_for_each(
             pid: Pid(pid),
             address: (u64::from(pid) << 32) + number * SMALL_PAGE,
             frame: Some(number),
+            is_replicable: true,
             ..page(number, 0, &[(node, 1)])
         };
-        (0..500).map(of)
+        (0..20).map(of)
     };
-    let mut observation = observation(1, remote(), shared(7, 0).chain(shared(8, 1)).collect());
-    observation.processes = vec![process(7, 1.0), process(8, 1.0)];
-    observation.threads = [7, 8].map(|pid| Thread { modified_share: Some(0.0), ..thread(pid, pid) }).to_vec();
-    let range = |pid: u32, pages: u64| Range {
-        pid: Pid(pid),
-        start: u64::from(pid) << 32,
-        end: (u64::from(pid) << 32) + pages * SMALL_PAGE,
-        bytes: Vec::new(),
-        memory_policy: None,
-        is_replicable: true,
-    };
-    observation.ranges = vec![range(8, 500), range(7, 500)];
-    let possible = |observation: &Observation| -> Vec<(u32, usize)> {
+    let mut observation =
+        observation(1, contended(), [7, 8, 9].into_iter().flat_map(|pid| shared(pid, pid - 7)).collect());
+    observation.processes = [7, 8, 9].map(|pid| process(pid, 1.0)).to_vec();
+    observation.threads = [7, 8, 9].map(|pid| Thread { modified_share: Some(0.0), ..thread(pid, pid) }).to_vec();
+    let possible = |observation: &Observation| -> Vec<(u32, String, usize, bool)> {
         let decision = decide(observation);
         let of = |action: &Action| match action {
-            Action::Replicate { pid, pages, is_possible: true, .. } => Some((pid.0, pages.len())),
+            Action::Replicate { pid, nodes, pages, is_possible: true, instead } => {
+                Some((pid.0, nodes.to_string(), pages.len(), instead.is_some()))
+            }
             _ => None,
         };
         actions(&decision).into_iter().filter_map(of).collect()
     };
-    assert_eq!(possible(&observation), [(7, 500), (8, 500)]);
-    observation.ranges[0].is_replicable = false;
+    // They lie on node 0, which needs no copy of them. One process has them dealt where copies turn out impossible.
+    let copied = [(8, "1".to_owned(), 20, true), (9, "2".to_owned(), 20, false)];
+    assert_eq!(possible(&observation), copied);
+    // One that was seen alone: others map it, the kernel says.
+    let mut alone = observation.clone();
+    alone.pages.retain(|page| page.pid == Pid(9));
+    assert_eq!(possible(&alone), [(9, "2".to_owned(), 20, false)]);
+    // Its node is full, or forbidden.
+    let full = |node: u32| NodeMemory { node: NodeId(node), total_bytes: 1 << 30, free_bytes: 0 };
+    let mut of_full = observation.clone();
+    of_full.memory = vec![full(2), NodeMemory { node: NodeId(0), total_bytes: 64 << 30, free_bytes: 64 << 30 }];
+    assert_eq!(possible(&of_full), copied[..1]);
+    let mut forbidden = observation.clone();
+    forbidden.processes[2].nodes = nodes("0-1");
+    assert_eq!(possible(&forbidden).iter().map(|of| of.0).collect::<Vec<_>>(), [8]);
+    for page in observation.pages.iter_mut().filter(|page| page.pid == Pid(8)) {
+        page.is_replicable = false;
+    }
     assert_eq!(possible(&observation), []);
 }
 

@@ -96,9 +96,10 @@ fn thread() -> impl Strategy<Value = Thread> {
 fn page() -> impl Strategy<Value = Page> {
     let users = prop::collection::btree_map(1..12_u32, 1..8_u64, 0..4);
     let parts = prop::collection::btree_map((0..512_u32, 0..2_u32), 1..5_u64, 0..4);
-    let shape = (prop::bool::weighted(0.1), prop::option::weighted(0.2, 0..20_u64), prop::bool::weighted(0.05));
+    let frame = prop::option::weighted(0.2, 0..20_u64);
+    let shape = (prop::bool::weighted(0.1), frame, prop::bool::weighted(0.05), prop::bool::weighted(0.3));
     (1..5_u32, 0..60_u64, node(), accesses(), 0..2_u64, users, (shape, parts)).prop_map(
-        |(pid, number, node, accesses, writes, users, ((is_huge, frame, is_bound), parts))| {
+        |(pid, number, node, accesses, writes, users, ((is_huge, frame, is_bound, is_replicable), parts))| {
             let thread = |(tid, accesses)| ThreadAccesses { tid: Tid(pid * 100 + tid), accesses };
             let part = |((part, node), accesses)| PartAccesses { part, node: NodeId(node), accesses };
             Page {
@@ -112,6 +113,7 @@ fn page() -> impl Strategy<Value = Page> {
                 parts: if is_huge { parts.into_iter().map(part).collect() } else { Vec::new() },
                 frame: frame.filter(|_| !is_huge),
                 is_bound,
+                is_replicable: is_replicable && !is_huge,
             }
         },
     )
@@ -146,7 +148,6 @@ fn observation() -> impl Strategy<Value = Observation> {
                     NodeBytes { node: NodeId(5), bytes: 1 << 20 },
                 ],
                 memory_policy: None,
-                is_replicable: process.pid.0.is_multiple_of(2),
             };
             Observation {
                 length_s: 1.0,
@@ -209,8 +210,9 @@ fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u
                 assert_eq!(*bytes, pages.iter().map(|page| seen[&(*pid, *page)]).sum::<u64>());
                 assert!(pages.is_sorted() && !pages.is_empty());
             }
-            Action::Replicate { pid, pages, instead: Some(instead), .. } => {
-                for (of, address, node) in touched(instead) {
+            Action::Replicate { pid, pages, nodes, is_possible, instead } => {
+                assert!(!is_possible || nodes.len() == 1 && may_have(pid, nodes.first().unwrap()), "{action:?}");
+                for (of, address, node) in instead.iter().flat_map(|instead| touched(instead)) {
                     assert!(of == *pid && pages.contains(&address) && may_have(pid, node.unwrap()));
                 }
             }

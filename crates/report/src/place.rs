@@ -37,6 +37,10 @@ pub struct PlaceReport {
     pub by_rule: Vec<PlaceRule>,
     /// Pages that stayed although they were to move, by why.
     pub pages_refused: Vec<PlaceRefusal>,
+    /// Pages of files that processes got copies of their own of.
+    pub pages_copied: u64,
+    /// The same, bytes: the memory that copies take until their processes end.
+    pub bytes_copied: u64,
     /// Huge pages that were split.
     pub pages_split: u64,
     /// Threads that were given other CPUs.
@@ -99,6 +103,10 @@ impl fmt::Display for PlaceReport {
         if !self.dry_run {
             let moved = format!("{} ({})", many(self.pages_moved, "page"), bytes(self.bytes_moved));
             line(f, "moved", &moved)?;
+            if self.pages_copied > 0 {
+                let (pages, bytes) = (many(self.pages_copied, "page"), bytes(self.bytes_copied));
+                line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
+            }
             for PlaceRule { why, pages, .. } in &self.by_rule {
                 line(f, "", &format!("{}: {why}", count(*pages)))?;
             }
@@ -162,6 +170,8 @@ mod tests {
             samples: 61_234,
             pages_moved: 412,
             bytes_moved: 412 * 4096,
+            pages_copied: 2,
+            bytes_copied: 8192,
             by_rule: vec![PlaceRule {
                 rule: "one_node_uses".to_owned(),
                 why: "only that node uses them".to_owned(),
@@ -179,7 +189,8 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "nearside: carrefour: 30 rounds in 1.500 s simulated, 61.2 k samples\n  \
-             moved         412 pages (1.69 MB)\n                \
+             moved         412 pages (1.69 MB)\n  \
+             copied        2 pages (8.19 kB) of files, for single processes\n                \
              412: only that node uses them\n  \
              stayed        3 busy\n  \
              threads       1 move\n  \

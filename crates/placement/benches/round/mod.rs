@@ -31,6 +31,7 @@ fn page(number: u64) -> Page {
         parts: Vec::new(),
         frame: None,
         is_bound: false,
+        is_replicable: false,
     }
 }
 

@@ -12,14 +12,14 @@ use crate::metrics::{Metrics, loads};
 use crate::observation::{Observation, Page, Process};
 use crate::outcome::{Outcome, PageOf};
 use crate::reason::{Quantity, Reason, Rule};
-use crate::seen::{ReplicableRanges, Seen, seen};
+use crate::seen::{Seen, seen};
 use crate::settings::Settings;
 use crate::thresholds::Thresholds;
 use crate::trial::{Trial, Verdict};
 use dealer::{Dealer, Shares};
 use gates::{Gates, Techniques};
 use history::History;
-use machine::{NodeSet, Pid};
+use machine::{NodeId, NodeSet, Pid};
 use pages::{Choice, ProcessView, Rules, Views};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -163,7 +163,7 @@ impl Carrefour {
         let Chosen { mut candidates, shared } = self.choose(observation, settings, &views, &rules);
         let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
         Limits::of(observation, costs, thresholds, cap).keep(&mut candidates, costs);
-        let is_moved = |page: &&Candidate| page.operation != Operation::Replicate { is_possible: true };
+        let is_moved = |page: &&Candidate| !page.is_copied();
         self.history.note_moves(candidates.iter().filter(is_moved), round, thresholds);
         self.trial.add(round, metrics, candidates.iter().filter(is_moved));
         let telling = Telling {
@@ -173,14 +173,12 @@ impl Carrefour {
             reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
         };
         // What can neither be copied nor has a next best is told and costs nothing.
-        let is_real =
-            |page: &&Candidate| page.operation != Operation::Replicate { is_possible: false } || page.to.is_some();
+        let is_real = |page: &&Candidate| page.operation != Operation::Replicate { own: None } || page.to.is_some();
         (steps(&candidates, &telling), candidates.iter().filter(is_real).count())
     }
 
     fn choose(&mut self, observation: &Observation, settings: &Settings, views: &Views, rules: &Rules) -> Chosen {
         let thresholds = &settings.thresholds;
-        let ranges = ReplicableRanges::of(&observation.ranges);
         let mut chosen =
             Chosen { candidates: Vec::with_capacity(observation.pages.len()), shared: FxHashMap::default() };
         let mut last: Option<(Pid, Option<&ProcessView>)> = None;
@@ -210,26 +208,56 @@ impl Carrefour {
                 samples: page.samples(),
                 operation,
             };
-            if !matches!(operation, Operation::Replicate { .. }) {
-                chosen.candidates.push(candidate);
+            let is_replicated = matches!(operation, Operation::Replicate { .. });
+            let copies = self.copies(first, &page_seen, views, observation.round, rules);
+            if !copies.is_empty() {
+                // Only one of them has the page itself dealt, should there be no copies after all.
+                let to = candidate.to.filter(|_| is_replicated);
+                let targets = std::iter::once(to).chain(std::iter::repeat(None));
+                chosen.candidates.extend(copies.into_iter().zip(targets).map(|((mapped, node), to)| Candidate {
+                    pid: mapped.pid,
+                    address: mapped.address,
+                    samples: mapped.samples(),
+                    to,
+                    operation: Operation::Replicate { own: Some(node) },
+                    ..candidate
+                }));
                 continue;
             }
-            let is_possible = page_seen.may_be_copied(first, &ranges);
-            let operation = Operation::Replicate { is_possible };
-            chosen.candidates.push(Candidate { operation, ..candidate });
-            chosen.shared.entry(page.pid).or_default().add(page, rules.costs);
-            for other in page_seen.others.iter().filter(|_| is_possible) {
-                // Each process has a copy of its own made; only one of them has the page itself.
-                let (pid, address, samples) = (other.pid, other.address, other.samples());
-                chosen.candidates.push(Candidate { pid, address, samples, to: None, operation, ..candidate });
-                chosen.shared.entry(pid).or_default().add(page, rules.costs);
+            chosen.candidates.push(candidate);
+            if is_replicated {
+                chosen.shared.entry(page.pid).or_default().add(page, rules.costs);
             }
         }
         self.begin_replicating(&mut chosen, thresholds);
         chosen
     }
 
-    /// The first replication of a process is worth it for many pages only; fewer get the next best.
+    /// The processes that get a copy of their own of a page, with the node that it goes to. One that other processes map
+    /// as well can move to no node that is theirs alone: a single user gets a copy in its place.
+    fn copies<'a>(
+        &self,
+        first: &'a Page,
+        seen: &'a Seen,
+        views: &Views,
+        round: u64,
+        rules: &Rules,
+    ) -> Vec<(&'a Page, NodeId)> {
+        if !first.is_replicable || seen.page.writes > 0 {
+            return Vec::new();
+        }
+        let may = |(page, node): &(&Page, NodeId)| {
+            let id = PageOf { pid: page.pid, address: page.address };
+            let place = rules.costs.place(*node);
+            let view = views.get(&page.pid).filter(|view| view.techniques.replicate);
+            view.zip(place).is_some_and(|(view, place)| view.allowed[place])
+                && self.history.may_have_copies(id, rules.thresholds)
+                && !self.history.keeps(id, round, rules.thresholds)
+        };
+        seen.copies(first).into_iter().filter(may).collect()
+    }
+
+    /// The first replication of a process by a kernel is worth it for many pages only; fewer get the next best.
     fn begin_replicating(&mut self, chosen: &mut Chosen, thresholds: &Thresholds) {
         if chosen.shared.is_empty() {
             return;
@@ -237,7 +265,7 @@ impl Carrefour {
         let enough = chosen.shared.iter().filter(|(_, shared)| shared.pages >= thresholds.first_replication_pages);
         self.replicating.extend(enough.map(|(pid, _)| *pid));
         chosen.candidates.retain_mut(|page| {
-            let waits = matches!(page.operation, Operation::Replicate { .. }) && !self.replicating.contains(&page.pid);
+            let waits = page.operation == Operation::Replicate { own: None } && !self.replicating.contains(&page.pid);
             if waits {
                 page.operation = Operation::Deal;
             }
@@ -325,7 +353,7 @@ fn operation(choice: Choice) -> Option<(Operation, Option<usize>)> {
         Choice::Stay => None,
         Choice::Move(to) => Some((Operation::Move, Some(to))),
         Choice::Deal(to) => Some((Operation::Deal, Some(to))),
-        Choice::Replicate(to) => Some((Operation::Replicate { is_possible: false }, to)),
+        Choice::Replicate(to) => Some((Operation::Replicate { own: None }, to)),
         Choice::SplitShared => Some((Operation::SplitShared, None)),
         Choice::SplitHot => Some((Operation::SplitHot, None)),
     }

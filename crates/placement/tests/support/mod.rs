@@ -51,6 +51,7 @@ pub fn page(number: u64, node: u32, accesses: &[(u32, u64)]) -> Page {
         parts: Vec::new(),
         frame: None,
         is_bound: false,
+        is_replicable: false,
     }
 }
 

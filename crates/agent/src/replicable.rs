@@ -1,0 +1,110 @@
+//! Which pages of files a process may have a copy of its own of: it only reads them, others map them too, and nobody
+//! writes the file.
+
+use linux::{Mapping, Pagemap, Process, is_open_for_writing};
+use placement::SMALL_PAGE;
+use std::time::{Duration, Instant};
+
+/// Mappings are read again after so many times of what reading them took.
+const PATIENCE: u32 = 500;
+
+/// The mappings of a process whose pages may have copies.
+#[derive(Debug, Default)]
+pub(crate) struct Replicable {
+    /// Ascending.
+    mappings: Vec<Known>,
+    pagemap: Option<Pagemap>,
+    /// When they may be read again.
+    next: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Known {
+    mapping: Mapping,
+    /// It was there at the look before this one: who loads a program or a library maps it anew piece by piece.
+    stayed: bool,
+    /// Whether nobody has its file open for writing; once somebody wanted to know.
+    unwritten: Option<bool>,
+}
+
+impl Replicable {
+    /// Whether the process may have a copy of the page at an address.
+    pub fn contain(&mut self, process: &Process, page: u64) -> bool {
+        if self.next.is_none_or(|next| next <= Instant::now()) {
+            self.look(process);
+        }
+        let Some(known) = self.find(page) else { return false };
+        let is_unwritten = || process.mapped_file(&known.mapping).and_then(|file| is_open_for_writing(&file));
+        let unwritten = *known.unwritten.get_or_insert_with(|| is_unwritten().is_ok_and(|written| !written));
+        unwritten && self.is_shared(process, page)
+    }
+
+    /// Looks again; what has changed meanwhile is no mapping that stays.
+    pub fn look(&mut self, process: &Process) {
+        let began = Instant::now();
+        let before = std::mem::take(&mut self.mappings);
+        let was_there = |mapping: &Mapping| {
+            let place = before.binary_search_by_key(&mapping.range.start, |known| known.mapping.range.start);
+            place.is_ok_and(|place| before[place].mapping == *mapping)
+        };
+        let mappings = process.mappings().unwrap_or_default().into_iter().filter(Mapping::may_have_copies);
+        self.mappings =
+            mappings.map(|mapping| Known { stayed: was_there(&mapping), mapping, unwritten: None }).collect();
+        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+    }
+
+    fn find(&mut self, page: u64) -> Option<&mut Known> {
+        let after = self.mappings.partition_point(|known| known.mapping.range.start <= page);
+        let known = self.mappings.get_mut(after.checked_sub(1)?)?;
+        (known.stayed && known.mapping.range.contains(&page)).then_some(known)
+    }
+
+    /// Whether it is the file's page, and others map that as well.
+    fn is_shared(&mut self, process: &Process, page: u64) -> bool {
+        let pagemap = match &mut self.pagemap {
+            Some(pagemap) => pagemap,
+            none => match Pagemap::of(process) {
+                Ok(pagemap) => none.insert(pagemap),
+                Err(_) => return false,
+            },
+        };
+        let entry = pagemap.read(&(page..page + SMALL_PAGE)).ok().and_then(|mut entries| entries.next());
+        entry.is_some_and(|entry| entry.is_present() && entry.is_file_or_shared() && !entry.is_exclusive())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::{FileWords, Pid};
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    #[test]
+    fn a_page_may_be_copied_that_others_map_and_nobody_writes_once_it_was_seen_before() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; 2 * SMALL_PAGE as usize]).unwrap();
+        let path = file.into_temp_path();
+        let open = || std::fs::File::open(&path).unwrap();
+        let map = |bytes| FileWords::map(open(), bytes).unwrap();
+        // The kernel counts mappings, whoever has them: the second page has one.
+        let (words, others) = (map(2 * SMALL_PAGE as usize), map(SMALL_PAGE as usize));
+        assert_ne!(words.sum() + others.sum(), 0);
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let page = words.address();
+        let mut replicable = Replicable::default();
+        assert!(!replicable.contain(&process, page), "it was not there before");
+        let mut may = |address| {
+            replicable.look(&process);
+            replicable.contain(&process, address)
+        };
+        if is_open_for_writing(&open()).is_ok() {
+            assert!(may(page));
+        }
+        assert!(!may(page + SMALL_PAGE), "nobody else maps it");
+        let heap = Box::new(7);
+        assert!(!may(std::ptr::from_ref(&*heap) as u64));
+        let _writer = OpenOptions::new().write(true).open(&path).unwrap();
+        assert!(!may(page), "somebody could write it");
+    }
+}

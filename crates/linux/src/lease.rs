@@ -1,0 +1,52 @@
+//! Whether somebody has a file open for writing, by the kernel's own count of those who have.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Of `fcntl.h`, which libc has not in full.
+const F_SETSIG: libc::c_int = 10;
+
+/// Whether somebody has a file open for writing, or has a shared mapping that may write it: no lease to read is to be
+/// had of such a one. Since Linux 2.4; the file is to be open for reading. Needs to be the file's owner, or `CAP_LEASE`
+/// (EACCES). EINVAL: its file system, such as one of a network, does not know.
+///
+/// The lease is given back at once. Who opens the file for writing in that moment waits for that, or gets EWOULDBLOCK
+/// with `O_NONBLOCK`.
+pub fn is_open_for_writing(file: &File) -> io::Result<bool> {
+    // Who wants to write has the kernel send this signal instead of SIGIO, which would end us: nobody minds SIGURG.
+    fcntl(file, F_SETSIG, libc::SIGURG)?;
+    match fcntl(file, libc::F_SETLEASE, libc::F_RDLCK) {
+        Ok(()) => fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
+    // SAFETY: both commands take a plain number.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    #[test]
+    fn those_who_may_write_are_seen_and_readers_are_not() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let open = || File::open(&path).unwrap();
+        let is_open = || is_open_for_writing(&open());
+        if is_open().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            return; // this file system has no leases
+        }
+        let _reader = open();
+        assert!(!is_open().unwrap());
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        assert!(is_open().unwrap());
+        drop(writer);
+        assert!(!is_open().unwrap());
+    }
+}
