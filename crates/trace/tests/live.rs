@@ -3,12 +3,16 @@
 
 use linux::{Pid, Tid, monotonic_ns};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trace::live::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use trace::{AccessKind, Event, Source, Stacks, What};
+
+/// Held by who starts programs, and by who looks at what this process does: what other tests start is of it too.
+static PROGRAMS: Mutex<()> = Mutex::new(());
 
 /// What was opened; or nothing, and its reason is one that helps.
 fn opened<T>(result: Result<T, LiveError>) -> Option<T> {
@@ -36,6 +40,7 @@ fn names(events: &[Event], pid: Pid) -> Vec<(&str, bool)> {
 
 #[test]
 fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
+    let _alone = PROGRAMS.lock();
     let Some(mut side_band) = opened(SideBand::open(&Target::Program)) else { return };
     let began = monotonic_ns();
     let shell = ["sh", "-c", "cat /proc/self/maps; exec true"];
@@ -74,6 +79,7 @@ fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
 
 #[test]
 fn what_runs_already_is_told_first_and_then_what_comes() {
+    let _alone = PROGRAMS.lock();
     let ((is_there, ready), (release, wait)) = (channel(), channel::<()>());
     let there = std::thread::Builder::new().name("was there".into()).spawn(move || {
         is_there.send(()).unwrap();
@@ -123,6 +129,7 @@ fn what_runs_already_is_told_first_and_then_what_comes() {
 
 #[test]
 fn the_system_is_told_of_if_it_may_be_seen() {
+    let _alone = PROGRAMS.lock();
     let Some(mut side_band) = opened(SideBand::open(&Target::System)) else { return };
     let mut child = Command::new("true").spawn().unwrap();
     let pid = Pid(child.id());
@@ -144,6 +151,7 @@ fn a_process_that_is_not_there_is_no_target() {
 /// The processor of a virtual machine seldom samples anything.
 #[test]
 fn the_processor_samples_accesses_or_the_reason_is_told() {
+    let _alone = PROGRAMS.lock();
     let result = PerfSource::open(&PerfOptions::default());
     let why = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
     if ["performance counters", "samples accesses to memory (AMD's", "arm_spe_0"].iter().any(|what| why.contains(what))
