@@ -41,9 +41,11 @@ demo: build
 		--policies first-touch,interleave,carrefour --html $(target)/compare.html -- \
 		nearside-workloads streamcluster --pin 0-23 --repeat 20 --json
 
-# In release, as the tests boot virtual machines with the plugin that `build` leaves beside them.
-test: build
-	tools/requirements test
+# In release, as the tests boot virtual machines, with the plugin beside them. All that is tested is built at once, and not
+# by `build` before: what only tests use asks for other features of some crates, and all that use those would be built twice.
+test:
+	tools/requirements build test
+	cargo build --release --workspace --all-targets --locked
 	$(nearside) lab setup
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- --deny warnings

@@ -130,26 +130,25 @@ impl Sampled {
     /// Ends a round. Where pages lie that no source told is asked for; those that are gone are left out. The next round
     /// has room for so many pages.
     pub fn take(&mut self, page_cap: u64, locate: impl FnOnce(&mut Vec<PageSample>)) -> RoundSamples {
-        let Self { mut pages, mut unplaced, threads, traffic, mut uses, latency_ns, count } =
-            std::mem::replace(self, Self::new(page_cap));
-        if !unplaced.is_empty() {
-            locate(&mut unplaced);
-            for sample in &unplaced {
-                pages.add(sample);
-                *uses.entry((sample.from, sample.node)).or_default() += 1.0;
+        if !self.unplaced.is_empty() {
+            locate(&mut self.unplaced);
+            for sample in self.unplaced.drain(..) {
+                self.pages.add(&sample);
+                *self.uses.entry((sample.from, sample.node)).or_default() += 1.0;
             }
         }
-        let (mut pages, missed) = pages.take(page_cap);
+        let (mut pages, missed) = self.pages.take(page_cap);
         keep_shared_frames(&mut pages);
-        let (traffic, uses) = (in_order(traffic), in_order(uses));
+        let threads = std::mem::take(&mut self.threads);
+        let (traffic, uses) = (in_order(self.traffic.drain()), in_order(self.uses.drain()));
+        let (latency_ns, count) = (std::mem::take(&mut self.latency_ns), std::mem::take(&mut self.count));
         let latency_mean_ns = (latency_ns.1 > 0.0).then(|| latency_ns.0 / latency_ns.1);
         RoundSamples { pages, missed, threads, traffic, uses, latency_mean_ns, count }
     }
 }
 
-fn in_order(pairs: FxHashMap<(NodeId, NodeId), f64>) -> Vec<Traffic> {
-    let mut pairs: Vec<Traffic> =
-        pairs.into_iter().map(|((from, to), accesses)| Traffic { from, to, accesses }).collect();
+fn in_order(pairs: impl Iterator<Item = ((NodeId, NodeId), f64)>) -> Vec<Traffic> {
+    let mut pairs: Vec<Traffic> = pairs.map(|((from, to), accesses)| Traffic { from, to, accesses }).collect();
     pairs.sort_unstable_by_key(|pair| (pair.from, pair.to));
     pairs
 }

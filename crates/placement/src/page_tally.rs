@@ -89,7 +89,12 @@ impl PageTally {
     /// Ends a round: its pages in the order of processes and addresses, and how many samples were of pages that there
     /// was no room for. Nothing is left for the next round, which has this room.
     pub fn take(&mut self, page_cap: u64) -> (Vec<Page>, u64) {
-        let Self { mut pages, missed, .. } = std::mem::replace(self, Self::new(page_cap));
+        // What the next one will need is kept: it is as large as this one, most likely.
+        let next = Vec::with_capacity(self.pages.len());
+        let mut pages = std::mem::replace(&mut self.pages, next);
+        self.places.clear();
+        self.cap = usize::try_from(page_cap).unwrap_or(usize::MAX);
+        let missed = std::mem::take(&mut self.missed);
         pages.sort_unstable_by_key(|page| (page.pid, page.address));
         for page in &mut pages {
             page.accesses.sort_unstable_by_key(|by| by.node);
