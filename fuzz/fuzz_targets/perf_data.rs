@@ -3,16 +3,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::fs;
-use std::sync::LazyLock;
+use std::path::Path;
 use tempfile::TempDir;
 use trace::{AddressSpaces, Record, Trace};
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new_in("/dev/shm").expect("a folder"));
+// Of the fuzzer's one thread, as nothing removes a static at the end.
+thread_local!(static FOLDER: TempDir = TempDir::new_in("/dev/shm").expect("a folder"));
 
 fuzz_target!(|bytes: &[u8]| {
-    let file = FOLDER.path().join("perf.data");
-    fs::write(&file, bytes).expect("a file");
-    let Ok(trace) = Trace::open(&file) else { return };
+    FOLDER.with(|folder| read(&folder.path().join("perf.data"), bytes));
+});
+
+fn read(file: &Path, bytes: &[u8]) {
+    fs::write(file, bytes).expect("a file");
+    let Ok(trace) = Trace::open(file) else { return };
     let Ok(mut records) = trace.records() else { return };
     let mut spaces = AddressSpaces::default();
     while let Some(Ok(record)) = records.next() {
@@ -25,4 +29,4 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}

@@ -12,7 +12,7 @@
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use crossbeam_utils::CachePadded;
 use measure::Random;
 use serde::Serialize;
@@ -66,8 +66,9 @@ struct Shared<'a> {
 #[derive(Debug, Serialize)]
 pub struct Solution {
     rows: usize,
-    /// From the start of the first round to the end of the last, without making the matrix.
-    seconds: f64,
+    /// Of the rounds, without making the matrix.
+    #[serde(flatten)]
+    span: Span,
     /// The last residual, in parts of the right-hand side.
     residual: f64,
     /// Sixteen hexadecimal digits over the last solution, which depend on size, threads and repeats only.
@@ -76,7 +77,7 @@ pub struct Solution {
 
 impl fmt::Display for Solution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, seconds, residual, checksum } = self;
+        let Self { rows, span: Span { seconds, .. }, residual, checksum } = self;
         write!(f, "{seconds:.4} s for {rows} rows, residual {residual:.1e}, checksum {checksum}")
     }
 }
@@ -113,7 +114,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     check(&shared.matrix, right, solution, steps_say)?;
     let hash = |hash: u64, value: &f64| (hash ^ value.to_bits()).wrapping_mul(0x0100_0000_01b3);
     let checksum = format!("{:016x}", solution.iter().fold(0xcbf2_9ce4_8422_2325, hash));
-    Ok(Solution { rows, seconds: seconds(&rounds[1..]), residual: steps_say / length, checksum })
+    Ok(Solution { rows, span: Span::of(&rounds[1..]), residual: steps_say / length, checksum })
 }
 
 /// The sequential check: what is left of the right-hand side is as much as the steps say, and they brought it down to

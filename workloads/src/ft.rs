@@ -13,7 +13,7 @@
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::{share, untouched};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
@@ -43,15 +43,16 @@ struct Part {
 #[derive(Debug, Serialize)]
 pub struct Transforms {
     elements: usize,
-    /// From the start of the first round to the end of the last, without making the numbers.
-    seconds: f64,
+    /// Of the rounds, without making the numbers.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over the last numbers, which depend on size and repeats only.
     checksum: String,
 }
 
 impl fmt::Display for Transforms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} elements, checksum {}", self.seconds, self.elements, self.checksum)
+        write!(f, "{:.4} s for {} elements, checksum {}", self.span.seconds, self.elements, self.checksum)
     }
 }
 
@@ -76,7 +77,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transforms, Error>
         })?;
     let evolved = (0..repeat).fold(1_u64, |factor, _| factor.wrapping_mul(FACTOR));
     let sum = check(spectrum, back, evolved)?;
-    Ok(Transforms { elements: cube.elements(), seconds: seconds(&rounds[1..]), checksum: format!("{sum:016x}") })
+    Ok(Transforms { elements: cube.elements(), span: Span::of(&rounds[1..]), checksum: format!("{sum:016x}") })
 }
 
 /// The number at a place before all transforms.

@@ -10,7 +10,7 @@ use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::{filled, share, untouched};
 use crate::skew::skewed;
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
@@ -35,15 +35,16 @@ struct Graph {
 pub struct Ranks {
     vertices: usize,
     edges: usize,
-    /// From the start of the first round to the end of the last, without reading the graph.
-    seconds: f64,
+    /// Of the rounds, without reading the graph.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all ranks, which depend on size and repeats only.
     checksum: String,
 }
 
 impl fmt::Display for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vertices, edges, seconds, checksum } = self;
+        let Self { vertices, edges, span: Span { seconds, .. }, checksum } = self;
         write!(f, "{seconds:.4} s for {edges} edges of {vertices} vertices, checksum {checksum}")
     }
 }
@@ -64,7 +65,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Ranks, Error> {
     })?;
     let sum = check(&graph, ranks, next)?;
     let checksum = format!("{sum:016x}");
-    Ok(Ranks { vertices, edges: graph.targets.len(), seconds: seconds(&rounds[1..]), checksum })
+    Ok(Ranks { vertices, edges: graph.targets.len(), span: Span::of(&rounds[1..]), checksum })
 }
 
 /// Not inlined, so that the call chain of the edges names it.

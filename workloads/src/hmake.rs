@@ -10,7 +10,7 @@
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::processes::Process;
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team, seconds};
 use clap::ValueEnum;
 use measure::Random;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,8 @@ pub struct Compilation {
     programs: usize,
     jobs: usize,
     /// From the start of the first job to the end of the last.
-    seconds: f64,
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all programs, which depend on size and repeats only.
     checksum: String,
 }
@@ -82,7 +83,7 @@ pub struct Output {
 
 impl fmt::Display for Compilation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { programs, jobs, seconds, checksum } = self;
+        let Self { programs, jobs, span: Span { seconds, .. }, checksum } = self;
         write!(f, "{seconds:.4} s for {jobs} jobs of {programs} programs, checksum {checksum}")
     }
 }
@@ -101,8 +102,8 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Compilation, Error
     let rounds = team.rounds(slots, 1, |_, _| work(&schedule, &changed, size))?;
     let schedule = schedule.into_inner().unwrap_or_else(PoisonError::into_inner);
     let sum = schedule.check(size)?;
-    let (jobs, seconds) = (repeat * KINDS.len(), seconds(&rounds));
-    Ok(Compilation { programs: repeat, jobs, seconds, checksum: format!("{sum:016x}") })
+    let (jobs, span) = (repeat * KINDS.len(), Span::of(&rounds));
+    Ok(Compilation { programs: repeat, jobs, span, checksum: format!("{sum:016x}") })
 }
 
 /// A job slot: runs jobs until there are no more.

@@ -13,7 +13,7 @@ use crate::arithmetic::mix;
 use crate::cure::nodes;
 use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
@@ -64,15 +64,16 @@ pub struct Ranking {
     sweeps: usize,
     /// Of the buffer, each of which is hot in turn.
     parts: usize,
-    /// From the start of the first round to the end of the last, without making the keys.
-    seconds: f64,
+    /// Of the rounds, without making the keys.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all ranks, which depend on size only.
     checksum: String,
 }
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} keys, checksum {}", self.seconds, self.keys, self.checksum)
+        write!(f, "{:.4} s for {} keys, checksum {}", self.span.seconds, self.keys, self.checksum)
     }
 }
 
@@ -112,8 +113,8 @@ pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: us
     check(count, &ranks)?;
     let sum =
         ranks.iter().zip(0..).fold(0_u64, |sum, (rank, key)| sum.wrapping_add(mix(u64::from(*rank) ^ key << 32, 2)));
-    let (period_s, seconds) = (period.as_secs_f64(), seconds(&rounds[1..]));
-    Ok(Ranking { keys: count, period_s, sweeps, parts, seconds, checksum: format!("{sum:016x}") })
+    let (period_s, span) = (period.as_secs_f64(), Span::of(&rounds[1..]));
+    Ok(Ranking { keys: count, period_s, sweeps, parts, span, checksum: format!("{sum:016x}") })
 }
 
 /// The key at a place: the same whatever thread makes it.

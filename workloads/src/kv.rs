@@ -8,7 +8,7 @@ use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::filled;
 use crate::skew::skewed;
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
@@ -59,15 +59,16 @@ pub struct Answers {
     requests: usize,
     /// Requests that change their item, percent.
     updates_percent: u8,
-    /// From the start of the first round to the end of the last, without filling the table.
-    seconds: f64,
+    /// Of the rounds, without filling the table.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all answers and items, which depend on size, threads, repeats and updates only.
     checksum: String,
 }
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { items, requests, seconds, checksum, .. } = self;
+        let Self { items, requests, span: Span { seconds, .. }, checksum, .. } = self;
         write!(f, "{seconds:.4} s for {requests} requests to {items} items, checksum {checksum}")
     }
 }
@@ -85,7 +86,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, updates_percent: u8) -> Resu
     let sum = check(&table, &parts, updates_percent)?;
     let requests = requests * repeat * team.threads;
     let checksum = format!("{sum:016x}");
-    Ok(Answers { items: table.items.len(), requests, updates_percent, seconds: seconds(&rounds), checksum })
+    Ok(Answers { items: table.items.len(), requests, updates_percent, span: Span::of(&rounds), checksum })
 }
 
 /// The key of an item.

@@ -8,7 +8,7 @@
 
 use crate::error::{self, Error};
 use crate::memory::{filled, share};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use measure::Random;
 use serde::Serialize;
 use std::fmt;
@@ -44,13 +44,14 @@ pub struct Comparison {
     rows: usize,
     /// How many letters must be changed, put in or taken out: the same for all threads.
     distance: u32,
-    /// From the start of the first round to the end of the last.
-    seconds: f64,
+    /// Of the rounds.
+    #[serde(flatten)]
+    span: Span,
 }
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { columns, rows, distance, seconds } = self;
+        let Self { columns, rows, distance, span: Span { seconds, .. } } = self;
         write!(f, "{seconds:.4} s for {columns} by {rows} letters, distance {distance}")
     }
 }
@@ -70,7 +71,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Compa
         Some(round) => part.compare(&strings, &ends[round]),
     })?;
     let distance = check(&strings, &parts)?;
-    Ok(Comparison { columns, rows, distance, seconds: seconds(&rounds[1..]) })
+    Ok(Comparison { columns, rows, distance, span: Span::of(&rounds[1..]) })
 }
 
 /// A comparison by one thread, which it can repeat.

@@ -9,7 +9,7 @@
 use crate::error::Error;
 use crate::members::Program;
 use crate::processes::Process;
-use crate::team::Team;
+use crate::team::{Span, Team};
 use linux::{Tid, set_affinity};
 use machine::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,8 @@ impl FromStr for Members {
 #[derive(Debug, Serialize)]
 pub struct Times {
     /// From the start of all to the end of the last.
-    seconds: f64,
+    #[serde(flatten)]
+    span: Span,
     members: Vec<Time>,
 }
 
@@ -64,7 +65,7 @@ pub struct OwnTime {
 
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} programs:", self.seconds, self.members.len())?;
+        write!(f, "{:.4} s for {} programs:", self.span.seconds, self.members.len())?;
         for (place, member) in self.members.iter().enumerate() {
             let comma = if place == 0 { "" } else { "," };
             write!(f, "{comma} {} {:.4}", member.program.name(), member.seconds)?;
@@ -105,7 +106,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Resu
             process.answer::<OwnTime>().map(|time| Time { program: *program, seconds: time.seconds })
         };
         let members = processes.iter_mut().zip(&programs).map(member).collect::<io::Result<Vec<_>>>()?;
-        Ok(Times { seconds: start.elapsed().as_secs_f64(), members })
+        Ok(Times { span: Span::between(start, Instant::now()), members })
     };
     together().map_err(Error::System)
 }

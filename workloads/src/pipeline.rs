@@ -10,7 +10,7 @@
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::{shares, untouched};
-use crate::team::{Team, seconds};
+use crate::team::{Span, Team};
 use serde::Serialize;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -39,15 +39,16 @@ pub struct Transfer {
     /// Of all pairs.
     pictures: usize,
     picture_bytes: usize,
-    /// From the start of the first round to the end of the last, without the first turn of each ring.
-    seconds: f64,
+    /// Of the rounds, without the first turn of each ring.
+    #[serde(flatten)]
+    span: Span,
     /// Sixteen hexadecimal digits over all pictures, which depend on size, threads and repeats only.
     checksum: String,
 }
 
 impl fmt::Display for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pairs, pictures, seconds, checksum, .. } = self;
+        let Self { pairs, pictures, span: Span { seconds, .. }, checksum, .. } = self;
         write!(f, "{seconds:.4} s for {pictures} pictures through {pairs} pipelines, checksum {checksum}")
     }
 }
@@ -84,9 +85,9 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transfer, Error> {
     let sums: Vec<u64> = stages[pairs..].iter().map(|stage| stage.sum).collect();
     let pictures = ((1 + repeat) * BUFFERS) as u64;
     let sum = check(pictures, words, &sums)?;
-    let seconds = seconds(&rounds[1..]);
+    let span = Span::of(&rounds[1..]);
     let (pictures, picture_bytes) = (pairs * BUFFERS * repeat, words * size_of::<u64>());
-    Ok(Transfer { pairs, pictures, picture_bytes, seconds, checksum: format!("{sum:016x}") })
+    Ok(Transfer { pairs, pictures, picture_bytes, span, checksum: format!("{sum:016x}") })
 }
 
 /// A word of a picture.

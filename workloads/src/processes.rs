@@ -1,6 +1,7 @@
 //! Workloads of several processes: each executes this program once more, with a verb of its own.
 
 use crate::error::Error;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -61,8 +62,10 @@ impl Drop for Process {
     }
 }
 
-/// In such a process: says that its memory is filled, and waits until it is to start its work.
+/// In such a process: says that its memory is filled, and waits until it is to start its work. It ends with its owner,
+/// whatever ends that.
 pub fn wait_for_start() -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|why| Error::System(why.into()))?;
     let mut output = io::stdout().lock();
     writeln!(output, "{READY}")?;
     output.flush()?;

@@ -59,11 +59,15 @@ pub struct Span {
 impl Span {
     /// Of all of these rounds; nothing of none.
     pub fn of(rounds: &[Round]) -> Self {
-        let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else { return Self::default() };
+        let ends = rounds.first().zip(rounds.last());
+        ends.map_or(Self::default(), |(first, last)| Self::between(first.start, last.end))
+    }
+
+    /// From one moment to another.
+    pub fn between(start: Instant, end: Instant) -> Self {
         let now = clock_gettime(ClockId::Monotonic);
-        let ago = first.start.elapsed();
-        let began = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_sub(ago);
-        Self { began_ns: began.as_nanos() as u64, seconds: (last.end - first.start).as_secs_f64() }
+        let began = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_sub(start.elapsed());
+        Self { began_ns: began.as_nanos() as u64, seconds: (end - start).as_secs_f64() }
     }
 
     /// The earlier beginning, and what the slower one took.

@@ -116,6 +116,7 @@ fn programs_come_to_the_same_with_any_threads() {
         assert!(one["checksum"].as_str().is_some_and(|checksum| checksum.len() == 16), "{one}");
         assert_eq!(one["checksum"], other["checksum"], "{verb}");
         assert!(one["seconds"].as_f64().unwrap() > 0.0 && other["seconds"].as_f64().unwrap() > 0.0, "{verb}");
+        assert!(one["began_ns"].as_u64() < other["began_ns"].as_u64(), "{verb}");
     }
 }
 

@@ -1,21 +1,25 @@
 //! Carries out what was decided, and says what came of it.
 
+use crate::agent::since;
 use crate::copies::Copies;
 use crate::journal::{Journal, JournalError};
 use crate::managed::{Managed, ManagedProcess};
 use crate::owner;
 use linux::{
     Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Situation, Whose, affinity, diagnose,
-    set_affinity, split_huge_pages,
+    monotonic_ns, set_affinity, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
-use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Sampling, Step};
+use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
+/// What could not be done is told so often, as each thread may have its own note.
+const MOST_NOTES: usize = 50;
 /// New threads that begin while those of their process get CPUs are looked for so often at most.
 const MOST_LOOKS: usize = 8;
 
@@ -23,6 +27,8 @@ const MOST_LOOKS: usize = 8;
 pub(crate) struct Actor {
     pub journal: Journal,
     batch: PageBatch,
+    /// How long other threads have helped to move pages.
+    pub helped: Duration,
     /// Set when all is to end: nothing more is moved.
     stop: Arc<AtomicBool>,
     /// Whether threads and memory stay where their owner has put them.
@@ -48,8 +54,6 @@ pub struct Done {
     pub pages_split: u64,
     /// Why less was done than asked for.
     pub note: Option<String>,
-    /// How often to sample from now on.
-    pub sampling: Option<Sampling>,
 }
 
 impl Done {
@@ -60,7 +64,14 @@ impl Done {
 
 impl Actor {
     pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool) -> Self {
-        Self { journal, batch: PageBatch::default(), stop, respects_owner, said: BTreeSet::new() }
+        Self {
+            journal,
+            batch: PageBatch::default(),
+            helped: Duration::ZERO,
+            stop,
+            respects_owner,
+            said: BTreeSet::new(),
+        }
     }
 
     /// Carries out steps in their order, and says of each what came of it. Pages that stayed, or that are gone, are added
@@ -87,16 +98,16 @@ impl Actor {
         Ok(done)
     }
 
-    /// What should be known, once.
+    /// What should be known, once, and not more than anybody reads.
     pub fn news(&mut self, done: &Done) -> Option<String> {
-        done.note.clone().filter(|note| self.said.insert(note.clone()))
+        let note = done.note.clone().filter(|_| self.said.len() <= MOST_NOTES)?;
+        let is_new = self.said.insert(note.clone());
+        let is_too_much = self.said.len() > MOST_NOTES;
+        is_new.then(|| if is_too_much { "there is more of this kind, which is not told".to_owned() } else { note })
     }
 
     fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
-        let Some(pid) = action.pid() else {
-            let sampling = if let Action::SetSampling(sampling) = action { Some(*sampling) } else { None };
-            return Ok(Done { sampling, ..Done::default() });
-        };
+        let Some(pid) = action.pid() else { return Ok(Done::default()) };
         let Some(process) = managed.processes.get_mut(&pid) else {
             refuse_all(action, pid, outcome);
             return Ok(Done::because(format!("process {pid} has ended")));
@@ -161,7 +172,13 @@ impl Actor {
         for (node, address, _) in &pages {
             self.batch.push(*address, Some(*node));
         }
-        if let Err(error) = self.batch.move_pages(pid, Whose::Private) {
+        let began_ns = monotonic_ns();
+        let moved = self.batch.move_pages(pid, Whose::Private);
+        let took = since(began_ns);
+        outcome.moving_s += took.as_secs_f64();
+        // Threads that help with it are at work as well.
+        self.helped += took * u32::try_from(moved.as_ref().map_or(0, |movers| movers.saturating_sub(1))).unwrap_or(0);
+        if let Err(error) = moved {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
             let targets = pages.iter().map(|(node, ..)| *node).collect();
             let note = why_not_moved(process, &targets, &error);
@@ -195,7 +212,9 @@ impl Actor {
         outcome: &mut Outcome,
     ) -> Done {
         let pid = process.record.pid;
+        let began_ns = monotonic_ns();
         let Copies { made, refused, note } = Copies::make(process, pages, node);
+        outcome.moving_s += since(began_ns).as_secs_f64();
         let mut done = Done { note, ..Done::default() };
         // They are on their node already, unless that was full: then they move there, or it is told why not.
         let made = made.into_iter().map(|page| (node, page, 0)).collect();
@@ -275,10 +294,8 @@ impl Actor {
             }
             return Ok(Done::because(note));
         }
-        if now == *cpus {
-            return Ok(Done::default());
-        }
-        if !self.journal.will_bind(process.record.pid, tid, cpus)? {
+        // Also of one that was started with these CPUs: it may outlive what is placed.
+        if !self.journal.will_bind(process.record.pid, tid, process.parent, cpus)? || now == *cpus {
             return Ok(Done::default());
         }
         if let Err(error) = set_affinity(tid, cpus) {

@@ -15,7 +15,7 @@ use crate::sampled::Sampled;
 use crate::status::Status;
 use linux::{Pid, Switch, monotonic_ns};
 use machine::Machine;
-use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, Sampling, ThreadPolicy};
+use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, ThreadPolicy};
 use report::PlaceReport;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ use trace::{Count, Event, Sample, Stacks, TickClock};
 const FIRST_PERIOD: u64 = 200_000;
 /// Rings of the processor's own samples are emptied so often at least.
 const EMPTIED: Duration = Duration::from_millis(50);
+/// What is known of a machine on which nothing is ever placed.
+pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
 /// New processes and threads get their place as often.
 const PROMPT: Duration = Duration::from_millis(20);
 
@@ -89,7 +91,6 @@ pub struct Agent {
     pub(crate) counts: Vec<Count>,
     pub(crate) counters: Counters,
     pub(crate) rate: Rate,
-    pub(crate) sampling: Sampling,
     /// Samples that came in this round, of whomever.
     pub(crate) came: u64,
     pub(crate) memory: KnownMemory,
@@ -125,7 +126,7 @@ impl Agent {
     /// is told of every change before it is made.
     pub fn open(machine: &Machine, journal: Journal, options: Options) -> Result<Self, AgentError> {
         let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let accesses = open_source(&policy, &options, &mut notes)?;
         let lives = match SideBand::open_lives(&options.target) {
             Ok(side_band) => Lives::Told(Box::new(side_band)),
@@ -138,9 +139,10 @@ impl Agent {
         };
         let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
         let host_counters = if counts_itself { None } else { HostCounters::open(machine, &mut notes) };
-        let log = options.log.as_deref().map(DecisionLog::begin).transpose()?;
+        let begin_log = if options.log_most_bytes.is_some() { DecisionLog::begin_after } else { DecisionLog::begin };
+        let log = options.log.as_deref().map(begin_log).transpose()?;
         let now = monotonic_ns();
-        let (sampling, round) = (policy.sampling(), options.round);
+        let (page_cap, round) = (policy.sampling().page_cap, options.round);
         let watches_threads = matches!(
             options.policy.threads,
             ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
@@ -157,12 +159,11 @@ impl Agent {
             candidates: BTreeMap::new(),
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             log,
-            sampled: Sampled::new(sampling.page_cap),
+            sampled: Sampled::new(page_cap),
             samples: Vec::new(),
             counts: Vec::new(),
             counters: Counters::default(),
             rate: Rate::new(round, options.cpu_limit),
-            sampling,
             came: 0,
             memory: KnownMemory::default(),
             course: Course::default(),
@@ -183,6 +184,7 @@ impl Agent {
         agent.quiet_the_kernel()?;
         agent.begin_log()?;
         agent.begin_managing()?;
+        agent.begin_status();
         agent.begin_round();
         Ok(agent)
     }
@@ -199,7 +201,8 @@ impl Agent {
 
     /// Begins another log where this one is long enough, with what the policy has kept so far.
     pub(crate) fn rotate_log(&mut self) -> Result<(), AgentError> {
-        if self.log.as_ref().is_none_or(|log| log.bytes() <= self.options.log_most_bytes) {
+        let most = self.options.log_most_bytes.unwrap_or(u64::MAX);
+        if self.log.as_ref().is_none_or(|log| log.bytes() <= most) {
             return Ok(());
         }
         self.log = self.log.take().map(DecisionLog::into_next).transpose()?;
@@ -208,7 +211,7 @@ impl Agent {
 
     /// The kernel's own balancing moves pages back and forth with ours.
     fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
-        if !self.policy.is_dynamic() {
+        if !self.policy.is_dynamic() || self.policy.has_nothing_to_place() {
             return Ok(());
         }
         let switch = Switch::numa_balancing();
@@ -275,7 +278,7 @@ impl Agent {
         } else {
             self.end_round(began_ns)?;
         }
-        self.busy += since(began_ns);
+        self.busy += since(began_ns) + std::mem::take(&mut self.actor.helped);
         Ok(())
     }
 
@@ -285,18 +288,25 @@ impl Agent {
         if !is_over && matches!(accesses, Accesses::Lab(_)) {
             return;
         }
-        let mut events: Vec<Event> = Vec::new();
-        let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
-        accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+        let Self { managed, sampled, nodes, came, .. } = self;
+        let mut take = |sample: &Sample| {
+            *came += 1;
+            if let Some(process) = managed.processes.get_mut(&sample.pid) {
+                let (sizes, held) = (&mut process.sizes, &process.process);
+                sampled.add(sample, nodes, || sizes.at(held, sample.address));
+            }
+        };
+        if let Accesses::Lab(pmu) = accesses {
+            pmu.each(take);
+            pmu.counts(&mut self.counts);
+        } else {
+            let mut events: Vec<Event> = Vec::new();
+            let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
+            accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+            self.samples.drain(..).for_each(|sample| take(&sample));
+        }
         if let Some(counters) = self.host_counters.as_mut().filter(|_| is_over) {
             counters.counts(&mut self.counts);
-        }
-        self.came += self.samples.len() as u64;
-        for sample in self.samples.drain(..) {
-            if let Some(process) = self.managed.processes.get_mut(&sample.pid) {
-                let (sizes, held) = (&mut process.sizes, &process.process);
-                self.sampled.add(&sample, &self.nodes, || sizes.at(held, sample.address));
-            }
         }
     }
 
@@ -308,7 +318,7 @@ impl Agent {
 
     /// A round in which nothing is decided.
     fn pass(&mut self) {
-        drop(self.sampled.take(self.sampling.page_cap, |_| ()));
+        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
         self.counts.clear();
         self.counters = Counters::default();
         (self.came, self.round_began_ns) = (0, monotonic_ns());
@@ -330,7 +340,7 @@ impl Agent {
     pub(crate) fn begin_round(&mut self) {
         self.drain(true);
         // What came so far is of before; counters go on from here.
-        drop(self.sampled.take(self.sampling.page_cap, |_| ()));
+        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
         self.counters.take(&mut self.counts, 1.0, &self.machine);
         (self.came, self.round_began_ns) = (0, monotonic_ns());
         (self.cpu_time_before, self.busy, self.observing) = (own_cpu_time(), Duration::ZERO, Duration::ZERO);
@@ -347,11 +357,14 @@ impl Agent {
     }
 
     /// Puts everything back, and says what came of it.
-    pub fn finish(self) -> Result<(PlaceReport, PutBack), AgentError> {
+    pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
         self.set_period(0);
+        // What was started last has CPUs of ours as well, and may outlive who started it.
+        let followed = self.follow(true);
         let report = self.report();
         let Self { actor, log, .. } = self;
         let put_back = actor.journal.restore();
+        followed?;
         log.map_or(Ok(()), DecisionLog::finish)?;
         Ok((report, put_back))
     }
@@ -398,7 +411,7 @@ impl Agent {
 /// where they would have had it.
 fn wants_samples(policy: &Policy, target: &Target) -> bool {
     let settles = !matches!(policy.name().memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch);
-    policy.is_dynamic() || settles && *target != Target::Program
+    !policy.has_nothing_to_place() && (policy.is_dynamic() || settles && *target != Target::Program)
 }
 
 fn open_source(policy: &Policy, options: &Options, notes: &mut Vec<String>) -> Result<Option<Accesses>, AgentError> {

@@ -35,6 +35,8 @@ pub struct Described {
 pub struct Scope {
     managed: Resolved,
     not_managed: Resolved,
+    /// Who else's processes may not be placed.
+    only_of: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +65,14 @@ pub struct NoSuchUser(pub String);
 impl Scope {
     /// Of these, or of all where none are named; but for those that are not to be. `user` knows the numbers of users.
     pub fn new(managed: &Chosen, not_managed: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
-        Ok(Self { managed: Resolved::of(managed, &user)?, not_managed: Resolved::of(not_managed, &user)? })
+        let (managed, not_managed) = (Resolved::of(managed, &user)?, Resolved::of(not_managed, &user)?);
+        Ok(Self { managed, not_managed, only_of: None })
+    }
+
+    /// Of these the processes of one user, who may not place those of others.
+    #[must_use]
+    pub fn of_user(self, uid: u32) -> Self {
+        Self { only_of: Some(uid), ..self }
     }
 
     /// Whether a process is managed; one that has ended is not.
@@ -73,6 +82,9 @@ impl Scope {
 
     /// Why a process is not managed; nothing if it is.
     pub fn why_not(&self, process: &Described) -> Option<String> {
+        if self.only_of.is_some_and(|uid| process.uid != uid) {
+            return Some(format!("it is user {}'s, and other users' processes are placed by root only", process.uid));
+        }
         if let Some(why) = self.not_managed.matches(process) {
             return Some(format!("the configuration leaves {why} alone"));
         }
@@ -135,6 +147,15 @@ mod tests {
         assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
         let why = scope.why_not(&process(70, "sh", "/")).unwrap();
         assert_eq!(why, "the configuration leaves processes of user 70 alone");
+    }
+
+    #[test]
+    fn one_user_places_no_processes_of_others() {
+        let scope = Scope::default().of_user(70);
+        assert_eq!(scope.why_not(&process(70, "sh", "/")), None);
+        let why = scope.why_not(&process(0, "sh", "/")).unwrap();
+        assert_eq!(why, "it is user 0's, and other users' processes are placed by root only");
+        assert!(rustix::process::geteuid().as_raw() == 70 || !scope.has(Pid(std::process::id())));
     }
 
     #[test]

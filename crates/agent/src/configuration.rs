@@ -1,12 +1,13 @@
 //! The service's configuration: a TOML file in which everything may be left out. Mistakes have their file and line.
 
 use crate::chosen::Chosen;
-use machine::{Violation, read_checked, size};
+use machine::{Mistake, Violation, read_checked, size};
 use placement::{PolicyName, Thresholds};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 /// What the service is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,7 +98,7 @@ impl Default for Configuration {
             machine: None,
             round_s: 1.0,
             budget_bytes_per_s: None,
-            cpu_limit_percent: 2.0,
+            cpu_limit_percent: 10.0,
             respect_owner: true,
             kernel_balancing: KernelBalancing::default(),
             managed: Chosen::default(),
@@ -144,22 +145,42 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads and checks a configuration file.
-    pub fn load(path: &Path) -> Result<Self, ConfigurationError> {
+    /// Reads and checks a configuration file. `missing` says what it names and is not there.
+    pub fn load(path: &Path, missing: impl FnOnce(&Self) -> Vec<Violation>) -> Result<Self, ConfigurationError> {
         let read = |source| ConfigurationError::Read { path: path.to_owned(), source };
-        Self::from_toml(&fs::read_to_string(path).map_err(read)?, path)
+        let bytes = fs::read(path).map_err(read)?;
+        let text = String::from_utf8(bytes).map_err(|error| not_utf8(&error, path))?;
+        Self::read(&text, path, missing)
     }
 
     /// Reads and checks the text of one. `file_name` is for errors only.
     pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, ConfigurationError> {
-        read_checked(text, file_name, Self::violations).map_err(|mistakes| {
-            let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Self::read(text, file_name, |_| Vec::new())
+    }
+
+    /// Likewise; `missing` says what it names and is not there.
+    pub fn read(
+        text: &str,
+        file_name: &Path,
+        missing: impl FnOnce(&Self) -> Vec<Violation>,
+    ) -> Result<Self, ConfigurationError> {
+        let check = |read: &Self| [read.violations(), missing(read)].concat();
+        read_checked(text, file_name, check).map_err(|mistakes| {
+            let lines: Vec<String> = mistakes.into_iter().map(|mistake| with_key(mistake, text).to_string()).collect();
             ConfigurationError::Mistakes(lines.join("\n"))
         })
     }
 
     fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
+        for (name, value) in self.thresholds.values() {
+            // Without pages in it a step does nothing.
+            let is_enough = value > 0.0 || name != "batch_pages";
+            if !(value.is_finite() && value >= 0.0 && is_enough) {
+                let (field, least) = (format!("thresholds.{name}"), if is_enough { "0" } else { "1" });
+                found.push(Violation { field, rule: format!("it is a number from {least} up") });
+            }
+        }
         let mut must = |field: &str, holds: bool, rule: &str| {
             if !holds {
                 found.push(Violation { field: field.to_owned(), rule: rule.to_owned() });
@@ -193,6 +214,20 @@ impl Configuration {
         }
         found
     }
+}
+
+fn not_utf8(error: &FromUtf8Error, file: &Path) -> ConfigurationError {
+    let understood = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+    let line = 1 + understood.filter(|&&byte| byte == b'\n').count();
+    ConfigurationError::Mistakes(format!("{}:{line}: this is no UTF-8 text", file.display()))
+}
+
+/// Of a key or table that is there twice the parser tells the line only.
+fn with_key(mistake: Mistake, text: &str) -> Mistake {
+    let line = text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default();
+    let key = line.split('=').next().unwrap_or_default().trim().trim_matches(['[', ']']);
+    let is_told = !mistake.field.is_empty() || mistake.rule != "duplicate key";
+    if is_told { mistake } else { Mistake { field: key.to_owned(), ..mistake } }
 }
 
 #[cfg(test)]
@@ -274,8 +309,24 @@ mod tests {
         assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: a control group is a path"));
         assert!(wrong("round_s = nan\n").contains("a round is from"));
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
-        let missing = Configuration::load(Path::new("/nowhere.toml")).unwrap_err().to_string();
+        assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");
+        assert_eq!(wrong("[log]\n\n[log]\n"), "/etc/nearside.toml:3: log: duplicate key");
+        let load = |path: &Path| Configuration::load(path, |_| Vec::new()).unwrap_err().to_string();
+        let missing = load(Path::new("/nowhere.toml"));
         assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
+        assert_eq!(load(file.path()), format!("{}:2: this is no UTF-8 text", file.path().display()));
+    }
+
+    #[test]
+    fn thresholds_are_numbers_from_0_up() {
+        let wrong = |text: &str| read(&format!("[thresholds]\n{text}\n")).unwrap_err();
+        let told = "/etc/nearside.toml:2: thresholds.credit_rounds: it is a number from 0 up";
+        assert_eq!(["nan", "inf", "-1.0"].map(|value| wrong(&format!("credit_rounds = {value}"))), [told; 3]);
+        let told = "/etc/nearside.toml:2: thresholds.batch_pages: it is a number from 1 up";
+        assert_eq!(wrong("batch_pages = 0"), told);
+        assert!(read("[thresholds]\npage_moves_max = 0\ncredit_rounds = 1e300\n").is_ok());
     }
 
     proptest! {

@@ -24,6 +24,15 @@ pub struct LogError {
 }
 
 impl DecisionLog {
+    /// Begins one, and keeps what is there already as FILE.1, in place of the one before.
+    pub fn begin_after(path: &Path) -> Result<Self, LogError> {
+        if fs::metadata(path).is_ok_and(|there| there.len() > 0) {
+            keep(path)?;
+        }
+        Self::begin(path)
+    }
+
+    /// Begins one in place of what is there.
     pub fn begin(path: &Path) -> Result<Self, LogError> {
         let failed = |source| LogError { path: path.to_owned(), source };
         let file = BufWriter::new(File::create(path).map_err(failed)?);
@@ -48,13 +57,37 @@ impl DecisionLog {
     pub fn into_next(self) -> Result<Self, LogError> {
         let path = self.path.clone();
         self.finish()?;
-        let mut kept = path.clone().into_os_string();
-        kept.push(".1");
-        fs::rename(&path, kept).map_err(|source| LogError { path: path.clone(), source })?;
+        keep(&path)?;
         Self::begin(&path)
     }
 
     pub fn finish(mut self) -> Result<(), LogError> {
         self.file.flush().map_err(|source| LogError { path: self.path.clone(), source })
+    }
+}
+
+/// As FILE.1, in place of the one before.
+fn keep(path: &Path) -> Result<(), LogError> {
+    let mut kept = path.to_owned().into_os_string();
+    kept.push(".1");
+    fs::rename(path, kept).map_err(|source| LogError { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_kept_where_that_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, kept) = (folder.path().join("log"), folder.path().join("log.1"));
+        drop(DecisionLog::begin_after(&path).unwrap());
+        assert!(!kept.exists());
+        fs::write(&path, "of before\n").unwrap();
+        drop(DecisionLog::begin_after(&path).unwrap());
+        assert_eq!((fs::read_to_string(&kept).unwrap().as_str(), fs::read(&path).unwrap().len()), ("of before\n", 0));
+        fs::write(&path, "of now\n").unwrap();
+        drop(DecisionLog::begin(&path).unwrap());
+        assert_eq!((fs::read_to_string(&kept).unwrap().as_str(), fs::read(&path).unwrap().len()), ("of before\n", 0));
     }
 }

@@ -58,8 +58,9 @@ mod start;
 mod status;
 mod status_metrics;
 mod status_text;
+mod turns;
 
-pub use agent::{Agent, AgentError};
+pub use agent::{Agent, AgentError, ONE_NODE};
 pub use chosen::{Chosen, Described, NoSuchUser, Scope};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
@@ -69,5 +70,5 @@ pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
-pub use status_metrics::StatusMetrics;
+pub use status_metrics::{StatusMetrics, prometheus};
 pub use status_text::{ExplanationText, StatusText};

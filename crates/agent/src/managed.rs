@@ -20,6 +20,8 @@ const POLICY_ROUNDS: u64 = 16;
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub processes: BTreeMap<Pid, ManagedProcess>,
+    /// The program that was started, and what it gives to what it starts: it may end before it is looked at.
+    pub program: Option<(Pid, Inherited)>,
     /// CPUs of the machine, for those without a cpuset.
     cpus: CpuSet,
     cgroups: Option<Cgroups>,
@@ -39,6 +41,8 @@ pub(crate) struct ManagedProcess {
     pub owners: OwnersRanges,
     pub mappings: Mappings,
     pub replicable: Replicable,
+    /// Who started it, where that is known.
+    pub parent: Option<Pid>,
     /// CPUs that it, or the one that started it, was given.
     pub given: Vec<CpuSet>,
     memory_given: Option<linux::MemoryPolicy>,
@@ -55,6 +59,8 @@ pub(crate) struct ManagedThread {
 /// What a process has from who started it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited {
+    /// Who that is.
+    pub parent: Option<Pid>,
     /// CPUs that were given.
     pub given: Vec<CpuSet>,
     /// The memory policy that was given.
@@ -73,17 +79,21 @@ pub(crate) struct SharedOut {
 
 impl Managed {
     pub fn new(cpus: CpuSet, watches_threads: bool) -> Self {
-        Self { processes: BTreeMap::new(), cpus, cgroups: Cgroups::find().ok(), watches_threads }
+        Self { processes: BTreeMap::new(), program: None, cpus, cgroups: Cgroups::find().ok(), watches_threads }
     }
 
     /// What a process has from this one.
     pub fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
-        let parent = parent.and_then(|parent| self.processes.get(&parent));
-        parent.map_or_else(Inherited::default, |parent| Inherited {
-            given: parent.given.clone(),
-            memory: parent.memory_given.clone(),
-            cpus: Some(parent.record.cpus.clone()),
-        })
+        let Some(giver) = parent.and_then(|parent| self.processes.get(&parent)) else {
+            let program = self.program.as_ref().filter(|(pid, _)| Some(*pid) == parent);
+            return program.map_or_else(Inherited::default, |(_, gives)| gives.clone());
+        };
+        Inherited {
+            parent,
+            given: giver.given.clone(),
+            memory: giver.memory_given.clone(),
+            cpus: Some(giver.record.cpus.clone()),
+        }
     }
 
     /// CPUs that the cpuset of a process allows.
@@ -97,7 +107,7 @@ impl Managed {
     pub fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Option<&mut ManagedProcess> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok().filter(|status| status.has_memory && !status.is_kernel_thread)?;
-        let Inherited { given, memory, cpus } = inherited;
+        let Inherited { parent, given, memory, cpus } = inherited;
         let cpus = cpus.unwrap_or_else(|| self.allowed_cpus(&process));
         let mut record = placement::Process::new(pid, cpus, status.nodes);
         record.adopted = adopted;
@@ -109,6 +119,7 @@ impl Managed {
             owners: OwnersRanges::default(),
             mappings: Mappings::default(),
             replicable: Replicable::default(),
+            parent,
             given,
             memory_given: memory,
             cpu_time: process_cpu_time(pid).ok()?,

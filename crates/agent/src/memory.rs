@@ -2,7 +2,7 @@
 
 use linux::{MemoryMode as KernelMode, MemoryPolicy as KernelPolicy};
 use machine::{CpuSet, NodeId};
-use placement::{MemoryMode, MemoryPolicy};
+use placement::{MemoryMode, MemoryPlacement, MemoryPolicy};
 
 /// What a program or its owner asked for; none where nobody did. Kernels' words that are not known are somebody's.
 pub(crate) fn asked_for(words: &str) -> Option<MemoryPolicy> {
@@ -39,6 +39,19 @@ pub(crate) fn to_start_with(
         MemoryMode::WeightedInterleave => KernelMode::WeightedInterleave,
     };
     KernelPolicy::new(mode, policy.nodes.clone())
+}
+
+/// Why a program's memory starts with what a policy has for it.
+pub(crate) fn why(placement: &MemoryPlacement) -> &'static str {
+    match placement {
+        MemoryPlacement::Default | MemoryPlacement::Carrefour => "it is as the program asks",
+        MemoryPlacement::FirstTouch => "pages are to be on the node of the CPU that touches them first",
+        MemoryPlacement::Local => "pages are to be on the node of the program's CPUs",
+        MemoryPlacement::Remote => "pages are to be on the node that is farthest from the program's CPUs",
+        MemoryPlacement::Interleave(_) => "the policy deals pages to these nodes in turn",
+        MemoryPlacement::WeightedInterleave(_) => "the policy deals pages to these nodes by their bandwidth",
+        MemoryPlacement::Bind(_) => "these nodes were asked for",
+    }
 }
 
 #[cfg(test)]

@@ -33,8 +33,9 @@ pub struct Options {
     pub keep_kernel_balancing: bool,
     /// Write all that is decided into this file, with what it was decided by.
     pub log: Option<PathBuf>,
-    /// A log that is longer is kept as FILE.1, in place of the one before, and another one begun.
-    pub log_most_bytes: u64,
+    /// A log that is longer, or there already (of one that was killed, say), is kept as FILE.1, in place of the one before, and
+    /// another one begun. Without this it is overwritten, and becomes as long as it may.
+    pub log_most_bytes: Option<u64>,
     /// Say what is done and why, line by line: [`Agent::explained`](crate::Agent::explained).
     pub explain: bool,
     /// When this is set nothing more is moved, and it is time to finish.
@@ -52,11 +53,11 @@ impl Options {
             source: AccessSource::Best,
             round: Duration::from_secs(1),
             budget_bytes_per_s: None,
-            cpu_limit: 0.02,
+            cpu_limit: 0.1,
             dry_run: false,
             keep_kernel_balancing: false,
             log: None,
-            log_most_bytes: u64::MAX,
+            log_most_bytes: None,
             explain: false,
             stop: Arc::default(),
         }

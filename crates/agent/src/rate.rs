@@ -22,6 +22,7 @@ const LONGEST: u64 = 1 << 32;
 pub(crate) struct Rate {
     /// Samples in a round, at the full rate.
     full: f64,
+    round_s: f64,
     /// The policy wants fewer at the moment.
     is_low: bool,
     /// Time of ours that a round may cost, s.
@@ -35,7 +36,7 @@ impl Rate {
     pub fn new(round: Duration, cpu_limit: f64) -> Self {
         let full = (PER_SECOND * round.as_secs_f64()).clamp(FEWEST, MOST);
         let allowance_s = round.as_secs_f64() * cpu_limit;
-        Self { full, is_low: false, allowance_s, saved_s: allowance_s * SAVED_ROUNDS }
+        Self { full, round_s: round.as_secs_f64(), is_low: false, allowance_s, saved_s: allowance_s * SAVED_ROUNDS }
     }
 
     /// The policy wants so many times fewer than at the full rate.
@@ -49,12 +50,13 @@ impl Rate {
         self.saved_s = (self.saved_s + self.allowance_s - cost.as_secs_f64()).clamp(-most_s, most_s);
     }
 
-    /// The period of the next round, where the last one's gave so many samples. Programs change, so that it is at most
-    /// four times as long, and no less than a sixteenth: a quarter, where few samples tell little.
-    pub fn next_period(&self, period: u64, taken: u64) -> u64 {
-        let wanted = if self.saved_s > 0.0 && !self.is_low { self.full } else { self.full * FEWER };
+    /// The period of the next round, where the last one's gave so many samples in this time. Programs change, so that it
+    /// is at most eight times as long, and no less than a sixteenth: a quarter, where few samples tell little.
+    pub fn next_period(&self, period: u64, taken: u64, length_s: f64) -> u64 {
+        let in_a_round = if self.saved_s > 0.0 && !self.is_low { self.full } else { self.full * FEWER };
+        let wanted = in_a_round * (length_s / self.round_s).max(1.0);
         let least = if taken < TELLING { 0.25 } else { 0.0625 };
-        let factor = (taken as f64 / wanted).clamp(least, 4.0);
+        let factor = (taken as f64 / wanted).clamp(least, 1.0 / FEWER);
         ((period as f64 * factor).round() as u64).clamp(SHORTEST, LONGEST)
     }
 }
@@ -67,21 +69,22 @@ mod tests {
     fn as_many_as_are_wanted_come_and_no_more_than_may_be_paid_for() {
         let second = Duration::from_secs(1);
         let mut rate = Rate::new(second, 0.02);
-        let next = [30_000, 60_000, 3_000, 64, 0].map(|taken| rate.next_period(10_000, taken));
+        let next = [30_000, 60_000, 3_000, 64, 0].map(|taken| rate.next_period(10_000, taken, 1.0));
         assert_eq!(next, [10_000, 20_000, 1000, 625, 2500]);
-        assert_eq!(rate.next_period(120, 0), SHORTEST);
+        assert_eq!(rate.next_period(120, 0, 1.0), SHORTEST);
+        assert_eq!(rate.next_period(1000, 60_000, 2.0), 1000, "moving pages made the round longer");
         rate.set_divisor(4);
-        assert_eq!(rate.next_period(1000, 3_750), 1000);
+        assert_eq!(rate.next_period(1000, 3_750, 1.0), 1000);
         rate.set_divisor(1);
         // What was saved up lasts for some dear rounds, and then an eighth has to do until it is paid for.
         (0..15).for_each(|_| rate.learn(Duration::from_millis(60)));
-        assert_eq!(rate.next_period(1000, 30_000), 1000);
+        assert_eq!(rate.next_period(1000, 30_000, 1.0), 1000);
         rate.learn(Duration::from_millis(80));
-        assert_eq!(rate.next_period(1000, 3_750), 1000);
+        assert_eq!(rate.next_period(1000, 3_750, 1.0), 1000);
         rate.learn(second);
         let rounds = (1..1000).find(|_| {
             rate.learn(Duration::ZERO);
-            rate.next_period(1000, 30_000) == 1000
+            rate.next_period(1000, 30_000, 1.0) == 1000
         });
         assert!(matches!(rounds, Some(32..=33)), "no debt is larger than what may be saved: {rounds:?}");
     }

@@ -3,6 +3,7 @@
 use crate::agent::{Agent, AgentError, since};
 use crate::managed::SharedOut;
 use crate::sampled::RoundSamples;
+use crate::turns::take_turns;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step, ThreadPolicy,
@@ -22,10 +23,11 @@ impl Agent {
             self.policy.decide(&observation)
         };
         self.observing += since(began_ns);
+        // Pages may take longer to move than a round.
+        self.sample_on(observation.length_s);
         self.course.add_round(&observation, &decision);
         let outcome = self.act(&decision)?;
         self.fill_status(&observation, &decision);
-        self.sample_on();
         if self.options.log.is_some() {
             let observation = Box::new(observation);
             self.write(|| LogLine::Round { observation, decision })?;
@@ -34,7 +36,9 @@ impl Agent {
             self.policy.learn(&outcome);
             self.write(|| LogLine::Learned { outcome })?;
         }
-        self.rotate_log()
+        self.rotate_log()?;
+        take_turns();
+        Ok(())
     }
 
     fn observe(&mut self) -> Result<Observation, AgentError> {
@@ -44,7 +48,7 @@ impl Agent {
         self.round += 1;
         self.begin_candidates(length_s)?;
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
-            self.sampled.take(self.sampling.page_cap, locate);
+            self.sampled.take(self.policy.sampling().page_cap, locate);
         let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
         let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
             instructions: counted.instructions,
@@ -110,7 +114,6 @@ impl Agent {
             let done = all_done.get(place);
             if let Some(done) = done {
                 self.course.add_step(step.reason.rule, done);
-                self.sampling = done.sampling.unwrap_or(self.sampling);
                 self.notes.extend(self.actor.news(done));
             }
             let moved = done.map_or((0, 0), |done| (done.pages_moved, done.bytes_moved));
@@ -132,15 +135,18 @@ impl Agent {
         Ok(outcome)
     }
 
+    /// What holds from the first moment.
+    pub(crate) fn begin_status(&self) {
+        let mut status = self.status_now();
+        status.policy = self.policy.name().to_string();
+        status.source = self.source();
+        status.round_s = self.options.round.as_secs_f64();
+        status.notes.clone_from(&self.notes);
+    }
+
     fn fill_status(&mut self, observation: &Observation, decision: &Decision) {
         let (cpu_time_s, time_s) = (self.cpu_time().as_secs_f64(), self.time().as_secs_f64());
-        let source = if self.round == 1 { self.source() } else { None };
         let mut status = self.status.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if self.round == 1 {
-            status.policy = self.policy.name().to_string();
-            status.source = source;
-            status.round_s = self.options.round.as_secs_f64();
-        }
         (status.cpu_time_s, status.time_s, status.rounds) = (cpu_time_s, time_s, self.round);
         status.metrics = decision.metrics.clone();
         if status.notes.len() != self.notes.len() {
@@ -164,13 +170,13 @@ impl Agent {
         }
     }
 
-    /// How often to sample in the next round.
-    fn sample_on(&mut self) {
+    /// How often to sample from now on, after a round of this length.
+    fn sample_on(&mut self, length_s: f64) {
         self.rate.learn(std::mem::take(&mut self.observing));
-        self.rate.set_divisor(self.sampling.divisor);
+        self.rate.set_divisor(self.policy.sampling().divisor);
         let came = std::mem::take(&mut self.came);
         if let Some(Accesses::Lab(pmu)) = &self.accesses {
-            pmu.set_period(self.rate.next_period(pmu.period(), came));
+            pmu.set_period(self.rate.next_period(pmu.period(), came, length_s));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::agent::{Agent, AgentError, Candidate};
 use crate::lives::Life;
 use crate::managed::Inherited;
-use crate::memory::{asked_for, to_start_with};
+use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{
     Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Situation, Switch, Tid, affinity, current_cpu,
@@ -75,6 +75,10 @@ impl Agent {
         thread.bound_to = affinity(Tid::CALLER).ok().and_then(|now| bound_to(&now, &record.cpus, &[]));
         thread.cpu = current_cpu().ok().map(|(cpu, _)| cpu);
         let Start { cpus, memory, .. } = self.policy.clone().admit(&record, &thread);
+        if let Some(memory) = memory.as_ref().filter(|_| self.options.explain) {
+            let why = why(&self.options.policy.memory);
+            self.explained.push(format!("start: take the program's memory by policy {memory}: {why}"));
+        }
         if self.options.dry_run {
             return Ok(ProgramStart::default());
         }
@@ -123,8 +127,13 @@ impl Agent {
 
     /// The program runs, started so.
     pub fn add_program(&mut self, pid: Pid, start: &ProgramStart) -> Result<(), AgentError> {
+        if let (Some(cpus), Ok(own)) = (&start.cpus, affinity(Tid::CALLER)) {
+            self.actor.journal.was_started(pid, &own, cpus)?;
+        }
         let given = start.cpus.iter().cloned().collect();
-        self.begin(pid, false, Inherited { given, memory: start.memory.clone(), cpus: None })?;
+        let inherited = Inherited { given, memory: start.memory.clone(), ..Inherited::default() };
+        self.managed.program = Some((pid, Inherited { parent: Some(pid), ..inherited.clone() }));
+        self.begin(pid, false, inherited)?;
         self.begin_round();
         Ok(())
     }
@@ -158,12 +167,23 @@ impl Agent {
                 self.course.threads_moved += done.threads_moved;
                 self.notes.extend(self.actor.news(&done));
             }
-            if self.options.explain {
-                let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-                self.explained.push(format!("start: run thread {tid} of process {pid} on CPUs {cpus}{why}"));
-            }
+            let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            self.has_begun(pid, format!("run thread {tid} of process {pid} on CPUs {cpus}{why}"));
         }
         self.write(|| line)
+    }
+
+    /// Tells what was decided when a thread began.
+    fn has_begun(&mut self, pid: Pid, decided: String) {
+        if self.options.explain {
+            self.explained.push(format!("start: {decided}"));
+        }
+        let Some(managed) = self.managed.processes.get(&pid) else { return };
+        let mut status = self.status_now();
+        let process = status.processes.entry(pid).or_default();
+        process.name.clone_from(&managed.name);
+        process.threads = managed.threads.len() as u64;
+        process.decided(self.round, decided);
     }
 
     pub(crate) fn take_life(&mut self, life: Life) -> Result<(), AgentError> {
@@ -199,7 +219,7 @@ impl Agent {
             return Ok(());
         }
         let inherited = self.managed.inherited_from(parent);
-        let has_managed_parent = parent.is_some_and(|parent| self.managed.processes.contains_key(&parent));
+        let has_managed_parent = inherited.parent.is_some();
         let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
         if is_prompt && has_managed_parent {
             return self.begin(pid, false, inherited);

@@ -26,6 +26,9 @@ pub struct Status {
     pub cpu_time_s: f64,
     /// Rounds so far.
     pub rounds: u64,
+    /// There is nothing to place on this machine: it waits to be asked, and does nothing else.
+    #[serde(default)]
+    pub sleeps: bool,
     /// It decides and acts no more until this is false again. Set by others, kept to by the loop.
     pub paused: bool,
     /// What the last round's traffic came to.

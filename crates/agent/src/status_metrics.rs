@@ -1,8 +1,8 @@
-//! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0.
+//! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
 
 use crate::status::Status;
 use report::Family;
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// A status as `OpenMetrics`.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,31 @@ impl fmt::Display for StatusMetrics<'_> {
     }
 }
 
+/// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There
+/// headings name what samples are called, and there is neither an `info` nor a unit.
+pub fn prometheus(open_metrics: &str) -> String {
+    let (mut text, mut suffix) = (String::new(), "");
+    for line in open_metrics.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        // Writing to a String cannot fail.
+        let _ = match words[..] {
+            ["#", "TYPE", name, kind] => {
+                let (ending, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    _ => ("", kind),
+                };
+                suffix = ending;
+                writeln!(text, "# TYPE {name}{suffix} {kind}")
+            }
+            ["#", "HELP", name, help] => writeln!(text, "# HELP {name}{suffix} {help}"),
+            ["#", ..] => Ok(()),
+            _ => writeln!(text, "{line}"),
+        };
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +112,25 @@ mod tests {
         let idle = StatusMetrics(&Status::default()).to_string();
         assert!(idle.contains("nearside_agent_paused 0\n") && !idle.contains("access_ratio"), "{idle}");
         assert!(idle.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn prometheus_has_headings_by_the_names_of_samples() {
+        let open_metrics = StatusMetrics(&crate::status_text::tests::status()).to_string();
+        let told = prometheus(&open_metrics);
+        for lines in [
+            "# TYPE nearside_agent_info gauge\n# HELP nearside_agent_info What the agent is at work with.\n\
+             nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
+            "# TYPE nearside_agent_moved_bytes_total counter\n\
+             # HELP nearside_agent_moved_bytes_total Bytes of the pages that were moved.\n\
+             nearside_agent_moved_bytes_total 6144000\n",
+            "# TYPE nearside_agent_processes gauge\n# HELP nearside_agent_processes Processes that are managed.\n\
+             nearside_agent_processes 2\n",
+        ] {
+            assert!(told.contains(lines), "no {lines} in {told}");
+        }
+        let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        assert_eq!(samples(&told), samples(&open_metrics));
+        assert!(!told.contains("# UNIT") && !told.contains("# EOF"), "{told}");
     }
 }

@@ -20,8 +20,15 @@ pub struct ExplanationText<'a>(pub &'a Explanation);
 impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.0;
-        let paused = if status.paused { "; paused: it decides and moves nothing" } else { "" };
-        writeln!(f, "policy {}, for {}{paused}", status.policy, duration(status.time_s))?;
+        let rests = match (status.sleeps, status.paused) {
+            (true, _) => "; asleep: there is nothing to place on this machine",
+            (false, true) => "; paused: it decides and moves nothing",
+            (false, false) => "",
+        };
+        writeln!(f, "policy {}, for {}{rests}", status.policy, duration(status.time_s))?;
+        if status.sleeps {
+            return writeln!(f, "{:.3} s of CPU time of its own", status.cpu_time_s);
+        }
         let mut table = Table::default();
         let mut row = |what: &str, value: String| table.row([what.to_owned(), value]);
         row("rounds", format!("{} of {} s", count(status.rounds), status.round_s));
@@ -164,6 +171,12 @@ pub(crate) mod tests {
             told.find("a \"b\\") < told.find("sh ") && told.ends_with("\nkernel.numa_balancing is off until the end\n")
         );
         let paused = Status { paused: true, policy: "auto".into(), ..Status::default() };
+        let asleep = Status { sleeps: true, policy: "auto".into(), ..Status::default() };
+        let told = StatusText(&asleep).to_string();
+        assert_eq!(
+            told,
+            "policy auto, for 0.0 s; asleep: there is nothing to place on this machine\n0.000 s of CPU time of its own\n"
+        );
         let told = StatusText(&paused).to_string();
         assert!(told.starts_with("policy auto, for 0.0 s; paused: it decides and moves nothing\n"), "{told}");
         assert!(told.ends_with("\nno process is managed\n"), "{told}");

@@ -39,7 +39,7 @@ fn a_long_log_is_kept_once_and_each_part_is_decided_again_by_itself() {
         source: AccessSource::None,
         round: Duration::from_millis(2),
         log: Some(path("log")),
-        log_most_bytes: 20_000,
+        log_most_bytes: Some(20_000),
         ..Options::new("auto".parse().unwrap())
     };
     let mut agent = Agent::open(&machine, journal, options).unwrap();

@@ -154,7 +154,7 @@ fn move_pages(scratch: &Scratch, whose: Whose) -> Result<(), Diagnosis> {
     batch.push(scratch.start() as u64, Some(scratch.node));
     let to = [scratch.node].into_iter().collect();
     let moved = batch.move_pages(Pid(std::process::id()), whose);
-    moved.map_err(|error| diagnose(Attempt::Move { to: &to, whose }, errno(&error), &scratch.situation))
+    moved.map(drop).map_err(|error| diagnose(Attempt::Move { to: &to, whose }, errno(&error), &scratch.situation))
 }
 
 /// Process 1 is root's, but in containers it may be our own: then there is no other to see.

@@ -120,7 +120,7 @@ impl Migration {
             if !load.pages.is_empty() {
                 match load.pages.move_pages(process.pid(), self.whose) {
                     Err(error) if is_gone(&error) => tally.ended = true,
-                    moved => moved.map_err(MigrateError::Move)?,
+                    moved => drop(moved.map_err(MigrateError::Move)?),
                 }
                 load.count_into(tally);
             }

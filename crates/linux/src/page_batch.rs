@@ -1,12 +1,18 @@
 //! Where pages of a process lie, and moving them to other nodes, many at a call (`move_pages`).
 
 use crate::memory_policy::Whose;
+use crate::pages::HUGE_PAGE;
 use crate::process::Pid;
 use machine::NodeId;
 use std::ffi::c_int;
 use std::io;
 use std::ptr::null;
+use std::sync::{Mutex, PoisonError};
 
+/// So many threads move pages at once at most: beyond that they wait for each other's locks, and take CPUs from programs.
+const MOST_MOVERS: usize = 4;
+/// Fewer pages are not worth a thread.
+const LEAST_PAGES: usize = 256;
 /// A page's place that the kernel has not told. No status that it writes: those are nodes or errors above -4,096.
 const UNTOLD: PageStatus = PageStatus(c_int::MIN);
 /// A page that the kernel tried to move, and could not.
@@ -120,10 +126,76 @@ impl PageBatch {
     /// Asks where each page lies. Touches none. Since Linux 2.6.18, as is moving them. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
     /// that the process is no more.
     pub fn locate(&mut self, pid: Pid) -> io::Result<()> {
-        self.locate_part(pid, 0, self.len())
+        let all = self.len();
+        self.whole().locate(pid, 0, all)
     }
 
-    fn locate_part(&mut self, pid: Pid, from: usize, to: usize) -> io::Result<()> {
+    /// Moves each page to its target, and says of each where it is then or why it stayed. A page that cannot be moved
+    /// does not keep others from it. Contents do not change, whoever writes meanwhile. Needs to be the process's user,
+    /// or `CAP_SYS_PTRACE`; `CAP_SYS_NICE` for [`Whose::All`] (both EPERM). For all pages alike: EACCES says that a
+    /// target is outside the process's cpuset, ENODEV that it has no memory, ESRCH that the process is no more.
+    ///
+    /// Many pages are moved by several threads, as most of the time goes by with waiting: for memory that is busy, and for
+    /// other CPUs to forget where pages were. Says how many there were.
+    pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<usize> {
+        self.statuses.fill(UNTOLD);
+        // Few pages are moved before the files are read that tell how many CPUs there are.
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_MOVERS);
+        let most = if self.len() > LEAST_PAGES { cpus() } else { 1 };
+        let parts = self.whole().cut(most);
+        let movers = parts.len();
+        let parts = Mutex::new(parts);
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mover = || std::iter::from_fn(next).try_for_each(|mut part| part.move_pages(pid, whose));
+        std::thread::scope(|scope| {
+            // Where there may be no more threads, those that there are move all parts.
+            let helper = |_| std::thread::Builder::new().spawn_scoped(scope, mover).ok();
+            let helpers: Vec<_> = (1..movers).map_while(helper).collect();
+            let mut told = std::iter::once(mover()).chain(helpers.into_iter().filter_map(|helper| helper.join().ok()));
+            told.try_fold(movers, |movers, told| told.map(|()| movers))
+        })
+    }
+
+    fn whole(&mut self) -> Part<'_> {
+        Part { addresses: &self.addresses, targets: &self.targets, statuses: &mut self.statuses }
+    }
+}
+
+/// Neighbours in a batch, for one thread to move.
+struct Part<'a> {
+    addresses: &'a [u64],
+    targets: &'a [c_int],
+    statuses: &'a mut [PageStatus],
+}
+
+impl Part<'_> {
+    /// Cuts it into at most so many, each with enough for a thread of its own, and no huge page in two of them.
+    fn cut(self, most: usize) -> Vec<Self> {
+        let huge = HUGE_PAGE as u64;
+        let length = self.statuses.len().div_ceil(most).max(LEAST_PAGES);
+        let mut parts = Vec::with_capacity(most);
+        let mut rest = self;
+        while rest.statuses.len() > length {
+            let neighbours = rest.addresses[length - 1..].windows(2);
+            let same = neighbours.take_while(|pair| pair[0] / huge == pair[1] / huge).count();
+            let (part, behind) = rest.split_at(length + same);
+            parts.push(part);
+            rest = behind;
+        }
+        parts.push(rest);
+        parts.retain(|part| !part.statuses.is_empty());
+        parts
+    }
+
+    fn split_at(self, place: usize) -> (Self, Self) {
+        let (addresses, more_addresses) = self.addresses.split_at(place);
+        let (targets, more_targets) = self.targets.split_at(place);
+        let (statuses, more_statuses) = self.statuses.split_at_mut(place);
+        let rest = Part { addresses: more_addresses, targets: more_targets, statuses: more_statuses };
+        (Part { addresses, targets, statuses }, rest)
+    }
+
+    fn locate(&mut self, pid: Pid, from: usize, to: usize) -> io::Result<()> {
         let (Some(addresses), Some(statuses)) = (self.addresses.get(from..to), self.statuses.get_mut(from..to)) else {
             return Ok(());
         };
@@ -137,14 +209,9 @@ impl PageBatch {
         if result == -1 { Err(refused()) } else { Ok(()) }
     }
 
-    /// Moves each page to its target, and says of each where it is then or why it stayed. A page that cannot be moved
-    /// does not keep others from it. Contents do not change, whoever writes meanwhile. Needs to be the process's user,
-    /// or `CAP_SYS_PTRACE`; `CAP_SYS_NICE` for [`Whose::All`] (both EPERM). For all pages alike: EACCES says that a
-    /// target is outside the process's cpuset, ENODEV that it has no memory, ESRCH that the process is no more.
-    pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
-        self.statuses.fill(UNTOLD);
+    fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
         let mut done = 0;
-        while done < self.len() {
+        while done < self.statuses.len() {
             let told = self.call(pid, whose, done);
             match told {
                 Ok(0) => break,
@@ -154,7 +221,7 @@ impl PageBatch {
             // The kernel gives up at the first row of neighbours of which some stayed, without saying which; it tried
             // all of that row, and none behind it.
             let Some(row) = self.untold_row(done) else { break };
-            self.locate_part(pid, row.start, row.end)?;
+            self.locate(pid, row.start, row.end)?;
             let stayed = if told.is_err() { PageStatus(-libc::ENOMEM) } else { STAYED };
             for (status, target) in self.statuses[row.clone()].iter_mut().zip(&self.targets[row.clone()]) {
                 if status.0 >= 0 && status.0 != *target {
@@ -197,7 +264,7 @@ impl PageBatch {
             let start = place + ahead;
             let count = self.statuses[start..].iter().take_while(|status| **status == busy).count();
             place = start + count;
-            self.locate_part(pid, start, place)?;
+            self.locate(pid, start, place)?;
             for (status, target) in self.statuses[start..place].iter_mut().zip(&self.targets[start..place]) {
                 if status.0 >= 0 && status.0 != *target {
                     *status = busy;
@@ -270,11 +337,57 @@ mod tests {
         }
         let mut batch = PageBatch::default();
         batch.push(4096, Some(NodeId(0)));
-        for told in [batch.locate(pid), batch.move_pages(pid, Whose::Private)] {
+        for told in [batch.locate(pid), batch.move_pages(pid, Whose::Private).map(drop)] {
             let error = told.unwrap_err();
             assert!(matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EPERM | libc::ENOSYS)), "{error}");
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn parts_are_all_of_it_and_cut_no_huge_page() {
+        let lengths = |pages: &[u64]| {
+            let mut batch = PageBatch::default();
+            for page in pages {
+                batch.push(page * 4096, Some(NodeId(0)));
+            }
+            let parts = batch.whole().cut(4);
+            let all: Vec<u64> =
+                parts.iter().flat_map(|part| part.addresses.iter().map(|address| address / 4096)).collect();
+            assert_eq!(all, pages);
+            let whole = |part: &Part| [part.addresses.len(), part.targets.len()] == [part.statuses.len(); 2];
+            assert!(parts.iter().all(whole));
+            parts.iter().map(|part| part.statuses.len()).collect::<Vec<_>>()
+        };
+        let (few, apart): (Vec<u64>, Vec<u64>) =
+            ((0..LEAST_PAGES as u64).collect(), (0..2000).map(|page| page * 512).collect());
+        assert_eq!(lengths(&[]), [] as [usize; 0]);
+        assert_eq!(lengths(&few), [LEAST_PAGES]);
+        assert_eq!(lengths(&apart), [500; 4]);
+        let together: Vec<u64> = (0..2000).collect();
+        assert_eq!(lengths(&together), [512, 512, 512, 464]);
+        let one: Vec<u64> = (0..512).collect();
+        assert_eq!(lengths(&one), [512]);
+    }
+
+    #[test]
+    fn many_pages_are_moved_by_several_threads() {
+        let values = vec![7_u8; 8 << 20];
+        let start = (values.as_ptr() as u64).next_multiple_of(4096);
+        let mut batch = PageBatch::default();
+        for page in 0..2000 {
+            batch.push(start + page * 4096, Some(NodeId(0)));
+        }
+        match batch.move_pages(own(), Whose::Private) {
+            Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)), "{error}"),
+            Ok(movers) => {
+                let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+                assert_eq!(movers > 1, cpus > 1, "{movers} movers on {cpus} CPUs");
+                assert!(movers <= MOST_MOVERS);
+                assert_eq!(batch.statuses().filter(|(_, status)| status.node() == Ok(NodeId(0))).count(), 2000);
+            }
+        }
+        assert!(values.iter().all(|value| *value == 7));
     }
 
     #[test]
@@ -283,13 +396,13 @@ mod tests {
         for target in [0, 0, 0, 1, 1] {
             batch.push(0, Some(NodeId(target)));
         }
-        assert_eq!(batch.untold_row(0), Some(0..3));
+        assert_eq!(batch.whole().untold_row(0), Some(0..3));
         batch.statuses[0] = PageStatus(0);
-        assert_eq!(batch.untold_row(0), Some(1..3));
-        assert_eq!(batch.untold_row(3), Some(3..5));
+        assert_eq!(batch.whole().untold_row(0), Some(1..3));
+        assert_eq!(batch.whole().untold_row(3), Some(3..5));
         batch.statuses.fill(PageStatus(0));
-        assert_eq!(batch.untold_row(0), None);
-        assert_eq!(batch.untold_row(9), None);
+        assert_eq!(batch.whole().untold_row(0), None);
+        assert_eq!(batch.whole().untold_row(9), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Switches of the kernel: files that hold one value, such as those of NUMA balancing and huge pages.
 
+use crate::switch_guard::SwitchGuard;
 use machine::NodeId;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -73,39 +74,13 @@ impl Switch {
         written.map_err(|source| self.error("set", source))
     }
 
-    /// Sets it until the guard goes, which puts back what was there before.
+    /// Sets it until the guard goes, which puts back what was there before; so it is when this process is killed.
     pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
-        let before = self.value()?;
-        self.set(value)?;
-        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned() })
+        SwitchGuard::set(self, value)
     }
 
     fn error(&self, what: &'static str, source: io::Error) -> SwitchError {
         SwitchError { what, path: self.path.clone(), source }
-    }
-}
-
-/// Puts a switch back when it goes, unless somebody else has changed it meanwhile.
-#[derive(Debug)]
-pub struct SwitchGuard {
-    switch: Switch,
-    before: String,
-    value: String,
-}
-
-impl SwitchGuard {
-    /// The value that will be put back.
-    pub fn before(&self) -> &str {
-        &self.before
-    }
-}
-
-impl Drop for SwitchGuard {
-    fn drop(&mut self) {
-        if self.switch.value().is_ok_and(|value| value == self.value) {
-            // There is nobody left to tell.
-            let _ = self.switch.set(&self.before);
-        }
     }
 }
 
@@ -126,21 +101,6 @@ fn chosen(text: &str) -> &str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn a_guard_puts_back_what_it_changed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let switch = Switch::at(file.path());
-        switch.set("1\n").unwrap();
-        let guard = switch.set_for_now("0").unwrap();
-        assert_eq!((guard.before(), switch.value().unwrap().as_str()), ("1", "0"));
-        drop(guard);
-        assert_eq!(switch.value().unwrap(), "1");
-        let guard = switch.set_for_now("0").unwrap();
-        switch.set("2").unwrap();
-        drop(guard);
-        assert_eq!(switch.value().unwrap(), "2");
-    }
 
     #[test]
     fn what_cannot_be_switched_names_the_file() {

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// node on which other threads still run may be theirs, and are left alone, as are pages that other processes map.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-NODES and CPUS are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes
+NODES and CPUS are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes \
 also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
 
 Rights: to be the process's user, or CAP_SYS_NICE. For --follow also to be its user, or CAP_SYS_PTRACE.

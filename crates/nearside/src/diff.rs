@@ -26,7 +26,7 @@ Examples:
 Exit codes:
   0  all went well, whatever the traces say
   1  a trace cannot be read; the message says why
-  2  the command line is wrong")]
+  2  the command line is wrong, or names what neither trace has")]
 pub struct Arguments {
     /// The first trace: what was
     #[arg(value_name = "A")]
@@ -54,8 +54,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { a, b, top, json, reading, filter } = arguments;
     let (a, b) = (reading.read(a)?, reading.read(b)?);
+    filter.check(&[&a.profile, &b.profile])?;
     let (view_a, view_b) = (a.profile.view(&filter.filter(&a.profile)), b.profile.view(&filter.filter(&b.profile)));
-    let (a, b) = (Compared { view: &view_a, trace: a.facts }, Compared { view: &view_b, trace: b.facts });
+    let (a, b) = (
+        Compared { view: &view_a, trace: filter.facts(a.facts) },
+        Compared { view: &view_b, trace: filter.facts(b.facts) },
+    );
     let report = DiffReport::of(a, b, *top as usize, filter.words());
     let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;

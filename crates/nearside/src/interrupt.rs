@@ -1,17 +1,17 @@
-//! Ctrl-C, for work that can end early and say how far it got.
+//! Ctrl-C and its like, for work that can end early and say how far it got.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Set by the first Ctrl-C or SIGTERM. A second one ends the process, as the first one does elsewhere.
+/// Set by the first Ctrl-C, SIGTERM, or the end of the terminal. A second one ends the process, as the first one does elsewhere.
 pub fn interrupted() -> Result<Arc<AtomicBool>, String> {
     on_ending_signals(|signal, set| flag::register_conditional_default(signal, set).map(drop))
 }
 
-/// Set by Ctrl-C or SIGTERM, which never end the process: it has something to put back, and ends then. `timeout` sends
+/// Set by Ctrl-C, SIGTERM, or the end of the terminal, which never end the process: it has something to put back, and ends then. `timeout` sends
 /// its signal twice.
 pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
     on_ending_signals(|_, _| Ok(()))
@@ -19,7 +19,9 @@ pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
 
 fn on_ending_signals(first: impl Fn(i32, Arc<AtomicBool>) -> io::Result<()>) -> Result<Arc<AtomicBool>, String> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    // What was started with `nohup` goes on without its terminal.
+    let hang_up = Some(SIGHUP).filter(|&signal| !linux::is_ignored(signal));
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
         first(signal, asked.clone())
             .and_then(|()| flag::register(signal, asked.clone()))
             .map_err(|why| format!("cannot wait for Ctrl-C (sigaction: {why})"))?;

@@ -27,8 +27,8 @@ Examples:
   nearside memory --watch=5 --json >> memory.jsonl
   nearside memory --format openmetrics > /var/lib/node_exporter/textfile/nearside.prom
 
-Words for allocations are the kernel's: numa_hit (taken where it was wanted), numa_miss (taken here, as the wanted node
-was full), numa_foreign (wanted here, taken elsewhere), interleave_hit, local_node and other_node (by a CPU of this
+Words for allocations are the kernel's: numa_hit (taken where it was wanted), numa_miss (taken here, as the wanted node \
+was full), numa_foreign (wanted here, taken elsewhere), interleave_hit, local_node and other_node (by a CPU of this \
 node, of another).
 
 Exit codes:

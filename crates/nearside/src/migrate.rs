@@ -27,10 +27,10 @@ const PARTIAL: u8 = 3;
 /// already, and what stayed with the reason. A process that ends, forks or executes another program meanwhile is no error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-NODES are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows), or the node of
+NODES are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows), or the node of \
 a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
 
-With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, beginning again where
+With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, beginning again where \
 --to has fewer. Without it, pages that are on a node of --to stay, and all others are dealt to these nodes by their address.
 
 Rights: to be the process's user, or CAP_SYS_PTRACE. CAP_SYS_NICE for --shared, and for --threads of other users.

@@ -1,5 +1,6 @@
 //! What a verb prints: to standard output or into a file.
 
+use rustix::fs::{Access, access};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,23 @@ pub struct OutputError {
     /// The file; nothing for standard output.
     path: Option<PathBuf>,
     source: io::Error,
+}
+
+/// Fails where a file could not be written in the end, before work begins whose outcome would be lost; `-` is standard
+/// output. Makes nothing.
+pub fn check(file: &Path) -> Result<(), OutputError> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let checked = match File::options().append(true).open(file) {
+        _ if file == Path::new("-") => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => access(folder, Access::WRITE_OK).map_err(Into::into),
+        opened => opened.map(drop),
+    };
+    checked.map_err(|source| OutputError { path: Some(file.to_owned()), source })
+}
+
+/// Writes a text to a file in the end, or to standard output as `-`.
+pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
+    write(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
 /// Writes all of a text. A reader that has seen enough (`| head`) is no error.

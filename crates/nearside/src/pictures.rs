@@ -1,18 +1,18 @@
 //! `nearside report --html` and its like: what a trace shows, as pictures in files.
 
-use crate::output;
+use crate::output::{self, OutputError};
 use clap::Args;
 use profile::View;
 use report::{ProfileReport, RemoteCost, TraceFacts, Wanted, profile_to_html, profile_to_perfetto};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rows of a table on a page, at least: a page can be scrolled.
 const ROWS: usize = 30;
 
 /// Pictures to draw.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Pictures, in addition to the text")]
+#[command(next_help_heading = "Pictures, in addition to the text; a FILE of - is standard output, in its place")]
 pub struct Pictures {
     /// Write a page with pictures: access map, heat map of nodes, latency over time, timelines of objects
     ///
@@ -33,27 +33,42 @@ pub struct Pictures {
     folded: Option<PathBuf>,
 }
 
+/// Whether a file is standard output, as `-` is.
+pub fn is_output(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 impl Pictures {
+    /// How many of them standard output is to get.
+    pub fn on_output(&self) -> usize {
+        let files = [&self.html, &self.perfetto, &self.flamegraph, &self.folded];
+        files.into_iter().flatten().filter(|file| is_output(file)).count()
+    }
+
     /// Draws those that are asked for.
     pub fn draw(&self, view: &View, facts: &TraceFacts, wanted: &Wanted) -> Result<(), Box<dyn Error>> {
         if let Some(file) = &self.html {
             let wanted = Wanted { top: wanted.top.max(ROWS), ..wanted.clone() };
             let page = profile_to_html(view, &ProfileReport::of(view, facts.clone(), wanted))?;
-            output::write(&page, Some(file))?;
+            write(&page, file)?;
         }
         if let Some(file) = &self.perfetto {
-            output::write(&profile_to_perfetto(view), Some(file))?;
+            write(&profile_to_perfetto(view), file)?;
         }
         if self.flamegraph.is_none() && self.folded.is_none() {
             return Ok(());
         }
         let cost = RemoteCost::of(view);
         if let Some(file) = &self.flamegraph {
-            output::write(&cost.to_svg(&facts.command.join(" "))?, Some(file))?;
+            write(&cost.to_svg(&facts.command.join(" "))?, file)?;
         }
         if let Some(file) = &self.folded {
-            output::write(&cost.to_folded(), Some(file))?;
+            write(&cost.to_folded(), file)?;
         }
         Ok(())
     }
+}
+
+fn write(text: &str, file: &Path) -> Result<(), OutputError> {
+    output::write(text, Some(file).filter(|file| !is_output(file)))
 }

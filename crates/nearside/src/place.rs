@@ -1,23 +1,24 @@
 //! `nearside place`: puts the pages and threads of programs where a policy has them, while they run.
 
 use crate::interrupt::asked_to_end;
-use crate::machine_source;
 use crate::policy::note;
 use crate::record::processes::Processes;
 use crate::record::program::{NotStarted, Program};
 use crate::record::{Followed, Source};
 use crate::wrong::Wrong;
+use crate::{machine_source, output};
 use agent::journal::default_folder;
-use agent::{Agent, Journal, Options, PutBack};
+use agent::{Agent, Journal, Options, PutBack, Scope};
 use clap::{Args, ValueEnum};
-use linux::{ChildSetup, Pid};
+use linux::ChildSetup;
 use machine::{Machine, size};
-use placement::{POLICIES, PolicyName, Settings};
+use placement::{POLICIES, Policy, PolicyName, Settings};
 use report::PlaceReport;
+use rustix::process::geteuid;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,6 +32,9 @@ const FAILED: u8 = 125;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long Ctrl-C may have to wait.
 const CTRL_C: Duration = Duration::from_millis(20);
+const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
+       nearside place [OPTIONS] --pid <PID>,...
+       nearside place [OPTIONS] --system";
 
 /// Put a program's pages and threads where a policy has them, while it runs
 ///
@@ -38,10 +42,10 @@ const CTRL_C: Duration = Duration::from_millis(20);
 /// threads, round by round. The program is not changed. What it starts is placed, too. Threads and memory that the
 /// program or its owner has put somewhere (affinity, memory policies, cpusets) stay there.
 ///
-/// Ctrl-C goes to the program as ever. When that ends, or with --pid and --system at Ctrl-C, CPUs and the kernel's switches are as
-/// they were before; pages stay where they are.
+/// Ctrl-C and other signals go to the program as ever, however many they are. When that ends, or with --pid and --system at Ctrl-C,
+/// CPUs and the kernel's switches are as they were before; pages stay where they are.
 #[derive(Debug, Args)]
-#[command(after_help = help())]
+#[command(after_help = help(), override_usage = USAGE)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     /// The policy: see below
@@ -81,12 +85,12 @@ pub struct Arguments {
     time_scale: Option<u32>,
 
     /// Move at most so much in a second: bytes, or a number with K, M or G [default: as much as the policy likes]
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_budget)]
     budget: Option<u64>,
 
     /// Observing and deciding may take this part of one CPU, in percent, over some dozens of rounds; samples are fewer
     /// where they would take more
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
     cpu_limit: f64,
 
     /// Place also what the program or its owner has put somewhere; cpusets are kept to in any case
@@ -134,10 +138,10 @@ fn help() -> String {
         "\
 Policies:
 {policies}
-Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's
+Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
 virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads begin.
 
-Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); pages that other
+Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); pages that other \
 processes map as well, splitting huge pages, and switching the kernel's balancing off need root.
 
 Examples:
@@ -147,9 +151,10 @@ Examples:
   sudo nearside place --policy auto --pid 4711,4712 --budget 200M
   nearside lab run --machine opteron-6164x2 --time-scale 20 -- nearside place --log /tmp/decisions -- ./program
 
-Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself: 125 placing failed (the program runs on, and the
-exit code follows its end), 126 the program cannot be run, 127 there is no such program, 2 the command line is wrong. Without a
-program: 0 it was ended, or the processes have; 125 it failed.
+Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself, with nothing started: 2 the command line is wrong, \
+also where it names nodes or CPUs that the machine lacks, 125 something else that was asked for cannot be done, 126 the program cannot \
+be run, 127 there is no such program. 125 as well where placing fails later: the program runs on, and the exit code follows its end.
+Without a program: 0 it was ended, or the processes have; 125 it failed.
 
 Environment: NEARSIDE_TIME_SCALE (the default of --time-scale)."
     )
@@ -169,6 +174,13 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_budget(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        0 => Err("above 0; without this option it is as much as the policy likes".to_owned()),
+        budget => Ok(budget),
+    }
+}
+
 pub fn run(arguments: &Arguments) -> ExitCode {
     let status = place(arguments).unwrap_or_else(|error| {
         crate::report(error.as_ref());
@@ -183,13 +195,22 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let policy = policy_of(arguments).map_err(Wrong::because)?;
+    let time_scale = time_scale(arguments.time_scale)?;
     let (machine, simulated) = described(arguments.machine.as_deref())?;
-    if machine.nodes.iter().filter(|node| node.memory_bytes > 0).count() < 2 {
-        note("this machine has one node with memory: there is nothing to place");
-        return if arguments.command.is_empty() { Ok(0) } else { run_alone(&arguments.command) };
+    // What it names may not be there.
+    let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(Wrong::because)?;
+    let is_idle = set_to_work.has_nothing_to_place();
+    let json = arguments.json.as_deref();
+    json.map_or(Ok(()), output::check)?;
+    let placing = Placing { arguments, policy, time_scale, machine: &machine, simulated, is_idle };
+    let (status, report) = if arguments.command.is_empty() { placing.processes()? } else { placing.program()? };
+    if let Some((json, report)) = json.zip(report) {
+        // What the program came to is not lost with it.
+        if let Err(error) = output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json) {
+            crate::report(&error);
+        }
     }
-    let placing = Placing { arguments, machine: &machine, simulated };
-    if arguments.command.is_empty() { placing.processes(policy) } else { placing.program(policy) }
+    Ok(status)
 }
 
 fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
@@ -225,34 +246,27 @@ pub fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
     told.map_err(|text| Wrong::because(format!("{} is `{text}`, and not a number from 1 up", lab::TIME_SCALE)))
 }
 
-/// Runs the program as if this were not here.
-fn run_alone(command: &[OsString]) -> Result<u8, Box<dyn Error>> {
-    let mut program = Program::start(command, |_| ())?;
-    while !program.is_over() {
-        program.wait(PATIENCE);
-    }
-    Ok(low_byte(program.status()?))
-}
-
-fn low_byte(status: Option<i32>) -> u8 {
-    status.map_or(0, |status| (status & 0xff) as u8)
-}
-
 /// What is to be placed, and how.
 struct Placing<'a> {
     arguments: &'a Arguments,
+    policy: PolicyName,
+    time_scale: u32,
     machine: &'a Machine,
     simulated: bool,
+    /// Whether there is nothing to place on this machine.
+    is_idle: bool,
 }
 
 impl Placing<'_> {
-    fn program(&self, policy: PolicyName) -> Result<u8, Box<dyn Error>> {
-        let mut agent = self.open(policy, Target::Program, Arc::default())?;
+    /// What to end with, and what came of it, where it went on to the end.
+    fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
+        let mut agent = self.open(Target::Program, Scope::default(), Arc::default())?;
         let start = agent.program_start()?;
-        let mut program = Program::start(&self.arguments.command, |command| {
+        let program = Program::start(&self.arguments.command, |command| {
             command.place(start.cpus.as_ref(), start.memory.as_ref());
         })?;
-        let placed = agent.add_program(program.pid(), &start).map_err(Box::from);
+        let mut program = ToItsEnd(program);
+        let placed = agent.add_program(program.0.pid(), &start).map_err(Box::from);
         let placed = placed.and_then(|()| self.follow(agent, &mut program));
         if let Err(error) = &placed {
             crate::report(error.as_ref());
@@ -261,40 +275,42 @@ impl Placing<'_> {
         while !program.is_over() {
             program.wait(PATIENCE);
         }
-        let status = program.status()?;
-        let Ok((report, put_back)) = placed else { return Ok(FAILED) };
-        self.tell(&PlaceReport { exit_status: status, ..report }, &put_back)?;
-        Ok(low_byte(status))
+        let exit_status = program.0.status()?;
+        let Ok((report, put_back)) = placed else { return Ok((FAILED, None)) };
+        let report = PlaceReport { exit_status, ..report };
+        self.tell(&report, &put_back);
+        Ok((program.0.exit_code(), Some(report)))
     }
 
-    fn processes(&self, policy: PolicyName) -> Result<u8, Box<dyn Error>> {
+    fn processes(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let stop = asked_to_end()?;
-        let pids = self.arguments.pid.iter().copied().map(Pid).collect();
-        let target = if self.arguments.system { Target::System } else { Target::Pids(pids) };
+        // Nobody has to ask where there is nothing to do.
+        stop.fetch_or(self.is_idle, Relaxed);
         let (report, put_back) = if self.arguments.system {
-            let agent = self.open(policy, target, stop.clone())?;
+            let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
             self.follow(agent, &mut Everybody(stop))?
         } else {
             let mut processes = Processes::open(&self.arguments.pid, stop.clone())?;
-            let agent = self.open(policy, target, stop)?;
+            let agent = self.open(Target::Pids(processes.pids()), Scope::default(), stop)?;
             self.follow(agent, &mut processes)?
         };
-        self.tell(&report, &put_back)?;
-        Ok(0)
+        self.tell(&report, &put_back);
+        Ok((0, Some(report)))
     }
 
-    fn open(&self, policy: PolicyName, target: Target, stop: Arc<AtomicBool>) -> Result<Agent, Box<dyn Error>> {
+    fn open(&self, target: Target, scope: Scope, stop: Arc<AtomicBool>) -> Result<Agent, Box<dyn Error>> {
         let arguments = self.arguments;
         let (journal, put_back) = Journal::open(&default_folder(), &format!("place-{}", std::process::id()))?;
-        if put_back != PutBack::default() {
-            note(&format!("an agent that was killed has left changes: {put_back}"));
+        if !put_back.is_nothing() {
+            note(&format!("{}: {put_back}", put_back.heading()));
         }
         let settings = Settings { respect_owner: !arguments.overrides, ..Settings::default() };
         let options = Options {
             settings,
             target,
+            scope,
             source: arguments.source.into(),
-            round: arguments.round / time_scale(arguments.time_scale)?,
+            round: arguments.round / self.time_scale,
             budget_bytes_per_s: arguments.budget,
             cpu_limit: arguments.cpu_limit,
             dry_run: arguments.dry_run,
@@ -302,7 +318,7 @@ impl Placing<'_> {
             log: arguments.log.clone(),
             explain: arguments.explain,
             stop,
-            ..Options::new(policy)
+            ..Options::new(self.policy.clone())
         };
         Ok(Agent::open(self.machine, journal, options)?)
     }
@@ -327,7 +343,7 @@ impl Placing<'_> {
         }
     }
 
-    fn tell(&self, report: &PlaceReport, put_back: &PutBack) -> Result<(), Box<dyn Error>> {
+    fn tell(&self, report: &PlaceReport, put_back: &PutBack) {
         for why in &put_back.failed {
             note(why);
         }
@@ -335,11 +351,25 @@ impl Placing<'_> {
             // There is nobody left to tell when standard error is closed.
             let _ = write!(std::io::stderr(), "{report}");
         }
-        if let Some(file) = &self.arguments.json {
-            let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
-            crate::output::write(&(serde_json::to_string_pretty(report)? + "\n"), file)?;
-        }
-        Ok(())
+    }
+}
+
+/// Of these, whom this user may place.
+pub fn own_processes(scope: Scope) -> Scope {
+    let user = geteuid();
+    if user.is_root() { scope } else { scope.of_user(user.as_raw()) }
+}
+
+/// A program is placed until it ends, however often it is asked to.
+struct ToItsEnd(Program);
+
+impl Followed for ToItsEnd {
+    fn is_over(&mut self) -> bool {
+        !matches!(self.0.status(), Ok(None))
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        self.0.wait(patience);
     }
 }
 

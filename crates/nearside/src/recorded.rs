@@ -8,11 +8,14 @@ use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
 use report::TraceFacts;
 use std::collections::HashSet;
 use std::error::Error;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
 
+/// The folders of a trace's tables.
+const TABLES: [&str; 8] = ["samples", "events", "counts", "stacks", "code", "images", "ranges", "segments"];
 /// Looks at the clock after so many records.
 const SHOWN_EVERY: usize = 1 << 14;
 /// What takes longer shows how far it is.
@@ -49,7 +52,7 @@ enum Names {
 impl Reading {
     /// Reads a trace of nearside's or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<Recorded, Box<dyn Error>> {
-        let trace = Trace::open(path)?;
+        let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
         let (machine, from) = self.machine(&trace)?;
         let clock = machine.core.as_ref().map(|core| core.clock_hz);
         let trace = if let Some(hz) = clock { trace.with_core_clock_hz(hz) } else { trace };
@@ -57,7 +60,10 @@ impl Reading {
         let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
         let recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
         let mut recording = recording.with_counts(trace.counts()?);
-        let (stacks, lost) = fill(&mut recording, trace.records()?)?;
+        let (stacks, mut lost, span_ns) = fill(&mut recording, trace.records()?)?;
+        if trace.is_folder() && trace.about().complete {
+            lost.extend(TABLES.iter().filter_map(|table| missing_files(path, table)));
+        }
         // Of perf.data files and of recordings that were killed nobody has looked anything up.
         let names = if trace.is_folder() && trace.about().complete {
             Names::Kept(trace.symbols()?)
@@ -67,6 +73,9 @@ impl Reading {
         let profile = recording.into_profile(&stacks, names.symbols());
         let mut facts = TraceFacts::of(path.display().to_string(), trace.about(), lost, &profile, from);
         facts.unnamed_files = names.unnamed(&profile);
+        if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {
+            facts = facts.with_records(span_ns);
+        }
         Ok(Recorded { profile, facts })
     }
 
@@ -115,20 +124,43 @@ impl Names {
     }
 }
 
+/// Files of a table of a finished trace that are not there. They are numbered from 1 on as they are written; of the last
+/// ones nothing tells.
+fn missing_files(trace: &Path, table: &str) -> Option<Loss> {
+    let entries = fs::read_dir(trace.join(table)).ok()?.flatten();
+    let number = |path: &Path| -> Option<u64> { path.file_stem()?.to_str()?.parse().ok() };
+    let tables = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "parquet"));
+    let numbers: Vec<u64> = tables.filter_map(|path| number(&path)).collect();
+    // A folder is made for the first one.
+    let last = numbers.iter().copied().max().unwrap_or(1);
+    let count = last.saturating_sub(numbers.len() as u64);
+    (count > 0).then(|| Loss { what: format!("of the files in {table}/, with what they told"), count })
+}
+
+/// The times of the first and the last record, ns.
+type Span = (u64, u64);
+
 /// Reads all records.
-fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>), ReadError> {
+fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>, Option<Span>), ReadError> {
     let progress = Progress::new();
-    let mut count = 0;
-    records.read_all(|record| {
+    let (mut count, mut span): (usize, Option<Span>) = (0, None);
+    let (stacks, lost) = records.read_all(|record| {
         count += 1;
         if count % SHOWN_EVERY == 0 {
             progress.show(count);
         }
         match record {
             Record::Sample(sample) => recording.add_samples([sample]),
-            Record::Event(event) => recording.add_events([event]),
+            Record::Event(event) => {
+                // perf tells at 0 what was there before.
+                if event.time_ns > 0 {
+                    span = Some((span.map_or(event.time_ns, |(first, _)| first), event.time_ns));
+                }
+                recording.add_events([event]);
+            }
         }
-    })
+    })?;
+    Ok((stacks, lost, span))
 }
 
 /// How far reading is, on a terminal and after a while.

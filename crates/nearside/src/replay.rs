@@ -3,13 +3,17 @@
 use crate::output;
 use crate::wrong::Wrong;
 use clap::Args;
+use machine::size;
 use placement::{Again, LogLine, PolicyName, Replay, Start};
 use report::{ReplayDifference, ReplayReport};
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// No line of a decision log is longer, bytes: one has as many pages and threads as a round looks at.
+const MOST_LINE_BYTES: u64 = 256 << 20;
 
 /// Decide again what a decision log has, by the same policy or another
 ///
@@ -48,10 +52,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayReport, Box<dyn Error>> {
     let path = arguments.log.display();
     let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
-    let mut lines = BufReader::new(file).lines().enumerate().map(|(place, line)| {
+    let mut reader = BufReader::new(file);
+    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(place, line)| {
         let number = place + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
-        serde_json::from_str::<LogLine>(&line)
+        serde_json::from_slice::<LogLine>(&line)
             .map_err(|error| format!("line {number} of {path} is none of a decision log: {error}"))
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;
@@ -88,6 +93,16 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         }
     }
     Ok(report)
+}
+
+/// The next line, if there is one more.
+fn line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    reader.take(MOST_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
+    if line.len() as u64 > MOST_LINE_BYTES {
+        return Err(io::Error::other(format!("it is longer than {}", size::format(MOST_LINE_BYTES))));
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
 fn begins(start: &Start) -> String {

@@ -1,7 +1,7 @@
 //! `nearside report`: what a trace shows.
 
 use crate::output;
-use crate::pictures::Pictures;
+use crate::pictures::{Pictures, is_output};
 use crate::recorded::{Reading, Recorded};
 use crate::trace_filter::FilterOptions;
 use crate::wrong::Wrong;
@@ -30,8 +30,8 @@ Examples:
   nearside report trace --html trace.html            a page with pictures, for a browser
   nearside report trace --json | jq '.advice[0]'
 
-Costs are shares of the time that accesses wait for memory; remote cost is that of accesses to other nodes. Where a trace
-has no latencies, remote accesses are counted instead. Numbers of objects and sites are the same whenever the same trace
+Costs are shares of the time that accesses wait for memory; remote cost is that of accesses to other nodes. Where a trace \
+has no latencies, remote accesses are counted instead. Numbers of objects and sites are the same whenever the same trace \
 is read.
 
 Exit codes:
@@ -75,7 +75,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Write to this file and not to standard output
+    /// Write to this file and not to standard output, which is -
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -116,7 +116,10 @@ impl From<Order> for By {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let recorded = arguments.reading.read(&arguments.trace)?;
+    arguments.check_output()?;
+    let mut recorded = arguments.reading.read(&arguments.trace)?;
+    arguments.filter.check(&[&recorded.profile])?;
+    recorded.facts = arguments.filter.facts(recorded.facts);
     let filter = arguments.filter.filter(&recorded.profile);
     let view = recorded.profile.view(&filter);
     let text = if let Some(subject) = arguments.subject(&view)? {
@@ -127,7 +130,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         arguments.pictures.draw(&view, &recorded.facts, &wanted)?;
         arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
     };
-    output::write(&text, arguments.output.as_deref())?;
+    if arguments.pictures.on_output() == 0 || arguments.output.is_some() {
+        output::write(&text, arguments.output.as_deref().filter(|file| !is_output(file)))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,6 +145,16 @@ enum Only {
 }
 
 impl Arguments {
+    /// Refuses to write several things to standard output. The text gives way to a picture there; JSON and `--output -`
+    /// were asked for.
+    fn check_output(&self) -> Result<(), Box<dyn Error>> {
+        let told = self.output.as_deref().map_or(self.json, is_output);
+        if self.pictures.on_output() + usize::from(told) < 2 {
+            return Ok(());
+        }
+        Err(Wrong::because("standard output can have one of these only: name a file in place of - for the others"))
+    }
+
     fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {
         if self.json { Ok(serde_json::to_string_pretty(report)? + "\n") } else { Ok(report.to_string()) }
     }

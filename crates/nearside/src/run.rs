@@ -35,7 +35,7 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 #[command(after_help = "\
 Options may be shortened as long as no other begins so (--inter, --cpunode, --mem).
 
-NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); counted among those that are allowed (+0-1); those of the option
+NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); counted among those that are allowed (+0-1); those of the option \
 before (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
 
 Nodes without memory are good to run on, and nodes without CPUs to have memory of.

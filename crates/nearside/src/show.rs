@@ -30,7 +30,7 @@ Examples:
   nearside show --json 4711 | jq .nodes    bytes on each node
   nearside show --root /mnt/saved 4711     of a saved /proc and /sys
 
-Policies are in the kernel's words: default (first touch), bind:0-1, interleave:0-3 and so on (man 7 numa). A mapping
+Policies are in the kernel's words: default (first touch), bind:0-1, interleave:0-3 and so on (man 7 numa). A mapping \
 without one of its own has the first thread's.
 
 Exit codes:

@@ -1,9 +1,13 @@
 //! Which accesses of a trace to look at, as options.
 
+use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
 use linux::{Pid, Tid};
-use machine::{CpuSet, NodeSet};
-use profile::{Filter, ObjectKind, Predicate, Profile};
+use machine::{CpuId, CpuSet, NodeId, NodeSet};
+use profile::{CodeId, Filter, ObjectKind, Predicate, Process, Profile, Thread};
+use report::TraceFacts;
+use std::error::Error;
+use std::fmt;
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Served};
 
@@ -152,14 +156,47 @@ impl FilterOptions {
         if !self.kind.is_empty() {
             found.push(Predicate::Any(self.kind.iter().map(|kind| Predicate::Kind(kind.of_object())).collect()));
         }
-        if let Some((from, to)) = self.time {
-            let start = profile.span_ns().map_or(0, |(first, _)| first);
-            let at = |seconds: f64| start.saturating_add((seconds * 1e9) as u64);
-            found.push(Predicate::Time(at(from)..=to.map_or(u64::MAX, at)));
-        }
+        found.extend(self.time_ns(profile.span_ns().map_or(0, |(first, _)| first)).map(Predicate::Time));
         found.extend(self.address.clone().map(Predicate::Address));
         found.extend(self.physical.clone().map(Predicate::Physical));
         Filter(found)
+    }
+
+    /// The time of a trace that begins at `start_ns`, ns.
+    fn time_ns(&self, start_ns: u64) -> Option<RangeInclusive<u64>> {
+        let at = |seconds: f64| start_ns.saturating_add((seconds * 1e9) as u64);
+        self.time.map(|(from, to)| at(from)..=to.map_or(u64::MAX, at))
+    }
+
+    /// What a trace says of itself, of the time that is looked at.
+    pub fn facts(&self, facts: TraceFacts) -> TraceFacts {
+        match self.time_ns(facts.start_ns) {
+            Some(time) => facts.within((*time.start(), *time.end())),
+            None => facts,
+        }
+    }
+
+    /// Whether everything that is named is in one of these traces, whatever it did there.
+    pub fn check(&self, profiles: &[&Profile]) -> Result<(), Box<dyn Error>> {
+        let missing = self.named().into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
+        let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
+        missing.map_or(Ok(()), |named| Err(Wrong::because(format!("{who} {named}"))))
+    }
+
+    /// Everything that is named, one by one.
+    fn named(&self) -> Vec<Named<'_>> {
+        let mut named: Vec<Named> = Vec::new();
+        named.extend(self.application.as_deref().map(Named::Application));
+        named.extend(self.pid.iter().copied().map(Pid).map(Named::Process));
+        named.extend(self.tid.iter().copied().map(Tid).map(Named::Thread));
+        named.extend(self.cpu.iter().flat_map(CpuSet::iter).map(Named::Cpu));
+        named.extend([&self.from_node, &self.to_node].into_iter().flatten().flat_map(NodeSet::iter).map(Named::Node));
+        named.extend(self.by_function.as_deref().map(|name| match name.strip_prefix('=') {
+            Some(whole) => Named::Function(whole),
+            None => Named::PartOfFunction(name),
+        }));
+        named.extend(self.of_site.as_deref().map(Named::PartOfSite));
+        named
     }
 
     /// In words, one for each option that was given.
@@ -201,6 +238,60 @@ impl FilterOptions {
         ];
         words.extend(valued.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?))));
         words
+    }
+}
+
+/// Something that an option names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Named<'a> {
+    Application(&'a str),
+    Process(Pid),
+    Thread(Tid),
+    Cpu(CpuId),
+    Node(NodeId),
+    Function(&'a str),
+    PartOfFunction(&'a str),
+    PartOfSite(&'a str),
+}
+
+impl Named<'_> {
+    fn is_in(self, profile: &Profile) -> bool {
+        let process = |is: &dyn Fn(&Process) -> bool| profile.processes().iter().any(is);
+        let thread = |is: &dyn Fn(&Thread) -> bool| profile.threads().iter().any(is);
+        let function = |is: &dyn Fn(&str) -> bool| {
+            let mut places = (0..).map_while(|number| profile.code(CodeId(number)));
+            places.any(|code| code.function.as_ref().is_some_and(|function| is(&function.name)))
+        };
+        match self {
+            Self::Application(name) => process(&|process| process.name.as_deref() == Some(name)),
+            Self::Process(pid) => process(&|process| process.pid == pid),
+            Self::Thread(tid) => thread(&|thread| thread.tid == tid),
+            // A description may be of less than what was recorded.
+            Self::Cpu(cpu) => {
+                profile.machine().node_of_cpu(cpu).is_some() || profile.accesses().any(|access| access.cpu == cpu)
+            }
+            Self::Node(node) => {
+                profile.machine().node(node).is_some() || profile.accesses().any(|access| access.to == Some(node))
+            }
+            Self::Function(name) => function(&|known| known == name),
+            Self::PartOfFunction(part) => function(&|known| known.contains(part)),
+            Self::PartOfSite(part) => profile.site_ids().any(|site| profile.site_label(site).contains(part)),
+        }
+    }
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Application(name) => write!(f, "process with the name `{name}`"),
+            Self::Process(Pid(pid)) => write!(f, "process {pid}"),
+            Self::Thread(Tid(tid)) => write!(f, "thread {tid}"),
+            Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Self::Node(node) => write!(f, "node {node}"),
+            Self::Function(name) => write!(f, "function `{name}`, which after = is to be the whole name"),
+            Self::PartOfFunction(part) => write!(f, "function with `{part}` in its name"),
+            Self::PartOfSite(part) => write!(f, "site with `{part}` in its label"),
+        }
     }
 }
 

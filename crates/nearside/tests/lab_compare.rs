@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::Command;
 use support::{FAST, Lab, Ran, is_root};
 
-const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "240"];
+const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "600"];
 /// All threads read and write what one thread filled.
 const PROGRAM: [&str; 6] = ["../nearside-workloads", "streamcluster", "--size", "16M", "--json", "--repeat"];
 

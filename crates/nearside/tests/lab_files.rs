@@ -94,7 +94,7 @@ fn an_ordinary_user_needs_no_rights_and_gets_none() {
     let script = "id -u; id -g; cat ../secret; cat /proc/1/environ; echo x > out/file; echo y > ../nearside; echo end";
     let mut run = Command::new("setpriv");
     run.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(lab.path("nearside"));
-    run.args(["lab", "run", "--machine", "small-2x2", "--timeout", "240", "--out", "out", "--json", "out/report"]);
+    run.args(["lab", "run", "--machine", "small-2x2", "--timeout", "600", "--out", "out", "--json", "out/report"]);
     run.args(["--", "sh", "-c", script]);
     run.current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary")).env("HOME", lab.path("work"));
     run.env("XDG_CACHE_HOME", lab.path("cache"));

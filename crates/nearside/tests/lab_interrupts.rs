@@ -70,7 +70,7 @@ fn by_sigkill() {
 fn a_signal_that_is_ignored_stays_so() {
     let lab = Lab::new();
     let mut run = std::process::Command::new("sh");
-    let script = "trap '' INT HUP; exec \"$0\" lab run --quiet --timeout 240 --machine small-2x2 -- sh -c 'echo here; sleep 1; echo end'";
+    let script = "trap '' INT HUP; exec \"$0\" lab run --quiet --timeout 600 --machine small-2x2 -- sh -c 'echo here; sleep 1; echo end'";
     run.arg("-c").arg(script).arg(lab.path("nearside")).current_dir(lab.path("work")).process_group(0);
     let mut child =
         run.env("TMPDIR", lab.path("temporary")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

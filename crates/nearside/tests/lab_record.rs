@@ -67,6 +67,13 @@ const SCRIPT: &str = "
     echo '[faults]'
     try ../nearside record --quiet -o out/faults --source hint-faults --json out/faults.json -- \\
         ../nearside-workloads readers --size 8M --pin 2-3 --touch-cpu 0 --repeat 40
+    echo '[killed]'
+    switch=/proc/sys/kernel/numa_balancing; echo 0 > $switch
+    ../nearside record --quiet -o out/killed --source hint-faults -- sleep 1 &
+    until [ \"$(cat $switch)\" = 1 ]; do sleep 0.01; done
+    kill -9 $!
+    for look in $(seq 100); do [ \"$(cat $switch)\" = 0 ] && break; sleep 0.02; done
+    cat $switch
     echo '[twice]'; try ../nearside record -q -o out/outer -- ../nearside record --source lab -o /tmp/inner -- true
     echo '[user]'
     cd /tmp; try setpriv --reuid 65534 --regid 65534 --clear-groups $OLDPWD/../nearside record --source lab -- true
@@ -134,6 +141,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(said.contains("readers: ") && said.ends_with("status 0\n"), "{said}");
     assert!(json("faults.json")["sources"][0]["event"].as_str().unwrap().contains("page_fault_user"));
     who_used_pages_and_what_the_kernel_told_of_them(&out("faults"));
+    assert_eq!(ran.section("killed"), "0\n", "what it had switched on for page faults is off again");
     let said = ran.section("twice");
     assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
     if is_root() {
@@ -170,7 +178,7 @@ fn who_used_pages_and_what_the_kernel_told_of_them(folder: &Path) {
 fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
     let lab = Lab::new();
     let mut command = lab.nearside();
-    command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", "240"]);
+    command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", "600"]);
     command.args([
         "--json",
         "both.json",

@@ -135,7 +135,7 @@ fn ctrl_c_keeps_what_is_complete_and_says_what_is_missing() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     thread::sleep(Duration::from_millis(300));
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
     ran.failed(3, &["interrupted before it was complete"]);
     let measured = json(ran.text());

@@ -63,9 +63,9 @@ fn looks_have_rates_and_processes_may_end_meanwhile() {
     child.wait().unwrap();
     let ended = looks.by_ref().find(|look| look["processes"].is_null()).unwrap();
     assert_eq!(ended["notes"][0], format!("process {pid} has ended"));
-    // A reader that has seen enough ends the watch, and so does Ctrl-C.
+    // A reader that has seen enough ends the watch, and so does a signal.
     let watch_pid = rustix::process::Pid::from_child(&watch);
-    rustix::process::kill_process(watch_pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(watch_pid, rustix::process::Signal::TERM).unwrap();
     assert!(watch.wait().unwrap().success());
 }
 

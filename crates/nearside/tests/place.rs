@@ -5,7 +5,9 @@ use assert_cmd::Command;
 use machine::{Pid, presets};
 use placement::{LogLine, Observation, Outcome, Policy, Settings, State};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 fn nearside(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("nearside").unwrap();
@@ -28,11 +30,16 @@ fn what_is_no_policy_is_told_with_all_that_are() {
     assert!(same.contains("both place memory"), "{same}");
     let both = error(&["place", "--system", "--pid", "1"], 2);
     assert!(both.contains("cannot be used with"), "{both}");
-    assert!(error(&["place"], 2).contains("required arguments"));
+    for arguments in [&["place"][..], &["place", "--pid", "1", "--", "true"]] {
+        let usage = error(arguments, 2);
+        let lines = ["[OPTIONS] -- <CMD>...", "[OPTIONS] --pid <PID>,...", "[OPTIONS] --system"];
+        assert!(lines.iter().all(|line| usage.contains(line)), "{usage}");
+    }
+    assert!(error(&["place", "--budget", "0", "--", "true"], 2).contains("above 0"));
     assert!(error(&["place", "--round", "0", "--", "true"], 2).contains("from 0.01 to 3600"));
     let scale = nearside(&["place", "--", "true"]).env("NEARSIDE_TIME_SCALE", "x").output().unwrap();
     let told = String::from_utf8(scale.stderr).unwrap();
-    assert!(scale.status.code() == Some(2) || told.contains("nothing to place"), "{told}");
+    assert_eq!(scale.status.code(), Some(2), "{told}");
     let help = nearside(&["place", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(placement::POLICIES.iter().all(|(policy, _)| help.contains(policy)), "{help}");
@@ -50,6 +57,58 @@ fn the_programs_end_is_handed_through() {
     assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).0, Some(128 + 15));
     assert_eq!(run(&["no-such-program"]).0, Some(127));
     assert_eq!(run(&["/"]).0, Some(126));
+}
+
+/// Whatever machine this is: none has such a node, CPU or process.
+#[test]
+fn nothing_is_started_where_something_cannot_be_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    let place = |options: &[&str], code: i32| {
+        let told = error(&[&["place"], options, &["--", "touch", started.to_str().unwrap()]].concat(), code);
+        assert!(!started.exists(), "{told}");
+        told
+    };
+    assert!(place(&["--policy", "bind:4000"], 2).contains("bind:4000"));
+    assert!(place(&["--policy", "fixed:4000"], 2).contains("wants CPU 4000"));
+    assert!(place(&["--policy", "balanced", "--log", "/nowhere/log"], 125).contains("/nowhere/log"));
+    assert!(place(&["--policy", "balanced", "--json", "/nowhere/json"], 125).contains("cannot write to /nowhere/json"));
+    place(&["--policy", "balanced", "--machine", "/nowhere/machine.toml"], 125);
+    assert!(error(&["place", "--policy", "balanced", "--pid", "4194304000"], 125).contains("4194304000"));
+}
+
+#[test]
+fn what_came_of_it_is_json_on_any_machine() {
+    let run = |json: &str| {
+        nearside(&["place", "--policy", "balanced", "--json", json, "--", "sh", "-c", "exit 7"]).output().unwrap()
+    };
+    let output = run("-");
+    assert_eq!(output.status.code(), Some(7));
+    let report: report::PlaceReport = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.policy.as_str(), report.exit_status), ("balanced", Some(7)));
+    // A report that there is no room for is no reason to lose the program's status.
+    let full = run("/dev/full");
+    assert_eq!(full.status.code(), Some(7));
+    assert!(String::from_utf8(full.stderr).unwrap().contains("cannot write to /dev/full"));
+}
+
+/// What the program does about signals is its own affair, and its exit status stays its own.
+#[test]
+fn signals_go_to_the_program_however_many_they_are() {
+    let script = "trap 'n=$((n+1)); echo told' TERM; n=0; echo ready; while [ $n -lt 3 ]; do sleep 0.05; done; exit 7";
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("nearside"))
+        .args(["place", "--quiet", "--policy", "first-touch", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().as_deref(), Some("ready"));
+    let pid = rustix::process::Pid::from_child(&child);
+    for _ in 0..3 {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(lines.next().as_deref(), Some("told"));
+    }
+    assert_eq!((lines.count(), child.wait().unwrap().code()), (0, Some(7)));
 }
 
 #[test]
@@ -108,5 +167,7 @@ fn a_log_is_decided_again() {
     assert!(error(&["replay", path], 1).contains("line 2 of"));
     fs::write(&log, "").unwrap();
     assert!(error(&["replay", path], 1).contains("is empty"));
+    fs::File::create(&log).unwrap().set_len(300 << 20).unwrap();
+    assert!(error(&["replay", path], 1).contains("it is longer than 256 MiB"));
     assert!(error(&["replay", "/nowhere/log"], 1).contains("cannot read /nowhere/log"));
 }

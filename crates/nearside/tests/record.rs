@@ -98,6 +98,34 @@ fn the_program_is_as_without_it_and_the_trace_as_it_was() {
     }));
 }
 
+#[test]
+fn small_objects_are_told_by_site() {
+    let place = Place::new();
+    let source = "#include <stdlib.h>
+        void *volatile kept[1000];
+        __attribute__((noinline)) static void *cell(void) { return malloc(40); }
+        int main(void) { for (int i = 0; i < 1000; i++) kept[i] = cell(); return kept[7] == malloc(5000); }";
+    assert!(place.compile("cells", source, &["-fno-optimize-sibling-calls"]));
+    // Another program runs in the process afterwards, and code of this one is known all the same.
+    let arguments = ["-o", "trace", "--json", "told.json", "--small-objects", "64", "--", "sh", "-c"];
+    let output = place.record(&[&arguments[..], &["./cells && exec ./cells"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(" small objects, counted by site\n"), "{}", text(&output.stderr));
+    assert!(place.told()["small_objects"].as_u64() >= Some(2000));
+    let report = Command::new(assert_cmd::cargo::cargo_bin("nearside"))
+        .current_dir(place.path("."))
+        .args(["report", "trace", "--json"])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let first = &report["small_objects"]["first"][0];
+    assert!(first["label"].as_str().unwrap().starts_with("cell+"), "{first}");
+    assert_eq!((first["objects"].as_u64(), first["called_from"][0].as_str()), (Some(2000), Some("main")), "{first}");
+    assert!(first["source"].as_str().unwrap().contains("program.c:3"), "{first}");
+    let large = report["objects"]["first"].as_array().unwrap();
+    assert!(large.iter().filter(|row| row["label"].as_str().unwrap().starts_with("main+")).count() == 2, "{large:?}");
+}
+
 /// The process that was recorded first.
 fn child_of(events: &[Event]) -> u32 {
     events.iter().map(|event| event.pid.0).next().unwrap()
@@ -198,6 +226,25 @@ int main(void) {
 }";
 
 /// Needs root, who has something to give up.
+#[test]
+fn programs_that_told_nothing_are_named() {
+    let place = Place::new();
+    assert_eq!(place.script("env -i sleep 0; env -i sleep 0; cat /dev/null").status.code(), Some(0));
+    let notes = place.told()["notes"].to_string();
+    // Where the kernel tells of no programs, those that tell themselves are all that are known.
+    if !notes.contains("processes are known by their objects only") {
+        assert!(notes.contains("no objects were told by sleep (2 times): the library"), "{notes}");
+    }
+}
+
+#[test]
+fn a_recording_that_could_not_be_told_does_not_begin() {
+    let place = Place::new();
+    let output = place.record(&["--json", "missing/told.json", "--", "sh", "-c", "echo ran; exit 3"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), ""));
+    assert!(text(&output.stderr).contains("cannot write to missing/told.json"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_program_that_drops_its_privileges_is_recorded_on() {
     let place = Place::new();

@@ -181,17 +181,30 @@ fn filters_leave_what_they_say() {
     for whole in wholes {
         assert_eq!(samples(whole), all, "{whole:?}");
     }
-    let nothing: [&[&str]; 6] = [
-        &["--application", "other"],
-        &["--pid", "2"],
-        &["--kind", "stacks"],
-        &["--by-function", "nobody"],
-        &["--of-site", "nowhere"],
-        &["--physical", "0-1000"],
-    ];
+    let nothing: [&[&str]; 3] =
+        [&["--kind", "stacks"], &["--physical", "0-1000"], &["--to-node", "3", "--from-node", "0"]];
     for filter in nothing {
         assert_eq!(samples(filter), 0, "{filter:?}");
     }
+    let named_wrongly: [(&[&str], &str); 9] = [
+        (&["--application", "other"], "no process with the name `other`"),
+        (&["--pid", "1,2"], "no process 2"),
+        (&["--tid", "1,99"], "no thread 99"),
+        (&["--cpu", "0-8"], "no CPU 8"),
+        (&["--from-node", "9"], "no node 9"),
+        (&["--to-node", "0,4"], "no node 4"),
+        (&["--by-function", "nobody"], "no function with `nobody` in its name"),
+        (&["--by-function", "=nobody"], "no function `nobody`"),
+        (&["--of-site", "nowhere"], "no site with `nowhere` in its label"),
+    ];
+    for (filter, says) in named_wrongly {
+        refused(&[&["report", &trace][..], filter].concat(), 2, &format!("the trace has {says}"));
+    }
+    refused(&["diff", &trace, &trace, "--cpu", "99"], 2, "neither trace has a CPU 99");
+    // Rates are of the time that is looked at.
+    let part = json(&["report", &trace, "--time", "0.001-0.002"]);
+    assert_eq!(part["trace"]["duration_ns"], 1_000_000);
+    assert!(text(&["report", &trace, "--time", "0.001-0.002"]).contains(" in 1.00 ms"));
     // C14: nothing of what is remote is local.
     let remote = json(&["report", &trace, "--remote"]);
     assert_eq!(remote["counts"]["local_access_ratio"], 0.0);
@@ -235,8 +248,25 @@ fn a_trace_without_samples_or_objects_is_one() {
     let nothing = text(&["report", &trace]);
     assert!(nothing.starts_with("0 samples reached memory: too few to tell"), "{nothing}");
     assert_eq!(json(&["report", &trace])["counts"]["samples"], 0);
-    assert!(text(&["diff", &trace, &trace]).contains("noise"));
+    let both = text(&["diff", &trace, &trace]);
+    assert!(both.contains("samples") && !both.contains("mean latency") && !both.contains("noise"), "{both}");
     refused(&["report", &trace, "--object", "0"], 2, "no object 0");
+    // Nobody told of accesses: objects are told by size, since the first record.
+    let mut alone = traces::face_recognition();
+    alone.samples.clear();
+    let objects = alone.events.iter().filter(|event| matches!(event.what, What::Allocated { .. })).count();
+    let (_folder, trace) = written(alone);
+    let told = json(&["report", &trace]);
+    assert_eq!((&told["objects"]["all"], &told["trace"]["start_ns"]), (&objects.into(), &1000.into()));
+    assert!(text(&["report", &trace]).contains("objects by size"));
+    let object = text(&["report", &trace, "--object", "0"]);
+    assert!(object.contains("from 3 ns to the end") && !object.contains("nothing was seen"), "{object}");
+    let sites = told["sites"]["first"].as_array().unwrap();
+    assert_eq!(sites.iter().map(|site| site["objects"].as_u64().unwrap()).sum::<u64>(), objects as u64);
+    for site in sites {
+        let number = site["site"].to_string();
+        assert_eq!(json(&["report", &trace, "--site", &number])["facts"]["objects"], site["objects"]);
+    }
     // Nobody told of objects: everything is unknown.
     let mut alone = traces::face_recognition();
     alone.events.clear();
@@ -257,6 +287,32 @@ fn a_recording_that_was_killed_is_read_and_says_so() {
     assert!(told.contains("the recording was cut off"), "{told}");
     // 4,300 samples in files of 2,000: the last ones were not written yet.
     assert!(told.contains("4,000 in"), "{told}");
+}
+
+#[test]
+fn a_machine_that_is_named_stands_for_one_that_is_damaged() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let file = Path::new(&trace).join("machine.toml");
+    let named = ["report", &trace, "--machine", "small-4x2"];
+    let whole = text(&named);
+    fs::write(&file, "name = 7").unwrap();
+    refused(&["report", &trace], 1, "machine.toml");
+    assert_eq!(text(&named), whole);
+    fs::remove_file(&file).unwrap();
+    refused(&["report", &trace], 1, "machine.toml");
+    assert_eq!(text(&named), whole);
+}
+
+#[test]
+fn a_file_that_is_gone_from_a_table_is_told() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let says = "of the files in samples/, with what they told";
+    assert!(!text(&["report", &trace]).contains(says));
+    for (file, gone) in [("000001", 1), ("000002", 2), ("000003", 1)] {
+        fs::remove_file(Path::new(&trace).join("samples").join(file).with_extension("parquet")).unwrap();
+        let told = text(&["report", &trace]);
+        assert!(told.contains(&format!("lost            {gone} {says}")), "{file}: {told}");
+    }
 }
 
 #[test]

@@ -35,6 +35,24 @@ fn pictures_are_written_beside_the_text() {
 }
 
 #[test]
+fn a_dash_is_standard_output_which_has_one_of_them() {
+    let folder = TempDir::new().unwrap();
+    let page = report(folder.path(), &["--html", "-", "--output", "text"]).succeeded();
+    assert!(page.text().starts_with("<!DOCTYPE html>") && page.text().trim_end().ends_with("</html>"));
+    let told = report(folder.path(), &[]).succeeded();
+    let text = told.text();
+    assert_eq!(fs::read_to_string(folder.path().join("text")).unwrap(), text);
+    assert_eq!(report(folder.path(), &["--html", "-"]).text(), page.text());
+    assert_eq!(report(folder.path(), &["--output", "-"]).text(), text);
+    for two in
+        [["--html", "-", "--perfetto", "-"], ["--html", "-", "--output", "-"], ["--html", "-", "--json", "--user"]]
+    {
+        report(folder.path(), &two).failed(2, &["standard output can have one of these only"]);
+    }
+    assert!(!folder.path().join("-").exists());
+}
+
+#[test]
 fn a_picture_that_cannot_be_written_is_told() {
     let folder = TempDir::new().unwrap();
     let ran = report(folder.path(), &["--html", "none/page.html"]);

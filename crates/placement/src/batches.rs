@@ -58,7 +58,7 @@ impl Candidate {
     }
 
     /// Bytes that are copied for it.
-    fn copied_bytes(&self) -> u64 {
+    pub fn copied_bytes(&self) -> u64 {
         if self.lands_on().is_some() { self.bytes } else { 0 }
     }
 }
@@ -82,6 +82,12 @@ impl Limits {
         }
         let operations = usize::try_from(operations).unwrap_or(usize::MAX);
         Self { bytes: observation.budget_bytes.unwrap_or(u64::MAX), operations, room }
+    }
+
+    /// No more than these bytes.
+    #[must_use]
+    pub fn at_most(self, bytes: u64) -> Self {
+        Self { bytes: self.bytes.min(bytes), ..self }
     }
 
     /// Leaves what may be done: pages with the most samples first where not all of them fit. Gives back the others.

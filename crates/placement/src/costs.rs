@@ -157,6 +157,14 @@ impl Costs {
         hops.into_iter().filter_map(ends).collect()
     }
 
+    /// What a link carries in this direction, bytes/s.
+    pub(crate) fn link_bandwidth_bytes_per_s(&self, from: NodeId, to: NodeId) -> Option<f64> {
+        let joins = |link: &&machine::Link| {
+            link.nodes == [from, to] || link.nodes == [to, from] && link.direction == machine::LinkDirection::Both
+        };
+        self.machine.links.iter().find(joins).map(|link| link.bandwidth_bytes_per_s)
+    }
+
     /// Weights of weighted interleave, 1 to 255: small whole numbers that have the proportions of the controllers'
     /// bandwidths within 5 %, or the nearest to that.
     pub(crate) fn weights(&self, nodes: &NodeSet) -> Vec<(NodeId, u32)> {

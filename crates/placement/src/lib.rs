@@ -94,6 +94,7 @@ mod action;
 mod batches;
 mod carrefour;
 mod costs;
+mod credit;
 mod decision_log;
 mod memory;
 mod memory_policy;
@@ -118,8 +119,8 @@ pub use memory_policy::{MemoryMode, MemoryPolicy, NodeWeight};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
 pub use observation::{
-    ControllerLoad, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process, Range,
-    SMALL_PAGE, Thread, ThreadAccesses, Traffic,
+    ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process,
+    Range, SMALL_PAGE, Thread, ThreadAccesses, Traffic,
 };
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};

@@ -1,10 +1,11 @@
 //! What a round's traffic comes to: the global metrics that gates look at.
 
-use crate::costs::Costs;
-use crate::observation::{NodeMemory, Observation};
+use crate::costs::{Costs, LINE_BYTES};
+use crate::observation::{ControllerLoad, LinkLoad, NodeMemory, Observation, Traffic};
 use machine::NodeId;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a round's traffic comes to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +60,45 @@ pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
+}
+
+/// What an access costs more than it would if each controller had its part of all accesses, ns: 0 where it does not, or
+/// where nobody knows. Estimated: from latencies, and what controllers and links carry.
+pub(crate) fn avoidable_ns(observation: &Observation, costs: &Costs) -> f64 {
+    let dealt = dealt(observation, costs);
+    let both = estimated_access_ns(observation, costs).zip(estimated_access_ns(&dealt, costs));
+    both.map_or(0.0, |(now, dealt)| (now - dealt).max(0.0))
+}
+
+/// The same accesses, of memory that is dealt to all controllers by their bandwidths.
+fn dealt(observation: &Observation, costs: &Costs) -> Observation {
+    let nodes = || costs.nodes().iter().filter(|node| node.memory_bytes > 0);
+    let all: f64 = nodes().map(|node| node.relative_bandwidth).sum();
+    let mut of_node: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for traffic in &observation.traffic {
+        *of_node.entry(traffic.from).or_default() += traffic.accesses;
+    }
+    let to_all = |(from, accesses): (NodeId, f64)| {
+        nodes().map(move |to| Traffic { from, to: to.id, accesses: accesses * to.relative_bandwidth / all })
+    };
+    let traffic: Vec<Traffic> = of_node.into_iter().flat_map(to_all).collect();
+    let carried = observation.controllers.iter().filter_map(|load| {
+        let place = costs.place(load.node)?;
+        Some(load.utilisation * costs.nodes()[place].relative_bandwidth)
+    });
+    let utilisation = carried.sum::<f64>() / all;
+    let controllers = nodes().map(|node| ControllerLoad { node: node.id, utilisation }).collect();
+    let mut over_links: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+    for traffic in &traffic {
+        for link in costs.links_between(traffic.from, traffic.to) {
+            *over_links.entry(link).or_default() += traffic.accesses * LINE_BYTES / observation.length_s;
+        }
+    }
+    let load = |((from, to), bytes_per_s)| {
+        Some(LinkLoad { from, to, utilisation: bytes_per_s / costs.link_bandwidth_bytes_per_s(from, to)? })
+    };
+    let links = over_links.into_iter().filter_map(load).collect();
+    Observation { length_s: observation.length_s, traffic, controllers, links, ..Observation::default() }
 }
 
 fn estimated_access_ns(observation: &Observation, costs: &Costs) -> Option<f64> {

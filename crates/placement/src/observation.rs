@@ -3,6 +3,7 @@
 use crate::memory_policy::MemoryPolicy;
 use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A small page, bytes.
 pub const SMALL_PAGE: u64 = 4096;
@@ -174,6 +175,9 @@ pub struct NodeAccesses {
     pub accesses: u64,
 }
 
+/// A list that mostly has one: in a round there is hardly more than a sample of a page, and thousands of pages.
+pub type Few<T> = SmallVec<[T; 1]>;
+
 /// A page that was seen to be accessed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -188,13 +192,13 @@ pub struct Page {
     /// The node that it lies on.
     pub node: NodeId,
     /// Samples, by the node of the CPU that accessed it.
-    pub accesses: Vec<NodeAccesses>,
+    pub accesses: Few<NodeAccesses>,
     /// Samples that wrote.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub writes: u64,
     /// Samples, by thread; where known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub threads: Vec<ThreadAccesses>,
+    #[serde(default, skip_serializing_if = "SmallVec::is_empty")]
+    pub threads: Few<ThreadAccesses>,
     /// Of a huge page: samples in each of its small pages; where known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartAccesses>,

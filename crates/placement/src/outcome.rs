@@ -13,6 +13,9 @@ pub struct Outcome {
     /// Pages that did move, were dealt to a node, or got copies.
     #[serde(default)]
     pub operations: u64,
+    /// How long moving them took, s; 0 where nobody told.
+    #[serde(default)]
+    pub moving_s: f64,
     /// Pages that were asked for and stayed: the kernel refused, or they are gone.
     #[serde(default)]
     pub refused: Vec<PageOf>,

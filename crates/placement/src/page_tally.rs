@@ -1,6 +1,6 @@
 //! Counts samples by page: what an observation has of pages, from the samples of a round.
 
-use crate::observation::{NodeAccesses, Page, PartAccesses, SMALL_PAGE, ThreadAccesses};
+use crate::observation::{Few, NodeAccesses, Page, PartAccesses, SMALL_PAGE, ThreadAccesses};
 use machine::{NodeId, Pid, Tid};
 use rustc_hash::FxHashMap;
 
@@ -111,9 +111,9 @@ fn new_page(sample: &PageSample, address: u64) -> Page {
         address,
         page_bytes: sample.page_bytes.max(1),
         node: sample.node,
-        accesses: Vec::new(),
+        accesses: Few::new(),
         writes: 0,
-        threads: Vec::new(),
+        threads: Few::new(),
         parts: Vec::new(),
         frame: sample.frame,
         is_bound: false,
@@ -174,8 +174,8 @@ mod tests {
         let by = |node, accesses| NodeAccesses { node: NodeId(node), accesses };
         let part = |part, node, accesses| PartAccesses { part, node: NodeId(node), accesses };
         assert_eq!((pages.len(), page.address, page.writes), (1, 512 * SMALL_PAGE, 1));
-        assert_eq!(page.accesses, [by(1, 2), by(2, 1)]);
+        assert_eq!(page.accesses[..], [by(1, 2), by(2, 1)]);
         assert_eq!(page.parts, [part(0, 2, 1), part(3, 1, 2)]);
-        assert_eq!(page.threads, [ThreadAccesses { tid: Tid(8), accesses: 3 }]);
+        assert_eq!(page.threads[..], [ThreadAccesses { tid: Tid(8), accesses: 3 }]);
     }
 }

@@ -224,7 +224,8 @@ impl Policy {
         thread.cpu.filter(|_| is_remote).and_then(|cpu| self.costs.node_of_cpu(cpu))
     }
 
-    fn has_nothing_to_place(&self) -> bool {
+    /// Whether memory is on one node, so that nothing is ever placed.
+    pub fn has_nothing_to_place(&self) -> bool {
         self.costs.memory_nodes().len() < 2
     }
 }

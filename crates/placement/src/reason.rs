@@ -62,6 +62,10 @@ rules! {
     AllGatesShut = "migration, replication and interleaving are all off for every process";
     /// Gates are open, but no page is better elsewhere.
     NothingMisplaced = "no observed page is better elsewhere";
+    /// Pages are better elsewhere, but not so many bytes may be moved, or nodes are full.
+    NoRoom = "neither the budget nor the nodes' free memory has room for one of the pages that are better elsewhere";
+    /// Moving has to pay.
+    SavedTooLittle = "earlier moves have not yet saved the time that more of them take";
     /// Pages used from one node.
     OneNodeUses = "only that node uses them";
     /// Pages used from several nodes.

@@ -37,6 +37,12 @@ macro_rules! thresholds {
         }
 
         impl Thresholds {
+            /// Their values, by name.
+            #[allow(clippy::cast_lossless, reason = "some are f64 already")]
+            pub fn values(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($name), self.$name as f64),)+]
+            }
+
             /// All of them, with their defaults and where those come from.
             #[allow(clippy::cast_lossless, reason = "some are f64 already")]
             pub fn table() -> Vec<Threshold> {
@@ -92,6 +98,14 @@ thresholds! {
     refused_rounds: u64 = 16, "Own: pages are held by devices or other processes for longer than a round";
     /// Pages in one action.
     batch_pages: u64 = 2048, "Own: 8 MiB, some milliseconds of the kernel's time";
+    /// What is moved in a second, bytes, until it is known. Pages are moved for as long as moves have saved, by what
+    /// accesses cost before them and after, where that differs by more than [`Thresholds::worse_cost_min`]; and for as
+    /// long as CPUs have waited for some controllers more than they would for all alike.
+    move_bytes_per_s: f64 = 200e6, "Own: 4 KiB in 20 us, in the lab on its Opterons";
+    /// Rounds of moving before anything is saved.
+    credit_rounds: f64 = 1.0, "Own: moves show what they help when some thousand pages have moved";
+    /// The same later on where nothing has been saved, and nothing waits, as a share of the time.
+    credit_share: f64 = 0.02, "Own: what may be lost where nothing helps";
     /// A node keeps this share of its memory free of pages that are moved.
     memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves make nobody wait";
     /// Huge pages are split from this share of accesses on that small pages would have from one node.
@@ -128,5 +142,30 @@ impl Thresholds {
     /// The same as bandwidth, bytes/s.
     pub fn bandwidth_min_bytes_per_s_on(&self, costs: &Costs) -> f64 {
         self.accesses_per_us_min_on(costs) * 1e6 * LINE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_in_the_users_guide_with_default_and_origin() {
+        let guide = include_str!("../../../docs/place.md");
+        for Threshold { name, default, origin } in Thresholds::table() {
+            let row = guide.lines().find(|line| line.starts_with(&format!("| `{name}` | {default} | ")));
+            assert!(
+                row.is_some_and(|row| row.ends_with(&format!(" | {origin} |"))),
+                "no `{name}`, {default}, {origin}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_are_by_name() {
+        let thresholds = Thresholds { credit_rounds: 7.0, ..Thresholds::default() };
+        let changed: Vec<_> = thresholds.values().into_iter().zip(Thresholds::default().values()).collect();
+        let changed: Vec<_> = changed.into_iter().filter(|(now, before)| now != before).collect();
+        assert_eq!(changed, [(("credit_rounds", 7.0), ("credit_rounds", 1.0))]);
     }
 }

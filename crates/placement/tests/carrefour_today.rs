@@ -104,6 +104,10 @@ fn pages_with_the_most_samples_move_first_where_not_all_fit() {
     let mut full = observation(1, remote(), pages());
     full.memory[2].free_bytes = full.memory[2].total_bytes / 50 + 10 * SMALL_PAGE;
     assert_eq!(moves(&decide(&full)), hottest);
+    full.memory[2].free_bytes = 0;
+    assert_eq!(rules(&decide(&full)), [Rule::NoRoom, Rule::FewOperations]);
+    let none = Observation { budget_bytes: Some(0), ..budget };
+    assert_eq!(rules(&decide(&none)), [Rule::NoRoom, Rule::FewOperations]);
 }
 
 #[test]
@@ -214,4 +218,26 @@ fn a_machine_with_one_node_has_nothing_to_place() {
         let decision = policy_on(name, &one).decide(&observation(1, remote(), vec![misplaced()]));
         assert_eq!(rules(&decision), [Rule::OneNode]);
     }
+}
+
+#[test]
+fn more_pages_move_only_when_earlier_ones_have_paid_for_it() {
+    let mut settings = Settings::default();
+    let thresholds = &mut settings.thresholds;
+    (thresholds.move_bytes_per_s, thresholds.credit_share) = ((40 * SMALL_PAGE) as f64, 0.0);
+    let mut policy = Policy::new("carrefour".parse().unwrap(), &machine(), settings).unwrap();
+    let mut round = 0;
+    let mut decide = |latency_ns, pages| {
+        round += 1;
+        let pages = (0..pages).map(|number| page(1000 * round + number, 0, &[(2, 2)])).collect();
+        let observation = Observation { latency_mean_ns: Some(latency_ns), ..observation(round, remote(), pages) };
+        policy.decide(&observation)
+    };
+    let moved = |decision: &Decision| moves(decision).len();
+    let (first, second) = (decide(200.0, 30), decide(200.0, 30));
+    assert_eq!((moved(&first), moved(&second)), (30, 10));
+    assert_eq!(rules(&decide(200.0, 30)), [Rule::SavedTooLittle]);
+    assert_eq!(rules(&decide(200.0, 0)), [Rule::NothingMisplaced]);
+    assert!(rules(&second).contains(&Rule::FewOperations), "what cannot move needs no samples: {:?}", rules(&second));
+    assert_eq!(moved(&decide(150.0, 30)), 23, "24 of 40 pages' time was saved");
 }

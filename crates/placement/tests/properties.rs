@@ -107,7 +107,7 @@ fn page() -> impl Strategy<Value = Page> {
                 address: number << 21,
                 page_bytes: if is_huge { 2 << 20 } else { SMALL_PAGE },
                 node,
-                accesses,
+                accesses: accesses.into(),
                 writes,
                 threads: users.into_iter().map(thread).collect(),
                 parts: if is_huge { parts.into_iter().map(part).collect() } else { Vec::new() },
@@ -252,12 +252,12 @@ proptest! {
     #[test]
     fn decisions_keep_to_what_is_allowed_and_are_repeatable(
         name in prop::sample::select(NAMES.to_vec()),
-        rounds in prop::collection::vec((observation(), any::<bool>()), 1..5),
+        rounds in prop::collection::vec((observation(), any::<bool>(), 0.0..9.0_f64), 1..5),
     ) {
         let mut policy = policy(name);
         let mut seen = BTreeMap::new();
         let mut places = BTreeMap::new();
-        for (number, (mut observation, is_refused)) in (1..).zip(rounds) {
+        for (number, (mut observation, is_refused, moving_s)) in (1..).zip(rounds) {
             observation.round = number;
             for page in &mut observation.pages {
                 // A page keeps its size, and lies where it was sent.
@@ -281,7 +281,7 @@ proptest! {
             let refused = if is_refused { all().map(page).collect() } else { Vec::new() };
             let copies_written = all().map(page).take(3).collect();
             let operations = if is_refused { 0 } else { all().count() as u64 };
-            policy.learn(&Outcome { round: number, operations, refused, copies_written });
+            policy.learn(&Outcome { round: number, operations, moving_s, refused, copies_written });
             if !is_refused {
                 apply(&decision, &mut places);
             }

@@ -185,9 +185,12 @@ fn small_objects_are_counted_by_site() {
     let told = CASES.run_with(&["pairs", "4000", "10000"], &options).succeeded();
     nothing_is_lost(&told);
     assert!(lives(&told, 4000).is_empty());
-    let small = told.rings.small_objects().find(|(_, _, small)| small.objects >= 10_000).unwrap();
-    assert_eq!((small.2.objects, small.2.bytes), (10_000, 40_000_000));
-    let chain = told.stacks.chain(small.1);
+    let counted = told.events.iter().filter_map(|event| match event.what {
+        What::Counted { objects, bytes, stack } if objects >= 10_000 => Some((objects, bytes, stack)),
+        _ => None,
+    });
+    let [(10_000, 40_000_000, stack)] = counted.collect::<Vec<_>>()[..] else { panic!("{:?}", told.events) };
+    let chain = told.stacks.chain(stack);
     assert!(chain.iter().any(|&address| CASES.function(&told, address) == "main"));
     let large = CASES.run_with(&["pairs", "6000", "100"], &options).succeeded();
     assert_eq!(lives(&large, 6000).into_values().collect::<Vec<_>>(), [(100, 100)]);

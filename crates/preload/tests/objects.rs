@@ -32,6 +32,7 @@ fn reallocated(told: &Told) {
     let [new, moved, smaller] = ["realloc_new", "realloc_moved", "realloc_in_place"].map(|name| &printed[name]);
     assert!(new.address != moved.address && told.life(new.address).contains("AF"));
     let lives = [moved, smaller].map(|object| told.life(object.address));
+    assert!(lives.iter().all(|life| !life.contains("AA")), "each is told once: {lives:?}");
     if moved.address == smaller.address {
         assert!(lives[0].contains("ARF"), "{lives:?}");
     } else {

@@ -57,6 +57,13 @@ impl Sweep<'_> {
                 let site = (self.thread(*pid, *tid), *cpu, *stack);
                 self.allocate(*time_ns, *address, *bytes, site);
             }
+            What::Counted { objects, bytes, stack } => {
+                let process = self.process(*pid);
+                let chain = self.chain(process, *stack);
+                let (known, sum) = self.counted.entry(chain).or_default();
+                *known = known.saturating_add(*objects);
+                *sum = sum.saturating_add(*bytes);
+            }
             What::Resized { address, bytes } => {
                 let process = self.process(*pid);
                 if let Some(object) = self.live_at(process, *address, *time_ns) {

@@ -1,6 +1,6 @@
 //! Objects, threads and processes: what accesses belong to.
 
-use crate::ids::{ChainId, FileId, ProcessId, ThreadId};
+use crate::ids::{ChainId, FileId, ProcessId, SiteId, ThreadId};
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
 use serde::Serialize;
@@ -49,6 +49,19 @@ pub struct Object {
     pub allocated_by: Option<ThreadId>,
     /// Where that thread ran then.
     pub allocated_on: Option<CpuId>,
+}
+
+/// What a site allocated that is too small to be told one by one: nothing tells where these are, so no access is to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallObjects {
+    /// The code that allocated them.
+    pub site: SiteId,
+    /// How that code was called, for some of them.
+    pub chain: ChainId,
+    /// How many.
+    pub objects: u64,
+    /// Their sizes together.
+    pub bytes: u64,
 }
 
 /// A thread, from its start to its end.

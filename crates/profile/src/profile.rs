@@ -4,9 +4,9 @@ use crate::code::{Code, Codes};
 use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
 use crate::measurements::Measurements;
-use crate::object::{Object, PagePlacement, Process, Thread};
+use crate::object::{Object, PagePlacement, Process, SmallObjects, Thread};
 use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
-use crate::site::{Site, sites};
+use crate::site::{Site, Sites};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use crate::way::{CellKey, KnownWay};
@@ -49,6 +49,7 @@ pub struct Profile {
     objects: Vec<Object>,
     site_of_object: Vec<SiteId>,
     sites: Vec<Site>,
+    small_objects: Vec<SmallObjects>,
     threads: Vec<Thread>,
     processes: Vec<Process>,
     placements: Vec<PagePlacement>,
@@ -188,7 +189,7 @@ impl Recording {
         samples.sort();
         let mut sweep = Sweep::new(&events, stacks, symbols);
         sweep.run(&events, &mut samples);
-        let Sweep { mut codes, objects, threads, processes, placements, .. } = sweep;
+        let Sweep { mut codes, objects, threads, processes, placements, counted, .. } = sweep;
         codes.name(symbols);
         let mut node_of_cpu = Vec::new();
         for node in &machine.nodes {
@@ -200,7 +201,10 @@ impl Recording {
                 node_of_cpu[cpu] = node.id.0;
             }
         }
-        let (site_of_object, sites) = sites(&objects, &codes, &wrappers);
+        let mut sites = Sites::new(&codes, &wrappers);
+        let site_of_object = objects.iter().map(|object| sites.of(object)).collect();
+        let small_objects = sites.of_counted(&counted);
+        let sites = sites.into_all();
         let Samples { rows, ways, .. } = samples;
         let (ways, cell_keys) = KnownWay::all(&ways, |cpu| node_of(&node_of_cpu, cpu));
         Profile {
@@ -212,6 +216,7 @@ impl Recording {
             objects,
             site_of_object,
             sites,
+            small_objects,
             threads,
             processes,
             placements,
@@ -258,6 +263,11 @@ impl Profile {
     /// were first accessed.
     pub fn objects(&self) -> &[Object] {
         &self.objects
+    }
+
+    /// What was allocated and counted only, by site, the most bytes first.
+    pub fn small_objects(&self) -> &[SmallObjects] {
+        &self.small_objects
     }
 
     /// Every thread.

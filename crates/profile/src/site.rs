@@ -2,10 +2,11 @@
 //! processes.
 
 use crate::code::{Code, Codes};
-use crate::ids::{CodeId, FileId, ObjectId, SiteId};
-use crate::object::{Object, ObjectKind};
+use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId};
+use crate::object::{Object, ObjectKind, SmallObjects};
 use crate::profile::Profile;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Functions that allocate for others: the code that called them is the site.
@@ -72,40 +73,81 @@ pub struct Site {
     pub file: Option<FileId>,
 }
 
-/// The site of each object, and all sites.
-pub(crate) fn sites(objects: &[Object], codes: &Codes, wrappers: &[String]) -> (Vec<SiteId>, Vec<Site>) {
-    let is_wrapper = |code: &CodeId| {
-        let place = &codes.places[code.index()];
-        let name = place.function.as_ref().map_or("", |function| &function.name);
-        let file = place.file.map_or("", |file| file_name(&codes.files[file.index()].name));
-        WRAPPER_FILES.iter().any(|library| file.starts_with(library))
-            || WRAPPERS.contains(&name)
-            || WRAPPER_BEGINNINGS.iter().any(|beginning| name.trim_start_matches('<').starts_with(beginning))
-            || wrappers.iter().any(|wrapper| wrapper == name)
-    };
-    let site_of = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
-    let of_chain: Vec<Option<CodeId>> = codes.chains.iter().map(site_of).collect();
-    let (mut sites, mut ids) = (Vec::new(), HashMap::new());
-    // Of what is allocated, by chain: there may be a million of them.
-    let mut heap: Vec<Option<SiteId>> = vec![None; codes.chains.len()];
-    let of_objects = objects.iter().map(|object| {
-        let is_heap = object.kind == ObjectKind::Heap;
-        if let Some(site) = heap[object.site.index()].filter(|_| is_heap) {
+/// Finds sites, each once.
+pub(crate) struct Sites {
+    /// The code that allocates, by chain.
+    allocating: Vec<Option<CodeId>>,
+    /// The sites of what is allocated, by chain: there may be a million objects.
+    of_chain: Vec<Option<SiteId>>,
+    all: Vec<Site>,
+    ids: HashMap<Site, SiteId>,
+}
+
+impl Sites {
+    /// None yet. `wrappers` are functions that allocate for others, beside those that are known.
+    pub fn new(codes: &Codes, wrappers: &[String]) -> Self {
+        let is_wrapper = |code: &CodeId| {
+            let place = &codes.places[code.index()];
+            let name = place.function.as_ref().map_or("", |function| &function.name);
+            let file = place.file.map_or("", |file| file_name(&codes.files[file.index()].name));
+            WRAPPER_FILES.iter().any(|library| file.starts_with(library))
+                || WRAPPERS.contains(&name)
+                || WRAPPER_BEGINNINGS.iter().any(|beginning| name.trim_start_matches('<').starts_with(beginning))
+                || wrappers.iter().any(|wrapper| wrapper == name)
+        };
+        let allocating = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
+        Self {
+            allocating: codes.chains.iter().map(allocating).collect(),
+            of_chain: vec![None; codes.chains.len()],
+            all: Vec::new(),
+            ids: HashMap::new(),
+        }
+    }
+
+    /// The site of an object.
+    pub fn of(&mut self, object: &Object) -> SiteId {
+        if object.kind == ObjectKind::Heap {
+            return self.of_allocated(object.site);
+        }
+        let code = self.allocating[object.site.index()];
+        self.id(Site { kind: object.kind, code, name: object.name.clone(), file: object.file })
+    }
+
+    fn of_allocated(&mut self, chain: ChainId) -> SiteId {
+        if let Some(site) = self.of_chain[chain.index()] {
             return site;
         }
-        let code = of_chain[object.site.index()];
-        let site = Site { kind: object.kind, code, name: object.name.clone(), file: object.file };
-        let id = *ids.entry(site.clone()).or_insert_with(|| {
-            sites.push(site);
-            SiteId(sites.len() as u32 - 1)
-        });
-        if is_heap {
-            heap[object.site.index()] = Some(id);
+        let code = self.allocating[chain.index()];
+        let site = self.id(Site { kind: ObjectKind::Heap, code, name: None, file: None });
+        self.of_chain[chain.index()] = Some(site);
+        site
+    }
+
+    fn id(&mut self, site: Site) -> SiteId {
+        *self.ids.entry(site).or_insert_with_key(|site| {
+            self.all.push(site.clone());
+            SiteId(self.all.len() as u32 - 1)
+        })
+    }
+
+    /// What was counted of each site, the most bytes first.
+    pub fn of_counted(&mut self, counted: &BTreeMap<ChainId, (u64, u64)>) -> Vec<SmallObjects> {
+        let mut small: BTreeMap<SiteId, SmallObjects> = BTreeMap::new();
+        for (&chain, &(objects, bytes)) in counted {
+            let site = self.of_allocated(chain);
+            let of_site = small.entry(site).or_insert(SmallObjects { site, chain, objects: 0, bytes: 0 });
+            of_site.objects = of_site.objects.saturating_add(objects);
+            of_site.bytes = of_site.bytes.saturating_add(bytes);
         }
-        id
-    });
-    let of_objects = of_objects.collect();
-    (of_objects, sites)
+        let mut small: Vec<SmallObjects> = small.into_values().collect();
+        small.sort_by_key(|small| Reverse(small.bytes));
+        small
+    }
+
+    /// All that were found.
+    pub fn into_all(self) -> Vec<Site> {
+        self.all
+    }
 }
 
 impl Profile {

@@ -2,7 +2,7 @@
 //! access belongs to what is there at its time.
 
 use crate::code::Codes;
-use crate::ids::{ObjectId, ProcessId, ThreadId};
+use crate::ids::{ChainId, ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, PagePlacement, Process, Thread};
 use crate::ranges::Piece;
 use crate::samples::{NONE, Samples, Way};
@@ -10,7 +10,7 @@ use crate::space::{Mapping, Space};
 use crate::symbols::Symbols;
 use linux::{Pid, Tid};
 use rustc_hash::FxHashMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use trace::{Event, StackId, Stacks, What};
 
@@ -21,6 +21,8 @@ pub(crate) struct Sweep<'a> {
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
     pub placements: Vec<PagePlacement>,
+    /// Small objects and their bytes.
+    pub counted: BTreeMap<ChainId, (u64, u64)>,
     /// In the order of `processes`.
     pub spaces: Vec<Space>,
     pub mappings: Vec<Mapping>,
@@ -97,6 +99,7 @@ impl<'a> Sweep<'a> {
             threads: Vec::new(),
             processes: Vec::new(),
             placements: Vec::new(),
+            counted: BTreeMap::new(),
             spaces: Vec::new(),
             mappings: Vec::new(),
             process_ids: FxHashMap::default(),

@@ -239,7 +239,7 @@ impl View<'_> {
 
     /// What the accesses that the samples stand for carry over each of the resources that they use, bytes/s.
     fn bytes_per_s<T: Ord>(&self, uses: impl Fn(NodeId, NodeId) -> Vec<T>) -> BTreeMap<T, f64> {
-        let seconds = self.profile().span_ns().map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
+        let seconds = self.time_ns().map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
         let mut found = BTreeMap::new();
         for ((from, to), tally) in self.matrix() {
             for resource in uses(from, to) {

@@ -17,6 +17,8 @@ pub struct View<'a> {
     profile: &'a Profile,
     /// Their positions; none where it is all of them.
     chosen: Option<Vec<u32>>,
+    /// The first and the last ns of the time that the filter lets through, as far as there are accesses.
+    time_ns: Option<(u64, u64)>,
     measured: Measurements,
     groups: Groups,
     tally: Tally,
@@ -36,19 +38,26 @@ impl Profile {
         let groups = Groups::of(self, chosen.as_deref());
         let mut tally = Tally::default();
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
-        View { profile: self, chosen, measured: self.measured_of(filter), groups, tally }
+        let time_ns = self.time_of(filter);
+        View { profile: self, chosen, time_ns, measured: self.measured_of(filter), groups, tally }
     }
 }
 
 impl Profile {
+    /// The time that a filter lets through.
+    fn time_of(&self, filter: &Filter) -> Option<(u64, u64)> {
+        let times = filter.0.iter().filter_map(|predicate| match predicate {
+            Predicate::Time(time) => Some(time),
+            _ => None,
+        });
+        Some(times.fold(self.span_ns()?, |(first, last), time| (first.max(*time.start()), last.min(*time.end()))))
+    }
+
     /// What counters told, where the filter lets all accesses of a time through.
     fn measured_of(&self, filter: &Filter) -> Measurements {
-        let Some((mut first, mut last)) = self.span_ns() else { return Measurements::default() };
-        for predicate in &filter.0 {
-            let Predicate::Time(time) = predicate else { return Measurements::default() };
-            (first, last) = (first.max(*time.start()), last.min(*time.end()));
-        }
-        self.measured(&(first..=last))
+        let is_whole = filter.0.iter().all(|predicate| matches!(predicate, Predicate::Time(_)));
+        let time = self.time_of(filter).filter(|_| is_whole);
+        time.map_or_else(Measurements::default, |(first, last)| self.measured(&(first..=last)))
     }
 }
 
@@ -81,6 +90,11 @@ impl<'a> View<'a> {
             None => self.profile.span_ns(),
             Some(chosen) => Some((at(*chosen.first()?), at(*chosen.last()?))),
         }
+    }
+
+    /// When the time begins and ends that the filter lets through, ns, as far as the trace goes: rates are over it.
+    pub(crate) fn time_ns(&self) -> Option<(u64, u64)> {
+        self.time_ns
     }
 
     /// Every object that they touch.

@@ -4,8 +4,8 @@ mod support;
 
 use linux::{Pid, Tid};
 use machine::NodeId;
-use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectKind, Recording, Symbols};
-use support::{Library, allocated, event, freed, machine, mapped, objects, profile, sample};
+use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
+use support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
 use trace::{Stacks, What};
 
 const SITE: trace::StackId = Stacks::UNKNOWN;
@@ -39,6 +39,30 @@ fn c2_an_address_that_is_used_again_is_another_instance() {
     let nothing = of(ObjectKind::Unknown, 0, 5);
     assert_eq!(starts(&found), [nothing, first, nothing, nothing, second, second]);
     assert_eq!(found.objects()[1].until_ns, Some(20));
+}
+
+#[test]
+fn what_was_only_counted_is_of_its_site() {
+    let mut trace = Trace::new(&[7, 8]);
+    trace.allocate((7, 7, 0), 0x1000, 64, "table_new");
+    let small = |trace: &mut Trace, pid, objects, callers: &[&str]| {
+        let stack = trace.stacks.id(&[&["malloc"], callers, &["main"]]
+            .concat()
+            .iter()
+            .map(|name| App::in_function(name))
+            .collect::<Vec<_>>());
+        trace.event(pid, pid, 0, What::Counted { objects, bytes: 16 * objects, stack });
+    };
+    small(&mut trace, 7, 3, &["table_new"]);
+    small(&mut trace, 8, 5, &["table_new", "handle"]);
+    small(&mut trace, 8, 90, &["handle"]);
+    let found = trace.profile();
+    let told: Vec<_> =
+        found.small_objects().iter().map(|of| (found.site_label(of.site), of.objects, of.bytes)).collect();
+    assert_eq!(told, [("handle+0x59".to_owned(), 90, 1440), ("table_new+0x59".to_owned(), 8, 128)]);
+    // Large and small ones of a place in code have one site, and no access is to those that nobody knows the address of.
+    assert_eq!(found.site_of(ObjectId(0)), Some(found.small_objects()[1].site));
+    assert_eq!((found.objects().len(), found.site_ids().len()), (1, 2));
 }
 
 #[test]

@@ -34,8 +34,8 @@ pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
     AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
     FunctionRow, Mark, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, Side,
-    SiteChange, SiteRow, SiteSide, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow, TraceFacts,
-    Wanted, controllers,
+    SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow,
+    TraceFacts, Wanted, controllers,
 };
 pub use bind::{BindEvent, BindReport};
 pub use compare::{

@@ -23,6 +23,8 @@ pub struct RecordReport {
     pub events: u64,
     /// How many of those are objects that began.
     pub objects: u64,
+    /// Objects that were too small to be told one by one, and counted by site.
+    pub small_objects: u64,
     /// Processes that it is about.
     pub processes: usize,
     /// What observed accesses, and what it cannot see.
@@ -74,6 +76,9 @@ impl fmt::Display for RecordReport {
             self.trace,
             bytes(self.bytes)
         )?;
+        if self.small_objects > 0 {
+            writeln!(f, "  {}, counted by site", many(self.small_objects, "small object"))?;
+        }
         for source in &self.sources {
             writeln!(f, "  samples: {}", source.event)?;
         }
@@ -102,6 +107,7 @@ mod tests {
             samples: 12_345,
             events: 700,
             objects: 1,
+            small_objects: 0,
             processes: 1,
             sources: vec![RecordSource { event: "first-level misses".into(), cannot_see: vec!["hits".into()] }],
             lost: vec![],

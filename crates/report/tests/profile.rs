@@ -4,9 +4,11 @@
 mod support;
 
 use profile::{Filter, ObjectId, Predicate, Profile};
-use report::{By, Compared, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts, Wanted};
-use support::{face_recognition, indexing, stream_clustering, web_server};
-use trace::{About, SourceNote};
+use report::{
+    By, Compared, Controller, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts, Wanted,
+};
+use support::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
+use trace::{About, AccessKind, SourceNote, What};
 
 fn facts(profile: &Profile) -> TraceFacts {
     let mut about = About::of_command(vec!["recognise".into(), "--faces".into(), "8".into()]);
@@ -98,6 +100,116 @@ fn what_got_better_is_told_from_chance() {
     let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
     let (a, b) = (Compared { view: &a, trace: facts(&before) }, Compared { view: &b, trace: facts(&after) });
     insta::assert_snapshot!(checked(DiffReport::of(a, b, 6, Vec::new()).to_string()));
+}
+
+#[test]
+fn rates_are_of_the_time_that_is_looked_at() {
+    let profile = face_recognition().profile();
+    let (first, last) = profile.span_ns().unwrap();
+    let all = facts(&profile);
+    assert_eq!((all.from_ns, all.duration_ns), (first, last - first));
+    // The last quarter, and what would come after the end.
+    let from = last - (last - first) / 4;
+    let view = profile.view(&Filter(vec![Predicate::Time(from..=u64::MAX)]));
+    let wanted = Wanted { top: 5, by: By::Cost, filter: vec!["time".into()] };
+    let report = ProfileReport::of(&view, all.clone().within((from, u64::MAX)), wanted);
+    assert_eq!((report.trace.start_ns, report.trace.from_ns, report.trace.duration_ns), (first, from, last - from));
+    let [accesses, bytes_per_s] = [|row: &Controller| row.counts.accesses, |row: &Controller| row.bytes_per_s.unwrap()]
+        .map(|of| report.controllers.iter().map(of).sum::<f64>());
+    let seconds = (last - from) as f64 / 1e9;
+    assert!(accesses > 0.0 && (bytes_per_s - 64.0 * accesses / seconds).abs() < 1e-6 * bytes_per_s, "{bytes_per_s}");
+    // Of a time outside of the trace there are no rates.
+    let beyond = all.within((last + 5, last + 9));
+    assert_eq!((beyond.from_ns, beyond.duration_ns), (last, 0));
+}
+
+/// An array and two tables of one site, and nobody who sampled accesses.
+fn without_samples() -> (Profile, TraceFacts) {
+    let mut trace = Trace::new(&[1]);
+    trace.allocate((1, 1, 0), 0x10_0000, 5 << 20, "makeMatrix");
+    trace.allocate((1, 1, 0), 0x1000_0000, 0x3000, "table_new");
+    trace.allocate((1, 2, 4), 0x2000_0000, 0x4000, "table_new");
+    for (function, objects) in [("table_new", 12_345), ("handle", 1)] {
+        let stack = trace.stacks.id(&["malloc", function, "main"].map(App::in_function));
+        trace.event(1, 1, 0, What::Counted { objects, bytes: 16 * objects, stack });
+    }
+    let span = (1000, trace.time_ns - 1);
+    let profile = trace.profile();
+    let mut about = About::of_command(vec!["recognise".into()]);
+    about.notes = vec!["no accesses to memory were sampled".into()];
+    let facts = TraceFacts::of("trace".into(), &about, Vec::new(), &profile, "as the trace describes it".into());
+    (profile, facts.with_records(span))
+}
+
+#[test]
+fn without_samples_objects_are_told_by_size() {
+    let (profile, facts) = without_samples();
+    let view = profile.view(&Filter::default());
+    let of = |filter: Vec<String>| ProfileReport::of(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
+    let report = of(Vec::new());
+    assert_eq!((report.objects.all, report.objects.first.len(), report.sites.all), (3, 2, 2));
+    assert_eq!((report.sites.first[1].objects, report.sites.first[1].bytes), (2, 0x7000));
+    insta::assert_snapshot!(checked(report.to_string()));
+    // A filter is of accesses, of which there are none.
+    assert_eq!(of(vec!["loads".into()]).objects.all, 0);
+    // In detail.
+    let site = profile.site_of(ObjectId(2)).unwrap();
+    let of_site = profile.view(&Filter(vec![Predicate::OfSite(site)]));
+    let detail = ProfileDetail { top: 4, by: By::Cost, rows: 12, filter: Vec::new() };
+    let subject = Subject::site(&of_site, site).unwrap();
+    let told = DetailReport::of(subject, &of_site, view.tally(), facts.clone(), detail.clone());
+    assert_eq!((told.facts.objects, told.objects.all), (2, 2));
+    let of_object = profile.view(&Filter(vec![Predicate::Object(ObjectId(1))]));
+    let subject = Subject::object(&of_object, ObjectId(1)).unwrap();
+    let object = DetailReport::of(subject, &of_object, view.tally(), facts, detail);
+    assert_eq!(object.facts.objects, 1);
+    insta::assert_snapshot!(checked(format!("{told}\n----\n\n{object}")));
+}
+
+#[test]
+fn what_nobody_told_may_have_been_writes() {
+    let mut trace = face_recognition();
+    let told = |trace: support::Trace| {
+        let profile = trace.profile();
+        let (object, _) = profile.view(&Filter::default()).objects()[0];
+        detail(&profile, Predicate::Object(object), |view| Subject::object(view, object))
+    };
+    trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Unknown);
+    let nothing = told(trace);
+    assert!(
+        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" not told\n"),
+        "{nothing}"
+    );
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Load);
+    let reads = told(trace);
+    assert!(reads.contains("read only       nothing was seen writing") && !reads.contains("not told,"), "{reads}");
+}
+
+#[test]
+fn without_latencies_a_difference_is_one_of_shares() {
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.latency_ns = None);
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let side = || Compared { view: &view, trace: facts(&profile) };
+    let text = DiffReport::of(side(), side(), 6, Vec::new()).to_string();
+    let row = text.lines().find(|line| line.starts_with("  local access ratio")).unwrap();
+    assert!(row.ends_with("same") && !text.contains("mean latency"), "{text}");
+}
+
+/// Shares are of what `nearside report` has in its column of that name.
+#[test]
+fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
+    let profile = face_recognition().profile();
+    let view = profile.view(&Filter::default());
+    let side = || Compared { view: &view, trace: facts(&profile) };
+    let report = DiffReport::of(side(), side(), 1, Vec::new());
+    let counts = report.sites[0].a.unwrap().counts;
+    assert!((counts.share - counts.memory_time_share.unwrap()).abs() > 1e-3, "{counts:?}");
+    let text = report.to_string();
+    let row = text.lines().skip_while(|line| !line.starts_with("  sites")).nth(1).unwrap();
+    assert!(row.contains(&report::percent(counts.share)), "{text}");
 }
 
 /// Reference values for what a text says of objects: those of the profile.

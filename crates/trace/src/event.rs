@@ -70,6 +70,16 @@ pub enum What {
         /// The code that asked for it.
         stack: StackId,
     },
+    /// Objects that are too small to be told one by one, by the code that asked for them: some of those that the process
+    /// allocated until then, in whatever thread, while it ran the same program.
+    Counted {
+        /// How many.
+        objects: u64,
+        /// Their sizes together, bytes.
+        bytes: u64,
+        /// The code that asked for them.
+        stack: StackId,
+    },
     /// An object has another size, at the same place. One that moves is freed and allocated.
     Resized {
         /// Its first address.

@@ -71,6 +71,15 @@ struct Folder {
 impl Trace {
     /// Opens a trace or a perf.data file, and reads what it says of itself.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let trace = Self::open_without_machine(path)?;
+        let Kept::Folder(folder) = &trace.kept else { return Ok(trace) };
+        let path = folder.join(MACHINE);
+        let machine = Machine::from_toml(&read_text(&path)?, &path)?;
+        Ok(Self { machine: Some(machine), ..trace })
+    }
+
+    /// Likewise, for who knows the machine himself: a trace's own description of it may be missing or damaged.
+    pub fn open_without_machine(path: &Path) -> Result<Self, ReadError> {
         let failed = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_dir() {
@@ -93,9 +102,7 @@ impl Trace {
         if about.format != FORMAT {
             return Err(ReadError::Format { path: path.to_owned(), found: about.format });
         }
-        let machine_path = path.join(MACHINE);
-        let machine = Machine::from_toml(&read_text(&machine_path)?, &machine_path)?;
-        Ok(Self { about, machine: Some(machine), kept: Kept::Folder(path.to_owned()) })
+        Ok(Self { about, machine: None, kept: Kept::Folder(path.to_owned()) })
     }
 
     /// What it says of itself. What a perf.data file has lost is known when its records have been read.

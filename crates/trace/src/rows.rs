@@ -163,6 +163,7 @@ struct Fields {
     exec: Option<bool>,
     address: Option<u64>,
     bytes: Option<u64>,
+    objects: Option<u64>,
     offset: Option<u64>,
     build_id: Option<Arc<str>>,
     inode: Option<u64>,
@@ -182,6 +183,7 @@ const ALLOCATED: u8 = 6;
 const RESIZED: u8 = 7;
 const FREED: u8 = 8;
 const PAGE_PLACED: u8 = 9;
+const COUNTED: u8 = 10;
 const EVENTS: &[&str] = &[
     "process_started",
     "thread_started",
@@ -193,6 +195,7 @@ const EVENTS: &[&str] = &[
     "resized",
     "freed",
     "page_placed",
+    "counted",
 ];
 
 impl Row for Event {
@@ -208,6 +211,7 @@ impl Row for Event {
         optional("exec", Kind::Bool),
         optional("address", Kind::U64),
         optional("bytes", Kind::U64),
+        optional("objects", Kind::U64),
         optional("offset_bytes", Kind::U64),
         optional("build_id", Kind::Text),
         optional("inode", Kind::U64),
@@ -229,6 +233,7 @@ impl Row for Event {
         rows.put_bool(fields.exec);
         rows.put_u64(fields.address);
         rows.put_u64(fields.bytes);
+        rows.put_u64(fields.objects);
         rows.put_u64(fields.offset);
         rows.put_text(fields.build_id);
         rows.put_u64(fields.inode);
@@ -248,6 +253,7 @@ impl Row for Event {
             exec: cells.optional_bool()?,
             address: cells.optional_u64()?,
             bytes: cells.optional_u64()?,
+            objects: cells.optional_u64()?,
             offset: cells.optional_u64()?,
             build_id: cells.optional_text()?,
             inode: cells.optional_u64()?,
@@ -286,6 +292,13 @@ impl Fields {
             What::Allocated { address, bytes, stack } => {
                 Self { what: ALLOCATED, stack: Some(stack.0), ..Self::range(*address, *bytes) }
             }
+            What::Counted { objects, bytes, stack } => Self {
+                what: COUNTED,
+                bytes: Some(*bytes),
+                objects: Some(*objects),
+                stack: Some(stack.0),
+                ..Self::default()
+            },
             What::Resized { address, bytes } => Self { what: RESIZED, ..Self::range(*address, *bytes) },
             What::Freed { address } => Self { what: FREED, address: Some(*address), ..Self::default() },
             What::PagePlaced { address, bytes, node, from } => Self {
@@ -322,6 +335,7 @@ impl Fields {
             },
             UNMAPPED => What::Unmapped { start: self.address?, bytes: self.bytes? },
             ALLOCATED => What::Allocated { address: self.address?, bytes: self.bytes?, stack: StackId(self.stack?) },
+            COUNTED => What::Counted { objects: self.objects?, bytes: self.bytes?, stack: StackId(self.stack?) },
             RESIZED => What::Resized { address: self.address?, bytes: self.bytes? },
             FREED => What::Freed { address: self.address? },
             PAGE_PLACED => What::PagePlaced {

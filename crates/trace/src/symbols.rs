@@ -84,7 +84,9 @@ impl Occurrences {
             Record::Event(event) => {
                 self.spaces.take(event);
                 match event.what {
-                    What::Allocated { stack, .. } => self.add_stack(event.pid, stack, stacks),
+                    What::Allocated { stack, .. } | What::Counted { stack, .. } => {
+                        self.add_stack(event.pid, stack, stacks);
+                    }
                     // The same addresses may mean something else from now on.
                     What::Mapped { .. } | What::Unmapped { .. } | What::Named { exec: true, .. } => {
                         self.seen_code.clear();

@@ -204,6 +204,20 @@ fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go()
     assert_eq!((read.samples.len(), read.lost[0].count), (5, 20));
     let cut = read_bytes(&bytes[..data + 3 * records[0].len()]).unwrap();
     assert_eq!(cut.samples.len(), 3);
+    let lost = |lost: &[Loss]| lost.iter().map(|loss| (loss.what.clone(), loss.count)).collect::<Vec<_>>();
+    let gone = "bytes of records that the file should have: its end is gone";
+    let length = records[0].len();
+    assert_eq!(lost(&cut.lost), [(gone.to_owned(), 7 * length as u64)]);
+    let within = read_bytes(&bytes[..data + 3 * length + 18]).unwrap();
+    let half = "bytes at the end that are no complete record";
+    assert_eq!(lost(&within.lost), [(gone.to_owned(), 7 * length as u64 - 18), (half.to_owned(), 18)]);
+    // What tells the events' names is behind the records.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    fs::write(&path, &bytes[..data + 3 * length]).unwrap();
+    let about = Trace::open(&path).unwrap().about().clone();
+    assert_eq!((about.complete, about.written_by.as_str()), (false, "perf"));
+    assert_eq!(about.sources[0].event, "an event that the file does not name");
 }
 
 #[test]

@@ -117,6 +117,11 @@ fn whats() -> impl Strategy<Value = What> {
             bytes,
             stack: StackId(stack)
         }),
+        (range(), 0..4_u32).prop_map(|((objects, bytes), stack)| What::Counted {
+            objects,
+            bytes,
+            stack: StackId(stack)
+        }),
         range().prop_map(|(address, bytes)| What::Resized { address, bytes }),
         any::<u64>().prop_map(|address| What::Freed { address }),
         (range(), any::<u32>(), option::of(any::<u32>())).prop_map(|((address, bytes), node, from)| {
@@ -283,9 +288,9 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
-    fs::write(&about, text.replace("format = 1", "format = 2")).unwrap();
-    assert!(refused(folder.path()).contains("is of format 2"));
-    fs::write(&about, "format = 1").unwrap();
+    fs::write(&about, text.replace("format = 2", "format = 3")).unwrap();
+    assert!(refused(folder.path()).contains("is of format 3"));
+    fs::write(&about, "format = 2").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }
 

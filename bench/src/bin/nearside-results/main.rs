@@ -27,9 +27,6 @@ struct Arguments {
     /// Only on these machines
     #[arg(long, value_name = "PRESET", value_delimiter = ',')]
     machines: Vec<String>,
-    /// One workload on a small machine, in less than a minute
-    #[arg(long, conflicts_with_all = ["only", "machines"])]
-    quick: bool,
     /// So many virtual machines at a time
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
@@ -59,25 +56,20 @@ fn main() -> ExitCode {
 }
 
 fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let machines: Vec<&'static Machine> = if arguments.quick {
-        vec![&cases::QUICK]
-    } else {
-        let wanted = |machine: &&Machine| {
-            arguments.machines.is_empty() || arguments.machines.iter().any(|name| name == machine.preset)
-        };
-        MACHINES.iter().filter(wanted).collect()
+    let is_named = |machine: &&Machine| {
+        arguments.machines.is_empty() || arguments.machines.iter().any(|name| name == machine.preset)
     };
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let folder = arguments.keep.as_deref().unwrap_or(scratch.path());
     let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
     let mut boots: Vec<Boot> = Vec::new();
-    for machine in machines {
+    for machine in MACHINES.iter().filter(is_named) {
         let cases: Vec<&'static Case> = machine.cases.iter().filter(wanted).collect();
         boots.extend(cases.chunks(machine.cases_per_boot).map(|cases| (machine, cases.to_vec())));
     }
     let all = compare_all(&boots, arguments.jobs.into(), folder)?;
     let targets = targets::of(&all);
-    let text = if arguments.quick { page::targets(&targets) } else { page::of(&all, &targets) };
+    let text = page::of(&all, &targets);
     match &arguments.output {
         Some(file) => std::fs::write(file, text).map_err(Error::system(format!("write {}", file.display())))?,
         None => print!("{text}"),

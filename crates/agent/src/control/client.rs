@@ -56,14 +56,17 @@ pub enum AskError {
 pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
     let failed = |what| move |source: io::Error| AskError::System { what, path: path.to_owned(), source };
     let mut stream = connected(path).map_err(|error| not_connected(path, error))?;
-    stream.write_all(&line(&request)).map_err(failed("ask"))?;
+    let asked = stream.write_all(&line(&request));
     let mut told = Vec::new();
     let mut reader = BufReader::new(stream.take(MOST_ANSWER_BYTES));
-    reader.read_until(b'\n', &mut told).map_err(failed("hear"))?;
-    let not_understood = |why: String| AskError::NotUnderstood { path: path.to_owned(), why };
-    if told.is_empty() {
+    let heard = reader.read_until(b'\n', &mut told);
+    // Who is refused is told so before it has asked, and a connection that is closed breaks on one side or the other.
+    if told.last() != Some(&b'\n') {
+        asked.map_err(failed("ask"))?;
+        heard.map_err(failed("hear"))?;
         return Err(failed("hear")(ErrorKind::UnexpectedEof.into()));
     }
+    let not_understood = |why: String| AskError::NotUnderstood { path: path.to_owned(), why };
     match serde_json::from_slice(&told).map_err(|error| not_understood(error.to_string()))? {
         Answer::Refused(why) => Err(AskError::Refused(why)),
         answer => Ok(answer),

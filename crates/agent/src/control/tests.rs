@@ -73,6 +73,22 @@ fn an_agent_is_asked_paused_and_resumed() {
     assert!(error.starts_with("no agent is running: there is no socket /"), "{error}");
 }
 
+/// Who is refused before it has asked, and whose question nobody reads, still hears why.
+#[test]
+fn a_refusal_is_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&path, Request::Status));
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"{\"refused\":\"too many\"}\n").unwrap();
+        drop(stream);
+        asking.join().unwrap()
+    });
+    assert_eq!(asked.unwrap_err().to_string(), "the agent refused: too many");
+}
+
 #[test]
 fn one_connection_carries_many_requests_in_any_pieces() {
     let fixture = Fixture::start();

@@ -112,9 +112,11 @@ impl Journal {
         Ok((journal, put_back))
     }
 
-    /// Says that a thread will get these CPUs, before it does. Whether it is still there. Needs no rights.
-    pub fn will_bind(&mut self, pid: Pid, tid: Tid, after: &CpuSet) -> Result<bool, JournalError> {
-        let Some((thread, parent)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
+    /// Says that a thread will get these CPUs, before it does. Whether it is still there. `parent` has started its
+    /// process, where that is known: it may have ended since. Needs no rights.
+    pub fn will_bind(&mut self, pid: Pid, tid: Tid, parent: Option<Pid>, after: &CpuSet) -> Result<bool, JournalError> {
+        let Some((thread, parent_now)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
+        let parent = parent.unwrap_or(parent_now);
         let Ok(now) = affinity(tid) else { return Ok(false) };
         // A thread that was not bound yet has begun with CPUs of ours where who started it has them.
         let kept = &self.kept;
@@ -124,6 +126,13 @@ impl Journal {
         let before = before.unwrap_or(now);
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
         Ok(true)
+    }
+
+    /// Says that a program was just started with these CPUs, and which it would have had.
+    pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
+        let Some((thread, _)) = ThreadIdentity::of(pid, Tid(pid.0)) else { return Ok(()) };
+        let (before, after) = (before.clone(), after.clone());
+        self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }
 
     /// Says that a switch will get this value, before it does. Needs the right to read it.

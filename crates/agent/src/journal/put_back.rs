@@ -204,6 +204,16 @@ impl PutBack {
         *self == Self::default()
     }
 
+    /// What was found, in words that its text may follow.
+    pub fn heading(&self) -> &'static str {
+        let told_only = Self { torn: self.torn, damaged: self.damaged, foreign: self.foreign, ..Self::default() };
+        if *self == told_only {
+            "an agent has left a journal, of which nothing is put back"
+        } else {
+            "an agent was killed, and what it left is put back"
+        }
+    }
+
     /// Takes what another journal came to.
     pub fn add(&mut self, other: Self) {
         self.threads += other.threads;

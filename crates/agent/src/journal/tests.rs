@@ -1,8 +1,8 @@
 //! Journals on this system: its own threads, and switches of a folder.
 
 use super::*;
-use linux::set_affinity;
-use std::io::Read;
+use linux::{ChildSetup, set_affinity};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -95,7 +95,7 @@ fn sets() -> (CpuSet, CpuSet) {
 }
 
 fn bind(journal: &mut Journal, pid: Pid, tid: Tid, cpus: &CpuSet) {
-    assert!(journal.will_bind(pid, tid, cpus).unwrap());
+    assert!(journal.will_bind(pid, tid, None, cpus).unwrap());
     set_affinity(tid, cpus).unwrap();
 }
 
@@ -165,7 +165,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     journal.will(&Change::Affinity { thread, before: nowhere, after: now.clone(), at: linux::ticks() }).unwrap();
     let ended = gone.tid;
     gone.end();
-    assert!(!journal.will_bind(own(), ended, &one).unwrap());
+    assert!(!journal.will_bind(own(), ended, None, &one).unwrap());
     kill(journal);
     let (_, put_back) = fixture.open();
     assert_eq!((put_back.threads, put_back.failed.len(), affinity(other.tid).unwrap()), (0, 0, now));
@@ -192,7 +192,7 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     let child = Tid(String::from_utf8(told).unwrap().trim().parse().unwrap());
     assert_eq!(affinity(child).unwrap(), one);
     // One that is bound later has what it would have had, and not what it was started with.
-    journal.will_bind(Pid(child.0), child, &all).unwrap();
+    journal.will_bind(Pid(child.0), child, None, &all).unwrap();
     let before: Vec<_> = journal.kept.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
     assert_eq!(before, std::slice::from_ref(&all));
     journal.kept.threads.retain(|thread, _| thread.pid.0 == shell.id());
@@ -200,6 +200,30 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
     shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     shell.wait().unwrap();
+}
+
+/// A program that is started with CPUs of ours, and what it leaves behind: its parent is another one then.
+#[test]
+fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() {
+    let (fixture, (all, one)) = (Fixture::new(), sets());
+    let (mut journal, _) = fixture.open();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 60 > /dev/null & echo $!; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.place(Some(&one), None).spawn().unwrap();
+    let pid = Pid(shell.id());
+    journal.was_started(pid, &all, &one).unwrap();
+    let mut told = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut told).unwrap();
+    let child = Pid(told.trim().parse().unwrap());
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    assert_eq!(affinity(Tid(child.0)).unwrap(), one);
+    assert!(journal.will_bind(child, Tid(child.0), Some(pid), &one).unwrap());
+    kill(journal);
+    let (_, put_back) = fixture.open();
+    assert_eq!((affinity(Tid(child.0)).unwrap(), put_back.threads), (all.clone(), usize::from(all != one)));
+    let child = rustix::process::Pid::from_raw(child.0.cast_signed()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
 }
 
 #[test]
@@ -231,8 +255,23 @@ fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
     fs::write(&path, text).unwrap();
     let (journal, put_back) = fixture.open();
     assert_eq!((put_back.torn, put_back.switches.len(), fixture.switch().as_str()), (1, 1, "1"));
+    assert_eq!(put_back.heading(), "an agent was killed, and what it left is put back");
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
     drop(journal);
+}
+
+#[test]
+fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
+    let fixture = Fixture::new();
+    let (journal, _) = fixture.open();
+    let path = journal.path.clone();
+    kill(journal);
+    for text in ["no journal\n".to_owned(), fs::read_to_string(&path).unwrap() + "no line\n"] {
+        fs::write(&path, text).unwrap();
+        let (journal, put_back) = fixture.open();
+        assert_eq!(put_back.heading(), "an agent has left a journal, of which nothing is put back");
+        kill(journal);
+    }
 }
 
 #[test]

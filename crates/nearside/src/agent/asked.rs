@@ -4,7 +4,7 @@ use super::SOCKET;
 use crate::output;
 use ::agent::control::{Answer, Request, ask};
 use ::agent::journal::default_folder;
-use ::agent::{ExplanationText, StatusText};
+use ::agent::{ExplanationText, StatusText, prometheus};
 use serde::Serialize;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,20 @@ use std::process::ExitCode;
 /// Where the system's agent is, for those who are in its socket's group.
 const SYSTEM_FOLDER: &str = "/run/nearside";
 
+/// As what an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text; metrics are `OpenMetrics`.
+    Text,
+    Json,
+    /// Metrics as Prometheus's own text.
+    Prometheus,
+}
+
 /// Asks, and prints the answer.
-pub fn print(socket: Option<&Path>, request: Request, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
+    let json = form == Form::Json;
     let text = match ask(&socket, request)? {
         Answer::Status(status) if json => line(&status)?,
         Answer::Status(status) => StatusText(&status).to_string(),
@@ -24,6 +35,7 @@ pub fn print(socket: Option<&Path>, request: Request, json: bool) -> Result<Exit
         Answer::Paused(paused) if json => format!("{{\"paused\":{paused}}}\n"),
         Answer::Paused(true) => "the agent is paused\n".to_owned(),
         Answer::Paused(false) => "the agent goes on\n".to_owned(),
+        Answer::Metrics(text) if form == Form::Prometheus => prometheus(&text),
         Answer::Metrics(text) | Answer::Refused(text) => text,
     };
     output::write(&text, None)?;

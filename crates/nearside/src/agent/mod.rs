@@ -3,8 +3,10 @@
 mod asked;
 mod name;
 mod service;
+mod settings;
 mod wake;
 
+use asked::Form;
 use clap::{Args, Subcommand};
 use linux::Pid;
 use std::error::Error;
@@ -16,7 +18,7 @@ const SOCKET: &str = "agent.sock";
 
 /// Place the pages and threads of what runs on this machine, as a service; ask it, pause it
 ///
-/// Without a verb it runs in the foreground, as services do, until SIGTERM or Ctrl-C, and then puts everything back:
+/// Without a verb it runs in the foreground, as services do, until SIGTERM, SIGHUP or Ctrl-C, and then puts everything back:
 /// affinities of threads and switches of the kernel. Pages stay where they are. When it was killed (SIGKILL), the next
 /// one puts back what it left: all that is changed is written down first, in a journal below /run/nearside. What
 /// somebody else has changed meanwhile stays theirs.
@@ -31,8 +33,8 @@ const SOCKET: &str = "agent.sock";
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-Privileges: CAP_SYS_NICE to move threads and pages of others, CAP_SYS_PTRACE to look at them, CAP_PERFMON to sample their accesses,
-CAP_SYS_ADMIN to switch the kernel's NUMA balancing off meanwhile, CAP_CHOWN to give the socket to others. Root has them all. For
+Privileges: CAP_SYS_NICE to move threads and pages of others, CAP_SYS_PTRACE to look at them, CAP_PERFMON to sample their accesses, \
+CAP_SYS_ADMIN to switch the kernel's NUMA balancing off meanwhile, CAP_CHOWN to give the socket to others. Root has them all. For \
 other users it manages their own processes, with its journal and socket in $XDG_RUNTIME_DIR/nearside.
 
 Examples:
@@ -41,7 +43,7 @@ Examples:
   nearside agent status
   nearside agent explain 4711
   nearside agent pause; ./benchmark; nearside agent resume
-  nearside agent metrics | curl --data-binary @- http://pushgateway.example:9091/metrics/job/nearside
+  nearside agent metrics --prometheus | curl --data-binary @- http://pushgateway.example:9091/metrics/job/nearside
 
 Exit codes:
   0  the agent was ended by a signal, and everything is put back; or it has answered
@@ -78,6 +80,9 @@ enum Verb {
     },
     /// Tell what the agent is doing as `OpenMetrics`, for Prometheus and others
     Metrics {
+        /// As Prometheus's own text instead (0.0.4): for its Pushgateway, and `node_exporter`
+        #[arg(long)]
+        prometheus: bool,
         /// The agent's socket
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
@@ -98,13 +103,18 @@ struct Asking {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     use ::agent::control::Request;
-    let ask = |asking: &Asking, request| asked::print(asking.socket.as_deref(), request, asking.json);
+    let ask = |asking: &Asking, request| {
+        asked::print(asking.socket.as_deref(), request, if asking.json { Form::Json } else { Form::Text })
+    };
     match &arguments.verb {
         None => service::run(arguments.config.as_deref(), arguments.time_scale),
         Some(Verb::Status(asking)) => ask(asking, Request::Status),
         Some(Verb::Pause(asking)) => ask(asking, Request::Pause),
         Some(Verb::Resume(asking)) => ask(asking, Request::Resume),
         Some(Verb::Explain { pid, asking }) => ask(asking, Request::Explain { pid: Pid(*pid) }),
-        Some(Verb::Metrics { socket }) => asked::print(socket.as_deref(), Request::Metrics, false),
+        Some(Verb::Metrics { prometheus, socket }) => {
+            let form = if *prometheus { Form::Prometheus } else { Form::Text };
+            asked::print(socket.as_deref(), Request::Metrics, form)
+        }
     }
 }

@@ -1,17 +1,17 @@
-//! The service: reads its configuration, puts back what a killed one has left, serves its socket, and goes round by
-//! round until a signal ends it.
+//! The service: puts back what a killed one has left, serves its socket, and goes round by round until a signal ends it.
 
+use super::SOCKET;
+use super::settings::{self, Settings};
 use super::wake::Wake;
-use super::{SOCKET, name};
-use crate::place::{described, time_scale as time_scale_of};
-use crate::wrong::Wrong;
-use ::agent::control::{Access, Listener, Server, answer};
+use crate::place::time_scale as time_scale_of;
+use ::agent::control::{Listener, Server, answer};
 use ::agent::journal::default_folder;
-use ::agent::{Agent, Configuration, Described, Journal, KernelBalancing, Options, Scope, Status, StatusMetrics};
+use ::agent::{
+    Agent, Configuration, Described, Journal, KernelBalancing, ONE_NODE, Options, Scope, Status, StatusMetrics,
+    prometheus,
+};
 use linux::{Pid, Process, process_cpu_time};
 use machine::Machine;
-use placement::Settings;
-use rustix::process::{getegid, geteuid};
 use sd_notify::NotifyState;
 use std::error::Error;
 use std::io::Write;
@@ -23,28 +23,22 @@ use tempfile::NamedTempFile;
 use trace::live::Target;
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
-    let configuration =
-        file.map_or_else(|| Ok(Configuration::default()), Configuration::load).map_err(Wrong::because)?;
-    let scope = Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(Wrong::because)?;
-    let owner = name::owner(configuration.socket.owner.as_deref(), geteuid().as_raw()).map_err(Wrong::because)?;
-    let group = name::group(configuration.socket.group.as_deref(), getegid().as_raw()).map_err(Wrong::because)?;
+    let Settings { configuration, machine, scope, access } = settings::read(file)?;
     // Before anything is changed: from now on a signal has everything put back.
     let wake = Wake::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
-    let file = configuration.machine.as_ref().map(|file| file.to_string_lossy());
-    let (machine, _) = described(file.as_deref())?;
     let time_scale = time_scale_of(time_scale)?;
     let folder = configuration.folder.clone().unwrap_or_else(default_folder);
     let (journal, put_back) = Journal::open(&folder, "agent")?;
     if !put_back.is_nothing() {
-        note(&format!("an agent was killed, and what it left is put back:\n{put_back}"));
+        note(&format!("{}:\n{put_back}", put_back.heading()));
     }
     let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
-    let listener = Listener::bind(&socket, Access { owner, group })?;
+    let listener = Listener::bind(&socket, access)?;
     let job = Job::begin(&machine, &configuration, &scope, journal, &wake, time_scale)?;
     let (status, metrics) = (job.status(), MetricsFile::of(&configuration));
     let told = status.clone();
-    let not_managed = move |pid| why_not(pid, &scope);
     let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
+    let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
     let reply = move |request| {
         if sleeps {
             // Nothing else ever wakes to tell.
@@ -87,16 +81,15 @@ impl Job {
         if with_memory < 2 {
             let status = Status {
                 policy: configuration.policy.to_string(),
-                notes: vec![
-                    "this machine has one node with memory: there is nothing to place, and the agent sleeps".into(),
-                ],
+                notes: vec![format!("{ONE_NODE}, and the agent sleeps")],
+                sleeps: true,
                 ..Status::default()
             };
             return Ok(Self::Sleep(journal, Arc::new(Mutex::new(status))));
         }
         let mut options = Options::new(configuration.policy.clone());
         let (respect_owner, thresholds) = (configuration.respect_owner, configuration.thresholds.clone());
-        options.settings = Settings { respect_owner, thresholds, ..Settings::default() };
+        options.settings = placement::Settings { respect_owner, thresholds, ..placement::Settings::default() };
         options.target = Target::System;
         options.scope = scope.clone();
         options.round = Duration::from_secs_f64(configuration.round_s) / time_scale;
@@ -104,7 +97,7 @@ impl Job {
         options.cpu_limit = configuration.cpu_limit_percent / 100.0;
         options.keep_kernel_balancing = configuration.kernel_balancing == KernelBalancing::Keep;
         options.log.clone_from(&configuration.log.file);
-        options.log_most_bytes = configuration.log.most_bytes;
+        options.log_most_bytes = Some(configuration.log.most_bytes);
         options.stop = wake.stop();
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
     }
@@ -177,7 +170,7 @@ impl MetricsFile {
             return;
         }
         self.next = Instant::now() + self.every;
-        let text = StatusMetrics(&locked(status)).to_string();
+        let text = prometheus(&StatusMetrics(&locked(status)).to_string());
         let written = self.write(&text);
         // Once is enough: a full disk is full for a while.
         if let (Err(error), false) = (&written, self.has_failed) {

@@ -1,7 +1,8 @@
 //! Sleeping until it is time, or until a signal wants the service to end: without looking again and again.
 
+use linux::is_ignored;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Wakes by SIGTERM and SIGINT.
+/// Wakes by SIGTERM and SIGINT, and by SIGHUP where that is not ignored, as `nohup` has it.
 #[derive(Debug)]
 pub struct Wake {
     signalled: UnixStream,
@@ -17,13 +18,12 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// From now on these signals end nothing but sleep. A second one of them ends the process at once, as the first
-    /// does elsewhere.
+    /// From now on these signals end nothing but sleep, however many they are: there is something to put back, and
+    /// who hangs up or uses `timeout` sends two.
     pub fn by_signals() -> io::Result<Self> {
         let (signalled, writer) = UnixStream::pair()?;
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            flag::register_conditional_default(signal, stop.clone())?;
+        for signal in [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|&signal| signal != SIGHUP || !is_ignored(signal)) {
             flag::register(signal, stop.clone())?;
             pipe::register(signal, writer.try_clone()?)?;
         }

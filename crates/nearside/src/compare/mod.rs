@@ -46,7 +46,7 @@ use trace::live::LabCounters;
 Policies:
 {}
 
-NODES are as in `nearside run`, without commas: 0-3, all, !0. Those that place threads, and carrefour, are carried out by
+NODES are as in `nearside run`, without commas: 0-3, all, !0. Those that place threads, and carrefour, are carried out by \
 `nearside place`: its manual has what they need.
 
 Examples:
@@ -55,7 +55,7 @@ Examples:
   nearside compare -m small-4x2 --time-scale 20 --seconds /seconds -- nearside-workloads streamcluster --json
   nearside compare --seconds '{{}}s total' -- gm benchmark convert photo.bmp -negate null:
 
-Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the
+Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the \
 command line is wrong. Ctrl-C ends the program, puts everything back, and what has run is told.
 
 Environment: with --machine, as of `nearside lab run`.", contestant::list()))]

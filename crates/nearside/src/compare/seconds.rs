@@ -11,6 +11,8 @@ pub enum Seconds {
     Between(String, String),
 }
 
+/// Nothing takes longer, some thirty years: what does is no time.
+const LONGEST_S: f64 = 1e9;
 /// Stands for the number.
 const NUMBER: &str = "{}";
 
@@ -48,7 +50,7 @@ impl Seconds {
                 printed.lines().rev().find_map(within)
             }
         };
-        found.filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+        found.filter(|seconds| *seconds > 0.0 && *seconds < LONGEST_S)
     }
 
     /// When that began, ns of `CLOCK_MONOTONIC`, where the same JSON tells it as `began_ns`.

@@ -27,7 +27,7 @@ Examples:
 
 {EXIT_CODES}
 
-Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that tells of objects, where it is not installed beside
+Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that tells of objects, where it is not installed beside \
 nearside)."))]
 pub struct Arguments {
     #[command(flatten)]

@@ -35,10 +35,10 @@ Examples:
   nearside lab run --machine small-4x2 --numa-balancing off --json report.json -- make check
   nearside lab run --machine ./my-machine.toml --shell
 
-Exit codes: the command's own; 128 + n when signal n ended it. Of nearside itself: 124 --timeout ran out, 125 the lab failed,
+Exit codes: the command's own; 128 + n when signal n ended it. Of nearside itself: 124 --timeout ran out, 125 the lab failed, \
 126 the command cannot be run, 127 there is no such command, 128 + n when signal n ended nearside, 2 the command line is wrong.
 
-Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is
+Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is \
 not installed beside nearside).")]
 pub struct Arguments {
     #[command(flatten)]

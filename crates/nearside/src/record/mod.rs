@@ -7,12 +7,13 @@ pub mod program;
 mod recorder;
 mod sources;
 mod summary;
+mod untold;
 
 pub use options::{EXIT_CODES, RecordOptions, Source};
 pub use recorder::Followed;
 
 use crate::interrupt::interrupted;
-use crate::machine_source;
+use crate::{machine_source, output};
 use clap::Args;
 use linux::Pid;
 use processes::Processes;
@@ -105,7 +106,7 @@ fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let Ok(trace) = trace else { return Ok(FAILED) };
     let status = program.status()?;
     summary::tell(options, arguments.json.as_deref(), &trace, status)?;
-    Ok(status.map_or(0, |status| (status & 0xff) as u8))
+    Ok(program.exit_code())
 }
 
 fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
@@ -119,7 +120,8 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 
 /// Opens all sources, and begins the trace.
 fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
-    let Arguments { options, command, .. } = arguments;
+    let Arguments { options, command, json, .. } = arguments;
+    json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let (machine, simulated) = machine_source::running()?;
     let (sources, library) = Wanted { options, command, target }.open()?;

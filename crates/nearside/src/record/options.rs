@@ -9,9 +9,9 @@ use trace::live::AccessSource;
 
 /// The last part of the manual.
 pub const EXIT_CODES: &str = "\
-Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself: 125 the recording failed, or ended early as \
-the disk was full (what was written can be read), 126 the program cannot be run, 127 there is no such program, 2 the command line \
-is wrong.";
+Exit codes: the program's own, 128 + n where signal n ended it, or was the second one and ended the recording. Of nearside itself: \
+125 the recording failed, or ended early as the disk was full (what was written can be read), 126 the program cannot be run, 127 there \
+is no such program, 2 the command line is wrong.";
 
 /// Who observes accesses to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,8 +69,8 @@ pub struct RecordOptions {
     #[arg(long)]
     pub no_objects: bool,
 
-    /// Count objects that take no more than this by call chain only, which costs the program less: bytes, or a number with K
-    /// or M
+    /// Only count objects that take no more than this, by the code that allocates them, which costs the program less: bytes,
+    /// or a number with K or M
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
     pub small_objects: u64,
 

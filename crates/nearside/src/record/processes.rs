@@ -17,16 +17,23 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Takes hold of them.
+    /// Takes hold of them. Needs to be allowed to see their mappings.
     pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Self, UnseenError> {
-        let system = System::live();
-        let held = pids.iter().map(|&pid| system.process(Pid(pid))).collect::<Result<_, _>>()?;
+        let held = pids.iter().map(|&pid| observable(Pid(pid))).collect::<Result<_, _>>()?;
         Ok(Self { held, interrupted })
     }
 
     pub fn pids(&self) -> Vec<Pid> {
         self.held.iter().map(Process::pid).collect()
     }
+}
+
+/// A process that can be observed: it has memory, and its mappings may be seen.
+pub fn observable(pid: Pid) -> Result<Process, UnseenError> {
+    let system = System::live();
+    let process = system.process(pid)?;
+    process.mappings().map_err(|error| system.unseen(pid, &error))?;
+    Ok(process)
 }
 
 impl Followed for Processes {

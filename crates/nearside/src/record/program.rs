@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Signals that the program is told of.
 const TOLD: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
-/// Those that ask to end. The second one ends the recording.
+/// Those that ask to end. The second one has a recording end, which does not wait for the program then.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// The program, running.
@@ -26,7 +26,9 @@ pub struct Program {
     /// Becomes readable when it ends. Linux 5.3.
     ended: Option<OwnedFd>,
     signals: Signals,
-    asked_to_end: u32,
+    asked_to_end: bool,
+    /// The signal that asked once more.
+    left_by: Option<i32>,
     status: Option<i32>,
 }
 
@@ -59,7 +61,7 @@ impl Program {
         let child = command.spawn().map_err(failed)?;
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { child, ended, signals, asked_to_end: 0, status: None })
+        Ok(Self { child, ended, signals, asked_to_end: false, left_by: None, status: None })
     }
 
     pub fn pid(&self) -> linux::Pid {
@@ -75,15 +77,16 @@ impl Program {
         Ok(self.status)
     }
 
-    /// Whether the user wants the recording to end, whatever the program does: who asked once more.
-    pub fn is_to_be_left(&self) -> bool {
-        self.asked_to_end > 1
+    /// What nearside ends with after it: its exit status, or 128 + n where signal n had it left.
+    pub fn exit_code(&self) -> u8 {
+        let left = self.left_by.map(|signal| 128 + signal);
+        self.status.or(left).map_or(0, |status| (status & 0xff) as u8)
     }
 
     fn tell_signals(&mut self) {
         for number in self.signals.pending() {
-            if ENDING.contains(&number) {
-                self.asked_to_end += 1;
+            if ENDING.contains(&number) && std::mem::replace(&mut self.asked_to_end, true) {
+                self.left_by = Some(number);
             }
             // What a terminal's keys ask for, the terminal has told the program as well.
             let by_keys = [SIGINT, SIGQUIT, SIGWINCH].contains(&number) && in_foreground();
@@ -97,8 +100,9 @@ impl Program {
 }
 
 impl Followed for Program {
+    /// Also where the user wants the recording to end, whatever the program does.
     fn is_over(&mut self) -> bool {
-        !matches!(self.status(), Ok(None)) || self.is_to_be_left()
+        !matches!(self.status(), Ok(None)) || self.left_by.is_some()
     }
 
     /// Tells the program of signals, too.

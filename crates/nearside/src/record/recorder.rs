@@ -1,10 +1,12 @@
 //! Takes what all sources tell, often, and writes it down.
 
+use super::untold::untold;
 use linux::Pid;
 use machine::Machine;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::live::{Accesses, FileIdentities, SideBand, Told};
 use trace::objects::{ObjectRings, ObjectsError};
@@ -57,6 +59,8 @@ pub struct Recorder {
     files: FileIdentities,
     /// The processes that it is about: the program and what it started.
     processes: HashSet<Pid>,
+    /// The programs that those executed, as the kernel tells it.
+    executed: BTreeSet<(Pid, Arc<str>)>,
     samples: Vec<Sample>,
     events: Vec<Event>,
     counted: Vec<Count>,
@@ -70,6 +74,8 @@ pub struct Counts {
     pub samples: u64,
     pub events: u64,
     pub objects: u64,
+    /// Objects that were only counted.
+    pub small_objects: u64,
 }
 
 /// A recording that has ended.
@@ -93,6 +99,7 @@ impl Recorder {
             writer,
             files: FileIdentities::default(),
             processes: HashSet::new(),
+            executed: BTreeSet::new(),
             samples: Vec::new(),
             events: Vec::new(),
             counted: Vec::new(),
@@ -154,14 +161,12 @@ impl Recorder {
         let about = self.writer.about();
         if let Some(objects) = objects {
             let losses = objects.losses();
-            about.lose("events of objects that found no room in a program's ring", losses.lost);
+            about.lose(
+                "events of objects that found no room in a program's ring, or came in a signal handler amid another",
+                losses.lost,
+            );
             about.lose("records that a program overwrote", losses.malformed);
-            let (objects, bytes) = objects
-                .small_objects()
-                .fold((0, 0), |(n, bytes), (_, _, small)| (n + small.objects, bytes + small.bytes));
-            if objects > 0 {
-                about.notes.push(format!("{objects} small objects of {bytes} bytes were counted, not told one by one"));
-            }
+            about.notes.extend(untold(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
         for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels) {
@@ -191,7 +196,8 @@ impl Recorder {
             // The kernel knows of all processes, threads and files, from their first moment; the library in a program tells of
             // those that it is in, from when it is ready.
             self.events.retain(|event| !is_told_by_kernel(&event.what));
-            side_band.drain(self.writer.stacks(), &mut self.events);
+            let (stacks, events) = (self.writer.stacks(), &mut self.events);
+            if last { side_band.finish(stacks, events) } else { side_band.drain(stacks, events) }
         }
         Ok(())
     }
@@ -201,7 +207,11 @@ impl Recorder {
             self.files.complete(&mut event);
             match event.what {
                 What::ProcessStarted { .. } => drop(self.processes.insert(event.pid)),
+                What::Named { exec: true, ref name } => drop(self.executed.insert((event.pid, name.clone()))),
                 What::Allocated { .. } => self.counts.objects += 1,
+                What::Counted { objects, .. } => {
+                    self.counts.small_objects = self.counts.small_objects.saturating_add(objects);
+                }
                 _ => {}
             }
             self.counts.events += 1;

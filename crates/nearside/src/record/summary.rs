@@ -2,6 +2,7 @@
 
 use super::options::RecordOptions;
 use super::recorder::Recorded;
+use crate::output;
 use report::{RecordLoss, RecordReport, RecordSource};
 use std::error::Error;
 use std::io::Write;
@@ -29,6 +30,7 @@ pub fn tell(
         samples: counts.samples,
         events: counts.events,
         objects: counts.objects,
+        small_objects: counts.small_objects,
         processes: *processes,
         sources: sources.collect(),
         lost: lost.collect(),
@@ -38,9 +40,8 @@ pub fn tell(
         // There is nobody left to tell when standard error is closed.
         let _ = write!(std::io::stderr(), "{report}");
     }
-    if let Some(file) = json {
-        let file = Some(file).filter(|file| *file != Path::new("-"));
-        crate::output::write(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;
+    if let Some(json) = json {
+        output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json)?;
     }
     Ok(())
 }

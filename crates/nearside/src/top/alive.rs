@@ -63,7 +63,7 @@ impl Alive {
                 }
             }
             What::Freed { address } => drop(process.objects.remove(address)),
-            What::ProcessStarted { .. } | What::PagePlaced { .. } => {}
+            What::ProcessStarted { .. } | What::Counted { .. } | What::PagePlaced { .. } => {}
         }
     }
 

@@ -6,16 +6,19 @@ mod screen;
 
 use crate::interrupt::interrupted;
 use crate::record::Source;
+use crate::record::processes::observable;
 use crate::{machine_source, output};
 use clap::Args;
 use linux::Pid;
 use observer::Observer;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use report::TopReport;
+use rustix::process::{Signal, kill_process_group};
 use screen::{Screen, Wish};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// of source that make them, use `nearside record`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys: p processes, H threads, o objects, Tab the next of these; F6 or > and < the order; / a filter, Esc all; arrows, PgUp,
+Keys: p processes, H threads, o objects, Tab the next of these; F6 or > and < the order; / a filter, Esc all; arrows, PgUp, \
 PgDn, Home, End scroll; q, F10 or Ctrl-C end.
 
 Examples:
@@ -50,8 +53,8 @@ Examples:
 
 Exit codes: 0 it was ended, or the program has; 1 the system refused; 2 the command line is wrong.")]
 pub struct Arguments {
-    /// Watch these processes, with all they start
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    /// Watch these processes, separated by commas, with all they start
+    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
 
     /// Who observes accesses to memory
@@ -91,7 +94,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
         (false, _) => Target::Program,
         (true, []) => Target::System,
-        (true, pids) => Target::Pids(pids.iter().copied().map(Pid).collect()),
+        (true, pids) => {
+            let observed = pids.iter().map(|&pid| observable(Pid(pid)).map(|process| process.pid()));
+            Target::Pids(observed.collect::<Result<_, _>>()?)
+        }
     };
     let mut watched = Watched {
         observer: Observer::open(machine, target, arguments.source.into(), arguments.rate)?,
@@ -101,7 +107,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     if let Some((program, rest)) = arguments.command.split_first() {
         let mut command = Command::new(program);
-        command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         watched.observer.add_program(Pid(child.id()));
         watched.program = Some(Program(child));
@@ -121,14 +127,17 @@ struct Watched {
     interval: Duration,
 }
 
-/// The program, which is ended when nobody watches it any more.
+/// The program, which is ended when nobody watches it any more, with what it started.
 struct Program(Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let (Ok(None), Some(group)) = (self.0.try_wait(), rustix::process::Pid::from_raw(self.0.id().cast_signed()))
+        {
+            // It may have ended just now.
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.0.wait();
+        }
     }
 }
 

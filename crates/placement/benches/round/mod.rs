@@ -2,7 +2,8 @@
 
 use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid, presets};
 use placement::{
-    NodeAccesses, NodeMemory, Observation, Page, Policy, Process, SMALL_PAGE, Settings, Thread, Thresholds, Traffic,
+    Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, SMALL_PAGE, Settings, Thread, Thresholds,
+    Traffic,
 };
 
 const MACHINE: &str = "magny-cours-4p";
@@ -25,9 +26,9 @@ fn page(number: u64) -> Page {
         address: (1 << 40) + number * SMALL_PAGE,
         page_bytes: SMALL_PAGE,
         node: if number.is_multiple_of(3) { NodeId(0) } else { node(number / 7) },
-        accesses: if number.is_multiple_of(2) { vec![one] } else { vec![one, other] },
+        accesses: Few::from_slice(&[one, other][..=(number % 2) as usize]),
         writes: u64::from(number % 4 == 1),
-        threads: Vec::new(),
+        threads: Few::new(),
         parts: Vec::new(),
         frame: None,
         is_bound: false,

@@ -8,6 +8,7 @@ mod pages;
 use crate::action::{Action, Sampling, Step};
 use crate::batches::{Candidate, Limits, Operation, Telling, steps};
 use crate::costs::Costs;
+use crate::credit::Credit;
 use crate::metrics::{Metrics, loads};
 use crate::observation::{Observation, Page, Process};
 use crate::outcome::{Outcome, PageOf};
@@ -40,6 +41,7 @@ pub(crate) struct Carrefour {
     /// Pages whose copies are to be given up.
     reverts: BTreeSet<PageOf>,
     trial: Trial,
+    credit: Credit,
 }
 
 /// What a round's rules came to.
@@ -86,6 +88,7 @@ impl Carrefour {
         self.history.forget(round, thresholds, |pid| alive.contains(&pid));
         self.replicating.retain(|pid| alive.contains(pid));
         let mut done = self.revert(&alive);
+        self.credit.learn(observation, metrics, costs, thresholds);
         let gates = Gates::of(observation, costs, thresholds, metrics);
         let moved = match (self.trial.judge(round, metrics, thresholds), &gates.processes) {
             (Verdict::Worse(back, reason), _) => {
@@ -97,11 +100,7 @@ impl Carrefour {
             (Verdict::GoOn, Err(reason)) => Err(reason.clone()),
             (Verdict::GoOn, Ok(processes)) => {
                 let steps = self.step_3(observation, costs, settings, metrics, &gates, processes);
-                if steps.0.is_empty() {
-                    Err(gates.explain(Reason::new(Rule::NothingMisplaced), thresholds))
-                } else {
-                    Ok(steps)
-                }
+                steps.map_err(|rule| gates.explain(Reason::new(rule), thresholds))
             }
         };
         let (moved, operations) = moved.unwrap_or_else(|reason| (vec![Step { action: Action::Nothing, reason }], 0));
@@ -120,6 +119,7 @@ impl Carrefour {
         let thresholds = &settings.thresholds;
         self.history.note_refusals(&outcome.refused, outcome.round, thresholds);
         self.trial.leave_out(outcome.round, &outcome.refused);
+        self.credit.settle(outcome, thresholds);
         self.was_idle = !self.is_slow && outcome.operations < thresholds.operations_min;
         for page in &outcome.copies_written {
             if self.history.note_write(*page, thresholds) {
@@ -140,6 +140,7 @@ impl Carrefour {
         pages.into_iter().map(step).collect()
     }
 
+    /// What to do, and how many operations that are; or why nothing.
     fn step_3(
         &mut self,
         observation: &Observation,
@@ -148,7 +149,7 @@ impl Carrefour {
         metrics: &Metrics,
         gates: &Gates,
         processes: &FxHashMap<Pid, Techniques>,
-    ) -> (Vec<Step>, usize) {
+    ) -> Result<(Vec<Step>, usize), Rule> {
         let (round, thresholds) = (observation.round, &settings.thresholds);
         let shares = Shares::of(&loads(observation, costs), costs);
         let views = views(observation, costs, settings, processes, &shares);
@@ -161,8 +162,16 @@ impl Carrefour {
             seed: settings.seed ^ round.rotate_left(32),
         };
         let Chosen { mut candidates, shared } = self.choose(observation, settings, &views, &rules);
+        let Some(cheapest) = candidates.iter().map(Candidate::copied_bytes).min() else {
+            return Err(Rule::NothingMisplaced);
+        };
         let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
-        Limits::of(observation, costs, thresholds, cap).keep(&mut candidates, costs);
+        let credit = self.credit.bytes(thresholds);
+        Limits::of(observation, costs, thresholds, cap).at_most(credit).keep(&mut candidates, costs);
+        if candidates.is_empty() {
+            return Err(if cheapest > credit { Rule::SavedTooLittle } else { Rule::NoRoom });
+        }
+        self.credit.take(candidates.iter().map(Candidate::copied_bytes).sum(), round, metrics, thresholds);
         let is_moved = |page: &&Candidate| !page.is_copied();
         self.history.note_moves(candidates.iter().filter(is_moved), round, thresholds);
         self.trial.add(round, metrics, candidates.iter().filter(is_moved));
@@ -174,7 +183,7 @@ impl Carrefour {
         };
         // What can neither be copied nor has a next best is told and costs nothing.
         let is_real = |page: &&Candidate| page.operation != Operation::Replicate { own: None } || page.to.is_some();
-        (steps(&candidates, &telling), candidates.iter().filter(is_real).count())
+        Ok((steps(&candidates, &telling), candidates.iter().filter(is_real).count()))
     }
 
     fn choose(&mut self, observation: &Observation, settings: &Settings, views: &Views, rules: &Rules) -> Chosen {
@@ -275,7 +284,8 @@ impl Carrefour {
 
     /// Samples cost time, which only those are worth that lead to something.
     fn set_rate(&mut self, operations: usize, thresholds: &Thresholds) -> Option<Step> {
-        let is_slow = std::mem::take(&mut self.was_idle) || (operations as u64) < thresholds.operations_min;
+        let is_idle = std::mem::take(&mut self.was_idle) || (operations as u64) < thresholds.operations_min;
+        let is_slow = is_idle || self.credit.bytes(thresholds) == 0;
         if std::mem::replace(&mut self.is_slow, is_slow) == is_slow {
             return None;
         }

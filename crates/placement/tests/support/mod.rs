@@ -2,8 +2,8 @@
 
 use machine::{CpuSet, Machine, NodeId, NodeSet, Pid, Tid, presets};
 use placement::{
-    Action, Decision, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, Rule, SMALL_PAGE, Settings, Step,
-    Thread, Traffic,
+    Action, Decision, Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, Rule, SMALL_PAGE, Settings,
+    Step, Thread, Traffic,
 };
 
 pub const PID: Pid = Pid(7);
@@ -47,7 +47,7 @@ pub fn page(number: u64, node: u32, accesses: &[(u32, u64)]) -> Page {
         node: NodeId(node),
         accesses: accesses.iter().map(|&(node, accesses)| NodeAccesses { node: NodeId(node), accesses }).collect(),
         writes: 0,
-        threads: Vec::new(),
+        threads: Few::new(),
         parts: Vec::new(),
         frame: None,
         is_bound: false,

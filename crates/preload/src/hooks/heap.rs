@@ -112,21 +112,14 @@ unsafe extern "C" fn reallocarray_from(
     stack: usize,
     base: usize,
 ) -> *mut c_void {
-    let bytes = number.wrapping_mul(each);
-    let frame = Frame { stack, base };
-    match real().and_then(|real| real.reallocarray) {
-        Some(reallocarray) if !EARLY.has(address) => {
-            // SAFETY: the caller's own call.
-            reallocated(address, bytes, frame, || unsafe { reallocarray(address, number, each) })
-        }
-        _ if number.checked_mul(each).is_none() => {
-            // SAFETY: the C library's address of this thread's errno.
-            unsafe { *libc::__errno_location() = libc::ENOMEM };
-            null_mut()
-        }
-        // SAFETY: the caller's own call, in other words.
-        _ => unsafe { realloc_from(address, bytes, stack, base) },
-    }
+    // Not the C library's, which calls `realloc`: that would be told once more.
+    let Some(bytes) = number.checked_mul(each) else {
+        // SAFETY: the C library's address of this thread's errno.
+        unsafe { *libc::__errno_location() = libc::ENOMEM };
+        return null_mut();
+    };
+    // SAFETY: the caller's own call, in other words.
+    unsafe { realloc_from(address, bytes, stack, base) }
 }
 
 unsafe extern "C" fn realloc_from(address: *mut c_void, bytes: usize, stack: usize, base: usize) -> *mut c_void {

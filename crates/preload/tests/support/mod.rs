@@ -29,7 +29,6 @@ pub struct Told {
     pub output: Output,
     pub events: Vec<Event>,
     pub stacks: Stacks,
-    pub rings: ObjectRings,
     pub losses: ObjectLosses,
 }
 
@@ -105,7 +104,7 @@ pub fn record(command: &mut Command, options: &ObjectOptions) -> Told {
     }
     rings.look(&mut clock).unwrap();
     rings.finish(&clock, &mut stacks, &mut events);
-    Told { output: waiter.join().unwrap(), events, stacks, losses: rings.losses(), rings }
+    Told { output: waiter.join().unwrap(), events, stacks, losses: rings.losses() }
 }
 
 /// An object that a program printed: `object NAME ADDRESS BYTES`.

@@ -46,14 +46,15 @@ impl Verdict {
             others.iter().filter(|other| !is_slower(other)).map(|(policy, _)| policy.policy.as_str()).collect();
         let against = ran.iter().find(|(policy, _)| Some(policy.policy.as_str()) == baseline);
         let is_baseline = |name: &str| Some(name) == baseline;
-        if is_baseline(&best.0.policy) && !as_good.is_empty() {
+        let all_alike = as_good.len() == others.len();
+        if all_alike && is_baseline(&best.0.policy) {
             return undecided(format!(
                 "No difference that could be told: {} had the shortest mean, and {} cannot be told from it.",
                 best.0.policy,
                 as_good.join(", ")
             ));
         }
-        if as_good.iter().any(|name| is_baseline(name)) {
+        if all_alike && baseline.is_some() {
             let speedup = against.and_then(&longer).map_or(String::new(), |ratio| times(&ratio));
             let best = &best.0.policy;
             return undecided(format!(
@@ -61,7 +62,8 @@ impl Verdict {
                 baseline.unwrap_or_default()
             ));
         }
-        let reason = against.map_or(String::new(), |against| why(against.1, best.1));
+        let beaten = against.filter(|(policy, _)| !as_good.contains(&policy.policy.as_str()));
+        let reason = beaten.map_or(String::new(), |against| why(against.1, best.1));
         let against = against.filter(|(policy, _)| policy.policy != best.0.policy);
         let faster = against.and_then(|against| Some((longer(against)?, &against.0.policy)));
         let faster = faster.map_or(String::new(), |(ratio, of)| format!("{} as fast as {of}", times(&ratio)));
@@ -79,7 +81,13 @@ impl Verdict {
             return Self { winner: Some(name.clone()), text };
         }
         let names = [&[best.0.policy.as_str()], as_good.as_slice()].concat().join(", ");
-        undecided(format!("The fastest are {names}, between which no difference could be told: {faster}.{reason}"))
+        let faster = if faster.is_empty() { faster } else { format!(": {faster}") };
+        let is_told = |name: &&str| !as_good.contains(name) && !is_baseline(name);
+        let slower: Vec<&str> = others.iter().map(|(policy, _)| policy.policy.as_str()).filter(is_told).collect();
+        let slower = if slower.is_empty() { String::new() } else { format!(" Slower: {}.", slower.join(", ")) };
+        undecided(format!(
+            "The fastest are {names}, between which no difference could be told{faster}.{slower}{reason}"
+        ))
     }
 }
 

@@ -18,12 +18,15 @@ pub(super) struct ObjectPart {
     pub timeline: Timeline,
 }
 
-/// The first of a report's objects.
+/// The first of a report's objects; none where nothing was seen accessing them.
 pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<ObjectPart> {
+    if report.counts.samples == 0 {
+        return Vec::new();
+    }
     let rows = report.objects.first.get(..most).unwrap_or(&report.objects.first);
     let ids: Vec<ObjectId> = rows.iter().map(|row| row.summary.object).collect();
     let flows = view.flows_of_objects(&ids);
-    let span = (report.trace.start_ns, report.trace.start_ns.saturating_add(report.trace.duration_ns));
+    let span = (report.trace.from_ns, report.trace.from_ns.saturating_add(report.trace.duration_ns));
     let part = |((row, flow), rank): ((&crate::ObjectRow, &profile::Flow), usize)| {
         let object = view.profile().objects().get(row.summary.object.0 as usize)?;
         let summary = &row.summary;
@@ -37,7 +40,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
             lines.add("allocated", &format!("by thread {tid}{node}"));
         }
         counts_lines(&mut lines, &row.counts);
-        facts_lines(&mut lines, &row.facts, report.trace.start_ns);
+        facts_lines(&mut lines, &row.facts, &row.counts, report.trace.start_ns);
         let frame = |frame: &profile::Frame| label(&place(&frame.label, frame.source.as_deref(), 200));
         Some(ObjectPart {
             title: format!("{rank}. object {}: {name}", summary.object),

@@ -4,7 +4,7 @@ use crate::label::label;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::overview_text::remote_cost;
 use crate::profile::text::{latency, share};
-use crate::{ProfileReport, Ranked, bytes, count};
+use crate::{ProfileReport, Ranked, SmallRow, bytes, count};
 use profile::Counts;
 
 /// A ranking.
@@ -59,7 +59,11 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
         let note = format!("{} {}", kind_words(row.kind), label(&called));
         let name = label(&place(&row.label, row.source.as_deref(), 160));
-        let first = [Cell::words(name, note), Cell::number(row.objects.to_string(), Some(row.objects as f64))];
+        let first = [
+            Cell::words(name, note),
+            Cell::number(row.objects.to_string(), Some(row.objects as f64)),
+            Cell::number(if row.bytes > 0 { bytes(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),
+        ];
         first.into_iter().chain(counts(&row.counts)).collect()
     });
     let threads = report.threads.first.iter().map(|row| {
@@ -93,13 +97,29 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
             vec![number("#"), words("object"), number("size"), number("threads")],
             objects,
         ),
-        table("sites", &report.sites, vec![words("site"), number("objects")], sites),
+        table("sites", &report.sites, vec![words("site"), number("objects"), number("size")], sites),
         table("threads", &report.threads, vec![words("thread"), number("tid")], threads),
         table("processes", &report.processes, vec![words("process"), number("pid")], processes),
         table("functions", &report.functions, vec![words("function")], functions),
+        small_objects(&report.small_objects),
     ];
     tables.retain(|table| if table.id == "processes" { table.rows.len() > 1 } else { !table.rows.is_empty() });
     tables
+}
+
+/// What was only counted.
+fn small_objects(small: &Ranked<SmallRow>) -> TablePart {
+    let row = |row: &SmallRow| {
+        let name = label(&place(&row.label, row.source.as_deref(), 160));
+        vec![
+            Cell::words(name, label(&row.called_from.join(" < "))),
+            Cell::number(count(row.objects), Some(row.objects as f64)),
+            Cell::number(bytes(row.bytes), Some(row.bytes as f64)),
+        ]
+    };
+    let columns = [("site", true), ("objects", false), ("size", false)].map(|(name, words)| Column { name, words });
+    let title = title("small objects, counted by site", small);
+    TablePart { id: "small-objects", title, columns: columns.into(), rows: small.first.iter().map(row).collect() }
 }
 
 fn table<T>(
@@ -108,13 +128,16 @@ fn table<T>(
     mut columns: Vec<Column>,
     rows: impl Iterator<Item = Vec<Cell>>,
 ) -> TablePart {
-    let rows: Vec<Vec<Cell>> = rows.collect();
-    let of_all = if rows.len() < ranked.all { format!(", {} of {}", rows.len(), ranked.all) } else { String::new() };
-    let mut title = id.to_owned() + &of_all;
-    title.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
     let names = ["samples", "of all", "local", "latency", "remote cost", "writes"];
     columns.extend(names.map(|name| Column { name, words: false }));
-    TablePart { id, title, columns, rows }
+    TablePart { id, title: title(id, ranked), columns, rows: rows.collect() }
+}
+
+fn title<T>(name: &str, Ranked { all, first }: &Ranked<T>) -> String {
+    let of_all = if first.len() < *all { format!(", {} of {all}", first.len()) } else { String::new() };
+    let mut title = name.to_owned() + &of_all;
+    title.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
+    title
 }
 
 /// The columns that every ranking has.

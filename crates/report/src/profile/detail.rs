@@ -4,6 +4,7 @@ use super::pages::ObjectPages;
 use super::ranked::{By, FunctionRow, ObjectRow, Ranked, Ranks, SiteRow, ThreadRow, source_of};
 use super::timeline::Timeline;
 use super::trace_facts::TraceFacts;
+use super::unseen::Unseen;
 use profile::{
     Counts, Facts, Frame, LatencyPart, ObjectId, ObjectSummary, Phase, Saturation, SiteId, Tally, ThreadId,
     ThreadSummary, View, saturations,
@@ -40,6 +41,10 @@ pub enum Subject {
         source: Option<String>,
         /// A call chain that led there, innermost first.
         allocated_from: Vec<Frame>,
+        /// Objects that were too small to be told one by one.
+        small_objects: u64,
+        /// Their sizes together.
+        small_bytes: u64,
     },
     /// A function.
     Function {
@@ -112,12 +117,18 @@ impl Subject {
     pub fn site(view: &View, site: SiteId) -> Option<Self> {
         let profile = view.profile();
         profile.site(site)?;
-        let example = view.objects().first().and_then(|(object, _)| profile.objects().get(object.0 as usize));
+        let seen = view.objects().first().map(|(object, _)| *object);
+        let example = seen.or_else(|| Unseen::of_site(profile, site).iter().next());
+        let example = example.and_then(|object| profile.objects().get(object.0 as usize)).map(|object| object.site);
+        let small = profile.small_objects().iter().find(|small| small.site == site);
+        let example = example.or(small.map(|small| small.chain));
         Some(Self::Site {
             site,
             label: profile.site_label(site),
             source: source_of(profile, site),
-            allocated_from: example.map(|object| profile.frames(object.site)).unwrap_or_default(),
+            allocated_from: example.map(|chain| profile.frames(chain)).unwrap_or_default(),
+            small_objects: small.map_or(0, |small| small.objects),
+            small_bytes: small.map_or(0, |small| small.bytes),
         })
     }
 
@@ -138,11 +149,17 @@ impl DetailReport {
         let Detail { top, by, rows, filter } = detail;
         let flow = view.flow();
         let is_object = matches!(subject, Subject::Object { .. } | Subject::Site { .. });
-        let ranks = Ranks { view, by, most: top, all };
+        let unseen = match &subject {
+            Subject::Object { summary, .. } => Unseen::of(view.profile(), |object| object == summary.object),
+            Subject::Site { site, .. } => Unseen::of_site(view.profile(), *site),
+            Subject::Thread { .. } | Subject::Function { .. } => Unseen::default(),
+        };
+        let ranks = Ranks { view, by, most: top, all, unseen: &unseen };
         let latency_over_time = flow.latency_over_time();
+        let facts = flow.facts();
         Self {
             counts: view.tally().counts(all),
-            facts: flow.facts(),
+            facts: Facts { objects: facts.objects.max(unseen.len() as u64), ..facts },
             timeline: is_object.then(|| Timeline::of(&flow, rows)),
             phases: if is_object { flow.phases() } else { Vec::new() },
             pages: is_object.then(|| ObjectPages::of(&flow, top)),

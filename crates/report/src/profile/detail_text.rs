@@ -4,11 +4,11 @@ use super::advice::kind_words;
 use super::detail::{DetailReport, Subject};
 use super::facts_text::{PhasesText, counts_lines, facts_lines};
 use super::nodes::{matrix_table, thread_table};
-use super::overview_text::{functions, objects, sites, threads};
+use super::overview_text::{functions, objects, objects_by_size, sites, threads};
 use super::ranked::Ranked;
 use super::text::{Lines, WIDTH, short, time};
 use super::timeline::TimelineText;
-use crate::bytes;
+use crate::{bytes, count};
 use profile::{Frame, ObjectSummary, Saturation};
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl fmt::Display for DetailReport {
         }
         let of_objects = matches!(subject, Subject::Object { .. } | Subject::Site { .. });
         if of_objects {
-            facts_lines(&mut lines, facts, start_ns);
+            facts_lines(&mut lines, facts, counts, start_ns);
         }
         write!(f, "{}\n{lines}", short(&title, WIDTH))?;
         match subject {
@@ -42,7 +42,9 @@ impl fmt::Display for DetailReport {
             Subject::Thread { .. } => {}
         }
         if counts.samples == 0 {
-            return Ok(());
+            let of_site = matches!(subject, Subject::Site { .. }) && self.objects.all > 0;
+            let by_size = || objects_by_size(&self.objects.first);
+            return if of_site { part(f, "objects by size", &self.objects, &by_size()) } else { Ok(()) };
         }
         if !self.phases.is_empty() {
             write!(f, "\nphases\n{}", PhasesText { phases: &self.phases, start_ns })?;
@@ -102,9 +104,13 @@ fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String 
             lines.add("node changes", &format!("{node_changes} seen"));
             format!("thread {}: {}", summary.tid, summary.name.as_deref().unwrap_or(""))
         }
-        Subject::Site { site, label, source, .. } => {
+        Subject::Site { site, label, source, small_objects, small_bytes, .. } => {
             if let Some(source) = source {
                 lines.add("source", source);
+            }
+            if *small_objects > 0 {
+                let (objects, size) = (count(*small_objects), bytes(*small_bytes));
+                lines.add("small objects", &format!("{objects} of {size} together, which were counted only"));
             }
             format!("site {site}: {label}")
         }

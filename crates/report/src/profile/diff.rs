@@ -4,7 +4,7 @@ use super::change::Change;
 use super::site_key::{SiteKey, pairs};
 use super::trace_facts::TraceFacts;
 use machine::NodeId;
-use profile::{Counts, ObjectId, ObjectKind, SiteId, Tally, ThreadId, Verdict, View};
+use profile::{ChainId, Counts, ObjectKind, SiteId, Tally, ThreadId, Verdict, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -160,10 +160,10 @@ struct SiteOf {
 
 fn sites_of(view: &View) -> Vec<SiteOf> {
     let profile = view.profile();
-    let mut objects: BTreeMap<SiteId, (usize, ObjectId)> = BTreeMap::new();
+    let mut objects: BTreeMap<SiteId, (usize, ChainId)> = BTreeMap::new();
     for (object, _) in view.objects() {
-        if let Some(site) = profile.site_of(object) {
-            objects.entry(site).or_insert((0, object)).0 += 1;
+        if let Some((site, object)) = profile.site_of(object).zip(profile.objects().get(object.0 as usize)) {
+            objects.entry(site).or_insert((0, object.site)).0 += 1;
         }
     }
     let of = |(site, tally): (SiteId, Tally)| {

@@ -25,7 +25,7 @@ impl fmt::Display for DiffReport {
         let cells = |change: Change, a: Option<&Counts>, b: Option<&Counts>| {
             let both = |of: &dyn Fn(&Counts) -> String| [a, b].map(|counts| counts.map_or_else(|| "-".to_owned(), of));
             let parts = [
-                both(&|counts| share(counts.memory_time_share.or(Some(counts.share)))),
+                both(&|counts| share(Some(counts.share))),
                 both(&|counts| share(counts.local_access_ratio)),
                 both(&|counts| latency(counts.latency_mean_ns)),
                 both(&|counts| crate::count(counts.samples)),
@@ -71,6 +71,9 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     let mut row = |name: &str, of: &dyn Fn(&Side) -> String, note: &str| {
         table.row([format!("  {name}"), of(a), of(b), note.to_owned()]);
     };
+    let is_any = |of: &dyn Fn(&Counts) -> Option<f64>| [a, b].iter().any(|side| of(&side.counts).is_some());
+    let is_timed = is_any(&|counts| counts.latency_mean_ns);
+    let is_local = is_any(&|counts| counts.local_access_ratio);
     let (before, after) = (a.trace.duration_ns as f64, b.trace.duration_ns as f64);
     let faster = match before / after {
         ratio if !ratio.is_finite() => String::new(),
@@ -82,8 +85,12 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     };
     row("first to last access", &|side| time(side.trace.duration_ns), &faster);
     row("samples", &|side| number(side.counts.samples), "");
-    row("local access ratio", &|side| share(side.counts.local_access_ratio), "");
-    row("mean latency", &|side| latency(side.counts.latency_mean_ns), change.word());
+    // Without latencies it is the share of remote accesses that got better or worse.
+    let of_share = if is_local && !is_timed { change.word() } else { "" };
+    row("local access ratio", &|side| share(side.counts.local_access_ratio), of_share);
+    if is_timed {
+        row("mean latency", &|side| latency(side.counts.latency_mean_ns), change.word());
+    }
     row("remote cost", &|side| share(remote_cost(&side.counts)), "");
     row("imbalance", &|side| metric(side, "imbalance"), "");
     row("latency over idle", &|side| metric(side, "latency_over_idle"), "");

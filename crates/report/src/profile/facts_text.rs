@@ -10,8 +10,10 @@ use std::fmt;
 pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     let of_all = share(Some(counts.share));
     lines.add("samples", &format!("{}, {of_all} of all", number(counts.samples)));
-    let reads_and_writes = format!("{} reads, {} writes", number(counts.load_samples), number(counts.store_samples));
-    lines.add("", &reads_and_writes);
+    let untold = counts.samples.saturating_sub(counts.load_samples + counts.store_samples);
+    let untold = if untold > 0 { format!(", {} not told", number(untold)) } else { String::new() };
+    let (reads, writes) = (number(counts.load_samples), number(counts.store_samples));
+    lines.add("", &format!("{reads} reads, {writes} writes{untold}"));
     let lar = share(counts.local_access_ratio);
     lines.add(
         "local",
@@ -26,11 +28,13 @@ pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     lines.add("cost", &cost);
 }
 
-/// What happened to objects.
-pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, start_ns: u64) {
+/// What happened to objects. `counts` are their accesses.
+pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, start_ns: u64) {
     let since = |ns: u64| time(ns.saturating_sub(start_ns));
     let busy = busy_threads(&facts.threads);
-    lines.add("threads", &format!("{} accessed it, {busy} of them more than a hundredth", facts.threads.len()));
+    if !facts.threads.is_empty() {
+        lines.add("threads", &format!("{} accessed it, {busy} of them more than a hundredth", facts.threads.len()));
+    }
     if let Some(own) = facts.by_allocating_thread {
         let before = facts.before_others_samples;
         let before =
@@ -42,7 +46,10 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, start_ns: u64) {
     }
     match facts.read_only_since_ns {
         Some(ns) => lines.add("read only", &format!("since {}: nothing was seen writing after that", since(ns))),
-        None if facts.first_writer.is_none() => lines.add("read only", "nothing was seen writing"),
+        // Where nobody told what accesses did, they may have written.
+        None if facts.first_writer.is_none() && counts.load_samples > 0 => {
+            lines.add("read only", "nothing was seen writing");
+        }
         None => {}
     }
     if facts.pin_avoidable_accesses > 0.0 {

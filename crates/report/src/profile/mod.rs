@@ -18,6 +18,7 @@ mod site_key;
 pub(crate) mod text;
 mod timeline;
 pub(crate) mod trace_facts;
+mod unseen;
 
 pub use advice::AdviceRow;
 pub use change::Change;
@@ -26,6 +27,6 @@ pub use diff::{Compared, DiffReport, NodeChange, Side, SiteChange, SiteSide, Thr
 pub use nodes::{Controller, controllers};
 pub use overview::{ProfileReport, Wanted};
 pub use pages::{ObjectPages, PageRow};
-pub use ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, ThreadRow};
+pub use ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, SmallRow, ThreadRow};
 pub use timeline::{Column, Mark, Timeline, TimelineRow};
 pub use trace_facts::TraceFacts;

@@ -29,15 +29,21 @@ pub struct Controller {
     pub saturated: Vec<Saturation>,
 }
 
-/// The memory of each node. `matrix` is the view's; `parts` are its latencies over time.
-pub fn controllers(view: &View, matrix: &BTreeMap<(NodeId, NodeId), Tally>, parts: &[LatencyPart]) -> Vec<Controller> {
+/// The memory of each node. `matrix` is the view's, which is of a time of `duration_ns`; `parts` are its latencies over
+/// time.
+pub fn controllers(
+    view: &View,
+    matrix: &BTreeMap<(NodeId, NodeId), Tally>,
+    parts: &[LatencyPart],
+    duration_ns: u64,
+) -> Vec<Controller> {
     let machine: &Machine = view.profile().machine();
     let mut tallies: BTreeMap<NodeId, Tally> =
         machine.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| (node.id, Tally::default())).collect();
     for ((_, to), tally) in matrix {
         tallies.entry(*to).or_default().merge(tally);
     }
-    let seconds = view.profile().span_ns().map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
+    let seconds = duration_ns as f64 / 1e9;
     let all = saturations(parts);
     let controller = |(node, tally): (NodeId, Tally)| {
         let bytes_per_s = (seconds > 0.0).then(|| tally.accesses * LINE_BYTES / seconds);

@@ -2,8 +2,9 @@
 
 use super::advice::AdviceRow;
 use super::nodes::{Controller, controllers};
-use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, ThreadRow};
+use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, SmallRow, ThreadRow};
 use super::trace_facts::TraceFacts;
+use super::unseen::Unseen;
 use machine::NodeId;
 use profile::{Counts, LatencyPart, NodePair, Tally, Verdict, View};
 use serde::Serialize;
@@ -43,6 +44,8 @@ pub struct ProfileReport {
     pub processes: Ranked<ProcessRow>,
     /// Functions.
     pub functions: Ranked<FunctionRow>,
+    /// What was allocated and only counted, by site, the most bytes first; whatever the filter, which is of accesses.
+    pub small_objects: Ranked<SmallRow>,
     /// Accesses that reached memory, by node of the CPU and node of the memory.
     pub nodes: Vec<NodePair>,
     /// The memory of each node.
@@ -56,7 +59,9 @@ impl ProfileReport {
     pub fn of(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
         let Wanted { top, by, filter } = wanted;
         let profile = view.profile();
-        let ranks = Ranks { view, by, most: top, all: view.tally() };
+        // A filter is of accesses: it chooses none where there are none.
+        let unseen = Unseen::of(profile, |_| filter.is_empty());
+        let ranks = Ranks { view, by, most: top, all: view.tally(), unseen: &unseen };
         let cells = view.thread_nodes();
         let matrix = view.matrix();
         let pair = |((from, to), tally): (&(NodeId, NodeId), &Tally)| NodePair {
@@ -79,8 +84,9 @@ impl ProfileReport {
                 threads: ranks.threads(&cells),
                 processes: ranks.processes(),
                 functions: ranks.functions(),
+                small_objects: ranks.small_objects(),
                 nodes: matrix.iter().map(pair).collect(),
-                controllers: controllers(view, &matrix, &latency_over_time),
+                controllers: controllers(view, &matrix, &latency_over_time, trace.duration_ns),
                 latency_over_time,
                 trace,
                 filter,

@@ -4,11 +4,11 @@ use super::advice::{AdviceText, kind_words, place};
 use super::metrics::VerdictText;
 use super::nodes::{busy_threads, controller_table, matrix_table, thread_table};
 use super::overview::ProfileReport;
-use super::ranked::{FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, ThreadRow};
+use super::ranked::{FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, SmallRow, ThreadRow};
 use super::text::{Noted, WIDTH, latency, share, short};
 use super::trace_facts::TraceText;
 use crate::{Table, bytes, count};
-use profile::Counts;
+use profile::{Counts, ObjectSummary};
 use std::fmt;
 
 impl fmt::Display for ProfileReport {
@@ -17,7 +17,8 @@ impl fmt::Display for ProfileReport {
         writeln!(f, "{}", VerdictText(verdict))?;
         write!(f, "{}", TraceText { facts: trace, counts, unknown_share: verdict.unknown_share, filter })?;
         if counts.samples == 0 {
-            return Ok(());
+            let by_size = BySize { sites: &self.sites, objects: &self.objects };
+            return write!(f, "{by_size}{}", SmallText(&self.small_objects));
         }
         if !advice.is_empty() {
             write!(f, "\nadvice\n{}", AdviceText { rows: advice, start_ns: trace.start_ns })?;
@@ -29,6 +30,7 @@ impl fmt::Display for ProfileReport {
             write!(f, "\n{}{}", heading("processes", &self.processes), processes(&self.processes.first))?;
         }
         write!(f, "\n{}{}", heading("functions", &self.functions), functions(&self.functions.first))?;
+        write!(f, "{}", SmallText(&self.small_objects))?;
         if self.nodes.is_empty() {
             return Ok(());
         }
@@ -76,14 +78,65 @@ pub(crate) fn objects(rows: &[ObjectRow]) -> String {
         let first = [format!("{rank:>4}"), summary.object.to_string(), kind_words(summary.kind).to_owned(), size];
         let last = [busy_threads(&facts.threads).to_string(), share(facts.by_allocating_thread)];
         table.row(first.into_iter().chain(cells(counts)).chain(last));
-        let by = match (summary.allocated_by_tid, summary.allocated_on_node) {
-            (Some(tid), Some(node)) => format!(", allocated by thread {tid} on node {node}"),
-            (Some(tid), None) => format!(", allocated by thread {tid}"),
-            _ => String::new(),
-        };
-        notes.push(place(&summary.label, source.as_deref(), WIDTH - 50 - by.len().min(50)) + &by);
+        notes.push(origin(summary, source.as_deref()));
     }
     Noted { table: &table, notes: &notes }.to_string()
+}
+
+/// Where an object comes from, and who allocated it.
+fn origin(summary: &ObjectSummary, source: Option<&str>) -> String {
+    let by = match (summary.allocated_by_tid, summary.allocated_on_node) {
+        (Some(tid), Some(node)) => format!(", allocated by thread {tid} on node {node}"),
+        (Some(tid), None) => format!(", allocated by thread {tid}"),
+        _ => String::new(),
+    };
+    place(&summary.label, source, WIDTH - 50 - by.len().min(50)) + &by
+}
+
+/// Rankings by size, of a trace without samples. Where there is nothing to rank, nothing.
+struct BySize<'a> {
+    sites: &'a Ranked<SiteRow>,
+    objects: &'a Ranked<ObjectRow>,
+}
+
+impl fmt::Display for BySize<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.objects.all == 0 {
+            return Ok(());
+        }
+        let row = |SiteRow { site, label, kind, source, objects, bytes: size, .. }: &SiteRow| {
+            let first = [format!("{site:>6}"), kind_words(*kind).to_owned(), objects.to_string(), bytes(*size)];
+            (Vec::from(first), place(label, source.as_deref(), WIDTH))
+        };
+        let sites = labelled(&["  site", "kind", "objects", "size"], self.sites.first.iter().map(row));
+        write!(f, "\n{}{sites}", heading("sites by size", self.sites))?;
+        write!(f, "\n{}{}", heading("objects by size", self.objects), objects_by_size(&self.objects.first))
+    }
+}
+
+/// What was only counted. Where there is none, nothing.
+struct SmallText<'a>(&'a Ranked<SmallRow>);
+
+impl fmt::Display for SmallText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(small) = self;
+        if small.all == 0 {
+            return Ok(());
+        }
+        let row = |SmallRow { site, label, source, objects, bytes: size, .. }: &SmallRow| {
+            (vec![format!("{site:>6}"), count(*objects), bytes(*size)], place(label, source.as_deref(), WIDTH))
+        };
+        let rows = labelled(&["  site", "objects", "size"], small.first.iter().map(row));
+        write!(f, "\n{}{rows}", heading("small objects, counted by site", small))
+    }
+}
+
+pub(crate) fn objects_by_size(rows: &[ObjectRow]) -> String {
+    let row = |(ObjectRow { summary, source, .. }, rank): (&ObjectRow, usize)| {
+        let first = [format!("{rank:>4}"), summary.object.to_string(), kind_words(summary.kind).to_owned()];
+        (first.into_iter().chain([bytes(summary.bytes)]).collect(), origin(summary, source.as_deref()))
+    };
+    labelled(&["   #", "object", "kind", "size"], rows.iter().zip(1..).map(row))
 }
 
 pub(crate) fn labelled(heading: &[&str], rows: impl Iterator<Item = (Vec<String>, String)>) -> String {

@@ -1,12 +1,14 @@
 //! Objects, sites, threads, processes and functions, those that cost most first.
 
 use super::site_key::callers;
+use super::unseen::Unseen;
 use machine::NodeId;
 use profile::{
-    Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Profile, Ranking, SiteId, Tally,
-    ThreadId, ThreadSummary, View,
+    ChainId, Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Profile, Ranking, SiteId,
+    SmallObjects, Tally, ThreadId, ThreadSummary, View,
 };
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What decides who comes first.
@@ -63,11 +65,30 @@ pub struct SiteRow {
     pub source: Option<String>,
     /// The functions that led there, innermost first.
     pub called_from: Vec<String>,
-    /// How many of its objects were accessed.
+    /// How many of its objects were accessed; of a trace without samples, how many there are.
     pub objects: usize,
+    /// How large these were together, each at its largest.
+    pub bytes: u64,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
+}
+
+/// What a site allocated that is too small to be told one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SmallRow {
+    /// Its number.
+    pub site: SiteId,
+    /// Its label.
+    pub label: String,
+    /// The line of source that allocates them.
+    pub source: Option<String>,
+    /// The functions that led there, innermost first.
+    pub called_from: Vec<String>,
+    /// How many there were.
+    pub objects: u64,
+    /// Their sizes together.
+    pub bytes: u64,
 }
 
 /// A thread.
@@ -132,19 +153,33 @@ pub(crate) struct Ranks<'a> {
     pub by: By,
     pub most: usize,
     pub all: &'a Tally,
+    /// Ranked by size, where the trace has no samples to rank by.
+    pub unseen: &'a Unseen,
+}
+
+/// What is asked of the objects of a site.
+struct OfSite {
+    objects: usize,
+    bytes: u64,
+    /// How its code was called, for one of them.
+    example: ChainId,
 }
 
 impl Ranks<'_> {
     pub fn objects(&self) -> Ranked<ObjectRow> {
         let profile = self.view.profile();
-        let (all, first) = self.by.first(self.view.objects(), self.most, self.view.tally());
+        let (all, first) = if self.unseen.is_empty() {
+            self.by.first(self.view.objects(), self.most, self.view.tally())
+        } else {
+            (self.unseen.len(), self.unseen.iter().take(self.most).map(|object| (object, Tally::default())).collect())
+        };
         let ids: Vec<ObjectId> = first.iter().map(|(object, _)| *object).collect();
         let row = |((object, tally), flow): ((ObjectId, Tally), profile::Flow)| {
             let summary = profile.object_summary(object)?;
             Some(ObjectRow {
                 source: source_of(profile, summary.site),
                 counts: tally.counts(self.all),
-                facts: flow.facts(),
+                facts: Facts { objects: 1, ..flow.facts() },
                 summary,
             })
         };
@@ -153,26 +188,58 @@ impl Ranks<'_> {
 
     pub fn sites(&self) -> Ranked<SiteRow> {
         let profile = self.view.profile();
-        let mut objects: BTreeMap<SiteId, (usize, ObjectId)> = BTreeMap::new();
-        for (object, _) in self.view.objects() {
-            if let Some(site) = profile.site_of(object) {
-                objects.entry(site).or_insert((0, object)).0 += 1;
-            }
-        }
-        let (all, first) = self.by.first(self.view.sites(), self.most, self.view.tally());
+        let of_sites = self.objects_of_sites();
+        let (all, first) = if self.unseen.is_empty() {
+            self.by.first(self.view.sites(), self.most, self.view.tally())
+        } else {
+            let mut sites: Vec<(SiteId, u64)> = of_sites.iter().map(|(site, of)| (*site, of.bytes)).collect();
+            sites.sort_by_key(|(site, bytes)| (Reverse(*bytes), *site));
+            (sites.len(), sites.into_iter().take(self.most).map(|(site, _)| (site, Tally::default())).collect())
+        };
         let row = |(site, tally): (SiteId, Tally)| {
-            let (count, example) = objects.get(&site).copied()?;
+            let OfSite { objects, bytes, example } = of_sites.get(&site)?;
             Some(SiteRow {
                 site,
                 label: profile.site_label(site),
                 kind: profile.site(site)?.kind,
                 source: source_of(profile, site),
-                called_from: callers(profile, site, example),
-                objects: count,
+                called_from: callers(profile, site, *example),
+                objects: *objects,
+                bytes: *bytes,
                 counts: tally.counts(self.all),
             })
         };
         Ranked { all, first: first.into_iter().filter_map(row).collect() }
+    }
+
+    /// The most bytes first.
+    pub fn small_objects(&self) -> Ranked<SmallRow> {
+        let profile = self.view.profile();
+        let all = profile.small_objects();
+        let row = |small: &SmallObjects| SmallRow {
+            site: small.site,
+            label: profile.site_label(small.site),
+            source: source_of(profile, small.site),
+            called_from: callers(profile, small.site, small.chain),
+            objects: small.objects,
+            bytes: small.bytes,
+        };
+        Ranked { all: all.len(), first: all.iter().take(self.most).map(row).collect() }
+    }
+
+    fn objects_of_sites(&self) -> BTreeMap<SiteId, OfSite> {
+        let profile = self.view.profile();
+        let seen = self.view.objects().into_iter().map(|(object, _)| object);
+        let mut found: BTreeMap<SiteId, OfSite> = BTreeMap::new();
+        for id in seen.chain(self.unseen.iter()) {
+            let known = profile.site_of(id).zip(profile.objects().get(id.0 as usize));
+            if let Some((site, object)) = known {
+                let of = found.entry(site).or_insert(OfSite { objects: 0, bytes: 0, example: object.site });
+                of.objects += 1;
+                of.bytes = of.bytes.saturating_add(object.bytes);
+            }
+        }
+        found
     }
 
     /// `cells` are those of [`View::thread_nodes`].

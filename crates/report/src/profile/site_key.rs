@@ -1,7 +1,7 @@
 //! Which site of one trace is which of another: by what functions are called, not by where they lie.
 
 use super::ranked::source_of;
-use profile::{ObjectId, ObjectKind, Profile, SiteId};
+use profile::{ChainId, ObjectKind, Profile, SiteId};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
@@ -20,8 +20,8 @@ pub(crate) struct SiteKey {
 }
 
 impl SiteKey {
-    /// Of a site, by one of its objects.
-    pub fn of(profile: &Profile, site: SiteId, example: ObjectId) -> Option<Self> {
+    /// Of a site, by how the code of one of its objects was called.
+    pub fn of(profile: &Profile, site: SiteId, example: ChainId) -> Option<Self> {
         let found = profile.site(site)?;
         let code = found.code.filter(|_| found.kind == ObjectKind::Heap);
         let function = code.and_then(|code| profile.code(code)).and_then(|code| {
@@ -39,11 +39,10 @@ impl SiteKey {
     }
 }
 
-/// The functions that led to a site, innermost first, by one of its objects.
-pub(crate) fn callers(profile: &Profile, site: SiteId, example: ObjectId) -> Vec<String> {
+/// The functions that led to a site, innermost first, by how the code of one of its objects was called.
+pub(crate) fn callers(profile: &Profile, site: SiteId, example: ChainId) -> Vec<String> {
     let code = profile.site(site).and_then(|site| site.code);
-    let chain = profile.objects().get(example.0 as usize).map_or(&[][..], |object| profile.chain(object.site));
-    let outside = chain.iter().skip_while(|frame| Some(**frame) != code).skip(1);
+    let outside = profile.chain(example).iter().skip_while(|frame| Some(**frame) != code).skip(1);
     outside.map(|&frame| profile.function_label(frame)).collect()
 }
 

@@ -32,10 +32,15 @@ pub struct TraceFacts {
     pub nodes: usize,
     /// Its CPUs.
     pub cpus: usize,
-    /// The first access, ns of the trace's clock: times in text are since then.
+    /// The first access, ns of the trace's clock, or the first record where there is no access: times in text are since
+    /// then.
     pub start_ns: u64,
-    /// From the first access to the last, ns.
+    /// Where the time that is looked at begins, ns of the trace's clock: the start, unless a part was chosen.
+    pub from_ns: u64,
+    /// How long that time is, ns: all of the trace from its first access to its last, unless a part was chosen.
     pub duration_ns: u64,
+    /// What else its reader should know, a sentence each: why there are no objects, or no samples.
+    pub notes: Vec<String>,
     /// Who observed, and what it could not see.
     pub sources: Vec<SourceNote>,
     /// What should be there and is not.
@@ -68,11 +73,27 @@ impl TraceFacts {
             nodes: machine.nodes.len(),
             cpus: machine.cpus().len(),
             start_ns,
+            from_ns: start_ns,
             duration_ns: end_ns - start_ns,
+            notes: about.notes.clone(),
             sources: about.sources.clone(),
             lost: lost.into_iter().chain(left_out).collect(),
             unnamed_files: Vec::new(),
         }
+    }
+
+    /// Of a trace without accesses, whose records are of this time, ns.
+    #[must_use]
+    pub fn with_records(self, (first_ns, last_ns): (u64, u64)) -> Self {
+        Self { start_ns: first_ns, from_ns: first_ns, duration_ns: last_ns.saturating_sub(first_ns), ..self }
+    }
+
+    /// Of what is in this time only, ns, as far as the trace goes: rates are over it.
+    #[must_use]
+    pub fn within(self, (first_ns, last_ns): (u64, u64)) -> Self {
+        let end_ns = self.start_ns.saturating_add(self.duration_ns);
+        let from_ns = first_ns.clamp(self.start_ns, end_ns);
+        Self { from_ns, duration_ns: last_ns.min(end_ns).saturating_sub(from_ns), ..self }
     }
 }
 
@@ -118,6 +139,9 @@ impl TraceText<'_> {
         }
         for file in &facts.unnamed_files {
             lines.add("no names", file);
+        }
+        for note in &facts.notes {
+            lines.add("note", note);
         }
         for source in &facts.sources {
             lines.add("source", &source.event);

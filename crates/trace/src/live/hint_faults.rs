@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 const PAGE_BYTES: u64 = 4096;
+const DROPPED: &str = "page faults that the kernel dropped";
 const RING_BYTES: usize = 512 << 10;
 /// Of the kernel's `sysctl_numa_balancing_mode`: pages go to who uses them. The other mode is for tiers of memory only.
 const BALANCING: u32 = 1;
@@ -137,6 +138,7 @@ impl HintFaults {
     /// What is left, when the program has ended.
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         self.drain(stacks, samples, events);
+        Loss::add(&mut self.lost, DROPPED, self.rings.untold_losses());
         let mut found = Vec::new();
         self.faults.finish(&mut found);
         self.give(found, samples, events);
@@ -211,7 +213,7 @@ impl Events {
             let body = Bytes(body);
             match kind {
                 SAMPLE => told.extend(self.step(body)),
-                LOST => Loss::add(lost, "page faults that the kernel dropped", lost_count(body, 8).unwrap_or(0)),
+                LOST => Loss::add(lost, DROPPED, lost_count(body, 8).unwrap_or(0)),
                 _ => {}
             }
         });

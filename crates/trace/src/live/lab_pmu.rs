@@ -189,6 +189,14 @@ impl LabPmu {
         self.taken = taken;
     }
 
+    /// The same, each as it is taken and in no order: for those who do not ask when, and whose caches lists would not fit.
+    pub fn each(&self, mut take: impl FnMut(&Sample)) {
+        let Ok(pmu) = Pmu::open(&self.words) else { return };
+        for taken in std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize) {
+            take(&sample(&taken, taken.clock_ns.wrapping_add(self.clocks.ns)));
+        }
+    }
+
     /// What was counted, where that is news: the PMU tells several times a second of host time.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
         let Ok(pmu) = Pmu::open(&self.words) else { return };

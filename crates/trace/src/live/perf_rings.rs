@@ -3,18 +3,23 @@
 use super::Target;
 use super::aux_data::AuxData;
 use super::permission::Refusal;
-use crate::perf_data::AUX;
+use crate::perf_data::{AUX, Bytes, LOST, lost_count};
 use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, share_perf_ring};
 use machine::CpuId;
-use perf_event::{Builder, Clock, Counter, Sampler};
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, Counter, ReadFormat, Sampler};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::sync::LazyLock;
 
 /// The least that a ring has, bytes.
 const LEAST_BYTES: usize = 32 << 10;
 const HEADER_BYTES: usize = 8;
 const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
+/// Whether the kernel counts the records that find no room, and not only tells them with the next one that does: Linux 6.0.
+static COUNTS_LOSSES: LazyLock<bool> =
+    LazyLock::new(|| Builder::new(Software::DUMMY).exclude_kernel(true).read_format(ReadFormat::LOST).build().is_ok());
 
 /// An event to open on each CPU.
 pub(super) struct Wanted {
@@ -46,6 +51,9 @@ impl Wanted {
             // Whom a task starts is observed likewise.
             builder.inherit(*target != Target::System).enable_on_exec(*target == Target::Program);
             builder.one_cpu(cpu.0 as usize);
+            if *COUNTS_LOSSES {
+                builder.read_format(ReadFormat::LOST);
+            }
             builder
         };
         let Some(leader) = &self.leader else { return Ok((aimed(&self.builder).build()?, None)) };
@@ -71,6 +79,8 @@ pub(super) struct Rings {
     /// The ids of each event that was wanted.
     pub ids: Vec<Vec<u64>>,
     bytes: usize,
+    /// Records that found no room, as other records have told.
+    told_losses: u64,
 }
 
 /// The ring of a CPU.
@@ -100,7 +110,13 @@ impl Rings {
     fn open_with(target: &Target, wanted: &[Wanted], bytes: usize) -> Result<Self, Refusal> {
         let (tasks, pid) = (tasks(target)?, first_pid(target));
         let refused = |error| Refusal::Event(pid, error);
-        let mut all = Self { of_cpus: Vec::new(), others: Vec::new(), ids: vec![Vec::new(); wanted.len()], bytes };
+        let mut all = Self {
+            of_cpus: Vec::new(),
+            others: Vec::new(),
+            ids: vec![Vec::new(); wanted.len()],
+            bytes,
+            told_losses: 0,
+        };
         for cpu in online_cpus().map_err(refused)?.iter() {
             let mut ring: Option<CpuRing> = None;
             for &task in &tasks {
@@ -163,12 +179,21 @@ impl Rings {
             {
                 left = left.saturating_sub(record.len() + HEADER_BYTES);
                 let body = record.to_contiguous();
+                if record.ty() == LOST {
+                    self.told_losses = self.told_losses.saturating_add(lost_count(Bytes(&body), 8).unwrap_or(0));
+                }
                 if let Some(aux) = aux.as_mut().filter(|_| record.ty() == AUX) {
                     aux.note(&body);
                 }
                 take(record.ty(), record.misc(), &body);
             }
         }
+    }
+
+    /// Records that found no room and after which none came in the same ring, so that none told it.
+    pub fn untold_losses(&mut self) -> u64 {
+        let counted: u64 = self.events().filter_map(|event| event.read_full().ok()?.lost()).sum();
+        counted.saturating_sub(self.told_losses)
     }
 
     /// Gives the data in the AUX areas of which records were drained, CPU by CPU, piece by piece, each with its place.

@@ -8,7 +8,7 @@ use super::pmu::DEVICES;
 use super::{LiveError, Target, spe_events};
 use crate::perf_data::attribute as has;
 use crate::perf_data::attribute::Attribute;
-use crate::perf_data::{Bytes, Decoder, Features, note};
+use crate::perf_data::{Bytes, Decoder, Features, LOST_BY_KERNEL, note};
 use crate::spe::{Buffer, Held};
 use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::{Pid, tsc_and_monotonic_ns};
@@ -198,6 +198,8 @@ impl PerfSource {
             self.decoder.lose("ends of sampling that the kernel did not allow", 1);
         }
         self.drain(stacks, samples, events);
+        let lost = self.rings.untold_losses();
+        self.decoder.lose(LOST_BY_KERNEL, lost);
     }
 
     /// What was lost so far, and how often the kernel paused sampling because it took too long.

@@ -123,6 +123,13 @@ impl SideBand {
         }
     }
 
+    /// What is left, when all of it is over.
+    pub fn finish(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        self.drain(stacks, events);
+        let lost = self.rings.untold_losses();
+        self.decoder.lose(LOST_BY_KERNEL, lost);
+    }
+
     /// Remembers threads that began, and forgets those that ended.
     fn keep_young(&mut self, event: &Event) {
         match event.what {

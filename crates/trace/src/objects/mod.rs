@@ -8,7 +8,7 @@ mod ring_reader;
 
 pub use obstacle::{Obstacle, obstacle};
 
-use crate::{Event, StackId, Stacks, TickClock};
+use crate::{Event, Stacks, TickClock};
 use folder::Folder;
 use linux::Pid;
 use process_rings::ProcessRings;
@@ -32,8 +32,8 @@ const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 /// How objects are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOptions {
-    /// Objects that take no more than this are counted by site, not told one by one, bytes: see
-    /// [`ObjectRings::small_objects`]. 0 tells all.
+    /// Objects that take no more than this are counted by site, not told one by one, bytes: see [`What::Counted`]. 0 tells
+    /// all.
     pub small_bytes: usize,
     /// Call chains have at most so many frames, 48 or less.
     pub frames: usize,
@@ -94,30 +94,16 @@ pub struct ObjectLosses {
     pub malformed: u64,
 }
 
-/// Small objects of a site, which are counted only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SmallObjects {
-    /// How many were allocated.
-    pub objects: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
 /// What programs tell of their objects while they run: the folder and its files, until it is dropped.
 #[derive(Debug)]
 pub struct ObjectRings {
     folder: Folder,
     settings: Settings,
     processes: BTreeMap<String, ProcessRings>,
-    seen: BTreeSet<Pid>,
-    totals: Totals,
-}
-
-/// What adds up over processes.
-#[derive(Debug, Default)]
-struct Totals {
+    /// The programs that have told, by process and name.
+    seen: BTreeSet<(Pid, Arc<str>)>,
+    /// Of processes that have ended, and of records.
     losses: ObjectLosses,
-    small: BTreeMap<(Pid, StackId), SmallObjects>,
 }
 
 /// The library: beside this program, where it was built, or in `lib/nearside` beside the folder that this program is in,
@@ -161,7 +147,7 @@ impl ObjectRings {
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
         let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { folder, settings, processes, seen, totals: Totals::default() })
+        Ok(Self { folder, settings, processes, seen, losses: ObjectLosses::default() })
     }
 
     /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, and the
@@ -193,33 +179,29 @@ impl ObjectRings {
     /// [`What::Allocated`], as its call chain is known; [`What::Unmapped`] ends both.
     pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         for process in self.processes.values_mut() {
-            process.drain(clock, stacks, &mut self.totals, events);
+            process.drain(clock, stacks, &mut self.losses, events);
         }
-        self.clear();
+        self.clear(clock, stacks, events);
     }
 
     /// What was told from the last time until it was looked, and the small objects of processes that still run.
     pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(clock, stacks, events);
         for (_, process) in std::mem::take(&mut self.processes) {
-            process.finish(&mut self.totals);
+            process.finish(clock, stacks, &mut self.losses, events);
         }
     }
 
     /// What could not be told so far.
     pub fn losses(&self) -> ObjectLosses {
         let lost: u64 = self.processes.values().map(ProcessRings::lost).sum();
-        ObjectLosses { lost: self.totals.losses.lost.saturating_add(lost), ..self.totals.losses }
+        ObjectLosses { lost: self.losses.lost.saturating_add(lost), ..self.losses }
     }
 
-    /// Small objects by process and site, of call chains and processes that have ended; after [`ObjectRings::finish`] of all.
-    pub fn small_objects(&self) -> impl Iterator<Item = (Pid, StackId, SmallObjects)> {
-        self.totals.small.iter().map(|(&(pid, stack), &small)| (pid, stack, small))
-    }
-
-    /// Whether the library has been in a process: it cannot be in those of static or setuid programs, see [`obstacle`].
-    pub fn has_seen(&self, pid: Pid) -> bool {
-        self.seen.contains(&pid)
+    /// Whether the library has been in a process while that ran a program of this name: it cannot be in static or setuid
+    /// ones, see [`obstacle`].
+    pub fn has_been_in(&self, pid: Pid, program: &str) -> bool {
+        self.seen.contains(&(pid, program.into()))
     }
 
     /// Looks for new files. Names are `PID.NUMBER`, and a process has a further one for each program that it executes.
@@ -234,34 +216,26 @@ impl ObjectRings {
             // One that is not complete yet is looked at again the next time.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
             let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else { continue };
-            self.seen.insert(process.pid);
+            self.seen.insert((process.pid, process.program.clone()));
             self.processes.insert(name, process);
         }
         Ok(())
     }
 
     /// Lets go of processes that have ended, once all they told is read.
-    fn clear(&mut self) {
+    fn clear(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         let ended = self.processes.iter().filter(|(_, process)| process.has_ended());
         let gone: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(mut process) = self.processes.remove(&name) {
                 if process.is_drained() {
                     let _ = fs::remove_file(self.folder.path().join(&name));
-                    process.finish(&mut self.totals);
+                    process.finish(clock, stacks, &mut self.losses, events);
                 } else {
                     self.processes.insert(name, process);
                 }
             }
         }
-    }
-}
-
-impl Totals {
-    fn add_small(&mut self, pid: Pid, stack: StackId, objects: u64, bytes: u64) {
-        let small = self.small.entry((pid, stack)).or_default();
-        small.objects = small.objects.saturating_add(objects);
-        small.bytes = small.bytes.saturating_add(bytes);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The file of one process.
 
-use super::ring_reader::RingReader;
-use super::{Totals, text};
+use super::ring_reader::{Context, RingReader};
+use super::{ObjectLosses, text};
 use crate::{Event, Stacks, TickClock, What};
 use linux::{Pid, SharedWords, Tid};
 use rings::{MAGIC, PAGE, Settings, VERSION, process, ring_stride};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
 /// The file of one process.
@@ -16,6 +17,8 @@ pub struct ProcessRings {
     file: File,
     words: SharedWords,
     pub pid: Pid,
+    /// The name that it had when it began to tell.
+    pub program: Arc<str>,
     /// How it begins, until that is told.
     beginning: Vec<(u64, What)>,
     ring_bytes: usize,
@@ -50,8 +53,18 @@ impl ProcessRings {
         if parent.is_some() || !known(pid) {
             beginning.push((started, What::ProcessStarted { parent }));
         }
-        beginning.push((started, What::Named { name, exec: parent.is_none() }));
-        Some(Self { file, words, pid, beginning, ring_bytes, rings: Vec::new(), written: Vec::new(), most })
+        beginning.push((started, What::Named { name: name.clone(), exec: parent.is_none() }));
+        Some(Self {
+            file,
+            words,
+            pid,
+            program: name,
+            beginning,
+            ring_bytes,
+            rings: Vec::new(),
+            written: Vec::new(),
+            most,
+        })
     }
 
     /// Looks how far each ring is written, for [`drain`](Self::drain).
@@ -74,13 +87,20 @@ impl ProcessRings {
     }
 
     /// Reads all rings as far as they were written when it was looked.
-    pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, totals: &mut Totals, events: &mut Vec<Event>) {
+    pub fn drain(
+        &mut self,
+        clock: &TickClock,
+        stacks: &mut Stacks,
+        losses: &mut ObjectLosses,
+        events: &mut Vec<Event>,
+    ) {
         let tid = Tid(self.pid.0);
         for (ticks, what) in self.beginning.drain(..) {
             events.push(Event { time_ns: clock.ns(ticks), pid: self.pid, tid, cpu: None, what });
         }
+        let mut context = Context { pid: self.pid, clock, stacks, losses, events };
         for (ring, written) in self.rings.iter_mut().zip(self.written.drain(..)) {
-            ring.drain(&self.words, self.pid, written, clock, stacks, totals, events);
+            ring.drain(&self.words, written, &mut context);
         }
     }
 
@@ -102,11 +122,12 @@ impl ProcessRings {
         self.rings.iter().zip(written).all(|(ring, written)| ring.has_read(written))
     }
 
-    /// Adds up what is left.
-    pub fn finish(self, totals: &mut Totals) {
-        totals.losses.lost = totals.losses.lost.saturating_add(self.lost());
+    /// Tells what is left, after all that is written.
+    pub fn finish(self, clock: &TickClock, stacks: &mut Stacks, losses: &mut ObjectLosses, events: &mut Vec<Event>) {
+        losses.lost = losses.lost.saturating_add(self.lost());
+        let mut context = Context { pid: self.pid, clock, stacks, losses, events };
         for ring in &self.rings {
-            ring.add_small(&self.words, self.pid, totals);
+            ring.finish(&self.words, &mut context);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The reading side of a ring. What is in it is the program's: it may be anything.
 
-use super::{Totals, text};
+use super::{ObjectLosses, text};
 use crate::{Event, FileIdentity, StackId, Stacks, TickClock, What};
 use linux::{Pid, Tid};
 use machine::CpuId;
@@ -21,6 +21,8 @@ pub struct RingReader {
     capacity: usize,
     read: u64,
     tid: Option<Tid>,
+    /// When its thread last told something, ticks.
+    told: u64,
     slots: Vec<StackId>,
 }
 
@@ -58,7 +60,7 @@ impl Records<'_> {
 impl RingReader {
     pub fn new(number: usize, ring_bytes: usize) -> Self {
         let start = (PAGE + number * ring_stride(ring_bytes)) / 8;
-        Self { start, capacity: ring_bytes / 8, read: 0, tid: None, slots: vec![Stacks::UNKNOWN; SLOTS] }
+        Self { start, capacity: ring_bytes / 8, read: 0, tid: None, told: 0, slots: vec![Stacks::UNKNOWN; SLOTS] }
     }
 
     fn header<'a>(&self, file: &'a [AtomicU64], word: usize) -> Option<&'a AtomicU64> {
@@ -80,28 +82,18 @@ impl RingReader {
         self.header(file, ring::LOST).map_or(0, |lost| lost.load(Relaxed))
     }
 
-    /// Adds the small objects that were counted and not told.
-    pub fn add_small(&self, file: &[AtomicU64], pid: Pid, totals: &mut Totals) {
+    /// Tells of the small objects that its thread counted and has not told: at the end.
+    pub fn finish(&self, file: &[AtomicU64], context: &mut Context<'_>) {
         for (slot, &stack) in self.slots.iter().enumerate() {
             let count = |word| self.header(file, ring::SMALL + 2 * slot + word).map_or(0, |word| word.load(Relaxed));
             if count(0) != 0 {
-                totals.add_small(pid, stack, count(0), count(1));
+                context.tell_small(self.told, count(0), count(1), stack);
             }
         }
     }
 
     /// Reads up to `written`, and gives the thread that room back.
-    #[expect(clippy::too_many_arguments, reason = "where from, what with, and where to")]
-    pub fn drain(
-        &mut self,
-        file: &[AtomicU64],
-        pid: Pid,
-        written: u64,
-        clock: &TickClock,
-        stacks: &mut Stacks,
-        totals: &mut Totals,
-        events: &mut Vec<Event>,
-    ) {
+    pub fn drain(&mut self, file: &[AtomicU64], written: u64, context: &mut Context<'_>) {
         let first = self.start + PAGE / 8;
         let Some(words) = file.get(first..first + self.capacity) else { return };
         let is_sound = written >= self.read
@@ -110,14 +102,10 @@ impl RingReader {
         let mut records = Records { words, next: self.read, end: if is_sound { written } else { self.read } };
         let mut malformed = u64::from(!is_sound);
         while let Some(record) = records.next() {
-            let told = Head::from_words(record).and_then(|head| {
-                let mut context =
-                    Context { pid, clock, stacks: &mut *stacks, totals: &mut *totals, events: &mut *events };
-                self.read_record(head, &mut records, &mut context)
-            });
+            let told = Head::from_words(record).and_then(|head| self.read_record(head, &mut records, context));
             malformed += u64::from(told.is_none());
         }
-        totals.losses.malformed = totals.losses.malformed.saturating_add(malformed);
+        context.losses.malformed = context.losses.malformed.saturating_add(malformed);
         // Of what is not sound nothing can be told any more: the next look begins where the writer is.
         self.read = if is_sound { written } else { written & !(RECORD_WORDS as u64 - 1) };
         if let Some(read) = self.header(file, ring::READ) {
@@ -128,13 +116,16 @@ impl RingReader {
     fn read_record(&mut self, head: Head, records: &mut Records<'_>, context: &mut Context<'_>) -> Option<()> {
         let Head { time, address, bytes, .. } = head;
         let chain = self.slots.get(usize::from(head.slot)).copied();
+        if !matches!(head.kind, Kind::Chain | Kind::Small) {
+            self.told = time;
+        }
         match head.kind {
             Kind::Chain => {
                 let frames = usize::try_from(bytes).ok().filter(|&frames| frames <= MOST_FRAMES)?;
                 let chain = records.words(frames)?;
                 *self.slots.get_mut(usize::from(head.slot))? = context.stacks.id(&chain);
             }
-            Kind::Small => context.totals.add_small(context.pid, chain?, time, bytes),
+            Kind::Small => context.tell_small(self.told, time, bytes, chain?),
             Kind::Thread => {
                 self.tid = Some(Tid(u32::try_from(bytes).ok()?));
                 let is_first = address == 0 && self.tid? != Tid(context.pid.0);
@@ -164,13 +155,13 @@ impl RingReader {
     }
 }
 
-/// What a record is read with.
-struct Context<'a> {
-    pid: Pid,
-    clock: &'a TickClock,
-    stacks: &'a mut Stacks,
-    totals: &'a mut Totals,
-    events: &'a mut Vec<Event>,
+/// What records of a process are read with, and what becomes of them.
+pub struct Context<'a> {
+    pub pid: Pid,
+    pub clock: &'a TickClock,
+    pub stacks: &'a mut Stacks,
+    pub losses: &'a mut ObjectLosses,
+    pub events: &'a mut Vec<Event>,
 }
 
 impl Context<'_> {
@@ -178,6 +169,13 @@ impl Context<'_> {
     fn tell(&mut self, tid: Tid, head: &Head, what: What) {
         let cpu = (head.cpu != NO_CPU).then_some(CpuId(head.cpu));
         self.events.push(Event { time_ns: self.clock.ns(head.time), pid: self.pid, tid, cpu, what });
+    }
+
+    /// Of whatever threads wrote into a ring, one after the other.
+    fn tell_small(&mut self, ticks: u64, objects: u64, bytes: u64, stack: StackId) {
+        let (time_ns, tid) = (self.clock.ns(ticks), Tid(self.pid.0));
+        let what = What::Counted { objects, bytes, stack };
+        self.events.push(Event { time_ns, pid: self.pid, tid, cpu: None, what });
     }
 }
 
@@ -200,18 +198,21 @@ mod tests {
         file
     }
 
-    fn read(records: &[[u64; RECORD_WORDS]], written: u64) -> (Vec<Event>, Stacks, Totals) {
+    fn read(records: &[[u64; RECORD_WORDS]], written: u64) -> (Vec<Event>, Stacks, ObjectLosses) {
         let file = file(records, written);
-        let (mut stacks, mut totals, mut events) = (Stacks::new(), Totals::default(), Vec::new());
+        let (mut stacks, mut losses, mut events) = (Stacks::new(), ObjectLosses::default(), Vec::new());
+        let clock = TickClock::new(false);
+        let (stacks_, losses_, events_) = (&mut stacks, &mut losses, &mut events);
+        let mut context = Context { pid: Pid(7), clock: &clock, stacks: stacks_, losses: losses_, events: events_ };
         let mut reader = RingReader::new(0, RING_BYTES);
         let written = reader.written(&file);
-        reader.drain(&file, Pid(7), written, &TickClock::new(false), &mut stacks, &mut totals, &mut events);
+        reader.drain(&file, written, &mut context);
         assert!(
             !written.is_multiple_of(4)
                 || (reader.has_read(written) && file[PAGE / 8 + ring::READ].load(Relaxed) == written)
         );
-        reader.add_small(&file, Pid(7), &mut totals);
-        (events, stacks, totals)
+        reader.finish(&file, &mut context);
+        (events, stacks, losses)
     }
 
     fn record(kind: Kind, time: u64, address: u64, bytes: u64) -> [u64; RECORD_WORDS] {
@@ -234,7 +235,8 @@ mod tests {
             [path, 0, 0, 0],
             record(Kind::ThreadEnded, 6, 0, 8),
         ];
-        let (events, stacks, totals) = read(&records, 4 * records.len() as u64);
+        let (mut events, stacks, losses) = read(&records, 4 * records.len() as u64);
+        let small = events.remove(3);
         let told: Vec<What> = events.iter().map(|event| event.what.clone()).collect();
         let [What::ThreadStarted, What::Allocated { address: 0x1000, bytes: 99, stack }, freed, mapped, ended] =
             &told[..]
@@ -245,13 +247,14 @@ mod tests {
         assert_eq!((freed, ended), (&What::Freed { address: 0x1000 }, &What::ThreadEnded));
         assert!(matches!(mapped, What::Mapped { offset: 512, name, executable: true, .. } if &**name == "/bin/x"));
         assert!(events.iter().all(|event| event.tid == Tid(8) && event.cpu == Some(CpuId(1))));
-        assert_eq!(totals.small[&(Pid(7), *stack)], crate::objects::SmallObjects { objects: 4, bytes: 400 });
-        assert_eq!(totals.losses.malformed, 0);
+        assert_eq!(small.what, What::Counted { objects: 4, bytes: 400, stack: *stack });
+        assert_eq!((small.time_ns, small.tid), (events[2].time_ns, Tid(7)));
+        assert_eq!(losses.malformed, 0);
     }
 
     #[test]
     fn what_cannot_be_is_counted() {
-        let malformed = |records: &[_], written| read(records, written).2.losses.malformed;
+        let malformed = |records: &[_], written| read(records, written).2.malformed;
         // Of no thread, of no kind, a chain that is too long or not all there, and more than there is room for.
         assert_eq!(malformed(&[record(Kind::Freed, 1, 2, 3)], 4), 1);
         assert_eq!(malformed(&[[0; 4]], 4), 1);

@@ -57,6 +57,8 @@ pub(crate) struct PerfData {
     /// Where its records are, and how long they are.
     start: u64,
     bytes: u64,
+    /// What the header says that there are more of: the end of the file is gone.
+    cut_bytes: u64,
     attributes: Vec<Attribute>,
     features: Features,
 }
@@ -106,11 +108,12 @@ impl PerfData {
         let (attribute_bytes, attributes, data, set) = { sections }().ok_or_else(|| wrong("its header ends early"))?;
         // perf writes the size at the end: without it, records go on to the end, and nothing follows them.
         let complete = data.bytes > 0;
-        let bytes = if complete { data.bytes } else { length.saturating_sub(data.offset) };
+        let there = length.saturating_sub(data.offset);
         let mut perf = Self {
             path: path.to_owned(),
             start: data.offset,
-            bytes,
+            bytes: if complete { data.bytes.min(there) } else { there },
+            cut_bytes: data.bytes.saturating_sub(there),
             attributes: Vec::new(),
             features: Features::default(),
         };
@@ -123,9 +126,14 @@ impl PerfData {
 
     /// All that a pipe says beside its records is in records as well, which come first.
     fn open_pipe(path: &Path, bytes: u64) -> Result<Self, ReadError> {
-        let start = PIPE_HEADER_BYTES;
-        let mut perf =
-            Self { path: path.to_owned(), start, bytes, attributes: Vec::new(), features: Features::default() };
+        let mut perf = Self {
+            path: path.to_owned(),
+            start: PIPE_HEADER_BYTES,
+            bytes,
+            cut_bytes: 0,
+            attributes: Vec::new(),
+            features: Features::default(),
+        };
         let decoder = perf.rounds()?.head()?;
         (perf.attributes, perf.features) = (decoder.attributes, decoder.features);
         perf.checked()
@@ -181,8 +189,8 @@ impl PerfData {
         let clock = self.attributes.first().map_or(crate::Clock::Perf, Attribute::clock);
         let mut about = About::of_command(features.command.clone());
         about.format = FORMAT;
-        about.written_by = format!("perf {}", features.version);
-        about.complete = true;
+        about.written_by = ["perf", &features.version].join(" ").trim_end().into();
+        about.complete = self.cut_bytes == 0;
         (about.host, about.kernel) = (features.host.clone(), features.kernel.clone());
         (about.architecture, about.clock) = (features.architecture.clone(), clock);
         let named = self.named();
@@ -228,6 +236,7 @@ impl PerfData {
         let has_spe = named.attributes.iter().any(|attribute| attribute.source == Source::Spe);
         let mut decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { named };
         decoder.features.cycles_per_ns = self.features.cycles_per_ns;
+        decoder.lose("bytes of records that the file should have: its end is gone", self.cut_bytes);
         if has_spe {
             decoder.spe = spe_data::find(&self.path, self.start, self.bytes).map_err(failed)?;
         }
@@ -255,7 +264,10 @@ pub(crate) fn note(attribute: &Attribute) -> SourceNote {
         ],
     };
     let cannot_see = cannot_see.iter().map(|sentence| (*sentence).to_owned()).collect();
-    SourceNote { source: attribute.source, event: attribute.name.clone(), cannot_see }
+    // Names of events are at the end of a file, which may be gone.
+    let name = Some(attribute.name.as_str()).filter(|name| !name.is_empty());
+    let event = name.unwrap_or("an event that the file does not name").to_owned();
+    SourceNote { source: attribute.source, event, cannot_see }
 }
 
 /// What of a section is there.

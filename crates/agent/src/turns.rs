@@ -1,0 +1,63 @@
+//! On whose CPU the agent works.
+
+use linux::{affinity, current_cpu, set_affinity};
+use machine::{CpuId, CpuSet, Tid};
+use std::fs;
+
+/// Has the calling thread go on by one CPU, if all are busy. Threads that wait for each other are as late as the one whose
+/// CPU others use: when each gives a little, all are hardly late. Of CPUs that are idle the kernel finds one by itself.
+pub(crate) fn take_turns() {
+    let Ok(allowed) = affinity(Tid::CALLER) else { return };
+    let Ok((now, _)) = current_cpu() else { return };
+    if running(&fs::read_to_string("/proc/loadavg").unwrap_or_default()).is_none_or(|running| running <= allowed.len())
+    {
+        return;
+    }
+    if let Some(next) = next(now, &allowed) {
+        visit(next, &allowed);
+    }
+}
+
+/// The CPU after this one, or the first.
+fn next(now: CpuId, allowed: &CpuSet) -> Option<CpuId> {
+    allowed.iter().find(|cpu| *cpu > now).or_else(|| allowed.first())
+}
+
+/// Only gets there: where the thread wakes up is the kernel's choice again. It fails when the CPU is taken away meanwhile.
+fn visit(cpu: CpuId, allowed: &CpuSet) {
+    if set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).is_ok() {
+        let _ = set_affinity(Tid::CALLER, allowed);
+    }
+}
+
+/// Threads that run or could, this one among them: `0.20 0.18 0.12 25/284 4711`.
+fn running(loadavg: &str) -> Option<usize> {
+    loadavg.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_that_run_are_told() {
+        assert_eq!(running("0.20 0.18 0.12 25/284 4711\n"), Some(25));
+        assert_eq!(["", "0.20", "1 2 3 4 5", "1 2 3 x/5"].map(running), [None; 4]);
+        assert!(running(&fs::read_to_string("/proc/loadavg").unwrap()) >= Some(1));
+    }
+
+    #[test]
+    fn each_cpu_has_its_turn_and_the_thread_may_run_wherever_it_could_before() {
+        let of_three: CpuSet = "1,3,5".parse().unwrap();
+        assert_eq!([1, 3, 4, 5].map(|now| next(CpuId(now), &of_three)), [3, 5, 5, 1].map(|cpu| Some(CpuId(cpu))));
+        assert_eq!(next(CpuId(1), &CpuSet::new()), None);
+        let before = affinity(Tid::CALLER).unwrap();
+        for cpu in before.iter() {
+            visit(cpu, &before);
+            assert_eq!(affinity(Tid::CALLER).unwrap(), before);
+        }
+        visit(CpuId(100_000), &before);
+        take_turns();
+        assert_eq!(affinity(Tid::CALLER).unwrap(), before);
+    }
+}

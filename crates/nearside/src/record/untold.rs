@@ -1,0 +1,50 @@
+//! Programs that told of no objects, as the library was not in them.
+
+use linux::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// More programs are counted only.
+const MOST_NAMES: usize = 8;
+
+/// The programs that were executed, by process and name, of which some did not tell: a sentence about those.
+pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str) -> bool) -> Option<String> {
+    let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, name) in executed.iter().filter(|(pid, name)| !has_told(*pid, name)) {
+        *programs.entry(name).or_default() += 1;
+    }
+    let mut names = String::new();
+    for (place, (name, times)) in programs.iter().take(MOST_NAMES).enumerate() {
+        let comma = if place == 0 { "" } else { ", " };
+        let times = if *times == 1 { String::new() } else { format!(" ({times} times)") };
+        // Writing to a string never fails.
+        let _ = write!(names, "{comma}{name}{times}");
+    }
+    if programs.len() > MOST_NAMES {
+        let _ = write!(names, " and {} others", programs.len() - MOST_NAMES);
+    }
+    (!programs.is_empty()).then(|| {
+        format!(
+            "no objects were told by {names}: the library cannot get into programs that are linked statically, have rights \
+             that their caller lacks, or are started without LD_PRELOAD and NEARSIDE_RINGS in their environment"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_without_the_library_are_named_once() {
+        let executed = |programs: &[(u32, &str)]| programs.iter().map(|&(pid, name)| (Pid(pid), name.into())).collect();
+        let told = |pid: Pid, name: &str| pid == Pid(7) && name == "sh";
+        assert_eq!(untold(&executed(&[(7, "sh")]), told), None);
+        let some = untold(&executed(&[(7, "sh"), (7, "busybox"), (8, "sh"), (9, "sh")]), told).unwrap();
+        assert!(some.starts_with("no objects were told by busybox, sh (2 times): the library"), "{some}");
+        let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
+        let many: Vec<(u32, &str)> = names.iter().map(|name| (7, name.as_str())).collect();
+        assert!(untold(&executed(&many), told).unwrap().contains("p6, p7 and 2 others:"));
+    }
+}

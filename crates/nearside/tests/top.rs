@@ -1,0 +1,64 @@
+//! `nearside top` on this host, whatever it has: what it started ends with it, and nobody watches what is not there.
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// It does not ignore what whoever runs the tests does (`nohup`).
+fn top(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("/usr/bin/env");
+    command.arg("--default-signal=HUP").arg(assert_cmd::cargo::cargo_bin("nearside"));
+    command.current_dir(folder).args(["top", "--interval", "0.2"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// The processes of a program that waits for what it has started, once both are there.
+fn started(folder: &Path) -> [Pid; 2] {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = fs::read_to_string(folder.join("pids")).unwrap_or_default();
+        let pids: Vec<Pid> = text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
+        if let Ok(pids) = pids.try_into() {
+            return pids;
+        }
+        assert!(Instant::now() < deadline, "it was not started");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn end_soon(folder: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for pid in started(folder) {
+        while test_kill_process(pid).is_ok() {
+            assert!(Instant::now() < deadline, "{pid:?} goes on");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+const PROGRAM: [&str; 4] = ["--", "sh", "-c", "sleep 60 & (echo $!; echo $$) > pids.part; mv pids.part pids; wait"];
+
+#[test]
+fn what_it_started_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut watching: Child = top(folder.path(), &PROGRAM).spawn().unwrap();
+    started(folder.path());
+    let pid = Pid::from_raw(watching.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(watching.wait().unwrap().code(), Some(0), "the end of a terminal is an end as any");
+    end_soon(folder.path());
+}
+
+#[test]
+fn processes_that_are_not_there_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id().to_string();
+    let output = top(folder.path(), &["--once", "--pid", &format!("{own},4000001")]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot look at process 4000001"), "{error}");
+}
