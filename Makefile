@@ -5,7 +5,8 @@
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
-#                   runs every workload under every policy, and writes docs/results.md (about three hours)
+#                   runs every workload under every policy, keeps what came of it in docs/results, and writes docs/results.md of
+#                   that (about three hours)
 #   make sql        builds all again with `nearside sql`, which DataFusion answers, and checks it; `make install` installs that then
 #   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
 #   make setup      gets everything that the targets above need
@@ -70,7 +71,8 @@ results: build
 	tools/requirements test results
 	$(nearside) lab setup
 	$(release)/nearside-diagnoses
-	$(release)/nearside-results --output docs/results.md
+	rm -rf docs/results
+	$(release)/nearside-results --keep docs/results --output docs/results.md
 
 bench: build
 	tools/requirements demo

@@ -150,6 +150,8 @@ enum Unit {
 quantities! {
     /// Accesses that memory served, 1/µs.
     AccessesPerUs = "memory accesses", PerUs;
+    /// What the busiest direction of a link carried over what it can carry, 0 to 1.
+    LinkUtilisation = "busiest link", Share;
     /// Local accesses over all, 0 to 1.
     LocalAccessRatio = "local access ratio", Share;
     /// Standard deviation of the controllers' loads over their mean.

@@ -5,8 +5,8 @@ mod support;
 
 use machine::{NodeId, presets};
 use placement::{
-    Action, Decision, NodeMemory, Observation, Outcome, Page, PageOf, Quantity, Rule, SMALL_PAGE, Sampling, Thread,
-    Thresholds,
+    Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Quantity, Rule, SMALL_PAGE, Sampling,
+    Thread, Thresholds,
 };
 use support::*;
 
@@ -38,6 +38,17 @@ fn c16_the_gate_follows_the_bandwidth_of_a_controller() {
     };
     assert!((at("opteron-8380x4") - 50.0).abs() < 1e-9);
     assert!((at("opteron-6164x2") - 50.0 * 5.85 / 7.58).abs() < 1e-9);
+}
+
+#[test]
+fn c16_fewer_accesses_are_enough_where_they_load_a_link_as_much() {
+    let at = |utilisation| {
+        let mut observation = observation(1, even_traffic(20.0, 0.25), vec![misplaced()]);
+        observation.links = vec![LinkLoad { from: NodeId(0), to: NodeId(1), utilisation }];
+        decide(&observation)
+    };
+    assert_eq!(rules(&at(0.42))[0], Rule::FewAccesses);
+    assert_eq!((moves(&at(0.42)), moves(&at(0.43))), (vec![], vec![(1, 2)]));
 }
 
 #[test]

@@ -41,16 +41,16 @@ const OF_STREAMCLUSTER: &str = "first-touch,interleave,kernel,numad,carrefour";
 const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
 
 /// A round is 20 ms. `streamcluster` has some 70 of them, as a page takes as long to move as on a real machine, and only a
-/// long run makes up for that; the others have about ten. The hot node of `is` moves once a round.
+/// long run makes up for that; the others have ten and more. The hot node of `is` moves once a round.
 const CASES: [Case; 13] = [
     pinned("streamcluster", "--repeat 100"),
     pinned("facerec", "--size 15M --repeat 6"),
     pinned("psearchy", "--size 48M --repeat 60"),
     pinned("webserver", "--size 24M --repeat 15"),
-    pinned("cg", "--size 32M --repeat 4"),
+    pinned("cg", "--size 32M --repeat 10"),
     pinned("is", "--size 32M --repeat 4 --sweeps 20 --period 18ms"),
     pinned("ft", "--size 16M --repeat 20"),
-    pinned("graph", "--size 32M --repeat 3"),
+    pinned("graph", "--size 32M --repeat 6"),
     pinned("kv", "--size 64M --repeat 24"),
     pinned("pipeline", "--size 32M --repeat 50"),
     pinned("levenshtein", "--repeat 24"),
@@ -98,8 +98,8 @@ impl Case {
         if self.pinned { 1 } else { 3 }
     }
 
-    /// Its policies.
-    fn policies(&self) -> &'static str {
+    /// Its policies, in the order of the tables.
+    pub fn policies(&self) -> &'static str {
         match self.verb {
             "streamcluster" => OF_STREAMCLUSTER,
             "mix" => OF_MIX,
@@ -114,14 +114,13 @@ impl Case {
         format!("{}{pin} --json", command.trim_end())
     }
 
-    /// Compares it, whatever comes of it.
-    pub fn script(&self, machine: &Machine, json: &Path) -> String {
+    /// Runs it under a policy, whatever comes of it.
+    pub fn script(&self, policy: &str, machine: &Machine, json: &Path) -> String {
         format!(
-            "nearside compare --policies {} --repeat {} --seconds /seconds --json '{}' -- {} > /dev/null || true\n",
-            self.policies(),
+            "nearside compare --policies {policy} --repeat {} --seconds /seconds --json - -- {} >> '{}' || true\n",
             self.runs(),
+            self.command(machine),
             json.display(),
-            self.command(machine)
         )
     }
 }

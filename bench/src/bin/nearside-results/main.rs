@@ -1,15 +1,17 @@
 //! Runs every workload under every policy on virtual machines, and writes what came of it: docs/results.md.
 
 mod cases;
+mod kept;
 mod page;
 mod targets;
 
 use bench::Error;
 use cases::{Case, MACHINES, Machine};
 use clap::Parser;
-use report::{CompareReport, Comparison};
+use kept::Kept;
+use report::CompareReport;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -36,9 +38,12 @@ struct Arguments {
     /// Write the page to this file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep the JSON of each comparison in this folder; those that are there already are not made again
+    /// Keep what each policy came to in this folder; what is there already is not run again
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
+    /// Run these policies again, whatever is kept of them
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    again: Vec<String>,
 }
 
 /// What one virtual machine compares before it ends.
@@ -60,14 +65,14 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
         arguments.machines.is_empty() || arguments.machines.iter().any(|name| name == machine.preset)
     };
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
-    let folder = arguments.keep.as_deref().unwrap_or(scratch.path());
+    let kept = Kept { folder: arguments.keep.as_deref().unwrap_or(scratch.path()), again: &arguments.again };
     let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
     let mut boots: Vec<Boot> = Vec::new();
     for machine in MACHINES.iter().filter(is_named) {
         let cases: Vec<&'static Case> = machine.cases.iter().filter(wanted).collect();
         boots.extend(cases.chunks(machine.cases_per_boot).map(|cases| (machine, cases.to_vec())));
     }
-    let all = compare_all(&boots, arguments.jobs.into(), folder)?;
+    let all = compare_all(&boots, arguments.jobs.into(), &kept)?;
     let targets = targets::of(&all);
     let text = page::of(&all, &targets);
     match &arguments.output {
@@ -80,12 +85,12 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
 
 /// Some boots at a time: a virtual machine keeps little more than one CPU of the host busy, and its own clock does not
 /// depend on how busy the host is.
-fn compare_all(boots: &[Boot], jobs: usize, folder: &Path) -> Result<Vec<Compared>, Error> {
+fn compare_all(boots: &[Boot], jobs: usize, kept: &Kept) -> Result<Vec<Compared>, Error> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Vec<Compared>)>, Error> {
         let places = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
         let mine = places.map_while(|place| boots.get(place).map(|boot| (place, boot)));
-        mine.map(|(place, (machine, cases))| Ok((place, compare(machine, cases, folder)?))).collect()
+        mine.map(|(place, (machine, cases))| Ok((place, compare(machine, cases, kept)?))).collect()
     };
     let mut all = Vec::new();
     let done = thread::scope(|scope| {
@@ -99,17 +104,18 @@ fn compare_all(boots: &[Boot], jobs: usize, folder: &Path) -> Result<Vec<Compare
     Ok(all.into_iter().flat_map(|(_, compared)| compared).collect())
 }
 
-/// Compares with one boot.
-fn compare(machine: &'static Machine, cases: &[&Case], folder: &Path) -> Result<Vec<Compared>, Error> {
-    let file = |case: &Case| folder.join(machine.preset).join(format!("{}.json", case.verb));
-    let missing: Vec<&Case> = cases.iter().copied().filter(|case| !file(case).exists()).collect();
+/// Compares with one boot what is not kept yet.
+fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> Result<Vec<Compared>, Error> {
+    let mut missing = Vec::new();
+    for case in cases {
+        missing.extend(kept.missing(machine, case)?.into_iter().map(|policy| (*case, policy)));
+    }
     if !missing.is_empty() {
-        let out = folder.join(machine.preset);
-        std::fs::create_dir_all(&out).map_err(Error::system(format!("make {}", out.display())))?;
-        let script: String = missing.iter().map(|case| case.script(machine, &file(case))).collect();
+        let file = |case| kept.file(machine, case);
+        let script: String = missing.iter().map(|(case, policy)| case.script(policy, machine, &file(case))).collect();
         let (nearside, path) = bench::programs()?;
         let mut run = Command::new(nearside);
-        run.args(["lab", "run", "--quiet", "--machine", machine.preset, "--out"]).arg(&out);
+        run.args(["lab", "run", "--quiet", "--machine", machine.preset, "--out"]).arg(kept.of(machine));
         // These programs are so small that a huge page would be a large part of each thread's memory.
         run.args([
             "--thp",
@@ -123,7 +129,7 @@ fn compare(machine: &'static Machine, cases: &[&Case], folder: &Path) -> Result<
             run.args(["--cpus-per-node", &cpus.to_string()]);
         }
         run.args(["--", "sh", "-c", &script]).env("PATH", path).stdin(Stdio::null());
-        let names: Vec<&str> = missing.iter().map(|case| case.verb).collect();
+        let names: Vec<String> = missing.iter().map(|(case, policy)| format!("{} {policy}", case.verb)).collect();
         eprintln!("{}: {}", machine.preset, names.join(", "));
         let status = run.status().map_err(Error::system("run nearside"))?;
         if !status.success() {
@@ -131,12 +137,8 @@ fn compare(machine: &'static Machine, cases: &[&Case], folder: &Path) -> Result<
             return Err(Error::Failed { command, status: status.to_string(), said: String::new() });
         }
     }
-    let read = |case: &&Case| {
-        let text =
-            std::fs::read_to_string(file(case)).map_err(Error::system(format!("read {}", file(case).display())))?;
-        let comparison: Comparison = serde_json::from_str(&text)
-            .map_err(|why| Error::Report { command: format!("nearside compare … {}", case.verb), why })?;
-        Ok(Compared { machine, verb: case.verb, report: CompareReport::of(comparison) })
+    let read = |case: &&'static Case| {
+        Ok(Compared { machine, verb: case.verb, report: CompareReport::of(kept.comparison(machine, case)?) })
     };
     cases.iter().map(read).collect()
 }

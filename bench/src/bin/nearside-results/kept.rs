@@ -1,0 +1,80 @@
+//! What has been measured already: a file for each machine and workload, with a comparison of one policy after another.
+
+use super::cases::{Case, Machine};
+use bench::Error;
+use report::Comparison;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A folder of them.
+pub struct Kept<'a> {
+    pub folder: &'a Path,
+    /// Policies that are to run again.
+    pub again: &'a [String],
+}
+
+impl Kept<'_> {
+    /// Those of a machine.
+    pub fn of(&self, machine: &Machine) -> PathBuf {
+        self.folder.join(machine.preset)
+    }
+
+    /// Where a program's are: each policy's is written to the end.
+    pub fn file(&self, machine: &Machine, case: &Case) -> PathBuf {
+        self.of(machine).join(format!("{}.json", case.verb))
+    }
+
+    /// The policies that have to run, and have a file to write to.
+    pub fn missing(&self, machine: &Machine, case: &Case) -> Result<Vec<&'static str>, Error> {
+        let mut there = self.read(machine, case)?;
+        there.retain(|one| one.policies.iter().all(|runs| !self.again.contains(&runs.policy)));
+        let is_there = |policy: &&str| there.iter().flat_map(|one| &one.policies).any(|runs| runs.policy == *policy);
+        let missing: Vec<&'static str> = case.policies().split(',').filter(|policy| !is_there(policy)).collect();
+        if !missing.is_empty() {
+            self.write(machine, case, &there)?;
+        }
+        Ok(missing)
+    }
+
+    /// All policies as one comparison.
+    pub fn comparison(&self, machine: &Machine, case: &Case) -> Result<Comparison, Error> {
+        let mut there = self.read(machine, case)?;
+        self.write(machine, case, &there)?;
+        let place = |one: &Comparison| {
+            let named = |policy: &str| one.policies.first().is_some_and(|runs| runs.policy == policy);
+            case.policies().split(',').position(named)
+        };
+        there.sort_by_key(place);
+        let rest: Vec<_> = there.iter().skip(1).flat_map(|one| one.policies.clone()).collect();
+        let mut all = there.into_iter().next().ok_or_else(|| {
+            let command = format!("nearside compare -- {}", case.command(machine));
+            Error::Failed { command, status: "nothing".to_owned(), said: String::new() }
+        })?;
+        all.policies.extend(rest);
+        Ok(all)
+    }
+
+    /// Those of the program as it is now; of one that was cut off nothing.
+    fn read(&self, machine: &Machine, case: &Case) -> Result<Vec<Comparison>, Error> {
+        let file = self.file(machine, case);
+        let text = match fs::read_to_string(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.map_err(Error::system(format!("read {}", file.display())))?,
+        };
+        let command = case.command(machine);
+        let all = serde_json::Deserializer::from_str(&text).into_iter().map_while(Result::ok);
+        Ok(all.filter(|one: &Comparison| one.command.join(" ") == command).collect())
+    }
+
+    fn write(&self, machine: &Machine, case: &Case, all: &[Comparison]) -> Result<(), Error> {
+        let folder = self.of(machine);
+        fs::create_dir_all(&folder).map_err(Error::system(format!("make {}", folder.display())))?;
+        let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
+        let lines =
+            lines.map_err(|why| Error::Report { command: format!("nearside compare … {}", case.verb), why })?;
+        let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+        let file = self.file(machine, case);
+        fs::write(&file, text).map_err(Error::system(format!("write {}", file.display())))
+    }
+}
