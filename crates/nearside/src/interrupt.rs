@@ -1,6 +1,6 @@
 //! Ctrl-C and its like, for work that can end early and say how far it got.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
@@ -15,6 +15,15 @@ pub fn interrupted() -> Result<Arc<AtomicBool>, String> {
 /// its signal twice.
 pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
     on_ending_signals(|_, _| Ok(()))
+}
+
+/// Has a file that may not grow any more (`ulimit -f`) be an error to who writes it, and not the end of the process: it may
+/// have something to put back. What it starts is ended by that as ever.
+pub fn survive_file_limits() {
+    if !linux::is_ignored(SIGXFSZ) {
+        // Without it, such a file is the end of the process, as before.
+        let _ = flag::register(SIGXFSZ, Arc::default());
+    }
 }
 
 fn on_ending_signals(first: impl Fn(i32, Arc<AtomicBool>) -> io::Result<()>) -> Result<Arc<AtomicBool>, String> {

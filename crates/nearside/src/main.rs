@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         ::lab::guest::main();
         return ExitCode::FAILURE;
     }
+    interrupt::survive_file_limits();
     let result = match Cli::parse().command {
         Command::Topology(arguments) => topology::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),

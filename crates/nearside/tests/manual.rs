@@ -27,6 +27,17 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(said.contains("cannot make the folder /dev/null/share/man/man1: Not a directory"), "{said}");
 }
 
+/// SIGXFSZ would end the process, whatever it has to put back.
+#[test]
+fn a_file_that_may_grow_no_more_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let nearside = assert_cmd::cargo::cargo_bin("nearside");
+    let script = "ulimit -f 1; exec \"$0\" manual \"$1\"";
+    let assert = Command::new("sh").args(["-c", script]).arg(nearside).arg(folder.path()).assert().code(1);
+    let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(said.contains("File too large"), "{said}");
+}
+
 /// `make install` as packagers call it, and by an administrator; the systemd unit as systemd reads it.
 #[test]
 fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {

@@ -69,6 +69,15 @@ fn events(folder: &Path) -> Vec<Event> {
 }
 
 #[test]
+fn a_summary_that_cannot_be_written_leaves_the_trace_and_the_programs_status() {
+    let place = Place::new();
+    let output = place.record(&["-o", "trace", "--json", "/dev/full", "--", "sh", "-c", "exit 7"]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(7) && said.contains("cannot write to /dev/full: No space left"), "{said}");
+    assert!(!events(&place.path("trace")).is_empty());
+}
+
+#[test]
 fn the_program_is_as_without_it_and_the_trace_as_it_was() {
     let place = Place::new();
     let mut command =

@@ -105,7 +105,10 @@ fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     }
     let Ok(trace) = trace else { return Ok(FAILED) };
     let status = program.status()?;
-    summary::tell(options, arguments.json.as_deref(), &trace, status)?;
+    // The trace is complete, and the program's status is what its callers wait for.
+    if let Err(error) = summary::tell(options, arguments.json.as_deref(), &trace, status) {
+        crate::report(error.as_ref());
+    }
     Ok(program.exit_code())
 }
 
