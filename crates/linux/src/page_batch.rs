@@ -11,8 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// So many threads move pages at once at most: beyond that they wait for each other's locks, and take CPUs from programs.
 const MOST_MOVERS: usize = 4;
-/// Fewer pages are not worth a thread.
-const LEAST_PAGES: usize = 256;
+/// Less work is not worth a thread, in small pages.
+const LEAST_WORK: usize = 256;
+/// Moving a huge page takes as long as so many small ones: some milliseconds, nearly all of them copying.
+const HUGE_WORK: usize = 128;
 /// A page's place that the kernel has not told. No status that it writes: those are nodes or errors above -4,096.
 const UNTOLD: PageStatus = PageStatus(c_int::MIN);
 /// A page that the kernel tried to move, and could not.
@@ -139,10 +141,11 @@ impl PageBatch {
     /// other CPUs to forget where pages were. Says how many there were.
     pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<usize> {
         self.statuses.fill(UNTOLD);
+        let whole = self.whole();
         // Few pages are moved before the files are read that tell how many CPUs there are.
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_MOVERS);
-        let most = if self.len() > LEAST_PAGES { cpus() } else { 1 };
-        let parts = self.whole().cut(most);
+        let most = if whole.work() > LEAST_WORK { cpus() } else { 1 };
+        let parts = whole.cut(most);
         let movers = parts.len();
         let parts = Mutex::new(parts);
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -169,22 +172,48 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Cuts it into at most so many, each with enough for a thread of its own, and no huge page in two of them.
+    /// Cuts it into at most so many of about as much work, each with enough for a thread of its own, and no huge page in
+    /// two of them.
     fn cut(self, most: usize) -> Vec<Self> {
-        let huge = HUGE_PAGE as u64;
-        let length = self.statuses.len().div_ceil(most).max(LEAST_PAGES);
+        let share = self.work().div_ceil(most).max(LEAST_WORK);
         let mut parts = Vec::with_capacity(most);
         let mut rest = self;
-        while rest.statuses.len() > length {
-            let neighbours = rest.addresses[length - 1..].windows(2);
-            let same = neighbours.take_while(|pair| pair[0] / huge == pair[1] / huge).count();
-            let (part, behind) = rest.split_at(length + same);
+        while let Some(end) = rest.end_of(share) {
+            let (part, behind) = rest.split_at(end);
             parts.push(part);
             rest = behind;
         }
         parts.push(rest);
         parts.retain(|part| !part.statuses.is_empty());
         parts
+    }
+
+    /// All of it, in small pages.
+    fn work(&self) -> usize {
+        (0..self.addresses.len()).map(|place| self.work_at(place)).sum()
+    }
+
+    /// An address that is alone at the beginning of a huge page stands for that, hardly ever for a small page.
+    fn work_at(&self, place: usize) -> usize {
+        let is_huge = self.addresses[place].is_multiple_of(HUGE_PAGE as u64) && !self.goes_on(place);
+        if is_huge { HUGE_WORK } else { 1 }
+    }
+
+    /// Whether the next address may be of the same huge page.
+    fn goes_on(&self, place: usize) -> bool {
+        let huge = HUGE_PAGE as u64;
+        self.addresses.get(place + 1).is_some_and(|next| next / huge == self.addresses[place] / huge)
+    }
+
+    /// Where as much work ends, if something is left behind it.
+    fn end_of(&self, share: usize) -> Option<usize> {
+        let mut work = 0;
+        let is_end = |place: &usize| {
+            work += self.work_at(*place);
+            work >= share && !self.goes_on(*place)
+        };
+        let last = (0..self.addresses.len()).find(is_end)?;
+        Some(last + 1).filter(|&end| end < self.addresses.len())
     }
 
     fn split_at(self, place: usize) -> (Self, Self) {
@@ -360,10 +389,12 @@ mod tests {
             parts.iter().map(|part| part.statuses.len()).collect::<Vec<_>>()
         };
         let (few, apart): (Vec<u64>, Vec<u64>) =
-            ((0..LEAST_PAGES as u64).collect(), (0..2000).map(|page| page * 512).collect());
+            ((0..LEAST_WORK as u64).collect(), (0..2000).map(|page| page * 512).collect());
         assert_eq!(lengths(&[]), [] as [usize; 0]);
-        assert_eq!(lengths(&few), [LEAST_PAGES]);
+        assert_eq!(lengths(&few), [LEAST_WORK]);
         assert_eq!(lengths(&apart), [500; 4]);
+        assert_eq!(lengths(&apart[..8]), [2; 4]);
+        assert_eq!(lengths(&apart[..2]), [2]);
         let together: Vec<u64> = (0..2000).collect();
         assert_eq!(lengths(&together), [512, 512, 512, 464]);
         let one: Vec<u64> = (0..512).collect();

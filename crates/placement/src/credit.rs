@@ -113,7 +113,7 @@ mod tests {
     use machine::{NodeId, Pid, presets};
 
     /// What is moved in a round, as thresholds say.
-    const ROUND: u64 = 200_000_000;
+    const ROUND: u64 = 600_000_000;
 
     fn costs() -> Costs {
         Costs::of(&presets::find("opteron-8380x4").unwrap())
