@@ -155,8 +155,26 @@ impl PageBatch {
             let helper = |_| std::thread::Builder::new().spawn_scoped(scope, mover).ok();
             let helpers: Vec<_> = (1..movers).map_while(helper).collect();
             let mut told = std::iter::once(mover()).chain(helpers.into_iter().filter_map(|helper| helper.join().ok()));
-            told.try_fold(movers, |movers, told| told.map(|()| movers))
-        })
+            told.try_for_each(|told| told)
+        })?;
+        if movers > 1 {
+            self.move_alone_what_stayed(pid, whose)?;
+        }
+        Ok(movers)
+    }
+
+    /// Of one file's huge pages (hugetlbfs) the kernel moves only one at a time, and gives up those that others ask for
+    /// meanwhile.
+    fn move_alone_what_stayed(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
+        let places: Vec<usize> = (0..self.len()).filter(|&place| self.statuses[place] == STAYED).collect();
+        let mut again = Self {
+            addresses: places.iter().map(|&place| self.addresses[place]).collect(),
+            targets: places.iter().map(|&place| self.targets[place]).collect(),
+            statuses: vec![UNTOLD; places.len()],
+        };
+        again.whole().move_pages(pid, whose)?;
+        places.into_iter().zip(again.statuses).for_each(|(place, status)| self.statuses[place] = status);
+        Ok(())
     }
 
     fn whole(&mut self) -> Part<'_> {
