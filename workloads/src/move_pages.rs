@@ -1,5 +1,5 @@
-//! The bare loop of `move_pages` that `nearside migrate` is measured against: everything is prepared before the clock
-//! starts, nothing is looked up and nothing is counted.
+//! The bare loop of `move_pages` that `nearside migrate` is measured against: one thread, everything is prepared before the
+//! clock starts, nothing is looked up and nothing is counted.
 
 use crate::error::Error;
 use crate::options::MoveOptions;
@@ -30,7 +30,7 @@ pub fn run(options: &MoveOptions) -> Result<(), Error> {
     let mut batches: Vec<PageBatch> = addresses.chunks(options.batch.max(1)).map(batch).collect();
     let begin = Instant::now();
     for batch in &mut batches {
-        batch.move_pages(pid, Whose::Private).map_err(Error::System)?;
+        batch.move_pages_by(1, pid, Whose::Private).map_err(Error::System)?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     let arrived = |batch: &PageBatch| batch.outcomes().filter(|(_, node, status)| status.node() == Ok(*node)).count();

@@ -140,12 +140,16 @@ impl PageBatch {
     /// Many pages are moved by several threads, as most of the time goes by with waiting: for memory that is busy, and for
     /// other CPUs to forget where pages were. Says how many there were.
     pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<usize> {
-        self.statuses.fill(UNTOLD);
-        let whole = self.whole();
         // Few pages are moved before the files are read that tell how many CPUs there are.
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_MOVERS);
-        let most = if whole.work() > LEAST_WORK { cpus() } else { 1 };
-        let parts = whole.cut(most);
+        let most = if self.whole().work() > LEAST_WORK { cpus() } else { 1 };
+        self.move_pages_by(most, pid, whose)
+    }
+
+    /// The same by so many threads at most.
+    pub fn move_pages_by(&mut self, most: usize, pid: Pid, whose: Whose) -> io::Result<usize> {
+        self.statuses.fill(UNTOLD);
+        let parts = self.whole().cut(most.max(1));
         let movers = parts.len();
         let parts = Mutex::new(parts);
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();

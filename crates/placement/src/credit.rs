@@ -133,7 +133,7 @@ mod tests {
     /// All of the four nodes' accesses go to memory of so many, whose controllers are that busy.
     fn traffic(number: u64, nodes: u32, utilisation: f64) -> Observation {
         let pairs = (0..4).flat_map(|from| (0..nodes).map(move |to| (from, to)));
-        let accesses = 40e6 / f64::from(4 * nodes);
+        let accesses = 40e6 * utilisation / f64::from(4 * nodes);
         let traffic = |(from, to)| Traffic { from: NodeId(from), to: NodeId(to), accesses };
         let load =
             |node| ControllerLoad { node: NodeId(node), utilisation: if node < nodes { utilisation } else { 0.0 } };
@@ -142,7 +142,11 @@ mod tests {
 
     fn learn(credit: &mut Credit, observation: &Observation, access_ns: f64) -> u64 {
         let thresholds = Thresholds::default();
-        credit.learn(observation, &metrics(access_ns), &costs(), &thresholds);
+        let mut metrics = metrics(access_ns);
+        if !observation.traffic.is_empty() {
+            metrics.accesses_per_us = Metrics::of(observation, &costs()).accesses_per_us;
+        }
+        credit.learn(observation, &metrics, &costs(), &thresholds);
         credit.bytes(&thresholds)
     }
 

@@ -17,6 +17,9 @@ pub struct Metrics {
     /// Standard deviation (n - 1) of the loads of the controllers over their mean; loads are accesses, over the
     /// controller's part of bandwidth where they differ. None without accesses or with one controller.
     pub imbalance: Option<f64>,
+    /// What lines of memory load the busiest direction of a link by, 0 to 1; none where links are not known. Links carry
+    /// more than that: what caches tell each other, wherever memory is.
+    pub busiest_link: Option<f64>,
     /// Memory in use over all, 0 to 1; none where it is not known.
     pub memory_used: Option<f64>,
     /// What an access costs on average, ns: measured, or else from the machine's latencies and what controllers and
@@ -36,6 +39,10 @@ impl Metrics {
             accesses_per_us: counted.then(|| total / (observation.length_s * 1e6)),
             local_access_ratio: (total > 0.0).then(|| local / total),
             imbalance: imbalance(&loads(observation, costs).into_iter().map(|(_, load)| load).collect::<Vec<_>>()),
+            busiest_link: memory_link_loads(observation, costs)
+                .into_values()
+                .filter(|_| counted)
+                .max_by(f64::total_cmp),
             memory_used: (all > 0.0).then(|| (1.0 - free / all).max(0.0)),
             access_ns: observation.latency_mean_ns.or_else(|| estimated_access_ns(observation, costs)),
         }
@@ -88,28 +95,38 @@ fn dealt(observation: &Observation, costs: &Costs) -> Observation {
     });
     let utilisation = carried.sum::<f64>() / all;
     let controllers = nodes().map(|node| ControllerLoad { node: node.id, utilisation }).collect();
-    let mut over_links: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
-    for traffic in &traffic {
-        for link in costs.links_between(traffic.from, traffic.to) {
-            *over_links.entry(link).or_default() += traffic.accesses * LINE_BYTES / observation.length_s;
+    let dealt = Observation { length_s: observation.length_s, traffic, controllers, ..Observation::default() };
+    let (before, after) = (memory_link_loads(observation, costs), memory_link_loads(&dealt, costs));
+    let load = |link: &LinkLoad| {
+        let of = |loads: &BTreeMap<_, f64>| loads.get(&(link.from, link.to)).copied().unwrap_or(0.0);
+        // What is not memory's stays: what caches tell each other.
+        LinkLoad { utilisation: (link.utilisation - of(&before)).max(0.0) + of(&after), ..*link }
+    };
+    let links = observation.links.iter().map(load).collect();
+    Observation { links, ..dealt }
+}
+
+/// What lines of memory load each direction of a link by, of those whose bandwidth is known.
+fn memory_link_loads(observation: &Observation, costs: &Costs) -> BTreeMap<(NodeId, NodeId), f64> {
+    let mut loads: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+    for traffic in &observation.traffic {
+        for (from, to) in costs.links_between(traffic.from, traffic.to) {
+            let Some(bandwidth) = costs.link_bandwidth_bytes_per_s(from, to) else { continue };
+            *loads.entry((from, to)).or_default() += traffic.accesses * LINE_BYTES / observation.length_s / bandwidth;
         }
     }
-    let load = |((from, to), bytes_per_s)| {
-        Some(LinkLoad { from, to, utilisation: bytes_per_s / costs.link_bandwidth_bytes_per_s(from, to)? })
-    };
-    let links = over_links.into_iter().filter_map(load).collect();
-    Observation { length_s: observation.length_s, traffic, controllers, links, ..Observation::default() }
+    loads
 }
 
 fn estimated_access_ns(observation: &Observation, costs: &Costs) -> Option<f64> {
     let controllers: FxHashMap<NodeId, f64> =
         observation.controllers.iter().map(|load| (load.node, load.utilisation)).collect();
-    let links: FxHashMap<(NodeId, NodeId), f64> =
-        observation.links.iter().map(|load| ((load.from, load.to), load.utilisation)).collect();
+    let mut links = memory_link_loads(observation, costs);
+    links.extend(observation.links.iter().map(|load| ((load.from, load.to), load.utilisation)));
     let (mut time_ns, mut accesses) = (0.0, 0.0);
     for traffic in observation.traffic.iter().filter(|traffic| traffic.accesses > 0.0) {
         let idle_ns = costs.latency_ns(traffic.from, traffic.to)?;
-        let way = if links.is_empty() { Vec::new() } else { costs.links_between(traffic.from, traffic.to) };
+        let way = costs.links_between(traffic.from, traffic.to);
         let busiest = way.iter().filter_map(|link| links.get(link)).chain(controllers.get(&traffic.to));
         let utilisation = busiest.copied().fold(0.0, f64::max);
         time_ns += traffic.accesses * idle_ns * costs.stretch(utilisation);

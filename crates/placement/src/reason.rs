@@ -150,7 +150,7 @@ enum Unit {
 quantities! {
     /// Accesses that memory served, 1/µs.
     AccessesPerUs = "memory accesses", PerUs;
-    /// What the busiest direction of a link carried over what it can carry, 0 to 1.
+    /// What lines of memory load the busiest direction of a link by, 0 to 1.
     LinkUtilisation = "busiest link", Share;
     /// Local accesses over all, 0 to 1.
     LocalAccessRatio = "local access ratio", Share;

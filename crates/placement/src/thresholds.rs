@@ -60,8 +60,7 @@ thresholds! {
     /// Fewer accesses to memory than this a microsecond cannot contend for it. Of the machine that the study chose it
     /// on, whose controllers carry 7.58 GB/s: see [`Thresholds::accesses_per_us_min_on`].
     accesses_per_us_min: f64 = 50.0, "Code, MAPTU_MIN; 42 % of one of the study's controllers";
-    /// Fewer accesses are enough where they load a link as much: memory of one controller may be reached over many links,
-    /// and that of several over one.
+    /// Fewer accesses are enough where their lines load a link as much.
     link_utilisation_min: f64 = 0.422, "Own: what MAPTU_MIN is of the study's controllers";
     /// Processes that use no more of a CPU are left alone.
     cpu_share_min: f64 = 0.1, "Thesis, 7.3.2";

@@ -16,9 +16,10 @@ fn c16_fewer_than_50_accesses_a_microsecond_do_nothing() {
     assert_eq!(rules(&at(49.0))[0], Rule::FewAccesses);
     assert_eq!(moves(&at(49.0)), []);
     assert_eq!(moves(&at(50.1)), [(1, 2)]);
-    // Exactly the threshold is enough: of a machine without bandwidths, where it is not scaled.
+    // Exactly the threshold is enough: of a machine without bandwidths, where it is not scaled, and without links.
     let mut unmeasured = machine();
     unmeasured.nodes.iter_mut().for_each(|node| node.bandwidth_bytes_per_s = None);
+    unmeasured.links.clear();
     let at = |per_us| {
         let decision = policy_on("carrefour", &unmeasured).decide(&observation(
             1,
@@ -42,10 +43,14 @@ fn c16_the_gate_follows_the_bandwidth_of_a_controller() {
 
 #[test]
 fn c16_fewer_accesses_are_enough_where_they_load_a_link_as_much() {
-    let at = |utilisation| {
-        let mut observation = observation(1, even_traffic(20.0, 0.25), vec![misplaced()]);
-        observation.links = vec![LinkLoad { from: NodeId(0), to: NodeId(1), utilisation }];
-        decide(&observation)
+    // Node 1's accesses to node 0, of 64 bytes each: one link is between them.
+    let at = |load: f64| {
+        let mut narrow = machine();
+        narrow.links.iter_mut().for_each(|link| link.bandwidth_bytes_per_s = 20e6 * 64.0 / load);
+        let mut observation = observation(1, traffic_to([20.0, 0.0, 0.0, 0.0]), vec![misplaced()]);
+        // What caches tell each other loads links as well, and no page that moves changes that.
+        observation.links = vec![LinkLoad { from: NodeId(1), to: NodeId(0), utilisation: 0.95 }];
+        policy_on("carrefour", &narrow).decide(&observation)
     };
     assert_eq!(rules(&at(0.42))[0], Rule::FewAccesses);
     assert_eq!((moves(&at(0.42)), moves(&at(0.43))), (vec![], vec![(1, 2)]));

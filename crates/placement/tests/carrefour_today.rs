@@ -187,8 +187,10 @@ fn the_cost_of_an_access_follows_from_latencies_and_loads() {
     assert!((idle_ns - 104.4).abs() < 0.1, "{idle_ns}");
     loaded.controllers = vec![ControllerLoad { node: NodeId(0), utilisation: 0.9 }];
     assert!(decide(&loaded).metrics.access_ns.unwrap() > 1.2 * idle_ns);
-    let mut far = observation(1, traffic_to([100.0, 0.0, 0.0, 0.0]), vec![]);
+    let mut far = observation(1, traffic_to([10.0, 0.0, 0.0, 0.0]), vec![]);
     let far_ns = decide(&far).metrics.access_ns.unwrap();
+    let many = observation(1, traffic_to([50.0, 0.0, 0.0, 0.0]), vec![]);
+    assert!(decide(&many).metrics.access_ns.unwrap() > 1.1 * far_ns, "what links carry follows from accesses");
     far.links = vec![LinkLoad { from: NodeId(1), to: NodeId(0), utilisation: 0.9 }];
     assert!(decide(&far).metrics.access_ns.unwrap() > 1.2 * far_ns);
 }
@@ -199,13 +201,14 @@ fn reasons_are_words_and_numbers() {
     assert_eq!(
         decision.steps[0].to_string(),
         "move 1 page (4 KiB) of process 7 to node 2: only that node uses them: memory accesses 100.0 \
-         a µs (threshold 50 a µs), local access ratio 25.0 % (threshold 80 %), imbalance 0.0 % (threshold 35 %), pages 1, samples 2"
+         a µs (threshold 50 a µs), busiest link 42.1 % (threshold 42 %), local access ratio 25.0 % (threshold 80 %), \
+         imbalance 0.0 % (threshold 35 %), pages 1, samples 2"
     );
     let json = serde_json::to_value(&decision.steps[0]).unwrap();
     assert_eq!(json["action"]["do"], "move_pages");
     assert_eq!(json["reason"]["rule"], "one_node_uses");
-    assert_eq!(json["reason"]["facts"][1]["quantity"], "local_access_ratio");
-    assert_eq!(json["reason"]["facts"][1]["threshold"], 0.8);
+    assert_eq!(json["reason"]["facts"][2]["quantity"], "local_access_ratio");
+    assert_eq!(json["reason"]["facts"][2]["threshold"], 0.8);
 }
 
 #[test]

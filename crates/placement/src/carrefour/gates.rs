@@ -28,14 +28,12 @@ pub(crate) struct Gates {
     pub processes: Result<FxHashMap<Pid, Techniques>, Reason>,
     numbers: Metrics,
     accesses_per_us_min: f64,
-    busiest_link: Option<f64>,
 }
 
 impl Gates {
     pub fn of(observation: &Observation, costs: &Costs, thresholds: &Thresholds, metrics: &Metrics) -> Self {
         let accesses_per_us_min = thresholds.accesses_per_us_min_on(costs);
-        let busiest_link = observation.links.iter().map(|link| link.utilisation).max_by(f64::total_cmp);
-        let gates = |processes| Self { processes, numbers: metrics.clone(), accesses_per_us_min, busiest_link };
+        let gates = |processes| Self { processes, numbers: metrics.clone(), accesses_per_us_min };
         let Some(accesses_per_us) = metrics.accesses_per_us else {
             return gates(Err(Reason::new(Rule::NoTraffic)));
         };
@@ -45,10 +43,11 @@ impl Gates {
             return gates(Err(reason.against(Quantity::CountersRunning, running, least)));
         }
         let link_utilisation_min = thresholds.link_utilisation_min;
-        if accesses_per_us < accesses_per_us_min && busiest_link.is_none_or(|link| link < link_utilisation_min) {
+        if accesses_per_us < accesses_per_us_min && metrics.busiest_link.is_none_or(|link| link < link_utilisation_min)
+        {
             let few = Reason::new(Rule::FewAccesses);
             let few = few.against(Quantity::AccessesPerUs, accesses_per_us, accesses_per_us_min);
-            return gates(Err(match busiest_link {
+            return gates(Err(match metrics.busiest_link {
                 Some(link) => few.against(Quantity::LinkUtilisation, link, link_utilisation_min),
                 None => few,
             }));
@@ -83,7 +82,7 @@ impl Gates {
     pub fn explain(&self, mut reason: Reason, thresholds: &Thresholds) -> Reason {
         let numbers = [
             (Quantity::AccessesPerUs, self.numbers.accesses_per_us, self.accesses_per_us_min),
-            (Quantity::LinkUtilisation, self.busiest_link, thresholds.link_utilisation_min),
+            (Quantity::LinkUtilisation, self.numbers.busiest_link, thresholds.link_utilisation_min),
             (Quantity::LocalAccessRatio, self.numbers.local_access_ratio, thresholds.local_access_ratio_max),
             (Quantity::Imbalance, self.numbers.imbalance, thresholds.imbalance_min),
         ];
