@@ -38,7 +38,7 @@ demo: build
 	$(nearside) lab setup
 	demo/make-input $(picture)
 	$(release)/nearside-demo $(picture)
-	PATH=$(abspath $(release)):$$PATH $(nearside) compare --machine opteron-6164x2 --time-scale 50 --repeat 2 --seconds /seconds \
+	PATH=$(abspath $(release)):$$PATH $(nearside) compare --machine opteron-6164x2 --time-scale 50 --repeat 3 --seconds /seconds \
 		--policies first-touch,interleave,carrefour --html $(target)/compare.html -- \
 		nearside-workloads streamcluster --pin 0-23 --repeat 20 --json
 
