@@ -37,8 +37,8 @@ const REASONS: [(&str, &str); 4] = [
     (
         "`carrefour` against the kernel's",
         "memory is placed from the start where all is interleaved, and within few rounds by the kernel, which moves pages in \
-         all threads that find them far away. One CPU moves those of `carrefour`, one sample a page and 14 to 30 µs each, which \
-         takes a third of such short runs. Where pages are better left alone, the kernel and interleaving lose most.",
+         all threads that find them far away. Each page of `carrefour` waits for a sample of its own, which takes many rounds \
+         of such short runs. Where pages are better left alone, the kernel and interleaving lose most.",
     ),
     (
         "`auto-threads` against",
