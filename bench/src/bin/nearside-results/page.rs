@@ -42,7 +42,7 @@ const REASONS: [(&str, &str); 4] = [
     ),
     (
         "`auto-threads` against",
-        "not known, and of one run each. The study's machine has two nodes, where a process that moves leaves all of its memory far away.",
+        "not known. The study's machine has two nodes, where a process that moves leaves all of its memory far away.",
     ),
 ];
 
