@@ -38,11 +38,11 @@ const POLICIES: &str = "first-touch,interleave,kernel,carrefour";
 /// Numad looks at processes of 300 MB and more, every second at most: it is seen to leave smaller ones alone once.
 const OF_STREAMCLUSTER: &str = "first-touch,interleave,kernel,numad,carrefour";
 /// Those that place processes have something to place here.
-const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
+pub const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
 
 /// A round is 20 ms. `streamcluster` has some 70 of them, as a page takes as long to move as on a real machine, and only a
 /// long run makes up for that; the others have ten and more. The hot node of `is` moves once a round.
-const CASES: [Case; 13] = [
+pub const CASES: [Case; 13] = [
     pinned("streamcluster", "--repeat 100"),
     pinned("facerec", "--size 15M --repeat 6"),
     pinned("psearchy", "--size 48M --repeat 60"),

@@ -6,8 +6,9 @@ mod page;
 mod targets;
 
 use bench::Error;
-use cases::{Case, MACHINES, Machine};
+use cases::{CASES, Case, MACHINES, Machine, OF_MIX};
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use kept::Kept;
 use report::CompareReport;
 use std::panic::resume_unwind;
@@ -24,10 +25,10 @@ const TIMEOUT_S: u32 = 3600;
 #[command(version)]
 struct Arguments {
     /// Only these workloads [default: all]
-    #[arg(value_name = "WORKLOAD")]
+    #[arg(value_name = "WORKLOAD", value_parser = one_of(CASES.iter().map(|case| case.verb)))]
     only: Vec<String>,
     /// Only on these machines
-    #[arg(long, value_name = "PRESET", value_delimiter = ',')]
+    #[arg(long, value_name = "PRESET", value_delimiter = ',', value_parser = one_of(MACHINES.iter().map(|machine| machine.preset)))]
     machines: Vec<String>,
     /// So many virtual machines at a time
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -42,7 +43,7 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
     /// Run these policies again, whatever is kept of them
-    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = one_of(OF_MIX.split(',')))]
     again: Vec<String>,
 }
 
@@ -54,6 +55,11 @@ struct Compared {
     machine: &'static Machine,
     verb: &'static str,
     report: CompareReport,
+}
+
+/// Other names are refused, with these.
+fn one_of(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(names)
 }
 
 fn main() -> ExitCode {
