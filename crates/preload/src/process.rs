@@ -366,6 +366,16 @@ pub fn revive() -> bool {
     }
 }
 
+/// Whether the recorder has ended, from when on nothing is told.
+pub fn is_over() -> bool {
+    // SAFETY: a writer asks, so that the first page is mapped.
+    let is_over = unsafe { (*this().words.load(Relaxed).add(process::OVER)).load(Relaxed) } != 0;
+    if is_over {
+        PHASE.store(PASSING, Release);
+    }
+    is_over
+}
+
 /// Counts an event that cannot be told.
 #[cold]
 pub fn lose() {

@@ -1,6 +1,6 @@
 //! The writing side of a ring.
 
-use crate::clock;
+use crate::{clock, process};
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -129,7 +129,7 @@ impl Ring {
                 self.given_up = None;
                 return true;
             }
-            if waited >= self.patience || self.given_up == Some(read) {
+            if waited >= self.patience || self.given_up == Some(read) || process::is_over() {
                 self.given_up = Some(read);
                 return false;
             }

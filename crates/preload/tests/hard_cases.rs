@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 use support::{Program, Told, compile, library, options, record};
-use trace::objects::{ObjectOptions, Obstacle, obstacle};
-use trace::{Event, What};
+use trace::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
+use trace::{Event, Stacks, TickClock, What};
 
 static CASES: LazyLock<Program> = LazyLock::new(|| Program::new("cases.c", &["-O2", "-fomit-frame-pointer"]));
 
@@ -177,6 +177,24 @@ fn what_finds_no_room_is_counted() {
     let freed = told.events.iter().filter(|event| matches!(event.what, What::Freed { .. })).count() as u64;
     assert_eq!(told.losses.malformed, 0);
     assert!(allocated + freed + told.losses.lost >= 400_000, "{allocated} {freed} {:?}", told.losses);
+}
+
+#[test]
+fn a_recorder_that_ends_keeps_nobody_waiting() {
+    let options = ObjectOptions { ring_bytes: 64 << 10, patience: Duration::from_secs(3600), ..options() };
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(&options, &clock).unwrap();
+    let mut command = Command::new(&CASES.path);
+    let mut child =
+        command.args(["pairs", "4000", "200000"]).envs(rings.environment(&library(), None)).spawn().unwrap();
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    while events.is_empty() {
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
+    }
+    // The ring has room for two thousand of its events.
+    rings.finish(&clock, &mut stacks, &mut events);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub mod process {
     pub const NAME: usize = 6;
     /// Rings that are or were in use.
     pub const RINGS: usize = 8;
+    /// The recorder's: not 0 once it reads no more.
+    pub const OVER: usize = 9;
     /// Events that no ring had room for, and those of signal handlers that came in the middle of another.
     pub const LOST: usize = 16;
 }

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The file of one process.
 #[derive(Debug)]
@@ -122,9 +122,12 @@ impl ProcessRings {
         self.rings.iter().zip(written).all(|(ring, written)| ring.has_read(written))
     }
 
-    /// Tells what is left, after all that is written.
+    /// Tells what is left, after all that is written, and that nobody reads on.
     pub fn finish(self, clock: &TickClock, stacks: &mut Stacks, losses: &mut ObjectLosses, events: &mut Vec<Event>) {
         losses.lost = losses.lost.saturating_add(self.lost());
+        if let Some(over) = self.words.get(process::OVER).filter(|_| self.most != 0) {
+            over.store(1, Release);
+        }
         let mut context = Context { pid: self.pid, clock, stacks, losses, events };
         for ring in &self.rings {
             ring.finish(&self.words, &mut context);
