@@ -195,6 +195,7 @@ impl Agent {
             policy: self.policy.name().clone(),
             settings: self.policy.settings().clone(),
             state: Box::new(self.policy.state().clone()),
+            dry_run: self.options.dry_run,
         };
         self.write(|| line)
     }

@@ -262,13 +262,13 @@ mod tests {
     fn what_is_written_is_meant() {
         let told = read(
             "policy = \"balanced+local\"\nround_s = 0.5\nkernel_balancing = \"keep\"\n[managed]\nusers = [\"postgres\"]\n\
-             [log]\nfile = \"/var/log/nearside/decisions.jsonl\"\nmost_bytes = \"2 MiB\"\n[thresholds]\nround_s = 2.0\n",
+             [log]\nfile = \"/var/log/nearside/decisions.jsonl\"\nmost_bytes = \"2 MiB\"\n[thresholds]\ncredit_rounds = 2.0\n",
         )
         .unwrap();
         assert_eq!((told.policy.to_string().as_str(), told.round_s), ("balanced+local", 0.5));
         assert_eq!((told.kernel_balancing, told.log.most_bytes), (KernelBalancing::Keep, 2 << 20));
         assert_eq!(
-            (told.managed.users, told.thresholds.round_s.to_bits()),
+            (told.managed.users, told.thresholds.credit_rounds.to_bits()),
             (vec!["postgres".to_owned()], 2.0_f64.to_bits())
         );
     }

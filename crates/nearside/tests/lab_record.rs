@@ -74,6 +74,8 @@ const SCRIPT: &str = "
     kill -9 $!
     for look in $(seq 100); do [ \"$(cat $switch)\" = 0 ] && break; sleep 0.02; done
     cat $switch
+    echo '[blind]'; echo 1 > $switch
+    try ../nearside record --quiet -o out/blind --source hint-faults --json out/blind.json -- sh -c \"echo 0 > $switch\"
     echo '[twice]'; try ../nearside record -q -o out/outer -- ../nearside record --source lab -o /tmp/inner -- true
     echo '[user]'
     cd /tmp; try setpriv --reuid 65534 --regid 65534 --clear-groups $OLDPWD/../nearside record --source lab -- true
@@ -142,6 +144,8 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(json("faults.json")["sources"][0]["event"].as_str().unwrap().contains("page_fault_user"));
     who_used_pages_and_what_the_kernel_told_of_them(&out("faults"));
     assert_eq!(ran.section("killed"), "0\n", "what it had switched on for page faults is off again");
+    let lost = &json("blind.json")["lost"][0];
+    assert!(lost["what"].as_str().unwrap().contains("somebody turned off") && lost["count"] == 1, "{lost}");
     let said = ran.section("twice");
     assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
     if is_root() {

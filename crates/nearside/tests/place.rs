@@ -127,6 +127,7 @@ fn write_log(path: &Path) {
         policy: policy.name().clone(),
         settings,
         state: Box::new(State::default()),
+        dry_run: false,
     }];
     let process = placement::Process::new(Pid(7), machine.cpus(), "0-3".parse().unwrap());
     let thread = placement::Thread::new(Pid(7), machine::Tid(7));

@@ -27,6 +27,9 @@ pub enum LogLine {
         /// What it kept from earlier rounds, if the log begins in the middle.
         #[serde(default)]
         state: Box<State>,
+        /// Whether decisions were only tried out: then none has anything to do with those before it.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// A process or thread began: [`Policy::admit`].
     Admitted {
@@ -69,6 +72,7 @@ pub enum Again {
 #[derive(Clone, Debug)]
 pub struct Replay {
     policy: Policy,
+    dry_run: bool,
 }
 
 impl Replay {
@@ -79,11 +83,13 @@ impl Replay {
         policy: Option<PolicyName>,
         settings: Option<Settings>,
     ) -> Option<Result<Self, PolicyError>> {
-        let LogLine::Begin { machine, policy: logged, settings: logged_settings, state } = first else { return None };
+        let LogLine::Begin { machine, policy: logged, settings: logged_settings, state, dry_run } = first else {
+            return None;
+        };
         let name = policy.unwrap_or_else(|| logged.clone());
         let state = if name == *logged { (**state).clone() } else { State::default() };
         let made = Policy::new(name, machine, settings.unwrap_or_else(|| logged_settings.clone()));
-        Some(made.map(|policy| Self { policy: policy.with_state(state) }))
+        Some(made.map(|policy| Self { policy: policy.with_state(state), dry_run: *dry_run }))
     }
 
     /// Takes the next line; what is decided now, where the line has a decision. With another policy outcomes are those
@@ -96,7 +102,11 @@ impl Replay {
                 self.policy.forget(*pid);
                 None
             }
-            LogLine::Round { observation, .. } => Some(Again::Decision(self.policy.decide(observation))),
+            LogLine::Round { observation, .. } => Some(Again::Decision(if self.dry_run {
+                self.policy.clone().decide(observation)
+            } else {
+                self.policy.decide(observation)
+            })),
             LogLine::Learned { outcome } => {
                 self.policy.learn(outcome);
                 None

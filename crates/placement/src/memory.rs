@@ -7,6 +7,7 @@ use crate::costs::Costs;
 use crate::memory_policy::{MemoryMode, MemoryPolicy, NodeWeight};
 use crate::name::MemoryPlacement;
 use crate::observation::{Observation, Page, Process};
+use crate::outcome::PageOf;
 use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
 use machine::{NodeId, NodeSet, Pid};
@@ -51,8 +52,14 @@ impl Rules<'_> {
         }
     }
 
-    /// Pages of processes that ran before, as they are seen to be used: each goes where the policy would have put it.
-    pub fn settle(self, observation: &Observation, home: impl Fn(Pid) -> Option<NodeId>) -> Vec<Step> {
+    /// Pages of processes that ran before, as they are seen to be used: each goes where the policy would have put it,
+    /// unless it is one that `stays`.
+    pub fn settle(
+        self,
+        observation: &Observation,
+        home: impl Fn(Pid) -> Option<NodeId>,
+        stays: impl Fn(PageOf) -> bool,
+    ) -> Vec<Step> {
         let adopted = observation.processes.iter().filter(|process| process.adopted);
         let policies: FxHashMap<Pid, MemoryPolicy> =
             adopted.filter_map(|process| Some((process.pid, self.start(process, home(process.pid))?))).collect();
@@ -66,6 +73,9 @@ impl Rules<'_> {
             // What several processes map has no one home, and moves once.
             let is_first = page.frame.is_none_or(|frame| frames.insert(frame));
             let Some(to) = to.filter(|to| *to != page.node && is_first) else { continue };
+            if stays(PageOf { pid: page.pid, address: page.address }) {
+                continue;
+            }
             candidates.push(Candidate {
                 pid: page.pid,
                 address: page.address,

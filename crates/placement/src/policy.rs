@@ -136,6 +136,14 @@ impl Policy {
         looks_again || *threads == ThreadPolicy::ThreadClustering || self.name.memory == MemoryPlacement::Carrefour
     }
 
+    /// Whether whole mappings follow their process to its home, so that observations are to have them: `auto`, unless the
+    /// name says where else memory is to be.
+    pub fn follows(&self) -> bool {
+        let is_near =
+            matches!(self.name.memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch | MemoryPlacement::Local);
+        self.name.threads == ThreadPolicy::Auto && is_near
+    }
+
     /// How often to sample until a decision sets another rate.
     pub fn sampling(&self) -> Sampling {
         self.state.carrefour.sampling(&self.settings.thresholds)
@@ -198,13 +206,14 @@ impl Policy {
             }
             return steps;
         }
-        let is_dealt =
-            matches!(self.name.memory, MemoryPlacement::Interleave(_) | MemoryPlacement::WeightedInterleave(_));
-        if self.name.threads == ThreadPolicy::Auto && !is_dealt {
+        let thresholds = &self.settings.thresholds;
+        self.state.carrefour.forget(observation, thresholds);
+        if self.follows() {
             steps.extend(self.state.threads.follow(observation, rules));
         } else {
-            let threads = &self.state.threads;
-            steps.extend(self.memory_rules().settle(observation, |pid| threads.home(pid)));
+            let State { threads, carrefour } = &self.state;
+            let stays = |page| carrefour.keeps(page, observation.round, thresholds);
+            steps.extend(self.memory_rules().settle(observation, |pid| threads.home(pid), stays));
         }
         steps
     }

@@ -55,8 +55,6 @@ macro_rules! thresholds {
 // "Thesis": Lepers, "Improving performance on NUMA systems", 2014, chapter 7. "Code": Carrefour's published code.
 // "Manager": Müller's NUMA manager, 2013, which leaves its thresholds open. "Own": chosen here.
 thresholds! {
-    /// How long a round should be, s; half and twice as long are as good.
-    round_s: f64 = 1.0, "Thesis, table 7.1: 63 s from 0.5 to 2 s, 66 s at 0.1 s, 69 s at 5 s";
     /// Fewer accesses to memory than this a microsecond cannot contend for it. Of the machine that the study chose it
     /// on, whose controllers carry 7.58 GB/s: see [`Thresholds::accesses_per_us_min_on`].
     accesses_per_us_min: f64 = 50.0, "Code, MAPTU_MIN; 42 % of one of the study's controllers";
@@ -74,7 +72,7 @@ thresholds! {
     read_ratio_min: f64 = 0.9, "Code, MRR_MIN";
     /// Replication is on up to this share of the machine's memory in use.
     memory_used_max: f64 = 0.25, "Code, MEMORY_USAGE_MAX";
-    /// Counters that ran for a smaller part of a round are not believed.
+    /// Counters that ran for a smaller part of a round are not believed. Those of the lab run always.
     counters_running_min: f64 = 0.15, "Code, MIN_ACTIVE_PERCENTAGE";
     /// Samples of a page before it is moved to the node that uses it; one is enough while interleaving is on.
     samples_min: u64 = 2, "Thesis, 7.4, and code";
@@ -84,7 +82,8 @@ thresholds! {
     page_cap_low: u64 = 10_000, "Code";
     /// Core cycles between samples at the full rate.
     sampling_interval_cycles: u64 = 65_528, "Thesis, 7.5 (65K), and code (0xFFF8)";
-    /// So many times fewer samples at the low rate.
+    /// So many times fewer samples at the low rate, by the decision. The agent takes an eighth, as counters say when it is
+    /// time for more.
     sampling_divisor: u64 = 4, "Thesis, 7.5";
     /// With fewer operations than this in a round, the rate of sampling is low.
     operations_min: u64 = 10, "Thesis, 7.5";

@@ -77,7 +77,10 @@ impl Trial {
             self.rounds.drain(..proven);
             self.rest = 0;
         }
-        let Some((before, now)) = self.compare(now) else { return Verdict::GoOn };
+        let Some((before, now)) = self.compare(now) else {
+            self.worse = 0;
+            return Verdict::GoOn;
+        };
         let is_worse = now.0 >= thresholds.worse_cost_min * before.0 && now.1 <= SAME_TRAFFIC * before.1;
         self.worse = if is_worse { self.worse + 1 } else { 0 };
         if self.worse < WORSE_ROUNDS {
@@ -183,6 +186,17 @@ mod tests {
             round += 3 + rest;
             assert!(matches!(trial.judge(round, &metrics(100.0, 50.0), &thresholds), Verdict::GoOn));
         }
+    }
+
+    #[test]
+    fn a_worse_round_before_other_moves_does_not_count_for_them() {
+        let thresholds = Thresholds::default();
+        let mut trial = Trial::default();
+        trial.add(1, &metrics(100.0, 50.0), [candidate(0, 0, 1)].iter());
+        assert!(!is_worse(&trial.judge(5, &metrics(130.0, 50.0), &thresholds)));
+        assert!(!is_worse(&trial.judge(6, &metrics(100.0, 50.0), &thresholds)), "the first moves are proven");
+        trial.add(6, &metrics(100.0, 50.0), [candidate(4096, 0, 1)].iter());
+        assert!(!is_worse(&trial.judge(7, &metrics(130.0, 50.0), &thresholds)), "moving itself made it slower");
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod support;
 
 use machine::{CpuId, Machine, NodeId, Pid, presets};
 use placement::{
-    Action, AddressRange, Decision, MemoryMode, MemoryPolicy, NodeBytes, Observation, Policy, Process, Quantity, Range,
-    Rule, Settings, Thread,
+    Action, AddressRange, Decision, MemoryMode, MemoryPolicy, NodeBytes, Observation, Outcome, PageOf, Policy, Process,
+    Quantity, Range, Rule, Settings, Thread,
 };
 use support::*;
 
@@ -200,11 +200,13 @@ fn threads_of_a_full_node_may_use_all_of_it() {
 
 #[test]
 fn claim_23_thousands_of_processes_leave_nothing() {
-    for name in ["rr-tasks", "balanced+local", "auto", "thread-clustering+carrefour"] {
+    for name in ["rr-tasks", "balanced+local", "interleave", "auto", "thread-clustering+carrefour"] {
         let mut policy = policy(name);
         let fresh = serde_json::to_string(policy.state()).unwrap().len();
         for pid in 0..3000 {
             policy.admit(&process(pid, 1.0), &thread(pid, pid));
+            let refused = vec![PageOf { pid: Pid(pid), address: 4096 }];
+            policy.learn(&Outcome { round: 1, refused, ..Outcome::default() });
             policy.forget(Pid(pid));
         }
         policy.decide(&round(1, vec![], vec![]));
@@ -329,12 +331,21 @@ fn claim_40_equal_processes_with_nothing_to_gain_stay() {
 #[test]
 fn a_process_that_wants_more_than_a_node_is_the_kernels() {
     let mut auto = policy("auto");
-    let threads = |waiting| -> Vec<Thread> {
-        let thread = |tid| Thread { cpu_share: 0.5, waiting_share: waiting, ..missing(7, tid, 40) };
-        (0..8).map(thread).collect()
+    let mut number = 0;
+    // Eight threads on the four CPUs of a node.
+    let mut with = |waiting| {
+        number += 1;
+        let thread = |tid| Thread { cpu_share: 0.4, waiting_share: waiting, ..missing(7, tid, 40) };
+        sent(&auto.decide(&round(number, vec![process(7, 3.2)], (0..8).map(thread).collect())))
     };
-    auto.decide(&round(1, vec![process(7, 4.0)], threads(0.0)));
-    let freed = sent(&auto.decide(&round(2, vec![process(7, 4.0)], threads(0.4))));
+    with(0.1);
+    assert_eq!([with(0.15), with(0.5), with(0.1), with(0.5)], [const { vec![] }; 4], "a little more, or not for long");
+    let freed = with(0.5);
     assert!(freed.len() == 8 && freed.iter().all(|(_, cpus, rule)| cpus == "0-15" && *rule == Rule::TooWide));
-    assert_eq!(sent(&auto.decide(&round(3, vec![process(7, 8.0)], threads(0.0)))), []);
+    assert_eq!([with(0.5), with(0.1), with(0.0)], [const { vec![] }; 3]);
+    let back = with(0.0);
+    assert!(
+        back.len() == 8 && back.iter().all(|(_, cpus, rule)| cpus == "0-3" && *rule == Rule::NodeIsFull),
+        "{back:?}"
+    );
 }

@@ -3,8 +3,11 @@
 #[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
-use machine::{Machine, Tid, presets};
-use placement::{Observation, Page, Policy, Rule, Settings, Thread, ThreadAccesses};
+use machine::{Machine, NodeId, Pid, Tid, presets};
+use placement::{
+    Action, NodeBytes, Observation, Outcome, Page, PageOf, Policy, Range, Rule, SMALL_PAGE, Settings, Thread,
+    ThreadAccesses,
+};
 use support::*;
 
 /// Threads and the pages that they share: each pair has pages on a node of its own.
@@ -92,6 +95,47 @@ fn bind_moves_only_what_lies_elsewhere() {
     assert_eq!(moves(&policy.decide(&observation)), [], "the kernel has put it there, if it could");
     observation.processes[0].adopted = true;
     assert_eq!(moves(&policy.decide(&observation)), [(0, 1), (3, 2)]);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_left_alone_for_some_rounds() {
+    let mut policy = policy("bind:1");
+    let mut at = |number, refused: Vec<PageOf>| {
+        let mut observation = observation(number, vec![], (0..2).map(|number| page(number, 0, &[(0, 1)])).collect());
+        observation.processes[0].adopted = true;
+        let moved = moves(&policy.decide(&observation));
+        policy.learn(&Outcome { round: number, refused, ..Outcome::default() });
+        moved
+    };
+    assert_eq!(at(1, vec![PageOf { pid: PID, address: SMALL_PAGE }]), [(0, 1), (1, 1)]);
+    assert_eq!([at(2, vec![]), at(16, vec![])], [vec![(0, 1)], vec![(0, 1)]]);
+    assert_eq!(at(17, vec![]), [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn memory_that_is_bound_stays_so_wherever_its_process_goes() {
+    let mut policy = policy("auto+bind:2");
+    policy.admit(&process(7, 1.0), &far_thread(7, 7, &[(2, 100)]));
+    let range = Range {
+        pid: Pid(7),
+        start: 0,
+        end: 1 << 20,
+        bytes: vec![NodeBytes { node: NodeId(2), bytes: 1 << 20 }],
+        memory_policy: None,
+    };
+    let threads = vec![far_thread(7, 7, &[(2, 100)])];
+    let decision = policy.decide(&Observation { ranges: vec![range], ..round(1, vec![process(7, 1.0)], threads) });
+    assert!(!decision.steps.iter().any(|step| matches!(step.action, Action::MoveRanges { .. })), "{decision:?}");
+}
+
+#[test]
+fn a_thread_that_shares_nothing_is_left_alone() {
+    let (threads, _) = pairs(&[(1, 2, 0), (3, 4, 0)]);
+    let pages = threads.iter().map(|thread| page(thread.tid.0.into(), 1, &[(1, 5)])).collect();
+    let idle = Thread { accesses: Vec::new(), ..thread(7, 9) };
+    let threads = threads.into_iter().chain([idle]).collect();
+    let alone = Observation { pages, ..round(2, vec![process(7, 4.0)], threads) };
+    assert_eq!(sent(&policy("thread-clustering").decide(&alone)), []);
 }
 
 #[test]

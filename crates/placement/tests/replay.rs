@@ -16,6 +16,7 @@ fn log() -> Vec<String> {
         policy: policy.name().clone(),
         settings,
         state: Box::new(State::default()),
+        dry_run: false,
     }];
     for pid in [7, 8] {
         let (process, thread) = (process(pid, 1.0), thread(pid, pid));
@@ -39,6 +40,17 @@ fn log() -> Vec<String> {
 
 fn read(line: &str) -> LogLine {
     serde_json::from_str(line).unwrap()
+}
+
+#[test]
+fn rounds_that_were_only_tried_out_are_so_again() {
+    let log = log();
+    let mut begin = read(&log[0]);
+    let LogLine::Begin { dry_run, .. } = &mut begin else { panic!("{begin:?}") };
+    *dry_run = true;
+    let mut replay = Replay::of(&begin, None, None).unwrap().unwrap();
+    let round = log[1..].iter().map(|line| read(line)).find(|line| matches!(line, LogLine::Round { .. })).unwrap();
+    assert_eq!(replay.take(&round), replay.take(&round));
 }
 
 #[test]

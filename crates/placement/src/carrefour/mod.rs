@@ -85,7 +85,7 @@ impl Carrefour {
     ) -> Vec<Step> {
         let (round, thresholds) = (observation.round, &settings.thresholds);
         let alive: BTreeSet<Pid> = observation.processes.iter().map(|process| process.pid).collect();
-        self.history.forget(round, thresholds, |pid| alive.contains(&pid));
+        self.forget(observation, thresholds);
         self.replicating.retain(|pid| alive.contains(pid));
         let mut done = self.revert(&alive);
         self.credit.learn(observation, metrics, costs, thresholds);
@@ -112,6 +112,17 @@ impl Carrefour {
     /// The rate that was decided last.
     pub fn sampling(&self, thresholds: &Thresholds) -> Sampling {
         Sampling::at(self.is_slow, thresholds)
+    }
+
+    /// Forgets what no longer decides anything about pages.
+    pub fn forget(&mut self, observation: &Observation, thresholds: &Thresholds) {
+        let alive: BTreeSet<Pid> = observation.processes.iter().map(|process| process.pid).collect();
+        self.history.forget(observation.round, thresholds, |pid| alive.contains(&pid));
+    }
+
+    /// Whether a page is to be left where it is, whichever policy asks.
+    pub fn keeps(&self, page: PageOf, round: u64, thresholds: &Thresholds) -> bool {
+        self.history.keeps(page, round, thresholds)
     }
 
     /// What became of a decision.

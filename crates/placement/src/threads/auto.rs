@@ -8,6 +8,12 @@ use crate::reason::{Quantity, Reason, Rule};
 use machine::{CpuSet, NodeId, Pid, Tid};
 use std::collections::BTreeMap;
 
+/// Half a CPU more than there are is no more than there are: when threads began and ended to run is told a moment
+/// before or after the round's end.
+const MARGIN_CPUS: f64 = 0.5;
+/// So many rounds in a row a process wants more than its node, or no more, before that is believed.
+const WIDE_ROUNDS: u64 = 2;
+
 /// A process, its threads, and what they make of a round.
 struct Seen<'a> {
     process: &'a Process,
@@ -46,18 +52,28 @@ impl Threads {
         steps
     }
 
-    /// What wants more than its node has is the kernel's to place.
+    /// What wants more than its node has is the kernel's to place, until it wants less.
     fn release_wide(&mut self, seen: &[Seen], rules: Rules) -> Vec<Step> {
         let mut steps = Vec::new();
         for seen in seen {
-            let Some(placed) = self.processes.get_mut(&seen.process.pid).filter(|placed| !placed.is_wide) else {
-                continue;
-            };
+            let Some(placed) = self.processes.get_mut(&seen.process.pid) else { continue };
             let cpus = placed.node.map_or(0, |node| rules.cpus_of(node, seen.process).len());
-            if cpus == 0 || seen.busy_cpus <= cpus as f64 || cpus == seen.process.cpus.len() {
+            if cpus == 0 || cpus == seen.process.cpus.len() {
                 continue;
             }
-            placed.is_wide = true;
+            let is_other = if placed.is_wide {
+                seen.busy_cpus <= cpus as f64 - MARGIN_CPUS
+            } else {
+                seen.busy_cpus > cpus as f64 + MARGIN_CPUS
+            };
+            placed.other_rounds = if is_other { placed.other_rounds + 1 } else { 0 };
+            if placed.other_rounds < WIDE_ROUNDS {
+                continue;
+            }
+            (placed.is_wide, placed.other_rounds) = (!placed.is_wide, 0);
+            if !placed.is_wide {
+                continue;
+            }
             placed.threads.values_mut().for_each(|cpus| *cpus = None);
             let reason = Reason::new(Rule::TooWide).against(Quantity::BusyCpus, seen.busy_cpus, cpus as f64);
             let free =

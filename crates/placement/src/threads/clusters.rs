@@ -31,8 +31,7 @@ impl Threads {
             .flat_map(|(process, threads)| threads.into_iter().map(move |t| (process, t)))
             .collect();
         let common = common_accesses(observation, &rules.settings.thresholds);
-        let clusters = clusters(&threads, &common, rules);
-        let chosen = fitting(clusters, threads.len(), rules);
+        let chosen = fitting(clusters(&threads, &common, rules), rules);
         let mut steps = Vec::new();
         let mut placed: BTreeSet<ThreadId> = BTreeSet::new();
         for cluster in &chosen {
@@ -156,24 +155,23 @@ fn most_accessed(threads: &[(&Process, &Thread)], rules: Rules) -> Option<NodeId
 }
 
 /// All clusters, if none of their nodes would get more threads than CPUs; otherwise those whose threads keep no more
-/// CPUs busy than are left of their node's; none where each thread is a cluster of its own.
-fn fitting<'a>(mut clusters: Vec<Cluster<'a>>, threads: usize, rules: Rules) -> Vec<Cluster<'a>> {
+/// CPUs busy than are left of their node's. A thread that shares nothing stays where it is, unlike in Lepers's code, which
+/// moves it as well unless all are like that: it has nobody to be near.
+fn fitting<'a>(mut clusters: Vec<Cluster<'a>>, rules: Rules) -> Vec<Cluster<'a>> {
+    clusters.retain(|cluster| cluster.threads.len() > 1);
     let cpus_of = |node: NodeId| rules.costs.cpus_of(&[node].into_iter().collect()).len();
     let mut on_nodes: BTreeMap<NodeId, usize> = BTreeMap::new();
     for cluster in &clusters {
         *on_nodes.entry(cluster.node).or_default() += cluster.threads.len();
     }
     let all_fit = on_nodes.iter().all(|(node, count)| *count <= cpus_of(*node));
-    if clusters.len() == threads {
-        return Vec::new();
-    }
     if all_fit && clusters.len() <= rules.costs.cpu_nodes().len() {
         return clusters;
     }
     clusters.sort_by_key(|cluster| Reverse(cluster.shared));
     let mut left: BTreeMap<NodeId, f64> = on_nodes.keys().map(|node| (*node, cpus_of(*node) as f64)).collect();
     clusters.retain(|cluster| {
-        let fits = left.get_mut(&cluster.node).filter(|left| cluster.threads.len() > 1 && cluster.busy_cpus <= **left);
+        let fits = left.get_mut(&cluster.node).filter(|left| cluster.busy_cpus <= **left);
         fits.map(|left| *left -= cluster.busy_cpus).is_some()
     });
     clusters

@@ -38,6 +38,8 @@ struct Placed {
     moved: Option<u64>,
     /// It wants more CPUs than a node has.
     is_wide: bool,
+    /// For so many rounds it has been the other way.
+    other_rounds: u64,
 }
 
 /// Who decides, and by what.

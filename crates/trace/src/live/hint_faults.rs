@@ -19,6 +19,8 @@ use std::path::Path;
 
 const PAGE_BYTES: u64 = 4096;
 const DROPPED: &str = "page faults that the kernel dropped";
+const SWITCHED_OFF: &str =
+    "switch (NUMA balancing) that somebody turned off meanwhile: what was accessed after that is not seen";
 const RING_BYTES: usize = 512 << 10;
 /// Of the kernel's `sysctl_numa_balancing_mode`: pages go to who uses them. The other mode is for tiers of memory only.
 const BALANCING: u32 = 1;
@@ -139,6 +141,9 @@ impl HintFaults {
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         self.drain(stacks, samples, events);
         Loss::add(&mut self.lost, DROPPED, self.rings.untold_losses());
+        // Such as another recording, which had switched it on.
+        let is_off = Switch::numa_balancing().value().is_ok_and(|value| !is_on(&value));
+        Loss::add(&mut self.lost, SWITCHED_OFF, is_off.into());
         let mut found = Vec::new();
         self.faults.finish(&mut found);
         self.give(found, samples, events);
@@ -159,6 +164,11 @@ fn refused(refusal: &super::permission::Refusal) -> LiveError {
     LiveError::of("observe page faults (perf)", refusal, Scope::Tracepoint)
 }
 
+/// Whether NUMA balancing marks pages, by the value of its switch.
+fn is_on(value: &str) -> bool {
+    value.parse::<u32>().is_ok_and(|mode| mode & BALANCING != 0)
+}
+
 /// Switches NUMA balancing on, if it is off and that is wanted.
 fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
     let switch = Switch::numa_balancing();
@@ -167,7 +177,7 @@ fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
     let value = switch
         .value()
         .map_err(|error| failed(with_remedy(error.to_string(), "the kernel needs CONFIG_NUMA_BALANCING")))?;
-    if value.parse::<u32>().is_ok_and(|mode| mode & BALANCING != 0) {
+    if is_on(&value) {
         return Ok(None);
     }
     if !switch_on {
