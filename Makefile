@@ -54,6 +54,7 @@ test:
 	cargo test --release --workspace --locked
 	$(release)/nearside-fidelity experiments/*.toml --quick --check
 	$(release)/nearside-diagnoses facerec psearchy --check
+	$(release)/nearside-results ft --machines opteron-8380x4 --check --output $(target)/results.md
 
 # Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
 # would have other features of what tests use as well, and build DataFusion once more.

@@ -9,6 +9,7 @@
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
+use crate::memory;
 use crate::processes::Process;
 use crate::team::{Span, Team, seconds};
 use clap::ValueEnum;
@@ -96,6 +97,7 @@ impl fmt::Display for Output {
 
 /// Compiles `repeat` programs, with jobs that take `size` bytes or twice as much.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Compilation, Error> {
+    memory::check(size)?;
     let schedule = Mutex::new(Schedule::new(repeat));
     let changed = Condvar::new();
     let slots = (0..team.threads).collect();

@@ -6,7 +6,7 @@ use crate::levenshtein;
 use crate::memory::filled;
 use crate::mix::OwnTime;
 use crate::processes::wait_for_start;
-use crate::team::{Round, Team, seconds};
+use crate::team::{Round, Span, Team};
 use clap::ValueEnum;
 use measure::Random;
 use serde::Serialize;
@@ -79,7 +79,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, program: Program) -> Result<
             rounds
         }
     };
-    Ok(OwnTime { seconds: seconds(&rounds) })
+    Ok(OwnTime { span: Span::of(&rounds) })
 }
 
 /// Works when it is told to, on a thread of its own, as all workloads do.

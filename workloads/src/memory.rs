@@ -23,6 +23,13 @@ pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>
     Ok(array)
 }
 
+/// Refuses more than this system has and can swap out, for what is got piece by piece: before any of it is filled.
+pub fn check(bytes: usize) -> Result<(), Error> {
+    let system = rustix::system::sysinfo();
+    let there = (system.totalram + system.totalswap).saturating_mul(system.mem_unit.into());
+    if bytes as u64 > there { Err(Error::Memory { bytes: bytes as u64 }) } else { Ok(()) }
+}
+
 /// `count` zeros, for as long as the process lives, on pages that will lie where the threads run that first write to
 /// them: for programs whose threads fill their parts of a shared array themselves.
 pub fn untouched<T: Zeroed>(count: usize) -> Result<&'static mut [T], Error> {

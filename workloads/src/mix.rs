@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::time::Instant;
 
 /// Some processes of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +59,8 @@ struct Time {
 /// Likewise, as it says itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OwnTime {
-    pub seconds: f64,
+    #[serde(flatten)]
+    pub span: Span,
 }
 
 impl fmt::Display for Times {
@@ -76,7 +76,7 @@ impl fmt::Display for Times {
 
 impl fmt::Display for OwnTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s", self.seconds)
+        write!(f, "{:.4} s", self.span.seconds)
     }
 }
 
@@ -100,13 +100,12 @@ pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Resu
         let mut processes = programs.iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
         set_affinity(Tid::CALLER, team.allowed())?;
         processes.iter_mut().try_for_each(Process::wait_until_ready)?;
-        let start = Instant::now();
         processes.iter_mut().try_for_each(Process::go)?;
-        let member = |(process, program): (&mut Process, &Program)| {
-            process.answer::<OwnTime>().map(|time| Time { program: *program, seconds: time.seconds })
-        };
-        let members = processes.iter_mut().zip(&programs).map(member).collect::<io::Result<Vec<_>>>()?;
-        Ok(Times { span: Span::between(start, Instant::now()), members })
+        let spans = processes.iter_mut().map(|process| process.answer::<OwnTime>().map(|time| time.span));
+        let spans = spans.collect::<io::Result<Vec<Span>>>()?;
+        let member = |(span, program): (&Span, &Program)| Time { program: *program, seconds: span.seconds };
+        let members = spans.iter().zip(&programs).map(member).collect();
+        Ok(Times { span: spans.into_iter().reduce(Span::join).unwrap_or_default(), members })
     };
     together().map_err(Error::System)
 }

@@ -9,7 +9,7 @@
 
 use crate::arithmetic::mix;
 use crate::error::Error;
-use crate::memory::filled;
+use crate::memory::{self, filled};
 use crate::team::{Span, Team};
 use linux::share_one_heap;
 use measure::Random;
@@ -72,6 +72,7 @@ impl fmt::Display for Index {
 
 /// Has every thread look words up in its share of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index, Error> {
+    memory::check(size)?;
     share_one_heap().map_err(Error::System)?;
     let blocks = (size / team.threads / size_of::<Line>() / BLOCK_LINES).max(1);
     let words = blocks * BLOCK_LINES;

@@ -70,9 +70,11 @@ impl Span {
         Self { began_ns: began.as_nanos() as u64, seconds: (end - start).as_secs_f64() }
     }
 
-    /// The earlier beginning, and what the slower one took.
+    /// From the earlier beginning to the later end.
     pub fn join(self, other: Self) -> Self {
-        Self { began_ns: self.began_ns.min(other.began_ns), seconds: self.seconds.max(other.seconds) }
+        let began_ns = self.began_ns.min(other.began_ns);
+        let until = |span: Self| (span.began_ns - began_ns) as f64 / 1e9 + span.seconds;
+        Self { began_ns, seconds: until(self).max(until(other)) }
     }
 }
 

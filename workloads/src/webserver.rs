@@ -7,7 +7,7 @@
 use crate::arithmetic::mix;
 use crate::cure::nodes;
 use crate::error::Error;
-use crate::memory::filled;
+use crate::memory::{self, filled};
 use crate::processes::{Process, wait_for_start};
 use crate::team::{Span, Team};
 use linux::{Tid, set_affinity};
@@ -71,6 +71,7 @@ impl fmt::Display for OwnAnswers {
 
 /// Has processes answer requests, each from a pool of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool) -> Result<Answers, Error> {
+    memory::check(size)?;
     let threads = (team.threads / processes).max(1);
     let cpus: Vec<CpuId> = team.cpus().iter().collect();
     let nodes = if cure { nodes(team.cpus())? } else { Vec::new() };

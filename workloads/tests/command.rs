@@ -282,7 +282,9 @@ fn refuses_more_memory_than_a_workload_counts() {
             &["--size 1024 TiB is more than", "ask for at most --size"],
         );
     }
-    refused(&["ft", "--size", "1024T", "--threads", "1"], &["cannot get 1024 TiB of memory"]);
+    for verb in ["ft", "webserver", "psearchy", "hmake"] {
+        refused(&[verb, "--size", "1024T", "--threads", "1"], &["cannot get 1024 TiB of memory"]);
+    }
 }
 
 #[test]

@@ -23,6 +23,11 @@ const MOST_NOTES: usize = 50;
 /// New threads that begin while those of their process get CPUs are looked for so often at most.
 const MOST_LOOKS: usize = 8;
 
+/// Pages that other processes map as well stay where they are: samples of one process do not tell what the others use, who
+/// would lose what it gains. (Carrefour's kernel moves them. Where four processes read one file, moving its pages as well
+/// left fewer accesses local than before, 44 % instead of 51.)
+const WHOSE: Whose = Whose::Private;
+
 /// Carries out what was decided.
 pub(crate) struct Actor {
     pub journal: Journal,
@@ -173,7 +178,7 @@ impl Actor {
             self.batch.push(*address, Some(*node));
         }
         let began_ns = monotonic_ns();
-        let moved = self.batch.move_pages(pid, Whose::Private);
+        let moved = self.batch.move_pages(pid, WHOSE);
         let took = since(began_ns);
         outcome.moving_s += took.as_secs_f64();
         // Threads that help with it are at work as well.
@@ -236,14 +241,11 @@ impl Actor {
         let migration = Migration {
             ranges: ranges.iter().map(|range| range.start..range.end).collect(),
             route,
-            whose: Whose::Private,
-            // A call moves a twentieth of a second's budget.
-            budget_bytes_per_s: Some(bytes.saturating_mul(20)),
+            whose: WHOSE,
+            budget_bytes_per_s: None,
+            most_bytes: Some(bytes),
         };
-        let enough = AtomicBool::new(false);
-        let moved = migration.run(&process.process, &enough, |tally| {
-            enough.store(tally.moved().bytes >= bytes || self.stop.load(Relaxed), Relaxed);
-        });
+        let moved = migration.run(&process.process, &self.stop, |_| ());
         match moved {
             Ok(tally) => {
                 let moved = tally.moved();

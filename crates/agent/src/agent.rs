@@ -5,7 +5,7 @@ use crate::counted::Counters;
 use crate::course::Course;
 use crate::decision_log::{DecisionLog, LogError};
 use crate::journal::{Journal, JournalError, PutBack};
-use crate::lives::Lives;
+use crate::lives::{Known, Lives};
 use crate::managed::{Inherited, Managed};
 use crate::node_memory::KnownMemory;
 use crate::nodes::NodeMap;
@@ -91,8 +91,12 @@ pub struct Agent {
     pub(crate) counts: Vec<Count>,
     pub(crate) counters: Counters,
     pub(crate) rate: Rate,
+    /// The virtual PMU's period of before a pause, while it is one.
+    rests: Option<u64>,
     /// Samples that came in this round, of whomever.
     pub(crate) came: u64,
+    /// Samples of more pages than are kept, of all rounds.
+    pub(crate) missed: u64,
     pub(crate) memory: KnownMemory,
     pub(crate) course: Course,
     /// Processes that were managed at any time.
@@ -129,7 +133,7 @@ impl Agent {
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let accesses = open_source(&policy, &options, &mut notes)?;
         let lives = match SideBand::open_lives(&options.target) {
-            Ok(side_band) => Lives::Told(Box::new(side_band)),
+            Ok(side_band) => Lives::Told { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
                 notes.push(format!(
                     "processes and threads are looked for in /proc, some time after they began: {error}"
@@ -164,7 +168,9 @@ impl Agent {
             counts: Vec::new(),
             counters: Counters::default(),
             rate: Rate::new(round, options.cpu_limit),
+            rests: None,
             came: 0,
+            missed: 0,
             memory: KnownMemory::default(),
             course: Course::default(),
             seen: BTreeSet::new(),
@@ -210,8 +216,9 @@ impl Agent {
         self.begin_log()
     }
 
-    /// The kernel's own balancing moves pages back and forth with ours.
-    fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
+    /// The kernel's own balancing moves pages back and forth with ours. Somebody else may switch it on again, such as
+    /// another of us at its end.
+    pub(crate) fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
         if !self.policy.is_dynamic() || self.policy.has_nothing_to_place() {
             return Ok(());
         }
@@ -223,11 +230,11 @@ impl Agent {
         }
         if self.options.dry_run || self.options.keep_kernel_balancing || is_source {
             let why = if is_source { ", as its page faults are what is observed" } else { "" };
-            self.notes.push(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
+            self.note(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
             return Ok(());
         }
         self.actor.journal.will_set(&switch, "0")?;
-        self.notes.push(match switch.set("0") {
+        self.note(match switch.set("0") {
             Ok(()) => "the kernel's NUMA balancing is switched off meanwhile".to_owned(),
             Err(error) => format!(
                 "the kernel's NUMA balancing stays on, and moves pages and threads as well: {error}; to switch it off \
@@ -235,6 +242,13 @@ impl Agent {
             ),
         });
         Ok(())
+    }
+
+    /// Says something, once.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// What it is doing, for others to read, and to have it pause.
@@ -270,14 +284,18 @@ impl Agent {
     pub fn look(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
+        let is_paused = self.status_now().paused;
         self.drain(is_over);
-        self.follow(is_over)?;
-        if !is_over {
-            self.observing += since(began_ns);
-        } else if self.status_now().paused {
+        if is_paused {
             self.pass();
         } else {
-            self.end_round(began_ns)?;
+            self.go_on();
+            self.follow(is_over)?;
+            if is_over {
+                self.end_round(began_ns)?;
+            } else {
+                self.observing += since(began_ns);
+            }
         }
         self.busy += since(began_ns) + std::mem::take(&mut self.actor.helped);
         Ok(())
@@ -313,22 +331,28 @@ impl Agent {
 
     fn follow(&mut self, is_over: bool) -> Result<(), AgentError> {
         let mut lives = Vec::new();
-        self.lives.drain(&self.managed, is_over, &mut self.stacks, &mut lives);
+        let others = (self.options.target == Target::System).then_some(&self.candidates);
+        self.lives.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut lives);
         lives.into_iter().try_for_each(|life| self.take_life(life))
     }
 
-    /// A round in which nothing is decided.
+    /// A pause: nothing is observed, and nobody who begins is placed.
     fn pass(&mut self) {
+        if self.rests.is_none() {
+            self.rests = Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
+            self.accesses.iter_mut().for_each(Accesses::rest);
+        }
+        self.lives.skip(&mut self.stacks);
         drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
         self.counts.clear();
         self.counters = Counters::default();
         (self.came, self.round_began_ns) = (0, monotonic_ns());
-        self.set_period(0);
     }
 
-    pub(crate) fn set_period(&self, period: u64) {
-        if let Some(Accesses::Lab(pmu)) = &self.accesses {
-            pmu.set_period(period);
+    /// The end of a pause, if it was one.
+    fn go_on(&mut self) {
+        if let Some(period) = self.rests.take() {
+            self.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
         }
     }
 
@@ -359,7 +383,7 @@ impl Agent {
 
     /// Puts everything back, and says what came of it.
     pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
-        self.set_period(0);
+        self.accesses.iter_mut().for_each(Accesses::rest);
         // What was started last has CPUs of ours as well, and may outlive who started it.
         let followed = self.follow(true);
         let report = self.report();
@@ -372,7 +396,7 @@ impl Agent {
 
     fn report(&self) -> PlaceReport {
         let (time_s, cpu_time_s) = (self.time().as_secs_f64(), self.cpu_time().as_secs_f64());
-        let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
+        let lost_by_source = self.lost_by_source();
         let status = self.status_now();
         PlaceReport {
             policy: self.policy.name().to_string(),
@@ -382,7 +406,7 @@ impl Agent {
             rounds: self.round,
             source: self.source(),
             samples: status.samples,
-            samples_lost: status.samples_lost + lost.iter().map(|loss| loss.count).sum::<u64>(),
+            samples_lost: self.missed + lost_by_source,
             processes: self.seen.len() as u64,
             pages_moved: self.course.pages_moved,
             bytes_moved: self.course.bytes_moved,
@@ -399,6 +423,12 @@ impl Agent {
             notes: self.notes.clone(),
             ..PlaceReport::default()
         }
+    }
+
+    /// Samples that did not come this far.
+    pub(crate) fn lost_by_source(&self) -> u64 {
+        let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
+        lost.iter().map(|loss| loss.count).sum()
     }
 
     /// Who observes accesses.

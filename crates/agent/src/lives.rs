@@ -1,9 +1,11 @@
 //! Processes and threads as they come and go: from the kernel's records, or where those may not be read from /proc.
 
+use crate::agent::Candidate;
 use crate::managed::Managed;
 use linux::Process;
 use machine::{Pid, Tid};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use trace::live::SideBand;
 use trace::{Event, Stacks, What};
 
@@ -19,24 +21,43 @@ pub(crate) enum Life {
 /// Whoever tells of it.
 pub(crate) enum Lives {
     /// The kernel's records, from the first moment.
-    Told(Box<SideBand>),
+    Told { side_band: Box<SideBand>, has_skipped: bool },
     /// /proc, as often as it is looked at.
     Looked,
 }
 
 impl Lives {
     /// What happened since the last time. Looking at /proc is dear, and only done where it is due.
-    pub fn drain(&mut self, managed: &Managed, is_due: bool, stacks: &mut Stacks, lives: &mut Vec<Life>) {
+    pub fn drain(&mut self, known: Known, is_due: bool, stacks: &mut Stacks, lives: &mut Vec<Life>) {
         match self {
-            Self::Told(side_band) => {
+            Self::Told { side_band, has_skipped } => {
                 let mut events = Vec::new();
                 side_band.drain(stacks, &mut events);
                 lives.extend(events.into_iter().filter_map(life));
+                if std::mem::take(has_skipped) {
+                    look(known, lives);
+                }
             }
-            Self::Looked if is_due => look(managed, lives),
+            Self::Looked if is_due => look(known, lives),
             Self::Looked => {}
         }
     }
+
+    /// Nobody wants to know what happened since the last time; next time it is looked at what came of it.
+    pub fn skip(&mut self, stacks: &mut Stacks) {
+        if let Self::Told { side_band, has_skipped } = self {
+            side_band.drain(stacks, &mut Vec::new());
+            *has_skipped = true;
+        }
+    }
+}
+
+/// Who is known already.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub managed: &'a Managed,
+    /// Those who may be managed yet, where all of the system may.
+    pub others: Option<&'a BTreeMap<Pid, Candidate>>,
 }
 
 fn life(event: Event) -> Option<Life> {
@@ -51,9 +72,9 @@ fn life(event: Event) -> Option<Life> {
 }
 
 /// What is other than known.
-fn look(managed: &Managed, lives: &mut Vec<Life>) {
+fn look(known: Known, lives: &mut Vec<Life>) {
     let mut unseen: Vec<Pid> = Vec::new();
-    for (pid, known) in &managed.processes {
+    for (pid, known) in &known.managed.processes {
         let pid = *pid;
         let now = known.process.threads().unwrap_or_default();
         let ended = known.threads.keys().filter(|tid| !now.contains(**tid));
@@ -74,6 +95,16 @@ fn look(managed: &Managed, lives: &mut Vec<Life>) {
             unseen.push(pid);
         }
     }
+    let Some(others) = known.others else { return };
+    let new = all_processes().into_iter().filter(|pid| !seen.contains(pid) && !others.contains_key(pid));
+    lives.extend(new.map(|pid| Life::Began { pid, parent: None }));
+}
+
+/// Who runs on this system, but for this process.
+pub(crate) fn all_processes() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
+    pids.filter(|pid| pid.0 != std::process::id()).collect()
 }
 
 #[cfg(test)]
@@ -91,7 +122,7 @@ mod tests {
         let mut lives = Vec::new();
         for _ in 0..1000 {
             lives.clear();
-            look(&managed, &mut lives);
+            look(Known { managed: &managed, others: None }, &mut lives);
             if lives.iter().any(|life| matches!(life, Life::Began { parent: Some(parent), .. } if *parent == own)) {
                 break;
             }
@@ -105,7 +136,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         lives.clear();
-        look(&managed, &mut lives);
+        look(Known { managed: &managed, others: None }, &mut lives);
         assert!(lives.contains(&Life::ThreadEnded { pid: own, tid: Tid(own.0) }), "{lives:?}");
+    }
+
+    #[test]
+    fn of_a_system_whoever_is_not_known_is_seen() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let managed = Managed::new("0".parse().unwrap(), false);
+        let began = Life::Began { pid: Pid(child.id()), parent: None };
+        let seen = |others: &BTreeMap<Pid, Candidate>| {
+            let mut lives = Vec::new();
+            look(Known { managed: &managed, others: Some(others) }, &mut lives);
+            lives.contains(&began)
+        };
+        assert!(seen(&BTreeMap::new()));
+        assert!(!seen(&[(Pid(child.id()), Candidate::default())].into()));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -125,10 +125,10 @@ impl Managed {
             cpu_time: process_cpu_time(pid).ok()?,
             process,
         };
-        managed.read_policy();
         for tid in managed.process.threads().ok()?.iter() {
             managed.begin_thread(tid, self.watches_threads);
         }
+        managed.read_policy();
         self.processes.insert(pid, managed);
         self.processes.get_mut(&pid)
     }
@@ -201,10 +201,15 @@ impl ManagedProcess {
         self.threads.insert(tid, ManagedThread { record, times });
     }
 
-    /// What the program or its owner asked for, of memory.
+    /// What the program or its owner asked for, of memory. A policy that one thread asked for is a process's own: nobody
+    /// tells which of its pages came by that policy.
     fn read_policy(&mut self) {
-        let words = thread_policy(&self.process, Tid(self.record.pid.0));
-        self.record.memory_policy = words.and_then(|words| owner::asked_for(&words, self.memory_given.as_ref()));
+        let of_thread = |tid| {
+            let words = thread_policy(&self.process, tid)?;
+            owner::asked_for(&words, self.memory_given.as_ref())
+        };
+        let others = self.threads.keys().copied().filter(|tid| tid.0 != self.record.pid.0);
+        self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
     }
 
     /// Its memory is to come from elsewhere than what it inherited says: what it has is settled like that of processes

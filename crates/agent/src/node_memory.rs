@@ -28,9 +28,13 @@ impl KnownMemory {
         self.known.clone()
     }
 
-    /// Pages were moved: it is looked at again before long.
-    pub fn changed(&mut self, round: u64) {
+    /// Pages were moved, which took so many bytes of nodes at most: it is looked at again before long.
+    pub fn changed(&mut self, round: u64, filled: &[(NodeId, u64)]) {
         self.next = self.next.min(round + BUSY_ROUNDS);
+        for memory in &mut self.known {
+            let bytes: u64 = filled.iter().filter(|(node, _)| *node == memory.node).map(|(_, bytes)| bytes).sum();
+            memory.free_bytes = memory.free_bytes.saturating_sub(bytes);
+        }
     }
 }
 
@@ -64,7 +68,8 @@ mod tests {
         let mut known = KnownMemory { known: vec![expected], next: 5 };
         assert_eq!(known.at(4), [expected]);
         known.next = 16;
-        known.changed(3);
+        known.changed(3, &[(NodeId(1), 5 << 10), (NodeId(2), 5 << 10)]);
         assert_eq!(known.next, 3 + BUSY_ROUNDS);
+        assert_eq!(known.at(4), [NodeMemory { free_bytes: 8 << 10, ..expected }]);
     }
 }

@@ -16,6 +16,8 @@ const SAVED_ROUNDS: f64 = 32.0;
 /// When nothing goes on, a period must not become so short that what begins then floods us.
 const SHORTEST: u64 = 100;
 const LONGEST: u64 = 1 << 32;
+/// Of the processor's own samples, on a CPU: each is an interrupt.
+const MOST_HZ: u64 = 4000;
 
 /// How many samples to take.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Rate {
     allowance_s: f64,
     /// What is left of it from earlier rounds, or owed, s.
     saved_s: f64,
+    /// Samples in a second on each CPU, as the processor was told last.
+    hz: u64,
 }
 
 impl Rate {
@@ -36,7 +40,8 @@ impl Rate {
     pub fn new(round: Duration, cpu_limit: f64) -> Self {
         let full = (PER_SECOND * round.as_secs_f64()).clamp(FEWEST, MOST);
         let allowance_s = round.as_secs_f64() * cpu_limit;
-        Self { full, round_s: round.as_secs_f64(), is_low: false, allowance_s, saved_s: allowance_s * SAVED_ROUNDS }
+        let saved_s = allowance_s * SAVED_ROUNDS;
+        Self { full, round_s: round.as_secs_f64(), is_low: false, allowance_s, saved_s, hz: 0 }
     }
 
     /// The policy wants so many times fewer than at the full rate.
@@ -53,11 +58,21 @@ impl Rate {
     /// The period of the next round, where the last one's gave so many samples in this time. Programs change, so that it
     /// is at most eight times as long, and no less than a sixteenth: a quarter, where few samples tell little.
     pub fn next_period(&self, period: u64, taken: u64, length_s: f64) -> u64 {
-        let in_a_round = if self.saved_s > 0.0 && !self.is_low { self.full } else { self.full * FEWER };
-        let wanted = in_a_round * (length_s / self.round_s).max(1.0);
+        let wanted = self.in_a_round() * (length_s / self.round_s).max(1.0);
         let least = if taken < TELLING { 0.25 } else { 0.0625 };
         let factor = (taken as f64 / wanted).clamp(least, 1.0 / FEWER);
         ((period as f64 * factor).round() as u64).clamp(SHORTEST, LONGEST)
+    }
+
+    /// Samples in a second on each of so many CPUs, of a processor that keeps to such a rate; nothing where that is what
+    /// it was last.
+    pub fn next_hz(&mut self, cpus: usize) -> Option<u64> {
+        let hz = ((self.in_a_round() / self.round_s / cpus.max(1) as f64) as u64).clamp(1, MOST_HZ);
+        (std::mem::replace(&mut self.hz, hz) != hz).then_some(hz)
+    }
+
+    fn in_a_round(&self) -> f64 {
+        if self.saved_s > 0.0 && !self.is_low { self.full } else { self.full * FEWER }
     }
 }
 
@@ -87,6 +102,16 @@ mod tests {
             rate.next_period(1000, 30_000, 1.0) == 1000
         });
         assert!(matches!(rounds, Some(32..=33)), "no debt is larger than what may be saved: {rounds:?}");
+    }
+
+    #[test]
+    fn processors_are_told_where_it_changes() {
+        let mut rate = Rate::new(Duration::from_secs(1), 0.02);
+        assert_eq!([rate.next_hz(48), rate.next_hz(48)], [Some(625), None]);
+        rate.set_divisor(4);
+        assert_eq!([rate.next_hz(48), rate.next_hz(2)], [Some(78), Some(1875)]);
+        rate.set_divisor(1);
+        assert_eq!(rate.next_hz(2), Some(MOST_HZ));
     }
 
     #[test]

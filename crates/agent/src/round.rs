@@ -6,11 +6,14 @@ use crate::sampled::RoundSamples;
 use crate::turns::take_turns;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
-    Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step, ThreadPolicy,
+    Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use trace::live::Accesses;
+
+/// Rounds after which it is looked again whether the kernel's balancing is off.
+const BALANCING_ROUNDS: u64 = 16;
 
 impl Agent {
     /// Decides, and acts. This look at what came began at that time.
@@ -46,6 +49,9 @@ impl Agent {
         let length_s = Duration::from_nanos(now.saturating_sub(self.round_began_ns)).as_secs_f64().max(1e-6);
         self.round_began_ns = now;
         self.round += 1;
+        if self.round.is_multiple_of(BALANCING_ROUNDS) {
+            self.quiet_the_kernel()?;
+        }
         self.begin_candidates(length_s)?;
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
             self.sampled.take(self.policy.sampling().page_cap, locate);
@@ -65,11 +71,8 @@ impl Agent {
             let may_be = is_replicated && page.page_bytes == SMALL_PAGE && page.writes == 0;
             page.is_replicable = may_be && process.replicable.contain(&process.process, page.address);
         }
-        {
-            let mut status = self.status_now();
-            status.samples += count;
-            status.samples_lost += missed;
-        }
+        self.missed += missed;
+        self.status_now().samples += count;
         let mut counted = counted.unwrap_or_default();
         let (controllers, links) = (std::mem::take(&mut counted.controllers), std::mem::take(&mut counted.links));
         Ok(Observation {
@@ -92,11 +95,7 @@ impl Agent {
 
     /// Mappings, for the one policy that moves whole ones.
     fn ranges(&mut self) -> Vec<Range> {
-        let is_dealt = matches!(
-            self.options.policy.memory,
-            MemoryPlacement::Interleave(_) | MemoryPlacement::WeightedInterleave(_) | MemoryPlacement::Carrefour
-        );
-        if self.options.policy.threads != ThreadPolicy::Auto || is_dealt {
+        if !self.policy.follows() {
             return Vec::new();
         }
         let processes = self.managed.processes.values_mut();
@@ -125,7 +124,7 @@ impl Agent {
                     (process.pages_moved + moved.0, process.bytes_moved + moved.1);
             }
             if moved.0 > 0 || done.is_some_and(|done| done.pages_copied > 0) {
-                self.memory.changed(decision.round);
+                self.memory.changed(decision.round, &step.action.fills());
             }
             let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
             if self.options.explain && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {
@@ -146,9 +145,10 @@ impl Agent {
 
     fn fill_status(&mut self, observation: &Observation, decision: &Decision) {
         let (cpu_time_s, time_s) = (self.cpu_time().as_secs_f64(), self.time().as_secs_f64());
+        let samples_lost = self.missed + self.lost_by_source();
         let mut status = self.status.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         (status.cpu_time_s, status.time_s, status.rounds) = (cpu_time_s, time_s, self.round);
-        status.metrics = decision.metrics.clone();
+        (status.metrics, status.samples_lost) = (decision.metrics.clone(), samples_lost);
         if status.notes.len() != self.notes.len() {
             status.notes.clone_from(&self.notes);
         }
@@ -175,8 +175,15 @@ impl Agent {
         self.rate.learn(std::mem::take(&mut self.observing));
         self.rate.set_divisor(self.policy.sampling().divisor);
         let came = std::mem::take(&mut self.came);
-        if let Some(Accesses::Lab(pmu)) = &self.accesses {
-            pmu.set_period(self.rate.next_period(pmu.period(), came, length_s));
+        match &mut self.accesses {
+            Some(Accesses::Lab(pmu)) => pmu.set_period(self.rate.next_period(pmu.period(), came, length_s)),
+            Some(Accesses::Perf(source)) => {
+                if let Some(hz) = self.rate.next_hz(self.machine.cpus().len()) {
+                    source.set_rate(hz);
+                }
+            }
+            // How many pages the kernel marks is not ours to say.
+            Some(Accesses::HintFaults(_)) | None => {}
         }
     }
 }

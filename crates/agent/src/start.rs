@@ -1,7 +1,7 @@
 //! How processes and threads begin to be managed: the program before it runs, others as soon as they are seen.
 
 use crate::agent::{Agent, AgentError, Candidate};
-use crate::lives::Life;
+use crate::lives::{Life, all_processes};
 use crate::managed::Inherited;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
@@ -11,7 +11,6 @@ use linux::{
 };
 use machine::CpuSet;
 use placement::{LogLine, Start, ThreadPolicy};
-use std::fs;
 use std::io::ErrorKind;
 use std::thread;
 use trace::live::Target;
@@ -52,10 +51,7 @@ impl Agent {
                 }
             }
             Target::System => {
-                let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-                let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
-                let own = Pid(std::process::id());
-                self.candidates.extend(pids.filter(|pid| *pid != own).filter_map(|pid| {
+                self.candidates.extend(all_processes().into_iter().filter_map(|pid| {
                     let cpu_time = process_cpu_time(pid).ok()?;
                     Some((pid, Candidate { cpu_time, ..Candidate::default() }))
                 }));
@@ -204,6 +200,9 @@ impl Agent {
                     // It may be one of the chosen now.
                     self.candidates.entry(pid).or_default();
                 }
+                if self.managed.processes.contains_key(&pid) && !self.options.scope.has(pid) {
+                    return self.let_go(pid);
+                }
                 self.managed.exec(pid, &name);
                 Ok(())
             }
@@ -224,7 +223,8 @@ impl Agent {
         if is_prompt && has_managed_parent {
             return self.begin(pid, false, inherited);
         }
-        self.candidates.insert(pid, Candidate { inherited, parent, ..Candidate::default() });
+        let candidate = || Candidate { inherited, parent, ..Candidate::default() };
+        self.candidates.entry(pid).or_insert_with(candidate);
         Ok(())
     }
 
@@ -250,6 +250,13 @@ impl Agent {
             self.begin(pid, parent.is_none(), inherited)?;
         }
         Ok(())
+    }
+
+    /// A process is not to be managed any more: it has its CPUs back.
+    fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
+        self.notes.extend(self.actor.journal.put_back_process(pid).failed);
+        self.managed.processes.remove(&pid);
+        self.forget(pid)
     }
 
     /// A process has ended.

@@ -152,7 +152,7 @@ pub use pagemap::{PageEntry, Pagemap};
 pub use pages::{HUGE_PAGE, Pages, Zeroed};
 pub use pci::pci_device;
 pub use peer::{Peer, peer};
-pub use perf_ring::share_perf_ring;
+pub use perf_ring::{set_perf_period, share_perf_ring};
 pub use present::{BASE_PAGE, Extent, PresentPages};
 pub use private_copy::{NotCopied, PrivateCopies};
 pub use process::{

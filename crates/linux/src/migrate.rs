@@ -56,6 +56,8 @@ pub struct Migration {
     pub whose: Whose,
     /// Bytes moved in a second, at most.
     pub budget_bytes_per_s: Option<u64>,
+    /// Bytes moved in all, at most.
+    pub most_bytes: Option<u64>,
 }
 
 /// The pages of one call, and what was found on the way to them.
@@ -117,6 +119,8 @@ impl Migration {
                 break;
             }
             tally.join(&load.found);
+            let left = self.most_bytes.map_or(u64::MAX, |most| most.saturating_sub(tally.moved().bytes));
+            let is_last = load.cut(left);
             if !load.pages.is_empty() {
                 match load.pages.move_pages(process.pid(), self.whose) {
                     Err(error) if is_gone(&error) => tally.ended = true,
@@ -126,7 +130,7 @@ impl Migration {
             }
             progress(tally);
             self.wait(begin, tally, interrupted);
-            if tally.ended {
+            if tally.ended || is_last {
                 break;
             }
             // The finder may have ended: this was the last load.
@@ -173,6 +177,20 @@ impl Load {
                 }
             }
         }
+    }
+
+    /// Leaves out what is more than so many bytes; whether anything was.
+    fn cut(&mut self, most_bytes: u64) -> bool {
+        let mut bytes = 0;
+        let fits = |page_bytes: &&u64| {
+            bytes += **page_bytes;
+            bytes <= most_bytes
+        };
+        let fitting = self.page_bytes.iter().take_while(fits).count();
+        let is_more = fitting < self.page_bytes.len();
+        self.pages.truncate(fitting);
+        self.page_bytes.truncate(fitting);
+        is_more
     }
 
     fn clear(&mut self) {
@@ -304,6 +322,18 @@ mod tests {
     use crate::process::Pid;
     use crate::{allowed_memory_nodes, node_of};
 
+    #[test]
+    fn a_load_is_cut_to_what_may_be_moved() {
+        let mut load = Load::default();
+        for page in 0..3 {
+            load.pages.push(page << 21, None);
+            load.page_bytes.push(2 << 20);
+        }
+        assert!(!load.cut(6 << 20) && load.cut((6 << 20) - 1));
+        assert_eq!((load.pages.len(), load.page_bytes.len()), (2, 2));
+        assert!(load.cut(0) && load.pages.is_empty());
+    }
+
     /// On a system of one node nothing can move, and on any other what is here already does not.
     #[test]
     fn own_pages_are_found_where_they_are() {
@@ -318,7 +348,8 @@ mod tests {
             let from = from.map(|node| [machine::NodeId(node)].into_iter().collect());
             let route = Route::new(from, &nodes).unwrap();
             let ranges = vec![range.clone()];
-            let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: Some(1 << 40) };
+            let migration =
+                Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: Some(1 << 40), most_bytes: None };
             migration.run(&process, &AtomicBool::new(interrupted), |_| ()).unwrap()
         };
         let all = Amount { pages: 512, bytes: 2 << 20 };
@@ -334,7 +365,7 @@ mod tests {
         let process = Process::open(Pid(child.id())).unwrap();
         let ranges = process.mappings().unwrap().into_iter().map(|mapping| mapping.range).collect();
         let route = Route::new(None, &"0".parse().unwrap()).unwrap();
-        let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None };
+        let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None, most_bytes: None };
         let present = PresentPages::of(&process).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -96,6 +96,13 @@ impl PageBatch {
         self.statuses.clear();
     }
 
+    /// Forgets all pages but so many of the first.
+    pub fn truncate(&mut self, pages: usize) {
+        self.addresses.truncate(pages);
+        self.targets.truncate(pages);
+        self.statuses.truncate(pages);
+    }
+
     /// How many pages there are.
     pub fn len(&self) -> usize {
         self.addresses.len()

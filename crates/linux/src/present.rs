@@ -37,6 +37,8 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 const MOST_REGIONS: usize = 512;
 /// Entries of /proc/PID/pagemap read at once: 128 MiB of address space.
 const MOST_ENTRIES: u64 = 32 << 10;
+/// Addresses of the kernel, which processes have in their mappings all the same.
+const KERNEL_HALF: u64 = 1 << 63;
 /// The bit of such an entry that says that the page is in memory.
 const PRESENT_BIT: u64 = 1 << 63;
 
@@ -81,6 +83,10 @@ impl PresentPages {
     /// Adds what is present in a range, from its start, and returns how far it looked: the end of the range, or before
     /// it when there is more than one call tells. A process that has ended has nothing.
     pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
+        // `[vsyscall]` is the kernel's, which answers EFAULT.
+        if range.start >= KERNEL_HALF {
+            return Ok(range.end);
+        }
         if let Some(regions) = &mut self.regions {
             match scan(&self.file, range, regions, found) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => self.regions = None,
@@ -152,6 +158,15 @@ mod tests {
             from = pages.find(&(from..range.end), &mut found).unwrap();
         }
         found
+    }
+
+    #[test]
+    fn what_is_the_kernels_is_not_looked_at() {
+        let mut pages = PresentPages::of(&Process::open(Pid(std::process::id())).unwrap()).unwrap();
+        let vsyscall = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
+        assert_eq!(all(&mut pages, &vsyscall), []);
+        pages.regions = None;
+        assert_eq!(all(&mut pages, &vsyscall), []);
     }
 
     #[test]

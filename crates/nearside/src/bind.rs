@@ -224,6 +224,7 @@ impl Watch<'_> {
             route,
             whose: Whose::Private,
             budget_bytes_per_s: Some(self.arguments.budget * 1_000_000),
+            most_bytes: None,
         };
         let tally = match migration.run(self.process, self.interrupted, |_| ()) {
             Err(MigrateError::Process(ProcessError::Gone(_))) => return Ok(BindEvent::Ended),

@@ -108,6 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         route,
         whose: if arguments.shared { Whose::All } else { Whose::Private },
         budget_bytes_per_s: arguments.budget.map(|megabytes| megabytes * 1_000_000),
+        most_bytes: None,
     };
     let interrupted = interrupted()?;
     let begin = Instant::now();

@@ -141,8 +141,8 @@ Policies:
 Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
 virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads begin.
 
-Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); pages that other \
-processes map as well, splitting huge pages, and switching the kernel's balancing off need root.
+Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); splitting huge \
+pages and switching the kernel's balancing off need root. Pages that other processes map as well stay where they are, or are copied.
 
 Examples:
   nearside place -- ./program --its-options
@@ -215,7 +215,7 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 
 fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
     Ok(match &arguments.memory {
-        Some(memory) => format!("{}+{memory}", arguments.policy).parse()?,
+        Some(memory) => PolicyName::with_memory(&arguments.policy, memory)?,
         None => arguments.policy.parse()?,
     })
 }

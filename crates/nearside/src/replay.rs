@@ -4,7 +4,7 @@ use crate::output;
 use crate::wrong::Wrong;
 use clap::Args;
 use machine::size;
-use placement::{Again, LogLine, PolicyName, Replay, Start};
+use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
 use report::{ReplayDifference, ReplayReport};
 use std::error::Error;
 use std::fs::File;
@@ -56,11 +56,16 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(place, line)| {
         let number = place + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
-        serde_json::from_slice::<LogLine>(&line)
-            .map_err(|error| format!("line {number} of {path} is none of a decision log: {error}"))
+        match serde_json::from_slice::<LogLine>(&line) {
+            // The last line, of a log that was not finished.
+            Err(_) if number > 1 && line.last() != Some(&b'\n') => Ok(None),
+            read => {
+                read.map(Some).map_err(|error| format!("line {number} of {path} is none of a decision log: {error}"))
+            }
+        }
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;
-    let LogLine::Begin { policy: logged, .. } = &first else {
+    let Some(first @ LogLine::Begin { policy: logged, .. }) = &first else {
         return Err(
             format!("{path} does not begin as a decision log does: its first line says which policy decides").into()
         );
@@ -69,30 +74,35 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let mut report =
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log begins with the line that `of` wants.
-    let Some(replay) = Replay::of(&first, policy, None) else { return Ok(report) };
+    let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
     let mut replay = replay?;
     for line in lines {
-        let line = line?;
+        let Some(line) = line? else {
+            report.cut_off = true;
+            break;
+        };
         let again = replay.take(&line);
         match (&line, again) {
             (LogLine::Round { decision, .. }, Some(Again::Decision(now))) => {
                 report.rounds += 1;
-                let texts = |steps: &[placement::Step]| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
                 let at = format!("round {}", decision.round);
-                if decision.steps != now.steps {
-                    let (logged, now) = (texts(&decision.steps), texts(&now.steps));
-                    report.differences.extend(ReplayDifference::between(at, &logged, &now));
-                }
+                report.differences.extend(ReplayDifference::between(at, &decision.steps, &now.steps, told));
             }
             (LogLine::Admitted { process, thread, start }, Some(Again::Start(now))) => {
                 report.starts += 1;
                 let at = format!("thread {} of process {}", thread.tid, process.pid);
-                report.differences.extend(ReplayDifference::between(at, &[begins(start)], &[begins(&now)]));
+                report.differences.extend(ReplayDifference::between(at, &[start], &[&now], |start| begins(start)));
             }
             _ => {}
         }
     }
     Ok(report)
+}
+
+/// A step, with its first page: steps that differ in nothing but pages are to be told apart.
+fn told(step: &Step) -> String {
+    let first = step.action.first_page().map_or_else(String::new, |page| format!(", from {page:#x} on"));
+    format!("{step}{first}")
 }
 
 /// The next line, if there is one more.

@@ -45,7 +45,7 @@ pub struct FilterOptions {
     not_local_cache: bool,
 
     /// That took at least so long, ns
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", value_parser = latency)]
     min_latency: Option<f32>,
 
     /// Of processes with this name
@@ -89,7 +89,7 @@ pub struct FilterOptions {
     not_stacks: bool,
 
     /// In this time, seconds since the first access: FROM-TO, FROM- or -TO
-    #[arg(long, value_name = "FROM-TO", value_parser = seconds)]
+    #[arg(long, value_name = "FROM-TO", value_parser = seconds, allow_hyphen_values = true)]
     time: Option<Seconds>,
 
     /// To these virtual addresses, START-END in hexadecimal, the end not included
@@ -306,6 +306,11 @@ impl Kind {
             Self::Unknown => ObjectKind::Unknown,
         }
     }
+}
+
+fn latency(text: &str) -> Result<f32, String> {
+    let ns = text.parse::<f32>().ok().filter(|ns| ns.is_finite() && *ns >= 0.0);
+    ns.ok_or_else(|| "a latency is a number of ns".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Seconds, String> {

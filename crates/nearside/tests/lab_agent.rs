@@ -44,6 +44,11 @@ const ASK: &str = r#"
 has_moved() { ask explain $pid | grep -q '^round .*: move '; }
 echo "[status]"; wait_for has_moved; ask status --json
 echo "[pause]"; ask pause; ask status --json; ask resume
+echo "[left]"; ask pause > /dev/null
+nearside-workloads checksum --size 1M --threads 1 --writes 2000 --repeat 1000000 > /dev/null & late=$!
+is_placed() { ask explain $late | grep -q 'is managed by'; }
+sleep 0.5; is_placed || echo no; ask resume > /dev/null; wait_for is_placed; is_placed && echo yes
+kill $late; wait $late 2> /dev/null
 echo "[explain]"; ask explain $pid; ask explain 2
 echo "[metrics]"; ask metrics
 echo "[second]"; (agent carrefour 2>&1); echo "status $?"
@@ -77,6 +82,7 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     let paused = ran.section("pause");
     assert!(paused.starts_with("the agent is paused\n") && paused.contains("\"paused\": true"), "{paused}");
     assert!(paused.ends_with("the agent goes on\n"), "{paused}");
+    assert_eq!(ran.section("left"), "no\nyes\n", "who begins in a pause is placed after it");
     let explained = ran.section("explain");
     assert!(explained.contains("(nearside-worklo) is managed by balanced+interleave"), "{explained}");
     assert!(explained.contains("process 2 is not managed: it is a thread of the kernel"), "{explained}");

@@ -39,7 +39,7 @@ fn carrefour_beats_first_touch_on_streamcluster() {
     let [plain, placed, report] = ["plain", "placed", "report"].map(|section| json(ran.section(section)));
     let seconds = |of: &Value| of["seconds"].as_f64().unwrap();
     assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
-    assert!(seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
+    assert!(1.2 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
     assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
     let of = |side: &str, name: &str| report[side][name].as_f64().unwrap();
     assert!(of("after", "imbalance") < 0.5 * of("before", "imbalance"), "{report:#}");

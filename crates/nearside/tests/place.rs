@@ -161,6 +161,16 @@ fn a_log_is_decided_again() {
     assert!(report.differences[0].now[0].contains("interleave: 0-3"), "{report:?}");
     assert!(error(&["replay", path, "--policy", "x"], 2).contains("there is no policy `x`"));
     let text = fs::read_to_string(&log).unwrap();
+    let moved = text.replace(r#""do":"nothing""#, r#""do":"move_pages","pid":7,"node":1,"pages":[4096],"bytes":4096"#);
+    assert_ne!(moved, text);
+    fs::write(&log, moved).unwrap();
+    let other = nearside(&["replay", path]).output().unwrap();
+    let said = String::from_utf8(other.stdout).unwrap();
+    assert!(other.status.code() == Some(1) && said.contains(", from 0x1000 on\n"), "{said}");
+    fs::write(&log, &text[..text.len() - 9]).unwrap();
+    nearside(&["replay", path]).assert().success().stdout(
+        "carrefour: 3 rounds and 1 start, all decided the same\nThe log ends in the middle of a line: what came last is missing.\n",
+    );
     let (first, rest) = text.split_once('\n').unwrap();
     fs::write(&log, rest).unwrap();
     assert!(error(&["replay", path], 1).contains("does not begin as a decision log does"));

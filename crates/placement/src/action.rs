@@ -151,6 +151,35 @@ pub struct Sampling {
 }
 
 impl Action {
+    /// The nodes that it takes memory of, and how much at most, bytes.
+    pub fn fills(&self) -> Vec<(NodeId, u64)> {
+        match self {
+            Self::MovePages { node, bytes, .. } | Self::MoveRanges { node, bytes, .. } => vec![(*node, *bytes)],
+            Self::InterleavePages { pages, bytes, .. } => {
+                let each = bytes / (pages.len() as u64).max(1);
+                pages.iter().map(|page| (page.node, each)).collect()
+            }
+            Self::Replicate { nodes, pages, is_possible: true, .. } => {
+                nodes.iter().map(|node| (node, pages.len() as u64 * SMALL_PAGE)).collect()
+            }
+            Self::Replicate { instead: Some(instead), .. } => instead.fills(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The first address that it is about, of pages and mappings.
+    pub fn first_page(&self) -> Option<u64> {
+        match self {
+            Self::MovePages { pages, .. }
+            | Self::Replicate { pages, .. }
+            | Self::Revert { pages, .. }
+            | Self::SplitHugePages { pages, .. } => pages.first().copied(),
+            Self::InterleavePages { pages, .. } => pages.first().map(|page| page.address),
+            Self::MoveRanges { ranges, .. } => ranges.first().map(|range| range.start),
+            Self::MoveThread { .. } | Self::MoveProcess { .. } | Self::SetSampling(_) | Self::Nothing => None,
+        }
+    }
+
     /// The process that it is about.
     pub fn pid(&self) -> Option<Pid> {
         match self {

@@ -124,6 +124,20 @@ pub enum NameError {
     TooMany(String),
 }
 
+impl PolicyName {
+    /// One of threads, as a name or the half of one, with memory placed by another: `bind:0` with `bind:1` has threads on
+    /// the CPUs of node 0, and memory on node 1.
+    pub fn with_memory(threads: &str, memory: &str) -> Result<Self, NameError> {
+        let (first, second): (Half, Half) = (threads.trim().parse()?, memory.trim().parse()?);
+        let same = |what| NameError::SameHalf { first: threads.to_owned(), second: memory.to_owned(), what };
+        match (first.threads, second.memory) {
+            (Some(threads), Some(memory)) => Ok(Self { threads, memory }),
+            (None, _) => Err(same("memory")),
+            (_, None) => Err(same("threads")),
+        }
+    }
+}
+
 fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
 }
@@ -296,6 +310,21 @@ mod tests {
 
     fn name(text: &str) -> PolicyName {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn memory_is_placed_by_the_second_name() {
+        let both = |threads, memory| PolicyName::with_memory(threads, memory).map(|name| name.to_string());
+        assert_eq!(both("balanced", "local").unwrap(), "balanced+local");
+        assert_eq!(both("bind:0", "bind:1").unwrap(), "bind:0+bind:1");
+        assert_eq!(both("bind:0", "interleave").unwrap(), "bind:0+interleave");
+        for (threads, memory, both_place) in
+            [("interleave", "bind:1", "memory"), ("carrefour", "auto", "memory"), ("auto", "balanced", "threads")]
+        {
+            let error = both(threads, memory).unwrap_err().to_string();
+            assert!(error.contains(&format!("both place {both_place}")), "{error}");
+        }
+        assert!(matches!(both("balanced+local", "local"), Err(NameError::Unknown { .. })));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct Code {
     pub offset: u64,
     /// It is a return address: the instruction before it is meant.
     pub calls: bool,
-    /// The function, where symbols name it.
+    /// The function, where symbols name it. What it is inlined into is a further place, after it in chains.
     pub function: Option<Function>,
 }
 
@@ -70,11 +70,23 @@ impl Codes {
         id
     }
 
-    /// Asks for the names of all functions.
+    /// Asks for the names of all functions. The places that are there have those that are inlined innermost: what they are
+    /// inlined into are further places, after them in each chain.
     pub fn name(&mut self, symbols: &dyn Symbols) {
-        for code in &mut self.places {
-            let Some(file) = code.file.and_then(|file| self.files.get(file.index())) else { continue };
-            code.function = symbols.function(file, code.offset.saturating_sub(u64::from(code.calls)));
+        let mut outer: FxHashMap<CodeId, Vec<CodeId>> = FxHashMap::default();
+        for number in 0..self.places.len() {
+            let Code { file: Some(file), offset, calls, .. } = self.places[number] else { continue };
+            let Some(of) = self.files.get(file.index()) else { continue };
+            let mut functions = symbols.functions(of, offset.saturating_sub(u64::from(calls))).into_iter();
+            self.places[number].function = functions.next();
+            for function in functions {
+                outer.entry(CodeId(number as u32)).or_default().push(CodeId(self.places.len() as u32));
+                self.places.push(Code { function: Some(function), ..self.places[number].clone() });
+            }
+        }
+        for chain in self.chains.iter_mut().filter(|chain| chain.iter().any(|code| outer.contains_key(code))) {
+            let whole = |code: &CodeId| std::iter::once(*code).chain(outer.get(code).cloned().unwrap_or_default());
+            *chain = chain.iter().flat_map(whole).collect();
         }
     }
 }

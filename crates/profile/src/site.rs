@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Functions that allocate for others: the code that called them is the site.
-const WRAPPERS: [&str; 31] = [
+const WRAPPERS: [&str; 33] = [
     "malloc",
     "calloc",
     "realloc",
@@ -24,6 +24,8 @@ const WRAPPERS: [&str; 31] = [
     "strndup",
     "__strdup",
     "__strndup",
+    "__GI___strdup",
+    "__GI___strndup",
     "mmap",
     "mmap64",
     "mremap",
@@ -43,20 +45,12 @@ const WRAPPERS: [&str; 31] = [
     "numa_alloc_onnode",
     "numa_alloc_interleaved",
 ];
-/// Likewise, by how their names begin: those of the languages' own libraries.
-const WRAPPER_BEGINNINGS: [&str; 11] = [
-    "operator new",
-    "std::",
-    "void std::",
-    "__gnu_cxx::",
-    "alloc::",
-    "<alloc::",
-    "core::",
-    "<core::",
-    "__rust_",
-    "__rustc",
-    "hashbrown::",
-];
+/// Likewise, by how their names begin: those of C++'s own library.
+const CPP_BEGINNINGS: [&str; 4] = ["operator new", "std::", "__gnu_cxx::", "__cxxabiv1::"];
+/// Likewise, of Rust's, and of what that is made of.
+const RUST_BEGINNINGS: [&str; 6] = ["std::", "alloc::", "core::", "__rust_", "__rustc", "hashbrown::"];
+/// Likewise, by their source: where compilers have been given those libraries.
+const LIBRARY_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/library/alloc/src/"];
 /// Likewise, by the files that they are in, up to their versions: who tells of objects, and libraries of a language.
 const WRAPPER_FILES: [&str; 4] = ["libnearside_preload.so", "libstdc++.so", "libc++.so", "libc++abi.so"];
 
@@ -88,12 +82,14 @@ impl Sites {
     pub fn new(codes: &Codes, wrappers: &[String]) -> Self {
         let is_wrapper = |code: &CodeId| {
             let place = &codes.places[code.index()];
-            let name = place.function.as_ref().map_or("", |function| &function.name);
+            let function = place.function.as_ref();
+            let name = function.map_or("", |function| &function.name);
+            let source = function.and_then(|function| function.line.as_ref()).map_or("", |line| &line.file);
             let file = place.file.map_or("", |file| file_name(&codes.files[file.index()].name));
             WRAPPER_FILES.iter().any(|library| file.starts_with(library))
-                || WRAPPERS.contains(&name)
-                || WRAPPER_BEGINNINGS.iter().any(|beginning| name.trim_start_matches('<').starts_with(beginning))
-                || wrappers.iter().any(|wrapper| wrapper == name)
+                || LIBRARY_SOURCES.iter().any(|library| source.contains(library))
+                || is_known_wrapper(name)
+                || wrappers.iter().any(|wrapper| wrapper == name || wrapper == qualified(name).0)
         };
         let allocating = |chain: &Arc<[CodeId]>| chain.iter().find(|code| !is_wrapper(code)).or(chain.last()).copied();
         Self {
@@ -150,6 +146,35 @@ impl Sites {
     }
 }
 
+fn is_known_wrapper(function: &str) -> bool {
+    let (name, has_parameters) = qualified(function);
+    // Only names of C++ tell parameters.
+    let beginnings = if has_parameters { &CPP_BEGINNINGS[..] } else { &RUST_BEGINNINGS };
+    let begins = |beginning: &&str| name.trim_start_matches('<').starts_with(*beginning);
+    WRAPPERS.contains(&name) || beginnings.iter().any(begins)
+}
+
+/// The name of a function with its namespaces, without what it returns and takes, and whether it tells what it takes.
+fn qualified(function: &str) -> (&str, bool) {
+    let (mut begin, mut depth) = (0, 0_usize);
+    let ends = |at: usize| function[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+    for (at, character) in function.char_indices() {
+        match character {
+            // Its own name may have any of these.
+            'o' if depth == 0 && function[at..].starts_with("operator") && !ends(at) => {
+                let parameters = function[at..].rfind('(').map(|from| at + from);
+                return (&function[begin..parameters.unwrap_or(function.len())], parameters.is_some());
+            }
+            '(' if depth == 0 && !function[at..].starts_with("(anonymous") => return (&function[begin..at], true),
+            '<' | '(' | '{' | '[' => depth += 1,
+            '>' | ')' | '}' | ']' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => begin = at + 1,
+            _ => {}
+        }
+    }
+    (&function[begin..], false)
+}
+
 impl Profile {
     /// The label of a place in code: `makeMatrix+0x59`, or the file and offset where no symbol names it.
     pub fn code_label(&self, id: CodeId) -> String {
@@ -196,4 +221,44 @@ impl Profile {
 
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_languages_are_told_from_what_is_called_alike() {
+        for wrapper in [
+            "malloc",
+            "__GI___strdup",
+            "operator new(unsigned long)",
+            "operator new[](unsigned long, std::align_val_t)",
+            "std::vector<int, std::allocator<int> >::reserve(unsigned long)",
+            "int* std::vector<int>::_M_allocate_and_copy<int const*>(unsigned long, int const*, int const*)",
+            "void std::vector<int>::_M_realloc_insert<int>(int&&)",
+            "__gnu_cxx::new_allocator<(anonymous namespace)::Row>::allocate(unsigned long, void const*)",
+            "alloc::raw_vec::RawVec<T,A>::grow_one",
+            "<alloc::string::String as core::clone::Clone>::clone",
+            "std::sys::alloc::unix::alloc",
+            "__rust_alloc",
+        ] {
+            assert!(is_known_wrapper(wrapper), "{wrapper}");
+        }
+        for own in [
+            "core::load()",
+            "alloc::pool(int)",
+            "std::vector<char, std::allocator<char> > make<char>(int)",
+            "std::string mks<int>(int)",
+            "Matrix::operator()(std::size_t) const",
+            "std::ostream& operator<<(std::ostream&, Row const&)",
+            "(anonymous namespace)::fill(std::vector<int>&)",
+            "main::{lambda(std::string)#1}::operator()(std::string) const",
+            "app::core::load",
+            "make",
+            "",
+        ] {
+            assert!(!is_known_wrapper(own), "{own}");
+        }
+    }
 }

@@ -55,8 +55,8 @@ pub struct Data {
 /// Offsets are those of the file's bytes. Data that have no bytes in the file (`.bss`) are asked for by the offset that
 /// they would have if the mapping of the segment before them went on.
 pub trait Symbols {
-    /// The function with the instruction at this offset.
-    fn function(&self, file: &File, offset: u64) -> Option<Function>;
+    /// The function with the instruction at this offset, after those that are inlined there, the innermost first.
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function>;
 
     /// The variable at this offset or, where there is none, the section.
     fn data(&self, file: &File, offset: u64) -> Option<Data>;
@@ -67,8 +67,8 @@ pub trait Symbols {
 pub struct NoSymbols;
 
 impl Symbols for NoSymbols {
-    fn function(&self, _: &File, _: u64) -> Option<Function> {
-        None
+    fn functions(&self, _: &File, _: u64) -> Vec<Function> {
+        Vec::new()
     }
 
     fn data(&self, _: &File, _: u64) -> Option<Data> {

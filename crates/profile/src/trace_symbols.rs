@@ -8,10 +8,9 @@ fn image<'a>(symbols: &'a trace::Symbols, file: &File) -> Option<&'a Image> {
 }
 
 impl Symbols for trace::Symbols {
-    fn function(&self, file: &File, offset: u64) -> Option<Function> {
-        let image = image(self, file)?;
-        // What is inlined there is what somebody looks for.
-        function(image, image.code(image.address_of_offset(offset, true)?).first()?, offset)
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function> {
+        let of = |image: &Image| Some(functions(image, image.code(image.address_of_offset(offset, true)?), offset));
+        image(self, file).and_then(of).unwrap_or_default()
     }
 
     fn data(&self, file: &File, offset: u64) -> Option<Data> {
@@ -21,8 +20,9 @@ impl Symbols for trace::Symbols {
 }
 
 impl Symbols for HostFiles {
-    fn function(&self, file: &File, offset: u64) -> Option<Function> {
-        self.code(&file.name, file.identity.as_ref()?, offset, |image, code| function(image, code, offset))?
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function> {
+        let of = |identity| self.code(&file.name, identity, offset, |image, code| functions(image, code, offset));
+        file.identity.as_ref().and_then(of).unwrap_or_default()
     }
 
     fn data(&self, file: &File, offset: u64) -> Option<Data> {
@@ -30,10 +30,13 @@ impl Symbols for HostFiles {
     }
 }
 
-fn function(image: &Image, code: &CodeLine, offset: u64) -> Option<Function> {
-    let line = code.source.clone().zip(code.line).map(|(file, line)| SourceLine { file, line });
-    let start = code.begins.and_then(|address| image.offset_of_address(address)).unwrap_or(offset);
-    Some(Function { name: code.function.clone()?, start, line })
+fn functions(image: &Image, code: &[CodeLine], offset: u64) -> Vec<Function> {
+    let function = |code: &CodeLine| {
+        let line = code.source.clone().zip(code.line).map(|(file, line)| SourceLine { file, line });
+        let start = code.begins.and_then(|address| image.offset_of_address(address)).unwrap_or(offset);
+        Some(Function { name: code.function.clone()?, start, line })
+    };
+    code.iter().filter_map(function).collect()
 }
 
 fn data(image: &Image, variable: impl Fn(u64) -> Option<Named>, offset: u64) -> Option<Data> {
@@ -81,14 +84,14 @@ mod tests {
         let symbols = trace::Symbols::new(vec![image]);
         let file = File { name: "/bin/x".into(), identity: Some(identity) };
         let source = SourceLine { file: "x.c".into(), line: 7 };
-        let inlined = Function { name: "inlined".into(), start: 0x1010, line: Some(source) };
-        assert_eq!(symbols.function(&file, 0x1020), Some(inlined));
-        assert_eq!(symbols.function(&file, 0x1021), None);
+        let function = |name: &str| Function { name: name.into(), start: 0x1010, line: Some(source.clone()) };
+        assert_eq!(symbols.functions(&file, 0x1020), [function("inlined"), function("main")]);
+        assert_eq!(symbols.functions(&file, 0x1021), []);
         let data = |name: &str, variable, start, bytes| Some(Data { name: name.into(), variable, start, bytes });
         assert_eq!(symbols.data(&file, 0x2210), data("table", true, 0x2200, 0x100));
         assert_eq!(symbols.data(&file, 0x2f00), data(".bss", false, 0x2100, 0xf00));
         assert_eq!(symbols.data(&file, 0x1100), data(".text", false, 0x1000, 0x500));
         let other = File { identity: Some(FileIdentity { build_id: None, inode: 3 }), ..file };
-        assert_eq!((symbols.function(&other, 0x1020), symbols.data(&other, 0x2210)), (None, None));
+        assert_eq!((symbols.functions(&other, 0x1020), symbols.data(&other, 0x2210)), (Vec::new(), None));
     }
 }

@@ -206,8 +206,8 @@ fn c9_data_of_binaries_have_names() {
 struct Section;
 
 impl Symbols for Section {
-    fn function(&self, _: &File, _: u64) -> Option<Function> {
-        None
+    fn functions(&self, _: &File, _: u64) -> Vec<Function> {
+        Vec::new()
     }
 
     fn data(&self, _: &File, offset: u64) -> Option<Data> {

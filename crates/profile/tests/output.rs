@@ -2,7 +2,7 @@
 
 mod support;
 
-use profile::{Filter, Measurements, NoSymbols, Predicate, Recording};
+use profile::{Data, File, Filter, Function, Measurements, NoSymbols, Predicate, Recording, Symbols};
 use serde_json::{Value, json, to_value};
 use support::{App, face_recognition, indexing, web_server};
 use trace::{Stacks, What};
@@ -65,6 +65,42 @@ fn wrappers_of_the_program_are_no_sites() {
     let profile = recording.into_profile(&trace.stacks, &App);
     let (site, _) = profile.view(&Filter::default()).sites()[0];
     assert_eq!(profile.site_label(site), "main+0x59");
+}
+
+/// `App`, of which one function is inlined into one that is called `whole`, and has a container's inlined.
+struct Inlined;
+
+impl Symbols for Inlined {
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function> {
+        let own = App.functions(file, offset);
+        if own.iter().all(|own| *own.name != *"table_new") {
+            return own;
+        }
+        let beside =
+            |name: &str| own.iter().map(|own| Function { name: name.into(), ..own.clone() }).collect::<Vec<_>>();
+        [beside("std::vector<int, std::allocator<int> >::reserve(unsigned long)"), own.clone(), beside("whole")]
+            .concat()
+    }
+
+    fn data(&self, file: &File, offset: u64) -> Option<Data> {
+        App.data(file, offset)
+    }
+}
+
+#[test]
+fn what_is_inlined_may_be_the_site() {
+    let trace = indexing();
+    let mut recording = Recording::new(support::machine());
+    recording.add_events(trace.events);
+    recording.add_samples(trace.samples);
+    let profile = recording.into_profile(&trace.stacks, &Inlined);
+    let view = profile.view(&Filter::default());
+    assert_eq!(profile.site_label(view.sites()[0].0), "table_new+0x59");
+    let (object, _) = view.objects()[0];
+    let chain = profile.chain(profile.objects()[object.0 as usize].site);
+    let names: Vec<&str> =
+        chain.iter().map(|code| &*profile.code(*code).unwrap().function.as_ref().unwrap().name).collect();
+    assert!(names.windows(2).any(|pair| pair == ["table_new", "whole"]), "{names:?}");
 }
 
 #[test]

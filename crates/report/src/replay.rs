@@ -19,6 +19,8 @@ pub struct ReplayReport {
     pub starts: u64,
     /// What is decided otherwise now.
     pub differences: Vec<ReplayDifference>,
+    /// The log ends in the middle of a line: whoever wrote it was killed, or had no more room.
+    pub cut_off: bool,
 }
 
 /// A round, or a beginning, of which something is decided otherwise.
@@ -33,10 +35,10 @@ pub struct ReplayDifference {
 }
 
 impl ReplayDifference {
-    /// The steps that only one side has, if there are any.
-    pub fn between(at: String, logged: &[String], now: &[String]) -> Option<Self> {
-        let without = |steps: &[String], others: &[String]| {
-            steps.iter().filter(|step| !others.contains(step)).cloned().collect::<Vec<_>>()
+    /// The steps that only one side has, told so, if there are any.
+    pub fn between<T: PartialEq>(at: String, logged: &[T], now: &[T], tell: impl Fn(&T) -> String) -> Option<Self> {
+        let without = |steps: &[T], others: &[T]| {
+            steps.iter().filter(|step| !others.contains(step)).map(&tell).collect::<Vec<_>>()
         };
         (logged != now).then(|| Self { at, logged: without(logged, now), now: without(now, logged) })
     }
@@ -44,7 +46,7 @@ impl ReplayDifference {
 
 impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { logged_policy, policy, rounds, starts, differences } = self;
+        let Self { logged_policy, policy, rounds, starts, differences, cut_off } = self;
         for ReplayDifference { at, logged, now } in differences {
             writeln!(f, "{at}")?;
             for (side, steps) in [("then", logged), ("now", now)] {
@@ -63,9 +65,13 @@ impl fmt::Display for ReplayReport {
         let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
         let all = format!("{} and {}", many(*rounds, "round"), many(*starts, "start"));
         match differences.len() {
-            0 => writeln!(f, "{of}: {all}, all decided the same"),
-            different => writeln!(f, "{of}: {all}, {different} decided otherwise"),
+            0 => writeln!(f, "{of}: {all}, all decided the same")?,
+            different => writeln!(f, "{of}: {all}, {different} decided otherwise")?,
         }
+        if *cut_off {
+            writeln!(f, "The log ends in the middle of a line: what came last is missing.")?;
+        }
+        Ok(())
     }
 }
 
@@ -75,17 +81,18 @@ mod tests {
 
     #[test]
     fn what_only_one_side_has_is_told() {
-        let steps = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let told = |text: &&str| (*text).to_owned();
         let at = || "round 2".to_owned();
-        assert_eq!(ReplayDifference::between(at(), &steps(&["a"]), &steps(&["a"])), None);
-        let different = ReplayDifference::between(at(), &steps(&["a", "b"]), &steps(&["b", "c"])).unwrap();
-        let turned = ReplayDifference::between("round 3".to_owned(), &steps(&["a", "b"]), &steps(&["b", "a"])).unwrap();
+        assert_eq!(ReplayDifference::between(at(), &["a"], &["a"], told), None);
+        let different = ReplayDifference::between(at(), &["a", "b"], &["b", "c"], told).unwrap();
+        let turned = ReplayDifference::between("round 3".to_owned(), &["a", "b"], &["b", "a"], told).unwrap();
         let mut report = ReplayReport {
             logged_policy: "carrefour".to_owned(),
             policy: "interleave".to_owned(),
             rounds: 3,
             starts: 1,
             differences: vec![different, turned],
+            cut_off: false,
         };
         assert_eq!(
             report.to_string(),
@@ -95,5 +102,11 @@ mod tests {
         report.differences.clear();
         report.policy.clone_from(&report.logged_policy);
         assert_eq!(report.to_string(), "carrefour: 3 rounds and 1 start, all decided the same\n");
+        report.cut_off = true;
+        assert!(
+            report
+                .to_string()
+                .ends_with("all decided the same\nThe log ends in the middle of a line: what came last is missing.\n")
+        );
     }
 }

@@ -138,8 +138,13 @@ fn of_segment<'data>(segment: &impl ObjectSegment<'data>) -> Segment {
 }
 
 fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
-    let name = demangle_auto(Cow::Borrowed(symbol.name().ok()?), None);
-    Some(Named { name: name.into(), address: symbol.address(), bytes: symbol.size() })
+    Some(Named { name: demangled(symbol.name().ok()?.into()), address: symbol.address(), bytes: symbol.size() })
+}
+
+/// As its source has it. Names of C are no mangled ones, although some could be: `b` is `bool`.
+fn demangled(name: Cow<'_, str>) -> Arc<str> {
+    let is_mangled = ["_Z", "__Z", "_R"].iter().any(|beginning| name.starts_with(beginning));
+    if is_mangled { demangle_auto(name, None).into() } else { name.into() }
 }
 
 /// In order, one at each address: the longest, as others are parts or other names of it.
@@ -177,11 +182,25 @@ fn frames(lines: &Loader, address: u64) -> Vec<CodeLine> {
     let Ok(mut frames) = lines.find_frames(address) else { return Vec::new() };
     let mut code = Vec::new();
     while let Ok(Some(frame)) = frames.next() {
-        let function =
-            frame.function.and_then(|function| function.demangle().map(|name| name.into_owned().into()).ok());
+        let function = frame.function.and_then(|function| function.raw_name().ok().map(demangled));
         let (source, line) =
             frame.location.map_or((None, None), |location| (location.file.map(Arc::from), location.line));
         code.push(CodeLine { function, source, line, begins: None });
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_c_stay_and_others_are_as_their_source_has_them() {
+        for name in ["b", "a", "d", "St", "Pc", "main"] {
+            assert_eq!(*demangled(name.into()), *name);
+        }
+        assert_eq!(*demangled("_ZN4core4loadEv".into()), *"core::load()");
+        assert_eq!(*demangled("_RNvC6_123foo3bar".into()), *"123foo::bar");
+        assert_eq!(*demangled("_ZN3foo3bar17h05af221e174051e9E".into()), *"foo::bar");
+    }
 }

@@ -24,17 +24,17 @@ impl HostFiles {
         Self { root: Path::new("/").to_owned(), began_unix_s: about.began_unix_s, opened: RefCell::default() }
     }
 
-    /// What of a file's code is at an offset: what is inlined innermost; and its image.
+    /// What of a file's code is at an offset, what is inlined first; and its image.
     pub fn code<T>(
         &self,
         path: &Arc<str>,
         file: &FileIdentity,
         offset: u64,
-        take: impl FnOnce(&Image, &CodeLine) -> T,
+        take: impl FnOnce(&Image, &[CodeLine]) -> T,
     ) -> Option<T> {
         self.look(path, file, |elf| {
-            let code = elf.code(elf.image.address_of_offset(offset, true)?);
-            code.first().map(|code| take(&elf.image, code))
+            let address = elf.image.address_of_offset(offset, true)?;
+            Some(take(&elf.image, &elf.code(address)))
         })
     }
 

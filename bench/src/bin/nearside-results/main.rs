@@ -54,6 +54,8 @@ type Boot = (&'static Machine, Vec<&'static Case>);
 struct Compared {
     machine: &'static Machine,
     verb: &'static str,
+    /// Those that were to run.
+    policies: &'static str,
     report: CompareReport,
 }
 
@@ -144,7 +146,8 @@ fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> R
         }
     }
     let read = |case: &&'static Case| {
-        Ok(Compared { machine, verb: case.verb, report: CompareReport::of(kept.comparison(machine, case)?) })
+        let report = CompareReport::of(kept.comparison(machine, case)?);
+        Ok(Compared { machine, verb: case.verb, policies: case.policies(), report })
     };
     cases.iter().map(read).collect()
 }

@@ -97,7 +97,18 @@ pub fn of(all: &[Compared]) -> Vec<Target> {
             wanted: "under 2 % of the machine's",
             measured: cost(all),
         },
+        Target { what: "Each policy of each workload", wanted: "ran", measured: ran(all) },
     ]
+}
+
+/// What did not run is in no other row.
+fn ran(all: &[Compared]) -> Option<Measured> {
+    let wanted = || all.iter().flat_map(|compared| compared.policies.split(',').map(move |policy| (compared, policy)));
+    let lost = wanted().filter(|(compared, policy)| row(&compared.report, policy).is_none());
+    let lost: Vec<String> = lost.map(|(compared, policy)| format!("{} {policy}", name(compared))).collect();
+    let count = wanted().count();
+    let text = if lost.is_empty() { format!("all {count}") } else { format!("all {count} but {}", lost.join(", ")) };
+    (count > 0).then_some(Measured { is_met: lost.is_empty(), text })
 }
 
 fn streamcluster(all: &[Compared]) -> Option<Measured> {

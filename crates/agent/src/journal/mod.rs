@@ -141,6 +141,11 @@ impl Journal {
         self.will(&Change::Switch { path, before: switch.value()?, after: after.to_owned() })
     }
 
+    /// Puts back what threads of a process had, but for what somebody else has changed: it is placed no more.
+    pub fn put_back_process(&self, pid: Pid) -> PutBack {
+        put_back::put_back_process(&self.kept, pid)
+    }
+
     /// Puts everything back but for what somebody else has changed meanwhile, and removes the file.
     pub fn restore(mut self) -> PutBack {
         let put_back = self.put_back();

@@ -3,7 +3,7 @@
 use crate::journal::change::ThreadIdentity;
 use crate::journal::kept::{Kept, Replaced, Verdict, parse};
 use linux::{Birth, Cgroups, Pid, Process, Switch, Tid, affinity, parse_birth, set_affinity};
-use machine::CpuSet;
+use machine::{CpuId, CpuSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -14,6 +14,8 @@ use std::path::{Component, Path, PathBuf};
 const MOST_BYTES: u64 = 256 << 20;
 /// Threads that begin while others get their CPUs back are looked for so often at most.
 const MOST_PASSES: usize = 20;
+/// No kernel has more CPUs: `NR_CPUS` of x86-64.
+const MOST_CPUS: u32 = 8192;
 
 /// The system whose settings are put back.
 #[derive(Clone, Debug)]
@@ -105,6 +107,15 @@ impl System {
     }
 }
 
+/// Puts back what threads of one process had.
+pub(super) fn put_back_process(kept: &Kept, pid: Pid) -> PutBack {
+    let mut done = PutBack::default();
+    for (thread, bound) in kept.of_process(pid).filter(|(thread, _)| is_there(thread)) {
+        put_back_thread(thread, &bound.cpus, &mut done);
+    }
+    done
+}
+
 /// Whether this process is still there, whatever became of the thread.
 fn is_there(thread: &ThreadIdentity) -> bool {
     let birth = Process::open(thread.pid).and_then(|process| process.birth());
@@ -128,7 +139,11 @@ fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &
 }
 
 fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
-    match set_affinity(tid, cpus) {
+    // Since Linux 6.2 the kernel keeps the CPUs that somebody asked for. Who had all of the cpuset has asked for none, and
+    // is to get those as well that the cpuset gets later.
+    let had_all = allowed(pid).is_some_and(|cpuset| cpuset.is_subset(cpus));
+    let asked_for = if had_all { &(0..MOST_CPUS).map(CpuId).collect() } else { cpus };
+    match set_affinity(tid, asked_for) {
         Ok(()) => done.threads += 1,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
         Err(error) => done.failed.push(format!(

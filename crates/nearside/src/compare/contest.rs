@@ -260,15 +260,17 @@ impl Contest<'_> {
     }
 
     /// Brings the page cache and free memory to the same state before each run: files of no running program leave it,
-    /// free memory is joined to large pieces, and the program's file is read. Needs root.
+    /// free memory is joined to large pieces, and the files of the program and of what starts it are read. Needs root.
     fn settle(&self) -> Result<(), linux::SwitchError> {
         rustix::fs::sync();
         Switch::at("/proc/sys/vm/drop_caches").set("1")?;
         Switch::at("/proc/sys/vm/compact_memory").set("1")?;
         let path = std::env::var_os("PATH");
-        let file = self.command.first().and_then(|program| program_file(program, path.as_deref()));
-        // What cannot be read fails when it is started, with a reason.
-        let _ = file.and_then(|file| io::copy(&mut std::fs::File::open(file).ok()?, &mut io::sink()).ok());
+        let program = self.command.first().and_then(|program| program_file(program, path.as_deref()));
+        for file in program.iter().chain([&self.nearside]) {
+            // What cannot be read fails when it is started, with a reason.
+            let _ = std::fs::File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+        }
         Ok(())
     }
 

@@ -39,7 +39,10 @@ impl FromStr for Contestant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, nodes) = text.split_once(':').map_or((text, None), |(name, nodes)| (name, Some(nodes)));
+        // Of two halves it is one of nearside's own.
+        let has_halves = text.split('+').skip(1).any(|half| half.starts_with(char::is_alphabetic));
+        let whole = text.split_once(':').filter(|_| !has_halves);
+        let (name, nodes) = whole.map_or((text, None), |(name, nodes)| (name, Some(nodes)));
         let nodes = || {
             let read = |nodes: &str| nodes.parse::<Selection<NodeId>>();
             nodes.map(read).transpose().map_err(|why| format!("`{text}` is no policy: {why}"))
@@ -116,7 +119,8 @@ mod tests {
             let contestant = plain(name).parse::<Contestant>().unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!((contestant.to_string().as_str(), contestant.means().as_str()), (plain(name), what));
         }
-        for text in ["interleave:0-1", "bind:!0", "balanced+local", "weighted-interleave:0-1"] {
+        for text in ["interleave:0-1", "bind:!0", "balanced+local", "weighted-interleave:0-1", "bind:0+interleave:0-1"]
+        {
             assert_eq!(text.parse::<Contestant>().unwrap().to_string(), text);
         }
         assert_eq!("kernel".parse(), Ok(Contestant::Kernel));

@@ -186,7 +186,7 @@ fn text(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Pages that were moved from node to node since boot. Since Linux 3.8.
+/// Pages that were moved since boot, from node to node, or within one to make room for huge pages. Since Linux 3.8.
 fn pages_moved() -> Option<u64> {
     system_events(Path::new("/proc")).ok()?.get("pgmigrate_success").copied()
 }

@@ -66,10 +66,11 @@ pub fn objects(profile: &Profile) -> Vec<&Object> {
 pub struct Library;
 
 impl Symbols for Library {
-    fn function(&self, file: &File, offset: u64) -> Option<Function> {
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function> {
         let name: Arc<str> =
             if *file.name == *"/lib/libwork.so" { "work".into() } else { format!("f{:x}", offset >> 12).into() };
-        (file.name.starts_with('/')).then_some(Function { name, start: offset & !0xfff, line: None })
+        let named = file.name.starts_with('/').then_some(Function { name, start: offset & !0xfff, line: None });
+        named.into_iter().collect()
     }
 
     fn data(&self, file: &File, offset: u64) -> Option<Data> {
@@ -96,9 +97,10 @@ impl App {
 }
 
 impl Symbols for App {
-    fn function(&self, file: &File, offset: u64) -> Option<Function> {
-        let name = Self::NAMES.get(offset as usize >> 12).filter(|_| *file.name == *"/bin/app")?;
-        Some(Function { name: (*name).into(), start: offset & !0xfff, line: None })
+    fn functions(&self, file: &File, offset: u64) -> Vec<Function> {
+        let name = Self::NAMES.get(offset as usize >> 12).filter(|_| *file.name == *"/bin/app");
+        let function = |name: &&str| Function { name: (*name).into(), start: offset & !0xfff, line: None };
+        name.map(function).into_iter().collect()
     }
 
     fn data(&self, _: &File, _: u64) -> Option<Data> {

@@ -120,6 +120,24 @@ impl Accesses {
         }
     }
 
+    /// Observes nothing until it is to go on. The virtual PMU rests with a period of 0.
+    pub fn rest(&mut self) {
+        match self {
+            Self::Lab(pmu) => pmu.set_period(0),
+            Self::Perf(source) => source.rest(),
+            Self::HintFaults(faults) => faults.rest(),
+        }
+    }
+
+    /// Observes again, the virtual PMU with this period.
+    pub fn go_on(&mut self, period: u64) {
+        match self {
+            Self::Lab(pmu) => pmu.set_period(period),
+            Self::Perf(source) => source.go_on(),
+            Self::HintFaults(faults) => faults.go_on(),
+        }
+    }
+
     /// What was lost so far.
     pub fn lost(&self) -> Vec<Loss> {
         match self {

@@ -137,6 +137,17 @@ impl HintFaults {
         self.give(found, samples, events);
     }
 
+    /// Observes nothing until it is to go on. The kernel marks pages meanwhile.
+    pub fn rest(&mut self) {
+        // What it does not allow is observed for nothing.
+        let _ = self.rings.disable();
+    }
+
+    /// Observes again.
+    pub fn go_on(&mut self) {
+        let _ = self.rings.enable_now();
+    }
+
     /// What is left, when the program has ended.
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         self.drain(stacks, samples, events);

@@ -4,7 +4,7 @@ use super::Target;
 use super::aux_data::AuxData;
 use super::permission::Refusal;
 use crate::perf_data::{AUX, Bytes, LOST, lost_count};
-use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, share_perf_ring};
+use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, set_perf_period, share_perf_ring};
 use machine::CpuId;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, ReadFormat, Sampler};
@@ -160,6 +160,20 @@ impl Rings {
     /// Ends all writing: what processors have not handed over yet, they do now.
     pub fn disable(&mut self) -> io::Result<()> {
         self.events().try_for_each(Counter::disable)
+    }
+
+    /// Has the events that were wanted sample as often as `period` says of each by its place. What the kernel does not
+    /// allow stays as it is.
+    pub fn set_periods(&mut self, period: impl Fn(usize) -> Option<u64>) {
+        let ids = std::mem::take(&mut self.ids);
+        for event in self.events() {
+            let id = event.id();
+            let place = ids.iter().position(|ids| ids.contains(&id));
+            if let Some(period) = place.and_then(&period) {
+                let _ = set_perf_period(event, period);
+            }
+        }
+        self.ids = ids;
     }
 
     fn events(&mut self) -> impl Iterator<Item = &mut Counter> {

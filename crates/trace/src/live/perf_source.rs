@@ -60,6 +60,7 @@ impl Default for PerfOptions {
 /// Sampled accesses while they come.
 pub struct PerfSource {
     rings: Rings,
+    events: Vec<MemoryEvent>,
     decoder: Decoder,
     user_only: bool,
     /// This process, where it is none that is observed.
@@ -163,7 +164,8 @@ impl PerfSource {
         }
         rings.enable(&options.target)?;
         let not = (options.target == Target::Program).then(|| Pid(std::process::id()));
-        Ok(Self { rings, decoder, user_only: options.user_only, not, notes })
+        let events = events.to_vec();
+        Ok(Self { rings, events, decoder, user_only: options.user_only, not, notes })
     }
 
     /// The events, and what each cannot see.
@@ -200,6 +202,26 @@ impl PerfSource {
         self.drain(stacks, samples, events);
         let lost = self.rings.untold_losses();
         self.decoder.lose(LOST_BY_KERNEL, lost);
+    }
+
+    /// Samples so many times a second on each CPU from now on, where it was opened with a rate.
+    pub fn set_rate(&mut self, hz: u64) {
+        let Self { rings, events, .. } = self;
+        rings.set_periods(|place| events.get(place).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
+    }
+
+    /// Takes no samples until it is to go on.
+    pub fn rest(&mut self) {
+        if self.rings.disable().is_err() {
+            self.decoder.lose("rests that the kernel did not allow", 1);
+        }
+    }
+
+    /// Samples again.
+    pub fn go_on(&mut self) {
+        if self.rings.enable_now().is_err() {
+            self.decoder.lose("events that did not go on after a rest", 1);
+        }
     }
 
     /// What was lost so far, and how often the kernel paused sampling because it took too long.
@@ -346,6 +368,36 @@ mod tests {
         assert!(of(Source::Pebs).all(|address| of(Source::Perf).any(|other| other == address)));
         let sources: Vec<Source> = source.notes().iter().map(|note| note.source).collect();
         assert_eq!(sources, [Source::Perf, Source::Pebs]);
+    }
+
+    #[test]
+    fn it_rests_and_goes_on_and_changes_its_rate() {
+        let options = PerfOptions {
+            target: Target::Pids(vec![Pid(std::process::id())]),
+            pace: Pace::Rate(100),
+            user_only: true,
+            ..PerfOptions::default()
+        };
+        let Some(mut source) = opened(&[page_faults("page-faults", 2)], &options) else { return };
+        source.not = None;
+        let seen = |source: &mut PerfSource| {
+            let mut memory = linux::Pages::reserve(8 << 20).unwrap();
+            memory.advise_huge(false).unwrap();
+            let range = memory.range();
+            let words = memory.fill(|word| word as u64);
+            assert!(!words.is_empty());
+            let mut samples = Vec::new();
+            source.drain(&mut Stacks::new(), &mut samples, &mut Vec::new());
+            samples.iter().filter(|sample| range.contains(&sample.address)).count()
+        };
+        assert!(seen(&mut source) > 0);
+        source.rest();
+        seen(&mut source);
+        assert_eq!(seen(&mut source), 0);
+        source.go_on();
+        source.set_rate(50);
+        assert!(seen(&mut source) > 0);
+        assert!(source.lost().is_empty(), "{:?}", source.lost());
     }
 
     #[test]

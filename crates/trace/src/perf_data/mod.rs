@@ -26,7 +26,7 @@ use machine::{Machine, NodeId};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 pub(crate) use aux_record::{AUX, AuxRecord};
@@ -191,6 +191,9 @@ impl PerfData {
         about.format = FORMAT;
         about.written_by = ["perf", &features.version].join(" ").trim_end().into();
         about.complete = self.cut_bytes == 0;
+        // It does not say when it began: programs that were written after it are others than it saw.
+        let written = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.mtime());
+        about.began_unix_s = written.max(0).cast_unsigned();
         (about.host, about.kernel) = (features.host.clone(), features.kernel.clone());
         (about.architecture, about.clock) = (features.architecture.clone(), clock);
         let named = self.named();
