@@ -1,6 +1,7 @@
 //! Call chains. Walking a stack takes a microsecond, so the last chains are kept, each with what the walk read of the
 //! stack: where that is still the same, so is the chain.
 
+use crate::clock;
 use crate::module::{self, Module};
 use crate::process::settings;
 use crate::ring::Ring;
@@ -319,7 +320,9 @@ fn tell_chain(ring: &mut Ring, slot: u16, chain: &[u64]) -> bool {
         return false;
     }
     let [objects, bytes] = ring.small(slot).map(|count| count.load(Relaxed));
-    let head = |kind, time, bytes| Head { time, kind, address: 0, bytes, slot, cpu: NO_CPU }.to_words();
+    // A thread may have nothing else to tell for hours: what it counted has the time at which it says so.
+    let time = clock::now();
+    let head = |kind, address, bytes| Head { time, kind, address, bytes, slot, cpu: NO_CPU }.to_words();
     if objects != 0 {
         ring.put(head(Kind::Small, objects, bytes));
         for count in ring.small(slot) {

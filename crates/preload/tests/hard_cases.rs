@@ -238,6 +238,16 @@ fn every_form_of_new_and_delete_is_told() {
 }
 
 #[test]
+fn what_is_counted_is_told_at_its_time() {
+    let options = ObjectOptions { small_bytes: 5000, ..options() };
+    let told = CASES.run_with(&["levels", "4000"], &options).succeeded();
+    nothing_is_lost(&told);
+    let counted = told.events.iter().filter(|event| matches!(event.what, What::Counted { .. }));
+    let times: BTreeSet<u64> = counted.map(|event| event.time_ns).collect();
+    assert!(times.len() > 100, "{times:?}");
+}
+
+#[test]
 fn a_program_that_it_cannot_enter_is_known_before_and_after() {
     let program = Program::new("objects.c", &["-static"]);
     assert_eq!(obstacle(&program.path).unwrap(), Some(Obstacle::Static(program.path.clone())));

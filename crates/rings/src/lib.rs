@@ -21,7 +21,7 @@ pub const PAGE: usize = 4096;
 /// Says that a file is one of these. Written last.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
 /// Of all that is said here.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Call chains that a ring knows at a time. The last is never kept: it is of chains that cannot be.
 pub const SLOTS: usize = 128;
 /// The longest call chain, frames.

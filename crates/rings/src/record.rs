@@ -22,7 +22,7 @@ pub enum Kind {
     Freed = 3,
     /// The slot has a new chain: `bytes` return addresses, innermost first, in the records behind this one.
     Chain = 4,
-    /// The slot had so many small objects (in the word of the time) of `bytes` together, and begins at 0 again.
+    /// The slot had so many small objects (in the place of the address) of `bytes` together, and begins at 0 again.
     Small = 5,
     /// What follows is of the thread `bytes`. `address` is 1 once it has ended but for its last frees.
     Thread = 6,

@@ -103,7 +103,7 @@ mod tests {
             Settings::from_words(words).is_err()
         };
         let wrong =
-            [(0, 0), (1, 2), (2, 2), (3, 3 << 20), (3, 4096), (3, 1 << 40), (4, 0), (4, 1 << 60), (7, 0), (7, 99)];
+            [(0, 0), (1, 9), (2, 2), (3, 3 << 20), (3, 4096), (3, 1 << 40), (4, 0), (4, 1 << 60), (7, 0), (7, 99)];
         assert!(wrong.iter().all(|&(place, word)| refused(place, word)));
         assert!(!refused(6, 0));
     }

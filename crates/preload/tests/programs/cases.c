@@ -95,6 +95,14 @@ __attribute__((noinline)) static int deep(int levels) {
     return result + 1;
 }
 
+// One call chain a level, more than are kept at a time.
+__attribute__((noinline)) static int each_level(int levels, size_t bytes) {
+    pairs(1, bytes);
+    int result = levels ? each_level(levels - 1, bytes) : 0;
+    asm volatile("" : "+r"(result));
+    return result + 1;
+}
+
 static ucontext_t caller, coroutine;
 
 static void in_coroutine(void) {
@@ -280,6 +288,7 @@ int main(int count, char **arguments) {
     if (!strcmp(name, "libraries")) libraries(arguments[2], arguments[3]);
     if (!strcmp(name, "exit")) exit_of_a_thread();
     if (!strcmp(name, "pairs")) pairs(count > 3 ? atoi(arguments[3]) : 10000, bytes);
+    if (!strcmp(name, "levels")) CHECK(each_level(1000, bytes) == 1001);
     if (!strcmp(name, "pool")) {
         void *object = from_pool(9000);
         printf("object pool %p 9000\n", object);

@@ -116,16 +116,14 @@ impl RingReader {
     fn read_record(&mut self, head: Head, records: &mut Records<'_>, context: &mut Context<'_>) -> Option<()> {
         let Head { time, address, bytes, .. } = head;
         let chain = self.slots.get(usize::from(head.slot)).copied();
-        if !matches!(head.kind, Kind::Chain | Kind::Small) {
-            self.told = time;
-        }
+        self.told = time;
         match head.kind {
             Kind::Chain => {
                 let frames = usize::try_from(bytes).ok().filter(|&frames| frames <= MOST_FRAMES)?;
                 let chain = records.words(frames)?;
                 *self.slots.get_mut(usize::from(head.slot))? = context.stacks.id(&chain);
             }
-            Kind::Small => context.tell_small(self.told, time, bytes, chain?),
+            Kind::Small => context.tell_small(time, address, bytes, chain?),
             Kind::Thread => {
                 self.tid = Some(Tid(u32::try_from(bytes).ok()?));
                 let is_first = address == 0 && self.tid? != Tid(context.pid.0);
@@ -199,19 +197,22 @@ mod tests {
     }
 
     fn read(records: &[[u64; RECORD_WORDS]], written: u64) -> (Vec<Event>, Stacks, ObjectLosses) {
-        let file = file(records, written);
+        read_file(&file(records, written))
+    }
+
+    fn read_file(file: &[AtomicU64]) -> (Vec<Event>, Stacks, ObjectLosses) {
         let (mut stacks, mut losses, mut events) = (Stacks::new(), ObjectLosses::default(), Vec::new());
         let clock = TickClock::new(false);
         let (stacks_, losses_, events_) = (&mut stacks, &mut losses, &mut events);
         let mut context = Context { pid: Pid(7), clock: &clock, stacks: stacks_, losses: losses_, events: events_ };
         let mut reader = RingReader::new(0, RING_BYTES);
-        let written = reader.written(&file);
-        reader.drain(&file, written, &mut context);
+        let written = reader.written(file);
+        reader.drain(file, written, &mut context);
         assert!(
             !written.is_multiple_of(4)
                 || (reader.has_read(written) && file[PAGE / 8 + ring::READ].load(Relaxed) == written)
         );
-        reader.finish(&file, &mut context);
+        reader.finish(file, &mut context);
         (events, stacks, losses)
     }
 
@@ -229,7 +230,7 @@ mod tests {
             [14, 0, 0, 0],
             record(Kind::Allocated, 2, 0x1000, 99),
             record(Kind::Freed, 3, 0x1000, 0),
-            record(Kind::Small, 4, 0, 400),
+            record(Kind::Small, 4, 9, 400),
             record(Kind::Mapped, 5, 0x2000, 4096),
             [512, mapped_flags::EXECUTABLE | mapped_flags::BINARY, 1, 0],
             [path, 0, 0, 0],
@@ -247,9 +248,23 @@ mod tests {
         assert_eq!((freed, ended), (&What::Freed { address: 0x1000 }, &What::ThreadEnded));
         assert!(matches!(mapped, What::Mapped { offset: 512, name, executable: true, .. } if &**name == "/bin/x"));
         assert!(events.iter().all(|event| event.tid == Tid(8) && event.cpu == Some(CpuId(1))));
-        assert_eq!(small.what, What::Counted { objects: 4, bytes: 400, stack: *stack });
-        assert_eq!((small.time_ns, small.tid), (events[2].time_ns, Tid(7)));
+        assert_eq!(small.what, What::Counted { objects: 9, bytes: 400, stack: *stack });
+        assert_eq!((small.time_ns, small.tid), (4, Tid(7)));
         assert_eq!(losses.malformed, 0);
+    }
+
+    #[test]
+    fn what_was_counted_last_is_as_late_as_the_last_chain() {
+        let records = [record(Kind::Thread, 1, 0, 7), record(Kind::Chain, 30, 0, 1), [10, 0, 0, 0]];
+        let file = file(&records, 12);
+        let slot = PAGE / 8 + ring::SMALL + 2 * 3;
+        file[slot].store(5, Relaxed);
+        file[slot + 1].store(80, Relaxed);
+        let (events, stacks, _) = read_file(&file);
+        let [Event { time_ns: 30, what: What::Counted { objects: 5, bytes: 80, stack }, .. }] = events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(stacks.chain(stack), [10]);
     }
 
     #[test]
