@@ -16,6 +16,8 @@ use rings::{Kind, RECORD_WORDS, mapped_flags, payload_records};
 static TOLD: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// How often code may have gone, plus 1.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
+/// Where this library is, and how long.
+static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// `_dl_find_object` of the C library, 2.35: it locks nothing. Null before.
 static FIND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
@@ -51,6 +53,16 @@ pub struct Module {
 /// Finds what is needed to find modules.
 pub fn look() {
     FIND.store(real::exported(c"_dl_find_object"), Release);
+    if let Some(own) = Found::at(look as *const () as usize) {
+        let bytes = own.end as usize - own.start as usize;
+        OWN.iter().zip([own.start as usize, bytes]).for_each(|(place, number)| place.store(number, Relaxed));
+    }
+}
+
+/// Whether an address is in this library, whose frames are nobody's business.
+pub fn is_own(address: usize) -> bool {
+    let [start, bytes] = OWN.each_ref().map(|number| number.load(Relaxed));
+    address.wrapping_sub(start) < bytes
 }
 
 /// How often code may have gone so far, plus 1.
@@ -67,19 +79,25 @@ pub fn forget() {
     GENERATION.fetch_add(1, Release);
 }
 
-impl Module {
-    /// The one with this address.
-    pub fn at(address: usize) -> Option<Self> {
+impl Found {
+    fn at(address: usize) -> Option<Self> {
         let find = FIND.load(Acquire);
         if find.is_null() {
             return None;
         }
         let mut found = MaybeUninit::<Found>::zeroed();
         // SAFETY: the C library's function of that name has this type, and writes one `struct dl_find_object`.
-        let found = unsafe {
+        unsafe {
             let find = transmute::<*mut c_void, Find>(find);
-            (find(address as *const c_void, found.as_mut_ptr()) == 0).then(|| found.assume_init())?
-        };
+            (find(address as *const c_void, found.as_mut_ptr()) == 0).then(|| found.assume_init())
+        }
+    }
+}
+
+impl Module {
+    /// The one with this address.
+    pub fn at(address: usize) -> Option<Self> {
+        let found = Found::at(address)?;
         if found.eh_frame_hdr.is_null() || found.link_map.is_null() {
             return None;
         }

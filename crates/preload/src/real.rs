@@ -1,5 +1,6 @@
 //! The functions that this library stands before, and memory for the moment before they are known.
 
+use crate::hooks::operators::{DELETE, NEW};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute_copy;
@@ -8,6 +9,11 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How a thread begins.
 pub type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// An `operator new`, which may throw. Each form looks at as many of these arguments as it has.
+pub type New = unsafe extern "C-unwind" fn(usize, usize, usize) -> *mut c_void;
+/// Likewise `operator delete`.
+pub type Delete = unsafe extern "C-unwind" fn(*mut c_void, usize, usize);
 
 /// The next definition of each function that this library defines.
 #[derive(Clone, Copy)]
@@ -28,6 +34,42 @@ pub struct Real {
     pub fork: unsafe extern "C" fn() -> c_int,
     pub dlclose: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub pthread_create: unsafe extern "C" fn(*mut c_void, *const c_void, Start, *mut c_void) -> c_int,
+    pub operators: Operators,
+}
+
+/// The C++ library, as far as it is one that all of the program sees.
+#[derive(Clone, Copy)]
+pub struct Operators {
+    pub new: [Option<New>; NEW.len()],
+    pub delete: [Option<Delete>; DELETE.len()],
+    /// What the program calls by these names, which may be its own.
+    pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub aligned_alloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub free: unsafe extern "C" fn(*mut c_void),
+}
+
+impl Operators {
+    fn find() -> Option<Self> {
+        // SAFETY: each is the C++ library's operator of that name or one that stands for it, and so are those below.
+        let is_there = NEW.first().is_some_and(|form| unsafe { next::<New>(form.name) }.is_some());
+        // Where the first is not, nor are the others.
+        let found = Self {
+            // SAFETY: as above.
+            new: NEW.map(|form| is_there.then(|| unsafe { next(form.name) }).flatten()),
+            // SAFETY: as above.
+            delete: DELETE.map(|name| is_there.then(|| unsafe { next(name) }).flatten()),
+            // SAFETY: the C library's function of that name or the program's own, of its type.
+            malloc: unsafe { whoever(c"malloc")? },
+            // SAFETY: as above.
+            aligned_alloc: unsafe { whoever(c"aligned_alloc")? },
+            // SAFETY: as above.
+            free: unsafe { whoever(c"free")? },
+        };
+        // The program is not to find that something was not found.
+        // SAFETY: the result is not looked at.
+        unsafe { libc::dlerror() };
+        Some(found)
+    }
 }
 
 impl Real {
@@ -52,9 +94,21 @@ impl Real {
                 fork: next(c"fork")?,
                 dlclose: next(c"dlclose")?,
                 pthread_create: next(c"pthread_create")?,
+                operators: Operators::find()?,
             })
         }
     }
+}
+
+/// The first definition of a name, as a pointer of type `F`.
+///
+/// # Safety
+///
+/// `F` must be a pointer, to what that name is.
+unsafe fn whoever<F>(name: &CStr) -> Option<F> {
+    let found = exported(name);
+    // SAFETY: the caller says that it is a pointer of this type, and it is not null.
+    (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }
 
 /// The next definition of a name, as a pointer of type `F`.

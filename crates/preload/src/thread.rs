@@ -28,9 +28,9 @@ global_asm!(
     ".hidden nearside_here",
     ".globl nearside_here",
     ".type nearside_here, @object",
-    ".size nearside_here, 32",
+    ".size nearside_here, 40",
     ".balign 8",
-    "nearside_here: .zero 32",
+    "nearside_here: .zero 40",
     ".popsection",
 );
 
@@ -44,9 +44,11 @@ pub struct Here {
     /// Its stack; none while 0.
     pub low: Cell<usize>,
     pub high: Cell<usize>,
+    /// The object that it told of last, its beginning or its end.
+    last: Cell<usize>,
 }
 
-const _: () = assert!(size_of::<Here>() == 32);
+const _: () = assert!(size_of::<Here>() == 40);
 
 #[inline]
 fn here() -> &'static Here {
@@ -94,6 +96,24 @@ impl Entered {
     pub fn stack(&self) -> (usize, usize) {
         (self.here.low.get(), self.here.high.get())
     }
+
+    /// Keeps in mind that this object is told, for operators that it may have been allocated or freed for.
+    #[inline]
+    pub fn note(&self, object: usize) {
+        self.here.last.set(object);
+    }
+}
+
+/// The object that this thread told of since [`forget_last`]; the last of several.
+#[inline]
+pub fn last() -> usize {
+    here().last.get()
+}
+
+/// Until it tells of another, it has told of none.
+#[inline]
+pub fn forget_last() {
+    here().last.set(0);
 }
 
 impl Drop for Entered {

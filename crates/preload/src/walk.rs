@@ -154,7 +154,9 @@ impl Walk {
         self.loads.add(frame, (stack, address));
         stack = stack.wrapping_add(8);
         while self.frames < settings().frames && address != 0 {
-            if let Some(place) = self.chain.get_mut(self.frames) {
+            if !module::is_own(address)
+                && let Some(place) = self.chain.get_mut(self.frames)
+            {
                 *place = address as u64;
                 self.frames += 1;
             }

@@ -238,13 +238,43 @@ fn every_form_of_new_and_delete_is_told() {
 }
 
 #[test]
-fn what_is_counted_is_told_at_its_time() {
-    let options = ObjectOptions { small_bytes: 5000, ..options() };
-    let told = CASES.run_with(&["levels", "4000"], &options).succeeded();
+fn objects_of_operators_that_call_no_malloc_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("liballocator.so");
+    compile("allocator.cc", &library, &["-std=c++17", "-shared", "-fPIC", "-O2"]);
+    let program = Program::new("operators.cc", &["-O2", "-std=c++17", library.to_str().unwrap()]);
+    let told = program.run(&[]).succeeded();
     nothing_is_lost(&told);
-    let counted = told.events.iter().filter(|event| matches!(event.what, What::Counted { .. }));
-    let times: BTreeSet<u64> = counted.map(|event| event.time_ns).collect();
-    assert!(times.len() > 100, "{times:?}");
+    assert!(told.text().ends_with("caught\n"));
+    for (name, object) in &told.printed() {
+        assert_eq!(told.life(object.address), "AF", "{name}");
+        assert_eq!(told.objects(object.address)[0].0, object.bytes, "{name}");
+    }
+    let plain = &told.printed()["plain"];
+    let chain = told.stacks.chain(told.objects(plain.address)[0].1);
+    let names: Vec<String> = chain.iter().take(2).map(|&address| program.function(&told, address)).collect();
+    assert!(names[0].contains("site") && names[1] == "main", "{names:?}");
+    // Those that are small are counted, and nothing ends that was not told.
+    let small = program.run_with(&[], &ObjectOptions { small_bytes: 5000, ..options() }).succeeded();
+    let of_it = |object: &support::Printed| small.life(object.address).contains('A');
+    assert!(!small.printed().values().any(of_it));
+    let counted = small.events.iter().any(|event| matches!(event.what, What::Counted { bytes: 1501, .. }));
+    assert!(counted, "{:?}", small.events);
+}
+
+#[test]
+fn a_library_in_cpp_may_come_to_a_program_in_c() {
+    let library = CASES.beside("plugin.so");
+    compile("plugin.cc", &library, &["-std=c++17", "-shared", "-fPIC"]);
+    let library = library.to_str().unwrap();
+    let told = CASES.run(&["libraries", library, library]).succeeded();
+    nothing_is_lost(&told);
+    for number in 0..20 {
+        let events = told.events.iter();
+        let of_it = |event: &&Event| matches!(event.what, What::Allocated { bytes, .. } if bytes == 8000 + number);
+        // By `operator new` and by `malloc`; the others are larger.
+        assert_eq!(events.filter(of_it).count(), 2, "{number}");
+    }
 }
 
 #[test]

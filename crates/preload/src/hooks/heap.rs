@@ -152,11 +152,12 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
         return;
     }
     let Some(real) = real() else { return };
-    if let Some(entered) = enter()
-        && !is_small(address)
-    {
-        let time = clock::now();
-        entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
+    if let Some(entered) = enter() {
+        entered.note(address as usize);
+        if !is_small(address) {
+            let time = clock::now();
+            entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
+        }
     }
     // SAFETY: the caller's own call.
     unsafe { (real.free)(address) };
@@ -175,7 +176,29 @@ fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
     if !address.is_null()
         && let Some(mut entered) = enter()
     {
+        entered.note(address as usize);
         tell_allocated(&mut entered, address, bytes, frame, is_small(address));
+    }
+}
+
+/// Tells an object of which the heap knows nothing. It takes as much as was asked for.
+#[cold]
+pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
+    if let Some(mut entered) = enter() {
+        entered.note(address as usize);
+        tell_allocated(&mut entered, address, bytes, frame, bytes <= settings().small_bytes);
+    }
+}
+
+/// Tells when such an object ended. Where its size is not said, it may have been counted only: that nothing ended there does
+/// no harm.
+#[cold]
+pub fn told_end_by_operator(address: *mut c_void, bytes: Option<usize>, time: u64) {
+    if let Some(entered) = enter() {
+        entered.note(address as usize);
+        if bytes.is_none_or(|bytes| bytes > settings().small_bytes) {
+            entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
+        }
     }
 }
 
