@@ -97,6 +97,7 @@ mod room;
 mod route;
 mod shared_range;
 mod shared_words;
+mod shortened;
 mod signals;
 mod situation;
 mod smaps;

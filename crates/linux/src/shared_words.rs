@@ -1,5 +1,6 @@
 //! Memory shared with another process, or with the host of a virtual machine, as atomic words.
 
+use crate::shortened::Guard;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
@@ -14,6 +15,8 @@ use std::sync::atomic::AtomicU64;
 pub struct SharedWords {
     start: NonNull<c_void>,
     words: usize,
+    /// Of a file that others may shorten.
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is only reachable as atomics.
@@ -34,7 +37,15 @@ impl SharedWords {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { mmap(null_mut(), bytes, access, flags, file, offset) }?;
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
-        Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
+        Ok(Self { start, words: bytes / size_of::<AtomicU64>(), guard: None })
+    }
+
+    /// As [`map`](Self::map), of a file that others may shorten: words behind its end are zeroes from then on, which nobody
+    /// shares. Sees to SIGBUS for all of this process.
+    pub fn map_of_others(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        let mut words = Self::map(file, bytes)?;
+        words.guard = Some(Guard::new(words.start.as_ptr() as usize, bytes));
+        Ok(words)
     }
 }
 
@@ -50,6 +61,7 @@ impl Deref for SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
+        self.guard = None;
         // SAFETY: this range was mapped by `map` and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.words * size_of::<AtomicU64>()) };
     }
@@ -59,6 +71,23 @@ impl Drop for SharedWords {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn what_others_cut_off_is_zeroes() -> io::Result<()> {
+        let file = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC)?;
+        for _ in 0..3 {
+            rustix::fs::ftruncate(&file, 8192)?;
+            let words = SharedWords::map_of_others(&file, 8192)?;
+            (words[0].store(5, Relaxed), words[1000].store(7, Relaxed));
+            rustix::fs::ftruncate(&file, 4096)?;
+            assert_eq!([0, 1000].map(|word: usize| words[word].load(Relaxed)), [5, 0]);
+            words[1001].store(8, Relaxed);
+            assert_eq!(words[1001].load(Relaxed), 8);
+            rustix::fs::ftruncate(&file, 0)?;
+            assert_eq!(words[0].load(Relaxed), 0);
+        }
+        Ok(())
+    }
 
     #[test]
     fn two_mappings_of_a_file_see_each_other() -> io::Result<()> {

@@ -3,6 +3,7 @@
 
 mod folder;
 mod obstacle;
+mod owners;
 mod process_rings;
 mod ring_reader;
 
@@ -11,6 +12,7 @@ pub use obstacle::{Obstacle, obstacle};
 use crate::{Event, Stacks, TickClock};
 use folder::Folder;
 use linux::Pid;
+use owners::Owners;
 use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
 use rustix::fs::{Mode, chmod};
@@ -102,6 +104,7 @@ pub struct ObjectRings {
     processes: BTreeMap<String, ProcessRings>,
     /// The programs that have told, by process and name.
     seen: BTreeSet<(Pid, Arc<str>)>,
+    owners: Owners,
     /// Of processes that have ended, and of records.
     losses: ObjectLosses,
 }
@@ -147,7 +150,7 @@ impl ObjectRings {
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
         let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { folder, settings, processes, seen, losses: ObjectLosses::default() })
+        Ok(Self { folder, settings, processes, seen, owners: Owners::new(), losses: ObjectLosses::default() })
     }
 
     /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, and the
@@ -215,7 +218,9 @@ impl ObjectRings {
             }
             // One that is not complete yet is looked at again the next time.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
-            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else { continue };
+            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known, &mut self.owners) else {
+                continue;
+            };
             self.seen.insert((process.pid, process.program.clone()));
             self.processes.insert(name, process);
         }

@@ -1,12 +1,12 @@
 //! The file of one process.
 
 use super::ring_reader::{Context, RingReader};
-use super::{ObjectLosses, text};
+use super::{ObjectLosses, Owners, text};
 use crate::{Event, Stacks, TickClock, What};
 use linux::{Pid, SharedWords, Tid};
 use rings::{MAGIC, PAGE, Settings, VERSION, process, ring_stride};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -32,22 +32,31 @@ pub struct ProcessRings {
 impl ProcessRings {
     /// None while the process has not finished making it, and for what is no such file. A process that is `known`
     /// executes a further program.
-    pub fn open(path: &Path, settings: &Settings, known: impl FnOnce(Pid) -> bool) -> Option<Self> {
+    pub fn open(
+        path: &Path,
+        settings: &Settings,
+        known: impl FnOnce(Pid) -> bool,
+        owners: &mut Owners,
+    ) -> Option<Self> {
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
-        let bytes = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let metadata = file.metadata().ok()?;
+        let bytes = usize::try_from(metadata.len()).ok()?;
         let ring_bytes = settings.ring_bytes;
         let most = bytes.checked_sub(PAGE)? / ring_stride(ring_bytes);
         if most == 0 || most > settings.rings {
             return None;
         }
-        let words = SharedWords::map(&file, bytes).ok()?;
+        let words = SharedWords::map_of_others(&file, bytes).ok()?;
         let word = |index: usize| words.get(index).map_or(0, |word| word.load(Acquire));
         if [word(process::MAGIC), word(process::VERSION)] != [MAGIC, VERSION] {
             return None;
         }
         let id = |index| u32::try_from(word(index)).ok().filter(|&id| id != 0).map(Pid);
         let (pid, parent, started) = (id(process::PID)?, id(process::PARENT), word(process::STARTED));
+        if !owners.may_tell(metadata.uid(), pid) {
+            return None;
+        }
         let name = text([word(process::NAME), word(process::NAME + 1)]);
         let mut beginning = Vec::new();
         if parent.is_some() || !known(pid) {
@@ -132,5 +141,38 @@ impl ProcessRings {
         for ring in &self.rings {
             ring.finish(&self.words, &mut context);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rings::{Clock, process_file, ring};
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_that_is_cut_off_while_it_is_read_is_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("7.0");
+        let (clock, ring_bytes) = (Clock::Monotonic, 64 << 10);
+        let settings =
+            Settings { clock, ring_bytes, rings: 1, patience_ns: 0, small_bytes: 0, frames: 32, namespace: 0 };
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(process_file(1, ring_bytes) as u64).unwrap();
+        let put = |word: usize, value: u64| file.write_all_at(&value.to_le_bytes(), 8 * word as u64).unwrap();
+        put(process::MAGIC, MAGIC);
+        put(process::VERSION, VERSION);
+        put(process::PID, std::process::id().into());
+        put(process::RINGS, 1);
+        put(PAGE / 8 + ring::WRITTEN, 400);
+        let mut rings = ProcessRings::open(&path, &settings, |_| false, &mut Owners::new()).unwrap();
+        rings.look();
+        file.set_len(0).unwrap();
+        let (mut stacks, mut losses, mut events) = (Stacks::new(), ObjectLosses::default(), Vec::new());
+        rings.drain(&TickClock::new(false), &mut stacks, &mut losses, &mut events);
+        assert_eq!((events.len(), losses.malformed), (2, 100));
+        rings.look();
+        assert!(rings.has_ended());
     }
 }
