@@ -35,8 +35,9 @@ pub fn now_after_reads() -> u64 {
     now()
 }
 
+/// `CLOCK_MONOTONIC`, ns.
 #[cold]
-fn monotonic() -> u64 {
+pub fn monotonic() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the clock exists on every Linux, so that this writes one timespec.
     let time = unsafe {

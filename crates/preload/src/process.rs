@@ -1,7 +1,7 @@
 //! What a process has here: its file of rings, and how it comes to be recorded, also after a fork.
 
 use crate::real::{self, Real};
-use crate::ring::Ring;
+use crate::ring::{Ring, Wait, pause};
 use crate::walk::Walk;
 use crate::{clock, thread};
 use core::cell::UnsafeCell;
@@ -47,6 +47,8 @@ static EPOCHS: AtomicU64 = AtomicU64::new(0);
 /// Of an epoch that is being prepared.
 const PREPARING: u64 = u64::MAX;
 const PATH_BYTES: usize = 1024;
+/// For what other threads of the program do, however little there is for the recorder.
+const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 struct Once<T>(UnsafeCell<MaybeUninit<T>>);
 
@@ -389,7 +391,7 @@ pub fn lose() {
 
 /// A ring for this thread: one that a thread left, or a new one.
 pub fn take_writer() -> Option<*mut Writer> {
-    locked(|this| {
+    let taken = locked(|this| {
         let free = this.free.load(Relaxed);
         if free.is_null() {
             return new_writer(this);
@@ -400,10 +402,11 @@ pub fn take_writer() -> Option<*mut Writer> {
             (*free).walk.forget();
         }
         Some(free)
-    })
+    });
+    taken.flatten()
 }
 
-/// For another thread.
+/// For another thread. One that cannot be given back stays unused.
 pub fn give_back(writer: *mut Writer) {
     locked(|this| {
         // SAFETY: it was the caller's, and is nobody's from now on.
@@ -412,15 +415,22 @@ pub fn give_back(writer: *mut Writer) {
     });
 }
 
-/// Short, and never in a signal handler of a thread that has it: `thread::enter` sees to it.
-fn locked<T>(work: impl FnOnce(&This) -> T) -> T {
-    let this = this();
-    while this.locked.swap(1, Acquire) != 0 {
-        rustix::thread::sched_yield();
+/// Short, and never in a signal handler of a thread that has it: `thread::enter` sees to it. Who has it may have to wait for
+/// this thread's CPU, so that this one sleeps, but not for ever. None if that was in vain.
+fn locked<T>(work: impl FnOnce(&This) -> T) -> Option<T> {
+    let (this, patience) = (this(), Duration::from_nanos(settings().patience_ns).max(LEAST_PATIENCE));
+    if this.locked.swap(1, Acquire) != 0 {
+        let wait = Wait::begin(patience);
+        while this.locked.swap(1, Acquire) != 0 {
+            if wait.is_over() {
+                return None;
+            }
+            pause();
+        }
     }
     let result = work(this);
     this.locked.store(0, Release);
-    result
+    Some(result)
 }
 
 fn new_writer(this: &This) -> Option<*mut Writer> {

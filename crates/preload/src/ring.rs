@@ -115,7 +115,7 @@ impl Ring {
     #[cold]
     fn make_room(&mut self, records: usize) -> bool {
         let end = self.written + (records * RECORD_WORDS) as u64;
-        let mut waited = Duration::ZERO;
+        let wait = Wait::begin(self.patience);
         loop {
             let read = self.header(ring::READ).load(Acquire).min(self.written);
             while self.present < self.capacity && self.present < end {
@@ -129,12 +129,11 @@ impl Ring {
                 self.given_up = None;
                 return true;
             }
-            if waited >= self.patience || self.given_up == Some(read) || process::is_over() {
+            if wait.is_over() || self.given_up == Some(read) || process::is_over() {
                 self.given_up = Some(read);
                 return false;
             }
             pause();
-            waited += PAUSE;
         }
     }
 
@@ -149,8 +148,26 @@ impl Ring {
     }
 }
 
-/// Nobody is woken: a signal may end it early.
-fn pause() {
+/// How long a thread waits for others.
+pub struct Wait {
+    begun: u64,
+    patience: Duration,
+}
+
+impl Wait {
+    /// From now on.
+    pub fn begin(patience: Duration) -> Self {
+        Self { begun: clock::monotonic(), patience }
+    }
+
+    /// Whether it was in vain.
+    pub fn is_over(&self) -> bool {
+        Duration::from_nanos(clock::monotonic().saturating_sub(self.begun)) >= self.patience
+    }
+}
+
+/// Sleeps a little. Nobody is woken: a signal may end it early.
+pub fn pause() {
     let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: i64::from(PAUSE.subsec_nanos()) };
     let _ = rustix::thread::nanosleep(&time);
 }
