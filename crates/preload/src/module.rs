@@ -201,17 +201,21 @@ impl Mapped {
 
 const _: () = assert!(RECORD_WORDS >= 3);
 
-/// Where a link of /proc leads, into words with zeroes at the end: how many.
+/// Where a link of /proc leads, into words with zeroes at the end: how many. None of what is too long: cut, it would be the
+/// path of another file.
 pub fn link_target(link: &CStr, path: &mut [u64]) -> usize {
     let mut buffer = [0_u8; 512];
     match rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer[..]) {
-        Ok(length) => copy(buffer.get(..length).unwrap_or_default(), path),
-        Err(_) => 0,
+        Ok(length) if length < buffer.len() => copy(buffer.get(..length).unwrap_or_default(), path),
+        _ => 0,
     }
 }
 
-/// Bytes into words with zeroes at the end: how many.
+/// Bytes into words with zeroes at the end: how many. None if there is no room for all.
 pub fn copy(bytes: &[u8], path: &mut [u64]) -> usize {
+    if bytes.len() > size_of_val(path) {
+        return 0;
+    }
     let mut words = 0;
     for (word, chunk) in path.iter_mut().zip(bytes.chunks(8)) {
         let mut whole = [0; 8];

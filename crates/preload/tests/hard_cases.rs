@@ -115,6 +115,17 @@ fn forks_and_executed_programs_tell_of_themselves() {
 }
 
 #[test]
+fn a_path_that_is_too_long_is_not_cut_to_another() {
+    let told = CASES.run(&["long"]).succeeded();
+    let object = &told.printed()["long"];
+    let names = told.events.iter().filter_map(|event| match &event.what {
+        What::Mapped { start, name, .. } if *start == object.address => Some(&**name),
+        _ => None,
+    });
+    assert_eq!(names.collect::<Vec<_>>(), [""]);
+}
+
+#[test]
 fn the_program_sees_nothing_of_it() {
     let told = CASES.run(&["nothing"]).succeeded();
     nothing_is_lost(&told);

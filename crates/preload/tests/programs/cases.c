@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -252,6 +254,22 @@ static void libraries(char *first, char *second) {
     }
 }
 
+// A file whose path is longer than the library keeps.
+static void long_path(void) {
+    char folder[] = "/tmp/nearside-long-XXXXXX", name[201] = {0};
+    memset(name, 'n', sizeof name - 1);
+    CHECK(mkdtemp(folder) && !chdir(folder));
+    for (int i = 0; i < 3; i++) CHECK(!mkdir(name, 0700) && !chdir(name));
+    int file = open("file", O_RDWR | O_CREAT, 0600);
+    CHECK(file >= 0 && !ftruncate(file, 4096));
+    void *mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0);
+    CHECK(mapped != MAP_FAILED);
+    printf("object long %p 4096\n", mapped);
+    CHECK(!unlink("file"));
+    for (int i = 0; i < 3; i++) CHECK(!chdir("..") && !rmdir(name));
+    CHECK(!rmdir(folder));
+}
+
 static void *ends_all(void *unused) {
     (void)unused;
     usleep(2000);
@@ -286,6 +304,7 @@ int main(int count, char **arguments) {
     if (!strcmp(name, "executed")) pairs(10, 6004);
     if (!strcmp(name, "nothing")) nothing_to_see();
     if (!strcmp(name, "libraries")) libraries(arguments[2], arguments[3]);
+    if (!strcmp(name, "long")) long_path();
     if (!strcmp(name, "exit")) exit_of_a_thread();
     if (!strcmp(name, "pairs")) pairs(count > 3 ? atoi(arguments[3]) : 10000, bytes);
     if (!strcmp(name, "levels")) CHECK(each_level(1000, bytes) == 1001);
