@@ -9,6 +9,7 @@
 
 mod clock;
 mod hooks;
+mod loss;
 mod module;
 mod process;
 mod real;

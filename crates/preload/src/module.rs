@@ -186,7 +186,7 @@ impl Mapped {
     pub fn tell(&self, ring: &mut Ring, path: &[u64]) -> bool {
         let records = 2 + payload_records(path.len());
         if !ring.has_room(records) {
-            ring.lose();
+            ring.lose((self.start, self.bytes));
             return false;
         }
         let mut head = ring::event(Kind::Mapped, self.time, self.start, self.bytes);

@@ -1,5 +1,7 @@
 //! What a process has here: its file of rings, and how it comes to be recorded, also after a fork.
 
+use crate::loss::{self, NOTHING};
+use crate::module::link_target;
 use crate::real::{self, Real};
 use crate::ring::{Ring, Wait, pause};
 use crate::walk::Walk;
@@ -42,6 +44,8 @@ static RECORDING_OF: Once<Recording> = Once(UnsafeCell::new(MaybeUninit::uninit(
 static THIS: AtomicPtr<This> = AtomicPtr::new(null_mut());
 /// The last process of the line of forks that ends here.
 static PID: AtomicU32 = AtomicU32::new(0);
+/// The first page of that process.
+static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 
 /// Of an epoch that is being prepared.
@@ -162,7 +166,7 @@ static CONSTRUCTOR: extern "C" fn() = {
         real();
         decide();
         // The first event of all, so that the process is known though it may never allocate.
-        drop(thread::enter());
+        drop(thread::enter(NOTHING));
         drop(errno);
     }
     constructor
@@ -290,9 +294,7 @@ fn read_settings(folder: &[u8]) -> Option<Settings> {
 fn open_file(parent: u32) -> bool {
     let pid = getpid().as_raw_nonzero().get().cast_unsigned();
     let settings = settings();
-    if settings.namespace != 0
-        && stat(c"/proc/self/ns/pid").map_or(0, |namespace| namespace.st_ino) != settings.namespace
-    {
+    if !is_recorders_namespace() {
         return false;
     }
     let Some(file) = create(pid) else { return false };
@@ -331,6 +333,7 @@ fn open_file(parent: u32) -> bool {
     this.last.store(words, Relaxed);
     this.rings.store(rings as u32, Relaxed);
     PID.store(pid, Relaxed);
+    WORDS.store(words, Relaxed);
     this.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
     true
 }
@@ -359,6 +362,7 @@ pub fn revive() -> bool {
         Ok(_) => {
             let opened = open_file(PID.load(Relaxed));
             if !opened {
+                say_silent(WORDS.load(Relaxed));
                 PHASE.store(PASSING, Release);
             }
             opened
@@ -378,15 +382,50 @@ pub fn is_over() -> bool {
     is_over
 }
 
-/// Counts an event that cannot be told.
+/// Counts an event that cannot be told, about so many bytes from an address on.
 #[cold]
-pub fn lose() {
+pub fn lose(about: (usize, usize)) {
     let this = this();
     let words = this.words.load(Relaxed);
     if this.epoch.load(Acquire) != 0 && !words.is_null() {
-        // SAFETY: the first page is mapped once it is known.
-        unsafe { (*words.add(process::LOST)).fetch_add(1, Relaxed) };
+        let word = |word| words.wrapping_add(word).cast_const();
+        loss::lose(|number| word(process::LOST + number), word(process::LOST_SEEN), about);
     }
+}
+
+/// Says in the parent's file, which is still mapped, that this process tells nothing: else all that its parent had would
+/// be taken for its own for ever.
+fn say_silent(parent: *mut AtomicU64) {
+    if parent.is_null() {
+        return;
+    }
+    // SAFETY: all words named by `rings::process` are in the page, which is never unmapped.
+    let word = |number: usize| unsafe { &*parent.add(number) };
+    let number = word(process::SILENT).fetch_add(1, AcqRel) as usize;
+    if number < process::MOST_SILENT_FORKS {
+        let place = process::SILENT_FORKS + 2 * number;
+        word(place).store(recorders_pid().into(), Relaxed);
+        word(place + 1).store(clock::now(), Release);
+    }
+}
+
+/// What the recorder calls this process; 0 where nothing here tells. In another namespace of ids the recorder's files of
+/// processes may still be there.
+fn recorders_pid() -> u32 {
+    if is_recorders_namespace() {
+        return getpid().as_raw_nonzero().get().cast_unsigned();
+    }
+    let mut link = [0; 2];
+    let words = link_target(c"/proc/self", &mut link);
+    let bytes = link.map(u64::to_le_bytes);
+    let digits = bytes.as_flattened().iter().take(8 * words).take_while(|byte| byte.is_ascii_digit());
+    let pid = digits.fold(0_u32, |pid, digit| pid.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')));
+    if pid == getpid().as_raw_nonzero().get().cast_unsigned() { 0 } else { pid }
+}
+
+fn is_recorders_namespace() -> bool {
+    let wanted = settings().namespace;
+    wanted == 0 || stat(c"/proc/self/ns/pid").map_or(0, |namespace| namespace.st_ino) == wanted
 }
 
 /// A ring for this thread: one that a thread left, or a new one.

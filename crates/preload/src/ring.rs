@@ -1,12 +1,13 @@
 //! The writing side of a ring.
 
+use crate::loss::{self, NOTHING};
 use crate::{clock, process};
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use core::time::Duration;
-use rings::{Head, PAGE, RECORD_WORDS, SLOTS, ring};
+use rings::{Head, Kind, PAGE, RECORD_WORDS, SLOTS, ring};
 use rustix::mm::{Advice, madvise};
 
 /// Memory that a ring gets at a time, until it has all.
@@ -51,11 +52,10 @@ impl Ring {
         self.written + (records * RECORD_WORDS) as u64 <= self.limit || self.make_room(records)
     }
 
-    /// Counts an event for which there was no room.
+    /// Counts an event for which there was no room, about so many bytes from an address on.
     #[cold]
-    pub fn lose(&self) {
-        let lost = self.header(ring::LOST);
-        lost.store(lost.load(Relaxed).wrapping_add(1), Relaxed);
+    pub fn lose(&self, about: (usize, usize)) {
+        loss::lose(|word| self.header(ring::LOST + word), self.header(ring::LOST_SEEN), about);
     }
 
     /// Writes the words of a record, for which there must be room.
@@ -93,7 +93,8 @@ impl Ring {
             self.put(head.to_words());
             self.publish();
         } else {
-            self.lose();
+            let is_of_thread = matches!(head.kind, Kind::Thread | Kind::ThreadEnded);
+            self.lose(if is_of_thread { NOTHING } else { (head.address as usize, head.bytes as usize) });
         }
     }
 
@@ -174,6 +175,6 @@ pub fn pause() {
 
 /// The parts of a record that every event has.
 #[inline]
-pub fn event(kind: rings::Kind, time: u64, address: usize, bytes: usize) -> Head {
+pub fn event(kind: Kind, time: u64, address: usize, bytes: usize) -> Head {
     Head { time, kind, address: address as u64, bytes: bytes as u64, slot: 0, cpu: clock::cpu() }
 }

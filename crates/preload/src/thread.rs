@@ -1,5 +1,6 @@
 //! What each thread has here, and the way in: at most one event of a thread is being told at a time.
 
+use crate::loss::NOTHING;
 use crate::module::{self, Mapped};
 use crate::process::{self, Writer};
 use crate::ring::Ring;
@@ -68,15 +69,16 @@ pub struct Entered {
     pub writer: &'static mut Writer,
 }
 
-/// The way in. None if nothing is recorded, or nothing can be told now, which is counted.
+/// The way in, with an event about so many bytes from an address on. None if nothing is recorded, or nothing can be told
+/// now, which is counted.
 #[inline]
-pub fn enter() -> Option<Entered> {
+pub fn enter(about: (usize, usize)) -> Option<Entered> {
     if !process::is_recording() {
         return None;
     }
     let here = here();
     if here.busy.load(Relaxed) != IDLE {
-        refuse(here);
+        refuse(here, about);
         return None;
     }
     here.busy.store(TELLING, Relaxed);
@@ -84,7 +86,7 @@ pub fn enter() -> Option<Entered> {
     let writer = here.writer.get();
     // SAFETY: a thread's writer is never given back to the system, and nobody else's while it is the thread's.
     if writer.is_null() || unsafe { (*writer).epoch } != process::epoch() {
-        return begin(here);
+        return begin(here, about);
     }
     // SAFETY: as above; there is no other reference, as `busy` was idle.
     Some(Entered { here, writer: unsafe { &mut *writer } })
@@ -128,23 +130,26 @@ impl Drop for Entered {
 }
 
 #[cold]
-fn refuse(here: &Here) {
+fn refuse(here: &Here, about: (usize, usize)) {
     if here.busy.load(Relaxed) == TELLING {
-        process::lose();
+        process::lose(about);
     }
 }
 
 /// Gets the thread what it needs, at its first event, and at the first after a fork.
 #[cold]
 #[inline(never)]
-fn begin(here: &'static Here) -> Option<Entered> {
+fn begin(here: &'static Here, about: (usize, usize)) -> Option<Entered> {
     let errno = Errno::keep();
+    // What is not counted is then of this library alone.
+    let blocked = Blocked::new();
     here.busy.store(OWN, Relaxed);
     let writer = process::revive().then(|| prepare(here)).flatten();
-    drop(errno);
     here.busy.store(TELLING, Relaxed);
+    drop(blocked);
+    drop(errno);
     let Some(writer) = writer else {
-        process::lose();
+        process::lose(about);
         here.busy.store(IDLE, Relaxed);
         return None;
     };
@@ -205,7 +210,7 @@ pub extern "C" fn end(value: *mut c_void) {
         unsafe { libc::pthread_setspecific(process::key(), value) };
         return;
     }
-    if let Some(entered) = enter() {
+    if let Some(entered) = enter(NOTHING) {
         entered.writer.ring.tell(thread_event(Kind::ThreadEnded));
     }
 }
@@ -243,6 +248,29 @@ fn bounds() -> (usize, usize) {
         let known = libc::pthread_attr_getstack(attributes, &raw mut low, &raw mut bytes) == 0;
         libc::pthread_attr_destroy(attributes);
         if known { (low as usize, low as usize + bytes) } else { (0, 0) }
+    }
+}
+
+/// Keeps signals from the thread until it goes.
+pub struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    /// From now on.
+    pub fn new() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: the mask is written before it is read.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            Self(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask is that of before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
     }
 }
 

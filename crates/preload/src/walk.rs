@@ -7,8 +7,8 @@ use crate::process::settings;
 use crate::ring::Ring;
 use crate::rule::{BASE_GONE, Context, From, Rule};
 use crate::stack::{Reach, Window};
+use crate::thread::Blocked;
 use core::arch::asm;
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 use rings::{Head, Kind, MOST_FRAMES, NO_CPU, SLOTS, payload_records};
 
@@ -237,21 +237,14 @@ impl Walk {
         let top = (&raw mut self.stack).wrapping_add(1) as usize;
         let mut work = Work { walk: self, ring, address, rule: Rule { from: From::Nothing, base: 0, offset: 0 } };
         // A signal handler on this stack would have less room than the program gave it.
-        // SAFETY: the mask is written before it is read, and is put back.
-        let before = unsafe {
-            let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
-            before
-        };
+        let blocked = Blocked::new();
         // SAFETY: the stack is aligned, large enough, and used by nobody else while `busy` of the thread is set. The C ABI
         // keeps r12, which has the program's stack pointer.
         unsafe {
             asm!("mov r12, rsp", "mov rsp, {top}", "call {work_out}", "mov rsp, r12",
                 top = in(reg) top, work_out = sym work_out, in("rdi") &raw mut work, out("r12") _, clobber_abi("C"));
         }
-        // SAFETY: as above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
+        drop(blocked);
         work.rule
     }
 

@@ -115,6 +115,16 @@ fn forks_and_executed_programs_tell_of_themselves() {
 }
 
 #[test]
+fn a_fork_that_can_make_no_file_is_known_to_tell_nothing() {
+    let told = CASES.run(&["silent"]).succeeded();
+    nothing_is_lost(&told);
+    let child: u32 = told.text().trim().strip_prefix("child ").unwrap().parse().unwrap();
+    let events: Vec<&What> = told.events.iter().filter(|event| event.pid.0 == child).map(|event| &event.what).collect();
+    assert_eq!(events, [&What::Untold { start: 0, bytes: u64::MAX }]);
+    assert_eq!(told.losses.silent, 1);
+}
+
+#[test]
 fn a_path_that_is_too_long_is_not_cut_to_another() {
     let told = CASES.run(&["long"]).succeeded();
     let object = &told.printed()["long"];
@@ -188,6 +198,20 @@ fn what_finds_no_room_is_counted() {
     let freed = told.events.iter().filter(|event| matches!(event.what, What::Freed { .. })).count() as u64;
     assert_eq!(told.losses.malformed, 0);
     assert!(allocated + freed + told.losses.lost >= 400_000, "{allocated} {freed} {:?}", told.losses);
+    // Of what was lost: its addresses are of no object that is known.
+    let objects: BTreeSet<u64> = told
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Allocated { address, bytes: 4000, .. } => Some(address),
+            _ => None,
+        })
+        .collect();
+    let untold = told.events.iter().any(|event| match event.what {
+        What::Untold { start, bytes } => objects.iter().any(|object| (start..start + bytes).contains(object)),
+        _ => false,
+    });
+    assert!(untold || told.losses.lost == 0);
 }
 
 #[test]
@@ -223,6 +247,16 @@ fn small_objects_are_counted_by_site() {
     assert!(chain.iter().any(|&address| CASES.function(&told, address) == "main"));
     let large = CASES.run_with(&["pairs", "6000", "100"], &options).succeeded();
     assert_eq!(lives(&large, 6000).into_values().collect::<Vec<_>>(), [(100, 100)]);
+}
+
+#[test]
+fn what_is_counted_is_told_at_its_time() {
+    let options = ObjectOptions { small_bytes: 5000, ..options() };
+    let told = CASES.run_with(&["levels", "4000"], &options).succeeded();
+    nothing_is_lost(&told);
+    let counted = told.events.iter().filter(|event| matches!(event.what, What::Counted { .. }));
+    let times: BTreeSet<u64> = counted.map(|event| event.time_ns).collect();
+    assert!(times.len() > 100, "{times:?}");
 }
 
 #[test]

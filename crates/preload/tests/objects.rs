@@ -50,6 +50,8 @@ fn mapped(told: &Told) {
     assert!(told.life(mapped.address).contains("MAU"), "{}", told.life(mapped.address));
     assert!(told.life(remapped.address).contains("MAU"), "{}", told.life(remapped.address));
     assert_eq!(told.objects(remapped.address).last().map(|(bytes, _)| *bytes), Some(64 << 20));
+    let moved = What::Remapped { old: mapped.address, old_bytes: 1 << 20, start: remapped.address, bytes: 64 << 20 };
+    assert!(remapped.address == mapped.address || told.events.iter().any(|event| event.what == moved));
     assert!(told.life(file.address).ends_with("MAU"), "{}", told.life(file.address));
     assert!(told.events.iter().any(|event| matches!(&event.what,
         What::Mapped { start, bytes: 8192, offset: 4096, name, file: None, executable: false }

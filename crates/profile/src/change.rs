@@ -2,7 +2,7 @@
 
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, ObjectKind, PagePlacement};
-use crate::ranges::last;
+use crate::ranges::{Piece, last};
 use crate::space::{Mapping, MappingOf};
 use crate::sweep::Sweep;
 use crate::symbols::File;
@@ -51,6 +51,15 @@ impl Sweep<'_> {
                     let space = &mut self.spaces[process.index()];
                     Arc::make_mut(&mut space.mappings).cut(*start, last, |_| true);
                     space.mappings_changed();
+                }
+            }
+            What::Remapped { old, old_bytes, start, bytes } => {
+                let process = self.process(*pid);
+                self.remap(process, *time_ns, (*old, *old_bytes), (*start, *bytes));
+            }
+            What::Untold { start, bytes } => {
+                if let (Some(&process), Some(last)) = (self.process_ids.get(pid), last(*start, *bytes)) {
+                    self.forget(process, *time_ns, *start, last);
                 }
             }
             What::Allocated { address, bytes, stack } => {
@@ -170,6 +179,48 @@ impl Sweep<'_> {
         let space = &mut self.spaces[process.index()];
         Arc::make_mut(&mut space.mappings).insert(start, last, number);
         space.mappings_changed();
+    }
+
+    /// What was mapped at the old addresses is at the new ones. The object that begins there stays, if they are the same.
+    fn remap(&mut self, process: ProcessId, time_ns: u64, (old, old_bytes): (u64, u64), (start, bytes): (u64, u64)) {
+        let space = &mut self.spaces[process.index()];
+        let known = space.mappings.get(old).map(|piece| self.mappings[piece.value as usize].clone());
+        let known = known.unwrap_or_else(|| Mapping {
+            start: old,
+            bytes: old_bytes,
+            offset: 0,
+            name: self.unnamed.clone(),
+            of: MappingOf::Memory,
+        });
+        let kept = if old == start { bytes } else { 0 };
+        let gone =
+            last(old.saturating_add(kept), old_bytes.saturating_sub(kept)).map(|last| (old.saturating_add(kept), last));
+        let had = last(start, bytes).filter(|_| old != start).map(|last| (start, last));
+        for (first, last) in gone.into_iter().chain(had) {
+            self.end_objects(process, time_ns, first, last);
+            let space = &mut self.spaces[process.index()];
+            Arc::make_mut(&mut space.mappings).cut(first, last, |_| true);
+        }
+        let space = &mut self.spaces[process.index()];
+        if let Some(last) = last(start, bytes) {
+            let offset = known.offset.wrapping_add(old.wrapping_sub(known.start));
+            self.mappings.push(Mapping { start, bytes, offset, ..known });
+            Arc::make_mut(&mut space.mappings).insert(start, last, self.mappings.len() as u32 - 1);
+        }
+        space.mappings_changed();
+    }
+
+    /// Objects that have any of these addresses are not known any more, as a whole.
+    fn forget(&mut self, process: ProcessId, time_ns: u64, from: u64, to: u64) {
+        let found = self.spaces[process.index()].objects.overlapping(from, to);
+        for Piece { value, .. } in found {
+            let Object { start, bytes, .. } = self.objects[value.index()];
+            let Some(end) = last(start, bytes) else { continue };
+            let space = &mut self.spaces[process.index()];
+            Arc::make_mut(&mut space.objects).cut(start, end, |other| *other == value);
+            space.changes += 1;
+            self.note_cut(process, time_ns, &[value]);
+        }
     }
 
     /// Allocated objects have none of these addresses any more. Those that have none left have ended.

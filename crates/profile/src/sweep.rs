@@ -26,7 +26,7 @@ pub(crate) struct Sweep<'a> {
     /// In the order of `processes`.
     pub spaces: Vec<Space>,
     pub mappings: Vec<Mapping>,
-    process_ids: FxHashMap<Pid, ProcessId>,
+    pub process_ids: FxHashMap<Pid, ProcessId>,
     /// How many threads of each process have not ended, in the order of `processes`.
     alive: Vec<u32>,
     pub thread_ids: FxHashMap<(ProcessId, Tid), ThreadId>,

@@ -328,3 +328,67 @@ fn pages_that_were_placed_tell_the_node() {
     assert_eq!(nodes, [Some(2), None, Some(3)]);
     assert_eq!(found.placements().len(), 2);
 }
+
+#[test]
+fn of_objects_that_something_untold_happened_to_nothing_is_known() {
+    let events = vec![
+        event(1, 7, 7, allocated(0x1000, 0x1000, SITE)),
+        event(1, 7, 7, allocated(0x5000, 64, SITE)),
+        event(1, 7, 7, allocated(0x9000, 64, SITE)),
+        event(3, 7, 7, What::Untold { start: 0x1800, bytes: 0x4000 }),
+        event(5, 7, 7, allocated(0x5000, 64, SITE)),
+    ];
+    let samples = [(2, 0x1000), (4, 0x1000), (2, 0x5000), (4, 0x5000), (6, 0x5000), (4, 0x9000)];
+    let found = profile(events, samples.map(|(time, address)| sample(time, 7, 7, address)).to_vec());
+    let kinds: Vec<_> = found.accesses().map(|access| (access.time_ns, access.address)).zip(objects(&found)).collect();
+    let of = |time, address| kinds.iter().find(|(access, _)| *access == (time, address)).unwrap().1.from_ns;
+    let heap =
+        |time, address| kinds.iter().find(|(access, _)| *access == (time, address)).unwrap().1.kind == ObjectKind::Heap;
+    assert!(heap(2, 0x1000) && heap(2, 0x5000) && heap(4, 0x9000));
+    assert!(!heap(4, 0x1000) && !heap(4, 0x5000));
+    assert_eq!((heap(6, 0x5000), of(6, 0x5000)), (true, 5));
+    assert_eq!(found.objects()[0].until_ns, Some(3));
+}
+
+#[test]
+fn a_fork_that_tells_nothing_has_none_of_its_parents_objects() {
+    let events = vec![
+        event(1, 7, 7, allocated(0x1000, 64, SITE)),
+        event(2, 8, 8, What::ProcessStarted { parent: Some(Pid(7)) }),
+        event(4, 8, 8, What::Untold { start: 0, bytes: u64::MAX }),
+        event(4, 99, 99, What::Untold { start: 0, bytes: u64::MAX }),
+    ];
+    let samples = [(3, 8), (5, 8), (6, 7)].map(|(time, pid)| sample(time, pid, pid, 0x1000)).to_vec();
+    let found = profile(events, samples);
+    let kinds: Vec<_> = objects(&found).iter().map(|object| (object.kind, object.process.0)).collect();
+    assert_eq!(kinds, [(ObjectKind::Heap, 1), (ObjectKind::Unknown, 1), (ObjectKind::Heap, 0)]);
+    assert_eq!(found.processes().len(), 2);
+}
+
+#[test]
+fn what_is_mapped_elsewhere_stays_the_file_that_it_is() {
+    let remapped = |time, old, start, bytes| event(time, 7, 7, What::Remapped { old, old_bytes: 0x1000, start, bytes });
+    let events = vec![
+        event(1, 7, 7, mapped(0x1000, 0x2000, "/data/matrix", false)),
+        event(1, 7, 7, allocated(0x1000, 0x2000, SITE)),
+        remapped(3, 0x2000, 0x9000, 0x2000),
+        event(4, 7, 7, allocated(0x9000, 0x2000, SITE)),
+        event(5, 7, 7, mapped(0x20000, 0x1000, "", false)),
+        event(5, 7, 7, allocated(0x20000, 0x1000, SITE)),
+        remapped(7, 0x20000, 0x20000, 0x4000),
+        event(7, 7, 7, What::Resized { address: 0x20000, bytes: 0x4000 }),
+    ];
+    let samples = [(2, 0x2800), (4, 0x1800), (4, 0x2800), (4, 0xa800), (6, 0x20000), (8, 0x23fff)];
+    let found = profile(events, samples.map(|(time, address)| sample(time, 7, 7, address)).to_vec());
+    let kinds: Vec<_> = found
+        .accesses()
+        .map(|access| access.address)
+        .zip(objects(&found).iter().map(|object| (object.kind, object.start)))
+        .collect();
+    let (file, heap) = (ObjectKind::MappedFile, ObjectKind::Heap);
+    let of = |at: usize| kinds[at];
+    assert_eq!([of(0), of(1)], [(0x2800, (file, 0x1000)), (0x1800, (file, 0x1000))]);
+    assert_eq!(of(2).1.0, ObjectKind::Unknown);
+    assert_eq!(of(3), (0xa800, (file, 0x9000)));
+    assert_eq!([of(4), of(5)], [(0x20000, (heap, 0x20000)), (0x23fff, (heap, 0x20000))]);
+}

@@ -47,20 +47,46 @@ pub mod process {
     pub const RINGS: usize = 8;
     /// The recorder's: not 0 once it reads no more.
     pub const OVER: usize = 9;
-    /// Events that no ring had room for, and those of signal handlers that came in the middle of another.
+    /// The recorder's: how many losses it has seen.
+    pub const LOST_SEEN: usize = 10;
+    /// Events that no ring had room for, and those of signal handlers that came in the middle of another: the words of
+    /// [`crate::loss`].
     pub const LOST: usize = 16;
+    /// Forks of it that could make no file, so that they tell nothing.
+    pub const SILENT: usize = 24;
+    /// The process id and the beginning, in ticks, of each of those that there is room for; 0 is of one that does not know
+    /// its id.
+    pub const SILENT_FORKS: usize = 32;
+    /// So many there is room for.
+    pub const MOST_SILENT_FORKS: usize = 64;
 }
 
 /// Where words of a ring are, in its first page. Those that different sides write are in different cache lines.
 pub mod ring {
     /// Words of records written so far.
     pub const WRITTEN: usize = 0;
-    /// Events that were lost as the ring was full.
+    /// Events that were lost as the ring was full: the words of [`crate::loss`].
     pub const LOST: usize = 1;
     /// Words of records read so far: the recorder's.
     pub const READ: usize = 8;
+    /// The recorder's: how many losses it has seen.
+    pub const LOST_SEEN: usize = 9;
     /// Small objects by the call chain's slot: how many since the slot has its chain, and their bytes.
     pub const SMALL: usize = 64;
+}
+
+/// Where words of what is lost are, from the first.
+pub mod loss {
+    /// How many events.
+    pub const COUNT: usize = 0;
+    /// When the first was lost that the recorder has not seen, in ticks.
+    pub const FIRST: usize = 1;
+    /// When the last was lost.
+    pub const LAST: usize = 2;
+    /// The lowest address that one of these was about.
+    pub const LOW: usize = 3;
+    /// The end of the highest; not above the lowest where there are none.
+    pub const END: usize = 4;
 }
 
 /// How long a file is with so many rings of so many bytes.

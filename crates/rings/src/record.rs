@@ -33,6 +33,9 @@ pub enum Kind {
     Mapped = 8,
     /// `bytes` at `address` are mapped no more.
     Unmapped = 9,
+    /// What was mapped elsewhere is at `address` now, in `bytes`, by the chain in `slot`. Behind it a record with where it
+    /// was, how much of that has no meaning any more, and when it was moved at the earliest.
+    Remapped = 10,
 }
 
 /// Flags of [`Kind::Mapped`].
@@ -84,6 +87,7 @@ impl Head {
             7 => Kind::ThreadEnded,
             8 => Kind::Mapped,
             9 => Kind::Unmapped,
+            10 => Kind::Remapped,
             _ => return None,
         };
         let (slot, cpu) = (cpu_and_slot as u16, (cpu_and_slot >> 32) as u32);
@@ -113,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_back(kind in 1_u64..=9, time: u64, address in 0..=ADDRESS, bytes: u64, slot: u16, cpu: u32) {
+        fn what_is_written_is_read_back(kind in 1_u64..=10, time: u64, address in 0..=ADDRESS, bytes: u64, slot: u16, cpu: u32) {
             let kind = Head::from_words([0, kind << ADDRESS_BITS, 0, 0]).map(|head| head.kind);
             let head = Head { time, kind: kind.unwrap(), address, bytes, slot, cpu };
             prop_assert_eq!(Head::from_words(head.to_words()), Some(head));

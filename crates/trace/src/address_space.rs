@@ -62,6 +62,18 @@ impl AddressSpaces {
                     unmap(parts, *start, start.saturating_add(*bytes));
                 }
             }
+            What::Remapped { old, old_bytes, start, bytes } => {
+                let parts = self.processes.entry(event.pid).or_default();
+                let before = parts.range(..=*old).next_back().filter(|(_, part)| *old < part.end);
+                let before = before.map(|(_, part)| (*part.mapped).clone());
+                unmap(parts, *old, old.saturating_add(*old_bytes));
+                unmap(parts, *start, start.saturating_add(*bytes));
+                if let Some(before) = before.filter(|_| *bytes != 0) {
+                    let offset = before.offset.wrapping_add(old.wrapping_sub(before.start));
+                    let mapped = Arc::new(MappedFile { start: *start, bytes: *bytes, offset, ..before });
+                    parts.insert(*start, Part { end: start.saturating_add(*bytes), mapped });
+                }
+            }
             _ => {}
         }
     }
@@ -113,6 +125,16 @@ mod tests {
 
     fn name(spaces: &AddressSpaces, pid: u32, address: u64) -> Option<&str> {
         spaces.find(Pid(pid), address).map(|mapped| &*mapped.name)
+    }
+
+    #[test]
+    fn what_moves_takes_its_file_along() {
+        let mut spaces = AddressSpaces::default();
+        spaces.take(&event(1, mapped(0x1000, 0x3000, "/a")));
+        spaces.take(&event(1, What::Remapped { old: 0x2000, old_bytes: 0x1000, start: 0x9000, bytes: 0x4000 }));
+        let at = |address| spaces.find(Pid(1), address).map(|mapped| (&*mapped.name, mapped.start, mapped.offset));
+        assert_eq!([at(0x1000), at(0x3000)], [Some(("/a", 0x1000, 0)); 2]);
+        assert_eq!((at(0x2000), at(0xc000)), (None, Some(("/a", 0x9000, 0x1000))));
     }
 
     #[test]

@@ -61,6 +61,17 @@ pub enum What {
         /// How long it was, bytes.
         bytes: u64,
     },
+    /// What is at some addresses is at others from now on, or has another size there; whatever was there before is gone.
+    Remapped {
+        /// Where it was.
+        old: u64,
+        /// How much of that has no meaning any more, bytes; 0 where it stays.
+        old_bytes: u64,
+        /// The first address.
+        start: u64,
+        /// How long it is, bytes.
+        bytes: u64,
+    },
     /// An object began.
     Allocated {
         /// Its first address.
@@ -91,6 +102,14 @@ pub enum What {
     Freed {
         /// Its first address.
         address: u64,
+    },
+    /// Something happened to objects that have any of these addresses, and nobody tells what: those that are known may have
+    /// ended, and others may be there.
+    Untold {
+        /// The first address.
+        start: u64,
+        /// How long it is, bytes.
+        bytes: u64,
     },
     /// A page lies on this node from now on.
     PagePlaced {

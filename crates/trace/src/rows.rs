@@ -171,6 +171,8 @@ struct Fields {
     stack: Option<u32>,
     node: Option<u32>,
     from: Option<u32>,
+    from_address: Option<u64>,
+    from_bytes: Option<u64>,
 }
 
 const PROCESS_STARTED: u8 = 0;
@@ -184,6 +186,8 @@ const RESIZED: u8 = 7;
 const FREED: u8 = 8;
 const PAGE_PLACED: u8 = 9;
 const COUNTED: u8 = 10;
+const REMAPPED: u8 = 11;
+const UNTOLD: u8 = 12;
 const EVENTS: &[&str] = &[
     "process_started",
     "thread_started",
@@ -196,6 +200,8 @@ const EVENTS: &[&str] = &[
     "freed",
     "page_placed",
     "counted",
+    "remapped",
+    "untold",
 ];
 
 impl Row for Event {
@@ -219,6 +225,8 @@ impl Row for Event {
         optional("stack", Kind::U32),
         optional("node", Kind::U32),
         optional("from_node", Kind::U32),
+        optional("from_address", Kind::U64),
+        optional("from_bytes", Kind::U64),
     ];
 
     fn put(&self, rows: &mut Rows) {
@@ -241,6 +249,8 @@ impl Row for Event {
         rows.put_u32(fields.stack);
         rows.put_u32(fields.node);
         rows.put_u32(fields.from);
+        rows.put_u64(fields.from_address);
+        rows.put_u64(fields.from_bytes);
     }
 
     fn take(cells: &mut Cells<'_>) -> Option<Self> {
@@ -261,6 +271,8 @@ impl Row for Event {
             stack: cells.optional_u32()?,
             node: cells.optional_u32()?,
             from: cells.optional_u32()?,
+            from_address: cells.optional_u64()?,
+            from_bytes: cells.optional_u64()?,
         };
         Some(Self { time_ns, pid, tid, cpu, what: fields.what()? })
     }
@@ -289,6 +301,13 @@ impl Fields {
                 ..Self::default()
             },
             What::Unmapped { start, bytes } => Self { what: UNMAPPED, ..Self::range(*start, *bytes) },
+            What::Remapped { old, old_bytes, start, bytes } => Self {
+                what: REMAPPED,
+                from_address: Some(*old),
+                from_bytes: Some(*old_bytes),
+                ..Self::range(*start, *bytes)
+            },
+            What::Untold { start, bytes } => Self { what: UNTOLD, ..Self::range(*start, *bytes) },
             What::Allocated { address, bytes, stack } => {
                 Self { what: ALLOCATED, stack: Some(stack.0), ..Self::range(*address, *bytes) }
             }
@@ -334,6 +353,13 @@ impl Fields {
                 executable: self.executable?,
             },
             UNMAPPED => What::Unmapped { start: self.address?, bytes: self.bytes? },
+            REMAPPED => What::Remapped {
+                old: self.from_address?,
+                old_bytes: self.from_bytes?,
+                start: self.address?,
+                bytes: self.bytes?,
+            },
+            UNTOLD => What::Untold { start: self.address?, bytes: self.bytes? },
             ALLOCATED => What::Allocated { address: self.address?, bytes: self.bytes?, stack: StackId(self.stack?) },
             COUNTED => What::Counted { objects: self.objects?, bytes: self.bytes?, stack: StackId(self.stack?) },
             RESIZED => What::Resized { address: self.address?, bytes: self.bytes? },

@@ -88,7 +88,10 @@ impl Occurrences {
                         self.add_stack(event.pid, stack, stacks);
                     }
                     // The same addresses may mean something else from now on.
-                    What::Mapped { .. } | What::Unmapped { .. } | What::Named { exec: true, .. } => {
+                    What::Mapped { .. }
+                    | What::Unmapped { .. }
+                    | What::Remapped { .. }
+                    | What::Named { exec: true, .. } => {
                         self.seen_code.clear();
                         self.seen_stacks.clear();
                     }

@@ -112,6 +112,13 @@ fn whats() -> impl Strategy<Value = What> {
             }
         ),
         range().prop_map(|(start, bytes)| What::Unmapped { start, bytes }),
+        (range(), range()).prop_map(|((old, old_bytes), (start, bytes))| What::Remapped {
+            old,
+            old_bytes,
+            start,
+            bytes
+        }),
+        range().prop_map(|(start, bytes)| What::Untold { start, bytes }),
         (range(), 0..4_u32).prop_map(|((address, bytes), stack)| What::Allocated {
             address,
             bytes,

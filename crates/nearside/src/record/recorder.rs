@@ -166,6 +166,7 @@ impl Recorder {
                 losses.lost,
             );
             about.lose("records that a program overwrote", losses.malformed);
+            about.lose("forked processes that could make no file to tell of their objects in", losses.silent);
             about.notes.extend(untold(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);

@@ -51,7 +51,9 @@ impl Alive {
                 }
                 process.threads.insert(tid, Some(event));
             }
-            What::Mapped { start, bytes, .. } | What::Unmapped { start, bytes } => {
+            What::Mapped { start, bytes, .. }
+            | What::Unmapped { start, bytes }
+            | What::Remapped { start, bytes, .. } => {
                 let (start, end) = (*start, start.saturating_add(*bytes));
                 process.forget_mappings(start, end);
                 process.mappings.insert((start, time), event);
@@ -61,6 +63,13 @@ impl Alive {
                 if let Some(Event { what: What::Allocated { bytes: of, .. }, .. }) = process.objects.get_mut(address) {
                     *of = *bytes;
                 }
+            }
+            What::Untold { start, bytes } => {
+                let (start, end) = (*start, start.saturating_add(*bytes));
+                process.objects.retain(|address, event| {
+                    let bytes = if let What::Allocated { bytes, .. } = event.what { bytes } else { 0 };
+                    *address >= end || address.saturating_add(bytes) <= start
+                });
             }
             What::Freed { address } => drop(process.objects.remove(address)),
             What::ProcessStarted { .. } | What::Counted { .. } | What::PagePlaced { .. } => {}
@@ -91,7 +100,9 @@ impl Process {
     /// Mappings of which nothing is left.
     fn forget_mappings(&mut self, start: u64, end: u64) {
         let covered = |event: &Event| match &event.what {
-            What::Mapped { start, bytes, .. } | What::Unmapped { start, bytes } => start.saturating_add(*bytes) <= end,
+            What::Mapped { start, bytes, .. }
+            | What::Unmapped { start, bytes }
+            | What::Remapped { start, bytes, .. } => start.saturating_add(*bytes) <= end,
             _ => false,
         };
         let gone = self.mappings.range((start, 0)..(end, 0)).filter(|(_, event)| covered(event));

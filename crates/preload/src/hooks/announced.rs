@@ -16,7 +16,7 @@ called_from! {
 
 extern "C" fn nearside_allocated_from(address: *mut c_void, bytes: usize, stack: usize, base: usize) {
     if !address.is_null()
-        && let Some(mut entered) = enter()
+        && let Some(mut entered) = enter((address as usize, bytes))
     {
         tell_allocated(&mut entered, address, bytes, Frame { stack, base }, false);
     }
@@ -26,7 +26,7 @@ extern "C" fn nearside_allocated_from(address: *mut c_void, bytes: usize, stack:
 #[unsafe(no_mangle)]
 pub extern "C" fn nearside_freed(address: *mut c_void) {
     if !address.is_null()
-        && let Some(entered) = enter()
+        && let Some(entered) = enter((address as usize, 0))
     {
         let time = clock::now();
         entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));

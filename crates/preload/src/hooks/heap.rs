@@ -1,6 +1,7 @@
 //! The heap.
 
 use super::called_from;
+use crate::loss::NOTHING;
 use crate::process::{Writer, real, settings};
 use crate::real::{EARLY, Early};
 use crate::thread::{Entered, enter};
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
         return;
     }
     let Some(real) = real() else { return };
-    if let Some(entered) = enter() {
+    if let Some(entered) = enter((address as usize, 0)) {
         entered.note(address as usize);
         if !is_small(address) {
             let time = clock::now();
@@ -174,7 +175,7 @@ fn is_small(address: *mut c_void) -> bool {
 #[inline]
 fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
     if !address.is_null()
-        && let Some(mut entered) = enter()
+        && let Some(mut entered) = enter((address as usize, bytes))
     {
         entered.note(address as usize);
         tell_allocated(&mut entered, address, bytes, frame, is_small(address));
@@ -184,7 +185,7 @@ fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
 /// Tells an object of which the heap knows nothing. It takes as much as was asked for.
 #[cold]
 pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
-    if let Some(mut entered) = enter() {
+    if let Some(mut entered) = enter((address as usize, bytes)) {
         entered.note(address as usize);
         tell_allocated(&mut entered, address, bytes, frame, bytes <= settings().small_bytes);
     }
@@ -194,7 +195,7 @@ pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
 /// no harm.
 #[cold]
 pub fn told_end_by_operator(address: *mut c_void, bytes: Option<usize>, time: u64) {
-    if let Some(entered) = enter() {
+    if let Some(entered) = enter((address as usize, 0)) {
         entered.note(address as usize);
         if bytes.is_none_or(|bytes| bytes > settings().small_bytes) {
             entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
@@ -210,7 +211,7 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
     if is_small {
         return match walk.slot(ring, frame, stack) {
             Some(slot) => ring.count(slot, bytes),
-            None => ring.lose(),
+            None => ring.lose(NOTHING),
         };
     }
     // First, as the processor looks for the chain while it reads its clock. What a walk has to tell comes before.
@@ -218,7 +219,7 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
     let slot = if let Some(slot) = walk.kept(frame) {
         slot
     } else {
-        let Some(slot) = walk.walk(ring, frame, stack) else { return ring.lose() };
+        let Some(slot) = walk.walk(ring, frame, stack) else { return ring.lose((address as usize, bytes)) };
         time = clock::now();
         slot
     };
@@ -227,13 +228,13 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
 
 /// Tells what became of an object: the old one ends before the call, the new one begins after it.
 fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    let was_told = !old.is_null() && enter().is_some() && !is_small(old);
+    let was_told = !old.is_null() && enter((old as usize, 0)).is_some() && !is_small(old);
     let before = clock::now();
     let new = call();
     if new.is_null() && (bytes != 0 || old.is_null()) {
         return new; // It failed: all is as it was.
     }
-    let Some(mut entered) = enter() else { return new };
+    let Some(mut entered) = enter((new as usize, bytes)) else { return new };
     let is_small = !new.is_null() && is_small(new);
     let stays = new == old && was_told && !is_small;
     if stays {

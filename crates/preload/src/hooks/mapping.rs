@@ -8,7 +8,7 @@ use crate::walk::Frame;
 use crate::{clock, process::Writer};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use rings::{Kind, PAGE, mapped_flags};
+use rings::{Head, Kind, PAGE, mapped_flags};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 /// Defines functions of up to six arguments that push where they were called from behind those.
@@ -59,11 +59,12 @@ unsafe extern "C" fn mmap_from(
         return start;
     }
     let _errno = Errno::keep();
-    let Some(entered) = enter() else { return start };
+    let about = (start as usize, bytes);
+    let Some(entered) = enter(about) else { return start };
     let own = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
     let Some(slot) = walk.slot(ring, Frame { stack, base }, own) else {
-        ring.lose();
+        ring.lose(about);
         return start;
     };
     let mut path = [0; 64];
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
         },
     };
     if result == 0
-        && let Some(entered) = enter()
+        && let Some(entered) = enter((start as usize, bytes))
     {
         let bytes = bytes.next_multiple_of(PAGE);
         entered.writer.ring.tell(ring::event(Kind::Unmapped, before, start as usize, bytes));
@@ -167,19 +168,21 @@ unsafe extern "C" fn mremap_from(
     if new == libc::MAP_FAILED {
         return new;
     }
-    let Some(entered) = enter() else { return new };
+    // Of size 0, or if it is asked for, what is at the old place stays.
+    let old_bytes = if flags & libc::MREMAP_DONTUNMAP == 0 { old_bytes.next_multiple_of(PAGE) } else { 0 };
+    let bytes = bytes.next_multiple_of(PAGE);
+    let about = (new as usize, bytes);
+    let Some(entered) = enter(about) else { return new };
     let own = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
-    let Some(slot) = walk.slot(ring, Frame { stack, base }, own) else {
-        ring.lose();
+    let Some(slot) = walk.slot(ring, Frame { stack, base }, own).filter(|_| ring.has_room(2)) else {
+        ring.lose((old as usize, old_bytes));
+        ring.lose(about);
         return new;
     };
-    // Of size 0, or if it is asked for, the old mapping stays.
-    if old_bytes != 0 && flags & libc::MREMAP_DONTUNMAP == 0 {
-        let bytes = old_bytes.next_multiple_of(PAGE);
-        ring.tell(ring::event(Kind::Unmapped, before, old as usize, bytes));
-    }
-    let (time, bytes) = (clock::now_after_reads(), bytes.next_multiple_of(PAGE));
-    Mapped { time, start: new as usize, bytes, offset: 0, flags: mapped_flags::OBJECT, slot }.tell(ring, &[]);
+    let moved = ring::event(Kind::Remapped, clock::now_after_reads(), new as usize, bytes);
+    ring.put(Head { slot, ..moved }.to_words());
+    ring.put_words(&[old as u64, old_bytes as u64, before]);
+    ring.publish();
     new
 }

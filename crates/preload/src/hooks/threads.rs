@@ -1,5 +1,6 @@
 //! Threads, forks, and code that goes.
 
+use crate::loss::NOTHING;
 use crate::module;
 use crate::process::{is_recording, real};
 use crate::real::Start;
@@ -54,7 +55,7 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
         // SAFETY: it is not used any more.
         unsafe { (real.free)(beginning) };
     }
-    drop(enter());
+    drop(enter(NOTHING));
     start(argument)
 }
 
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn fork() -> c_int {
     // SAFETY: the caller's own call.
     let pid = unsafe { (real.fork)() };
     if pid == 0 {
-        drop(enter());
+        drop(enter(NOTHING));
     }
     pid
 }

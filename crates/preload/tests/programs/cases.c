@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -270,6 +271,26 @@ static void long_path(void) {
     CHECK(!rmdir(folder));
 }
 
+// A fork that can open no file.
+static void silent(void) {
+    struct rlimit limit, none = {0, 0};
+    void *volatile object = malloc(9001);
+    CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+    none.rlim_max = limit.rlim_max;
+    CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        pairs(10, 9002);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+    CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+    free(object);
+    printf("child %d\n", pid);
+}
+
 static void *ends_all(void *unused) {
     (void)unused;
     usleep(2000);
@@ -305,6 +326,7 @@ int main(int count, char **arguments) {
     if (!strcmp(name, "nothing")) nothing_to_see();
     if (!strcmp(name, "libraries")) libraries(arguments[2], arguments[3]);
     if (!strcmp(name, "long")) long_path();
+    if (!strcmp(name, "silent")) silent();
     if (!strcmp(name, "exit")) exit_of_a_thread();
     if (!strcmp(name, "pairs")) pairs(count > 3 ? atoi(arguments[3]) : 10000, bytes);
     if (!strcmp(name, "levels")) CHECK(each_level(1000, bytes) == 1001);

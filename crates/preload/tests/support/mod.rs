@@ -159,6 +159,8 @@ fn letter(what: &What, address: u64) -> Option<char> {
         What::Freed { address: at } if at == address => Some('F'),
         What::Mapped { start, .. } if start == address => Some('M'),
         What::Unmapped { start, .. } if start == address => Some('U'),
+        What::Remapped { start, .. } if start == address => Some('M'),
+        What::Remapped { old, .. } if old == address => Some('U'),
         _ => None,
     }
 }

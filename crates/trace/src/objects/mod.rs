@@ -92,6 +92,8 @@ pub enum ObjectsError {
 pub struct ObjectLosses {
     /// Events that found a full ring, or no memory for one, or came in a signal handler in the middle of another.
     pub lost: u64,
+    /// Forked processes that could make no file, as there was no room or they had none to open, so that they told nothing.
+    pub silent: u64,
     /// Places of rings that said nothing that can be read: the program wrote into them.
     pub malformed: u64,
 }

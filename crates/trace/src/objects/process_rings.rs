@@ -1,6 +1,6 @@
 //! The file of one process.
 
-use super::ring_reader::{Context, RingReader};
+use super::ring_reader::{Context, Losses, RingReader};
 use super::{ObjectLosses, Owners, text};
 use crate::{Event, Stacks, TickClock, What};
 use linux::{Pid, SharedWords, Tid};
@@ -27,6 +27,8 @@ pub struct ProcessRings {
     written: Vec<u64>,
     /// Rings that there is room for.
     most: usize,
+    /// Forks that tell nothing, of those that were told of.
+    silent: usize,
 }
 
 impl ProcessRings {
@@ -73,6 +75,7 @@ impl ProcessRings {
             rings: Vec::new(),
             written: Vec::new(),
             most,
+            silent: 0,
         })
     }
 
@@ -111,12 +114,47 @@ impl ProcessRings {
         for (ring, written) in self.rings.iter_mut().zip(self.written.drain(..)) {
             ring.drain(&self.words, written, &mut context);
         }
+        self.tell_untold(&mut context);
+    }
+
+    /// Tells what was lost beside rings, and of forks that tell nothing: they have their parent's objects, of which nothing is
+    /// known from then on.
+    fn tell_untold(&mut self, context: &mut Context<'_>) {
+        if self.most == 0 {
+            return;
+        }
+        if let Some(losses) = Losses::at(&self.words, process::LOST, process::LOST_SEEN) {
+            losses.tell(context);
+        }
+        let word = |number: usize| self.words.get(number).map_or(0, |word| word.load(Acquire));
+        let there = usize::try_from(word(process::SILENT)).unwrap_or(usize::MAX);
+        while self.silent < there {
+            if self.silent < process::MOST_SILENT_FORKS {
+                let place = process::SILENT_FORKS + 2 * self.silent;
+                let (time, pid) = (word(place + 1), u32::try_from(word(place)).unwrap_or(0));
+                if time == 0 {
+                    return; // It is about to say more.
+                }
+                if pid != 0 {
+                    let (time_ns, pid, tid) = (context.clock.ns(time), Pid(pid), Tid(pid));
+                    let what = What::Untold { start: 0, bytes: u64::MAX };
+                    context.events.push(Event { time_ns, pid, tid, cpu: None, what });
+                }
+            }
+            let more = if self.silent < process::MOST_SILENT_FORKS { 1 } else { there - self.silent };
+            self.silent += more;
+            context.losses.silent = context.losses.silent.saturating_add(more as u64);
+        }
     }
 
     /// Events that the process counted as lost.
     pub fn lost(&self) -> u64 {
-        let words = self.words.get(process::LOST).filter(|_| self.most != 0).map_or(0, |lost| lost.load(Acquire));
-        self.rings.iter().fold(words, |lost, ring| lost.saturating_add(ring.lost(&self.words)))
+        if self.most == 0 {
+            return 0;
+        }
+        let own = Losses::at(&self.words, process::LOST, process::LOST_SEEN);
+        let rings = self.rings.iter().map(|ring| ring.losses(&self.words));
+        rings.chain([own]).flatten().fold(0, |lost, losses| lost.saturating_add(losses.count()))
     }
 
     /// Whether the process is gone.
@@ -132,7 +170,13 @@ impl ProcessRings {
     }
 
     /// Tells what is left, after all that is written, and that nobody reads on.
-    pub fn finish(self, clock: &TickClock, stacks: &mut Stacks, losses: &mut ObjectLosses, events: &mut Vec<Event>) {
+    pub fn finish(
+        mut self,
+        clock: &TickClock,
+        stacks: &mut Stacks,
+        losses: &mut ObjectLosses,
+        events: &mut Vec<Event>,
+    ) {
         losses.lost = losses.lost.saturating_add(self.lost());
         if let Some(over) = self.words.get(process::OVER).filter(|_| self.most != 0) {
             over.store(1, Release);
@@ -141,6 +185,7 @@ impl ProcessRings {
         for ring in &self.rings {
             ring.finish(&self.words, &mut context);
         }
+        self.tell_untold(&mut context);
     }
 }
 

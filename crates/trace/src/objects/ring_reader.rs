@@ -5,7 +5,7 @@ use crate::{Event, FileIdentity, StackId, Stacks, TickClock, What};
 use linux::{Pid, Tid};
 use machine::CpuId;
 use rings::{
-    Head, Kind, MOST_FRAMES, NO_CPU, PAGE, RECORD_WORDS, SLOTS, mapped_flags, payload_records, ring, ring_stride,
+    Head, Kind, MOST_FRAMES, NO_CPU, PAGE, RECORD_WORDS, SLOTS, loss, mapped_flags, payload_records, ring, ring_stride,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -77,9 +77,9 @@ impl RingReader {
         self.read == written
     }
 
-    /// Events that its thread counted as lost.
-    pub fn lost(&self, file: &[AtomicU64]) -> u64 {
-        self.header(file, ring::LOST).map_or(0, |lost| lost.load(Relaxed))
+    /// What its thread lost.
+    pub fn losses<'a>(&self, file: &'a [AtomicU64]) -> Option<Losses<'a>> {
+        Losses::at(file.get(self.start..)?, ring::LOST, ring::LOST_SEEN)
     }
 
     /// Tells of the small objects that its thread counted and has not told: at the end.
@@ -89,6 +89,9 @@ impl RingReader {
             if count(0) != 0 {
                 context.tell_small(self.told, count(0), count(1), stack);
             }
+        }
+        if let Some(losses) = self.losses(file) {
+            losses.tell(context);
         }
     }
 
@@ -110,6 +113,9 @@ impl RingReader {
         self.read = if is_sound { written } else { written & !(RECORD_WORDS as u64 - 1) };
         if let Some(read) = self.header(file, ring::READ) {
             read.store(self.read, Release);
+        }
+        if let Some(losses) = self.losses(file) {
+            losses.tell(context);
         }
     }
 
@@ -136,6 +142,16 @@ impl RingReader {
             Kind::Resized => context.tell(self.tid?, &head, What::Resized { address, bytes }),
             Kind::Freed => context.tell(self.tid?, &head, What::Freed { address }),
             Kind::Unmapped => context.tell(self.tid?, &head, What::Unmapped { start: address, bytes }),
+            Kind::Remapped => {
+                let [old, old_bytes, before, _] = records.next()?;
+                let moves = Head { time: before.min(time), ..head };
+                context.tell(self.tid?, &moves, What::Remapped { old, old_bytes, start: address, bytes });
+                if old == address && old_bytes != 0 {
+                    context.tell(self.tid?, &head, What::Resized { address, bytes });
+                } else {
+                    context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
+                }
+            }
             Kind::Mapped => {
                 let [offset, flags, path, _] = records.next()?;
                 let path = usize::try_from(path).ok().filter(|&words| words <= MOST_PATH)?;
@@ -150,6 +166,46 @@ impl RingReader {
             }
         }
         Some(())
+    }
+}
+
+/// What was lost, as [`rings::loss`] has it.
+pub struct Losses<'a> {
+    words: &'a [AtomicU64],
+    seen: &'a AtomicU64,
+}
+
+impl<'a> Losses<'a> {
+    /// Where these words are.
+    pub fn at(file: &'a [AtomicU64], words: usize, seen: usize) -> Option<Self> {
+        Some(Self { words: file.get(words..=words + loss::END)?, seen: file.get(seen)? })
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        self.words.get(word).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// How many events.
+    pub fn count(&self) -> u64 {
+        self.word(loss::COUNT)
+    }
+
+    /// Tells that nothing is known any more of the objects that they were about: neither of those that were there at the
+    /// first, nor of those that were there at the last of them.
+    pub fn tell(&self, context: &mut Context<'_>) {
+        let count = self.count();
+        if self.seen.load(Relaxed) == count {
+            return;
+        }
+        let (start, end) = (self.word(loss::LOW), self.word(loss::END));
+        if start < end {
+            for time in [loss::FIRST, loss::LAST] {
+                let (time_ns, pid, tid) = (context.clock.ns(self.word(time)), context.pid, Tid(context.pid.0));
+                let what = What::Untold { start, bytes: end - start };
+                context.events.push(Event { time_ns, pid, tid, cpu: None, what });
+            }
+        }
+        self.seen.store(count, Release);
     }
 }
 
@@ -251,6 +307,35 @@ mod tests {
         assert_eq!(small.what, What::Counted { objects: 9, bytes: 400, stack: *stack });
         assert_eq!((small.time_ns, small.tid), (4, Tid(7)));
         assert_eq!(losses.malformed, 0);
+    }
+
+    #[test]
+    fn a_mapping_that_moves_is_one_event_and_a_new_object() {
+        let remapped = |address| [record(Kind::Remapped, 9, address, 8192), [0x1000, 4096, 5, 0]];
+        let records = [&[record(Kind::Thread, 1, 0, 7)][..], &remapped(0x9000), &remapped(0x1000)].concat();
+        let (events, _, losses) = read(&records, 4 * records.len() as u64);
+        let remapped = |start| What::Remapped { old: 0x1000, old_bytes: 4096, start, bytes: 8192 };
+        let told: Vec<(u64, What)> = events.into_iter().map(|event| (event.time_ns, event.what)).collect();
+        let new = What::Allocated { address: 0x9000, bytes: 8192, stack: Stacks::UNKNOWN };
+        let larger = What::Resized { address: 0x1000, bytes: 8192 };
+        assert_eq!(told, [(5, remapped(0x9000)), (9, new), (5, remapped(0x1000)), (9, larger)]);
+        assert_eq!(losses.malformed, 0);
+    }
+
+    #[test]
+    fn of_what_was_lost_nothing_is_known_at_its_beginning_and_its_end() {
+        let file = file(&[], 0);
+        let words = [(loss::COUNT, 3), (loss::FIRST, 10), (loss::LAST, 20), (loss::LOW, 0x1000), (loss::END, 0x3000)];
+        for (word, value) in words {
+            file[PAGE / 8 + ring::LOST + word].store(value, Relaxed);
+        }
+        let (events, ..) = read_file(&file);
+        let untold = What::Untold { start: 0x1000, bytes: 0x2000 };
+        let told: Vec<(u64, &What)> = events.iter().map(|event| (event.time_ns, &event.what)).collect();
+        assert_eq!(told, [(10, &untold), (20, &untold)]);
+        // Each loss once.
+        assert_eq!(file[PAGE / 8 + ring::LOST_SEEN].load(Relaxed), 3);
+        assert!(read_file(&file).0.is_empty());
     }
 
     #[test]

@@ -1,0 +1,35 @@
+//! What is lost: how often, from when to when, and between which addresses, so that the recorder knows of which objects
+//! it does not know any more.
+
+use crate::clock;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use rings::loss;
+
+/// An event that is about no object.
+pub const NOTHING: (usize, usize) = (0, 0);
+
+/// Counts an event that is lost, about so many bytes from an address on, in the words of [`rings::loss`]. `seen` says what
+/// the recorder has seen, for which all begins anew. Where two threads do so at once, one may count too little.
+#[cold]
+pub fn lose(word: impl Fn(usize) -> *const AtomicU64, seen: *const AtomicU64, (address, bytes): (usize, usize)) {
+    // SAFETY: the caller's words are in a page that is mapped for good.
+    let word = |number| unsafe { &*word(number) };
+    // SAFETY: as above.
+    let seen = unsafe { &*seen };
+    let time = clock::now();
+    let count = word(loss::COUNT);
+    if seen.load(Acquire) == count.load(Relaxed) {
+        word(loss::FIRST).store(time, Relaxed);
+        word(loss::LOW).store(u64::MAX, Relaxed);
+        word(loss::END).store(0, Relaxed);
+    }
+    if (address, bytes) != NOTHING {
+        word(loss::LOW).fetch_min(address as u64, Relaxed);
+        word(loss::END).fetch_max(address.saturating_add(bytes.max(1)) as u64, Relaxed);
+    }
+    word(loss::LAST).store(time, Relaxed);
+    count.fetch_add(1, Release);
+}
