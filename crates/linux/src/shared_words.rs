@@ -78,7 +78,8 @@ mod tests {
         for _ in 0..3 {
             rustix::fs::ftruncate(&file, 8192)?;
             let words = SharedWords::map_of_others(&file, 8192)?;
-            (words[0].store(5, Relaxed), words[1000].store(7, Relaxed));
+            words[0].store(5, Relaxed);
+            words[1000].store(7, Relaxed);
             rustix::fs::ftruncate(&file, 4096)?;
             assert_eq!([0, 1000].map(|word: usize| words[word].load(Relaxed)), [5, 0]);
             words[1001].store(8, Relaxed);
