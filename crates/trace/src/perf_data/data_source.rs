@@ -26,6 +26,9 @@ const LEVEL_LOCAL_RAM: u64 = 0x80;
 const LEVEL_REMOTE_RAM: u64 = 0x100 | 0x200;
 const LEVEL_REMOTE_CACHE: u64 = 0x400 | 0x800;
 
+/// Of the level's number, that there is none.
+const NO_NUMBER: u64 = 0xf;
+
 const SNOOP_HITM: u64 = 0x10;
 /// Forwarded, or from a peer: both bits of `mem_snoopx`.
 const SNOOP_PEER: u64 = 0x3;
@@ -49,15 +52,21 @@ impl Observed {
             (Some(if from_peer { Served::Peer } else { served }), local)
         };
         let memory = (Some(Served::Dram), Some(!remote && hops <= 1));
+        // AMD's before Zen 4 tell the L3 and the cores around it as one: as the L3 and a cache one hop away. Where the
+        // line was written, they say that a cache has it modified, which may be the L3.
+        let around_l3 = level & LEVEL_L3 != 0 && level & LEVEL_REMOTE_CACHE != 0 && !remote && hops <= 1;
         let (served, local) = match number {
             // A miss of a store says where it was not found.
             _ if level & LEVEL_HIT == 0 && level & 1 == 0 && level != 0 => (None, None),
+            0xb | NO_NUMBER if around_l3 => (Some(Served::L3), Some(true)),
             1 | 7 | 0xc => cache(Served::L1),
             2 | 5 => cache(Served::L2),
             3 | 4 | 6 => cache(Served::L3),
             0xb => cache(Served::Peer),
-            9 | 0xd | 0xe if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
-            9 | 0xd | 0xe => memory,
+            // CXL's memory is a node without CPUs.
+            9 => (Some(Served::Dram), Some(false)),
+            0xd | 0xe if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
+            0xd | 0xe => memory,
             _ if level & LEVEL_HIT == 0 => (None, None),
             _ if level & LEVEL_LOCAL_RAM != 0 => (Some(Served::Dram), Some(true)),
             _ if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
@@ -109,13 +118,16 @@ impl IbsOp {
         let five_bits = capabilities & IBS_ZEN4 != 0;
         let source = data2 & 7 | if five_bits { (data2 >> 6 & 3) << 3 } else { 0 };
         // Where a miss went is told of loads only.
-        let (served, local) = match (l1_miss, l2_miss, source) {
-            (false, ..) => (Some(Served::L1), Some(true)),
-            (true, false, _) => (Some(Served::L2), Some(true)),
+        let (served, local) = match (five_bits, source) {
+            _ if !l1_miss => (Some(Served::L1), Some(true)),
+            _ if !l2_miss => (Some(Served::L2), Some(true)),
             _ if !load => (None, None),
-            (true, true, 1) => (Some(Served::L3), Some(!remote)),
-            (true, true, 2 | 5 | 12) => (Some(Served::Peer), Some(!remote)),
-            (true, true, 3 | 6 | 8) => (Some(Served::Dram), Some(!remote)),
+            (true, 1) | (false, 2) => (Some(Served::L3), Some(true)),
+            (true, 2 | 5) => (Some(Served::Peer), Some(!remote)),
+            (false, 4) => (Some(Served::Peer), Some(false)),
+            (_, 3) | (true, 6) => (Some(Served::Dram), Some(!remote)),
+            // The memory of CXL and of devices is a node without CPUs.
+            (true, 8 | 12) => (Some(Served::Dram), Some(false)),
             _ => (None, None),
         };
         Some(Self {
@@ -154,6 +166,12 @@ mod tests {
             (0x1a_0000_0042 | 1 << 43, Load, Some(Served::Dram), Some(true)), // RAM by number, on the same node
             (0x3a_0000_0042 | 2 << 43, Load, Some(Served::Dram), Some(false)), // RAM by number, remote
             (0x26_0000_0042 | 3 << 43, Load, Some(Served::Peer), Some(false)), // L3 of another package, Zen 4
+            (0x16_0000_8842 | 1 << 43, Load, Some(Served::L3), Some(true)), // L3 or a core around it, before Zen 4
+            (0x16_0080_8842 | 1 << 43, Load, Some(Served::L3), Some(true)), // the same, and modified
+            (0x1e_0000_8842, Load, Some(Served::L3), Some(true)), // the same of Linux 6.2, without a number
+            (0x36_0001_0042 | 2 << 43, Load, Some(Served::Peer), Some(false)), // another node's cache, before Zen 4
+            (0x36_0000_8042 | 1 << 43, Load, Some(Served::Peer), Some(false)), // cores near by, Zen 4
+            (0x12_0000_0002, Load, Some(Served::Dram), Some(false)), // CXL
         ];
         for (value, kind, served, local) in all {
             assert_eq!(observed(value), Some((kind, served, local)), "{value:#x}");
@@ -177,9 +195,21 @@ mod tests {
         assert_eq!(op.miss_cycles, 420);
         let hit = IbsOp::parse(Bytes(&ibs(0x3ff, 0, 2 | addresses))).unwrap();
         assert_eq!((hit.observed.kind, hit.observed.served), (AccessKind::Store, Some(Served::L1)));
-        // Zen 4: the cache of a peer (12) has its upper bits apart.
-        let peer = IbsOp::parse(Bytes(&ibs(IBS_ZEN4, 4 | 1 << 6, 1 | 1 << 7 | 1 << 20 | addresses))).unwrap();
-        assert_eq!((peer.observed.served, peer.observed.local), (Some(Served::Peer), Some(true)));
+        let served = |capabilities, source: u64, remote: u64| {
+            let data2 = source & 7 | remote << 4 | (source >> 3) << 6;
+            let raw = ibs(capabilities, data2, 1 | 1 << 7 | 1 << 20 | addresses);
+            IbsOp::parse(Bytes(&raw)).map(|op| (op.observed.served, op.observed.local)).unwrap()
+        };
+        // Three bits: the L3 and the cores around it, memory, a cache of another node.
+        let before_zen_4 = [0, 1, 2, 3, 4].map(|source| served(0x3ff, source, 0));
+        let nothing = (None, None);
+        let [near, local] = [Served::L3, Served::Dram].map(|by| (Some(by), Some(true)));
+        assert_eq!(before_zen_4, [nothing, nothing, near, local, (Some(Served::Peer), Some(false))]);
+        // Five bits: the L3, cores near and far, memory, and memory of CXL (8) and of devices (12).
+        let zen_4 = [1, 3, 8, 12].map(|source| served(IBS_ZEN4, source, 0));
+        let elsewhere = (Some(Served::Dram), Some(false));
+        assert_eq!(zen_4, [near, local, elsewhere, elsewhere]);
+        assert_eq!(served(IBS_ZEN4, 5, 1), (Some(Served::Peer), Some(false)));
         // Neither load nor store; no address; too short.
         assert_eq!(IbsOp::parse(Bytes(&ibs(0, 0, addresses))), None);
         assert_eq!(IbsOp::parse(Bytes(&ibs(0, 0, 1))), None);
