@@ -7,17 +7,19 @@ use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
 use crate::rows::hexadecimal;
 use crate::{FileIdentity, contained::contained};
 use addr2line::{Loader, demangle_auto};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
+use rustix::fs::OFlags;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Larger programs are not read into memory.
+const MAGIC: &[u8; 4] = b"\x7fELF";
+/// Larger files are not looked into: what they say of their symbols is read into memory.
 const MAX_FILE_BYTES: u64 = 4 << 30;
 /// Where distributions put what they strip from programs.
 const DEBUG_FOLDER: &str = "usr/lib/debug/.build-id";
@@ -36,7 +38,7 @@ impl Elf {
     /// Opens the file of an image. `began_unix_s` is when the recording began: a file without a build id that was
     /// written later is another one.
     pub fn open(root: &Path, path: &Arc<str>, identity: &FileIdentity, began_unix_s: u64) -> Result<Self, ImageState> {
-        let file = File::open(below(root, path)).map_err(|error| {
+        let file = open_elf(&below(root, path)).map_err(|error| {
             let missing = error.kind() == ErrorKind::NotFound;
             if missing { ImageState::Missing } else { ImageState::Unreadable }
         })?;
@@ -53,9 +55,8 @@ impl Elf {
     ) -> Result<Self, ImageState> {
         let unreadable = |_| ImageState::Unreadable;
         let metadata = file.metadata().map_err(|_| ImageState::Unreadable)?;
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|_| ImageState::Unreadable)?;
-        let elf = object::File::parse(&*bytes).map_err(unreadable)?;
+        let parts = ReadCache::new(file);
+        let elf = object::File::parse(&parts).map_err(unreadable)?;
         let found = elf.build_id().map_err(unreadable)?;
         let same = match &identity.build_id {
             Some(id) => found == Some(&**id),
@@ -71,10 +72,13 @@ impl Elf {
             address: section.address(),
             bytes: section.size(),
         }));
-        let stripped = found.and_then(|id| stripped_from(root, id));
-        let debug = stripped.as_ref().and_then(|bytes| object::File::parse(&**bytes).ok());
+        // What was stripped from the program has its build id.
+        let stripped = found.and_then(|id| open_elf(&debug_path(root, id)?).ok());
+        let stripped_parts = stripped.as_ref().map(ReadCache::new);
+        let debug = stripped_parts.as_ref().and_then(|parts| object::File::parse(parts).ok());
+        let debug = debug.filter(|elf| elf.build_id() == Ok(found));
         let symbols = |kinds: &[SymbolKind]| {
-            let of = |elf: &object::File<'_>| -> Vec<Named> {
+            let of = |elf: &object::File<'_, &ReadCache<&File>>| -> Vec<Named> {
                 let all = elf.symbols().chain(elf.dynamic_symbols());
                 all.filter(|symbol| kinds.contains(&symbol.kind()) && symbol.size() > 0)
                     .filter_map(|s| of_symbol(&s))
@@ -83,7 +87,8 @@ impl Elf {
             ranges(debug.iter().flat_map(of).chain(of(&elf)))
         };
         let (functions, variables) = (symbols(&[SymbolKind::Text]), symbols(&[SymbolKind::Data]));
-        Ok(Self { image, functions, variables, lines: lines(root, file, found) })
+        let with_lines = stripped.as_ref().filter(|_| debug.is_some()).unwrap_or(file);
+        Ok(Self { image, functions, variables, lines: lines(with_lines) })
     }
 
     /// What is known of the code at an address: what is inlined first.
@@ -127,7 +132,23 @@ impl Elf {
     }
 }
 
-fn below(root: &Path, path: &str) -> std::path::PathBuf {
+/// Opens a regular file, and waits for nobody as the other end of a pipe.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
+}
+
+/// Opens a file that begins as ELF files do.
+fn open_elf(path: &Path) -> io::Result<File> {
+    let file = open_regular(path)?;
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 0)?;
+    let is_elf = magic == *MAGIC && file.metadata()?.len() <= MAX_FILE_BYTES;
+    if is_elf { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }
+}
+
+fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
@@ -155,26 +176,16 @@ fn ranges(all: impl Iterator<Item = Named>) -> Vec<Named> {
     all
 }
 
-/// What was stripped from a program with this build id.
-fn stripped_from(root: &Path, id: &[u8]) -> Option<Vec<u8>> {
-    let bytes = fs::read(debug_path(root, id)?).ok()?;
-    let same = object::File::parse(&*bytes).is_ok_and(|elf| elf.build_id() == Ok(Some(id)));
-    same.then_some(bytes)
-}
-
-fn debug_path(root: &Path, id: &[u8]) -> Option<std::path::PathBuf> {
+/// Where that is which was stripped from a program with this build id.
+fn debug_path(root: &Path, id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let name = format!("{}.debug", hexadecimal(rest));
     Some(root.join(DEBUG_FOLDER).join(&*hexadecimal(&[*first])).join(name))
 }
 
-/// Source lines of a file, by what it is open as, so that it is this one; or of what was stripped from it.
-fn lines(root: &Path, file: &File, id: Option<&[u8]>) -> Option<Loader> {
-    let stripped = id.filter(|id| stripped_from(root, id).is_some()).and_then(|id| debug_path(root, id));
-    match stripped {
-        Some(path) => Loader::new(path).ok(),
-        None => Loader::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
-    }
+/// Source lines of a file, by what it is open as, so that it is this one.
+fn lines(file: &File) -> Option<Loader> {
+    Loader::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
 /// What is at an address, innermost first.

@@ -173,3 +173,17 @@ fn a_file_that_may_have_changed_is_not_trusted() {
     );
     assert_eq!(state(0, &|name, _| *name = format!("{name}-gone").into()), ImageState::Missing);
 }
+
+#[test]
+fn what_is_no_file_of_symbols_is_neither_waited_for_nor_read() {
+    let program = Program::start();
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe.to_str().unwrap(), "/dev/zero"] {
+        let trace = tempfile::tempdir().unwrap();
+        program.record(trace.path(), 0, program.mappings(|name, _| *name = path.into()));
+        let (image, _) = program.look_up(trace.path());
+        assert_eq!((image.state, &*image.path), (ImageState::Unreadable, path));
+    }
+}

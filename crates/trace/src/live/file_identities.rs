@@ -1,12 +1,12 @@
 //! Which file was mapped: what the kernel and programs tell of mappings has paths, under which another file may be later.
 
 use crate::contained::contained;
+use crate::elf::open_regular;
 use crate::{Event, FileIdentity, What};
 use object::{Object, ReadCache};
-use rustix::fs::OFlags;
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,10 +36,8 @@ impl FileIdentities {
         if let Some(known) = self.known.get(&key) {
             return Some(known.clone());
         }
-        // The path may be something else by now that opening would wait for.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-        let identity = FileIdentity { build_id: build_id(file), inode: metadata.ino() };
+        // The path may be something else by now.
+        let identity = FileIdentity { build_id: build_id(open_regular(path).ok()?), inode: metadata.ino() };
         self.known.insert(key, identity.clone());
         Some(identity)
     }
