@@ -153,6 +153,19 @@ fn what_served_a_sample_and_how_long_it_took() {
     assert_eq!((read.lost[0].count, read.lost[0].what.contains("without the address")), (1, true));
 }
 
+/// F33 and C5 of the specification of MemProf.
+#[test]
+fn samples_at_addresses_that_are_no_memory_are_lost() {
+    // The machine has 2 GiB.
+    let samples =
+        [0, 4096, (2 << 30) - 1, 2 << 30, u64::MAX].map(|physical| MemorySample { physical, ..load(10, LOCAL) });
+    let bytes = file("mem-loads", SAMPLE_TYPE, &samples.map(|sample| perf_file::sample(&sample)));
+    let read = read_bytes(&bytes).unwrap();
+    let kept: Vec<Option<u64>> = read.samples.iter().map(|sample| sample.physical).collect();
+    assert_eq!(kept, [None, Some(4096), Some((2 << 30) - 1)]);
+    assert_eq!(read.lost, [Loss { what: "samples whose physical address is no memory".into(), count: 2 }]);
+}
+
 #[test]
 fn rounds_put_processors_in_order_and_late_records_stay_in_theirs() {
     let round = record(perf_file::FINISHED_ROUND, 0, &[]);

@@ -131,7 +131,11 @@ impl Decoder {
         Round { until, ..mem::replace(&mut self.round, used) }
     }
 
+    /// Keeps a sample. Processors tell addresses outside of memory of instructions that read the clock, and of devices.
     pub(super) fn push(&mut self, sample: Sample) {
+        if sample.physical.is_some_and(|address| self.features.is_outside_of_memory(address)) {
+            return self.lose("samples whose physical address is no memory", 1);
+        }
         self.latest = self.latest.max(sample.time_ns);
         self.round.samples.push(sample);
     }

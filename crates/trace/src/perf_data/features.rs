@@ -200,6 +200,11 @@ impl Features {
         self.memory.get(index).filter(|(range, _)| range.contains(&address)).map(|(_, node)| *node)
     }
 
+    /// Whether a physical address is none of memory. Where memory is not known, none is.
+    pub fn is_outside_of_memory(&self, address: u64) -> bool {
+        !self.memory.is_empty() && self.node_of_memory(address).is_none()
+    }
+
     /// The machine's nodes with their CPUs and memory: all that perf writes down of it.
     pub fn machine(&self) -> Option<Machine> {
         let source = || Some(Source::All(PERF.to_owned()));
