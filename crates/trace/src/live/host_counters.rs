@@ -14,6 +14,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const RESCTRL: &str = "/sys/fs/resctrl";
+/// What was counted in less of the time tells nothing of the rest.
+const LEAST_PART: f64 = 0.15;
 
 /// The counters of a host's memory. Not yet seen on hardware.
 pub struct HostCounters {
@@ -46,18 +48,21 @@ impl HostCounters {
 
     /// What was counted so far.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
-        let mut bytes: BTreeMap<NodeId, u64> = BTreeMap::new();
+        // A node of which one counter tells nothing has no sum.
+        let mut bytes: BTreeMap<NodeId, Option<u64>> = BTreeMap::new();
         for Controller { counter, nodes } in &mut self.controllers {
-            let Ok(data) = counter.read_full() else { continue };
-            let counted = whole(data.count(), data.time_enabled(), data.time_running());
+            let data = counter.read_full().ok();
+            let counted = data.and_then(|data| whole(data.count(), data.time_enabled(), data.time_running()));
             for node in nodes.iter() {
-                let sum = bytes.entry(*node).or_default();
-                *sum = sum.saturating_add(counted.saturating_mul(BYTES) / nodes.len() as u64);
+                let sum = bytes.entry(*node).or_insert(Some(0));
+                let more = counted.map(|counted| counted.saturating_mul(BYTES) / nodes.len() as u64);
+                *sum = sum.zip(more).map(|(sum, more)| sum.saturating_add(more));
             }
         }
         let time_ns = monotonic_ns();
         let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
-        counts.extend(bytes.into_iter().map(|(node, bytes)| count(Counter::ControllerBytes, None, Some(node), bytes)));
+        let told = bytes.into_iter().filter_map(|(node, bytes)| Some((node, bytes?)));
+        counts.extend(told.map(|(node, bytes)| count(Counter::ControllerBytes, None, Some(node), bytes)));
         for cache in self.caches.iter().flat_map(BandwidthMonitors::read) {
             let Some(node) = self.machine.nodes.iter().find(|node| cache.cpus.is_subset(&node.cpus)) else { continue };
             let accesses = |bytes: u64| bytes / BYTES;
@@ -108,14 +113,14 @@ fn memory_near(machine: &Machine, cpu: CpuId) -> Vec<NodeId> {
     machine.nodes.iter().filter(|node| node.memory_bytes > 0).filter(is_near).map(|node| node.id).collect()
 }
 
-/// What would have been counted in all of the time, where other events had the counter for some of it.
-fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> u64 {
-    match (enabled, running) {
-        (Some(enabled), Some(running)) if running > Duration::ZERO && running < enabled => {
-            (count as f64 * (enabled.as_secs_f64() / running.as_secs_f64())) as u64
-        }
-        _ => count,
-    }
+/// What would have been counted in all of the time, where other events had the counter for some of it; none where they
+/// had it for too much of it.
+fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<u64> {
+    let Some((enabled, running)) = enabled.zip(running).filter(|(enabled, running)| running < enabled) else {
+        return Some(count);
+    };
+    let part = running.as_secs_f64() / enabled.as_secs_f64();
+    (part >= LEAST_PART).then(|| (count as f64 / part) as u64)
 }
 
 #[cfg(test)]
@@ -137,10 +142,18 @@ mod tests {
     #[test]
     fn what_counted_half_of_the_time_counts_double() {
         let s = |seconds| Some(Duration::from_secs(seconds));
+        let whole = |enabled, running| whole(100, enabled, running);
         assert_eq!(
-            [whole(100, s(4), s(2)), whole(100, s(4), s(4)), whole(100, s(4), s(0)), whole(100, None, None)],
-            [200, 100, 100, 100]
+            [whole(s(4), s(2)), whole(s(4), s(4)), whole(s(0), s(0)), whole(None, None)],
+            [Some(200), Some(100), Some(100), Some(100)]
         );
+    }
+
+    /// F10 of the specification of MemProf.
+    #[test]
+    fn what_counted_hardly_any_of_the_time_counts_nothing() {
+        let s = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!([0, 14, 15].map(|running| whole(30, s(100), s(running))), [None, None, Some(200)]);
     }
 
     #[test]
