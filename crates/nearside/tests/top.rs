@@ -62,3 +62,16 @@ fn processes_that_are_not_there_are_told() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("cannot look at process 4000001"), "{error}");
 }
+
+#[test]
+fn how_often_to_sample_is_refused_where_nothing_is_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["top", "--once", "--rate", "7"][..], &["record", "--period", "7", "--pid", "1"]] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+        let command = command.current_dir(folder.path()).args(arguments).args(["--source", "hint-faults"]);
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--period and --rate do not change how many"), "{error}");
+    }
+}

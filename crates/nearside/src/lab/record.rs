@@ -48,6 +48,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let Arguments { options, recording, json, command } = arguments;
+    if let Err(error) = recording.check() {
+        crate::report(error.as_ref());
+        return ExitCode::from(2);
+    }
     let folder = recording.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let made = !folder.exists();
     let told = json.as_ref().map(|_| folder.join(REPORT));

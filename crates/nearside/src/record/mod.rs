@@ -9,10 +9,11 @@ mod sources;
 mod summary;
 mod untold;
 
-pub use options::{EXIT_CODES, RecordOptions, Source};
+pub use options::{EXIT_CODES, RecordOptions, Source, note_of_pace};
 pub use recorder::Followed;
 
 use crate::interrupt::interrupted;
+use crate::wrong::Wrong;
 use crate::{machine_source, output};
 use clap::Args;
 use linux::Pid;
@@ -30,6 +31,8 @@ use trace::live::Target;
 
 /// Everything that is not the program's own failure has a status that programs seldom use.
 const FAILED: u8 = 125;
+/// The command line is wrong, as clap ends.
+const WRONG: u8 = 2;
 /// How often the program is looked at that is not recorded any more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -73,10 +76,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let recorded = if arguments.pid.is_empty() { record_program(arguments) } else { record_processes(arguments) };
-    let status = recorded.unwrap_or_else(|error| {
+    let record = |()| if arguments.pid.is_empty() { record_program(arguments) } else { record_processes(arguments) };
+    let status = arguments.options.check().and_then(record).unwrap_or_else(|error| {
         crate::report(error.as_ref());
-        error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status)
+        if error.is::<Wrong>() { WRONG } else { error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status) }
     });
     ExitCode::from(status)
 }

@@ -1,11 +1,13 @@
 //! What is recorded, and where it is put: options of `nearside record`, here and in the lab.
 
+use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
 use machine::size;
+use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace::live::AccessSource;
+use trace::live::{AccessSource, Accesses};
 
 /// The last part of the manual.
 pub const EXIT_CODES: &str = "\
@@ -26,6 +28,21 @@ pub enum Source {
     HintFaults,
     /// Nobody: objects, processes and mappings only
     None,
+}
+
+/// Why there is nothing to set.
+const UNPACED: &str = "hint faults come as the kernel provokes them, and --period and --rate do not change how many";
+
+impl Source {
+    /// Refuses how often to sample, if that was said, of a source that samples nothing itself.
+    pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
+        if said && self == Self::HintFaults { Err(Wrong::because(UNPACED)) } else { Ok(()) }
+    }
+}
+
+/// Tells likewise of the source that was chosen.
+pub fn note_of_pace(accesses: Option<&Accesses>, said: bool) -> Option<String> {
+    (said && matches!(accesses, Some(Accesses::HintFaults(_)))).then(|| UNPACED.to_owned())
 }
 
 impl From<Source> for AccessSource {
@@ -52,12 +69,12 @@ pub struct RecordOptions {
     #[arg(long, value_enum, default_value = "auto")]
     pub source: Source,
 
-    /// Sample one event in so many: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
+    /// Sample one event in so many, not of hint faults: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
     /// AMD's, slow loads and stores each of Intel's, operations of Arm's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
-    /// Sample about so many accesses a second on each CPU that the program uses [default with perf: 1000]
+    /// Sample about so many accesses a second on each CPU that the program uses, not of hint faults [default with perf: 1000]
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
     pub rate: Option<u64>,
 
@@ -80,6 +97,16 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
+    /// Refuses what would be without effect.
+    pub fn check(&self) -> Result<(), Box<dyn Error>> {
+        self.source.check_pace(self.has_pace())
+    }
+
+    /// Whether it was said how often to sample.
+    pub fn has_pace(&self) -> bool {
+        self.period.is_some() || self.rate.is_some()
+    }
+
     /// Themselves, as arguments for another `nearside record`, without the folder.
     pub fn passed_on(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();

@@ -1,6 +1,6 @@
 //! Who is asked: what is wanted, as far as it is there.
 
-use super::options::RecordOptions;
+use super::options::{RecordOptions, note_of_pace};
 use super::program;
 use super::recorder::Sources;
 use std::error::Error;
@@ -29,6 +29,7 @@ impl Wanted<'_> {
         let RecordOptions { source, period, rate, .. } = *self.options;
         let options = AccessOptions { target: self.target, period, rate, stacks: true };
         let accesses = options.open(source.into(), &mut notes)?;
+        notes.extend(note_of_pace(accesses.as_ref(), self.options.has_pace()));
         if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }

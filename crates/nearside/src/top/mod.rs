@@ -65,9 +65,9 @@ pub struct Arguments {
     #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     interval: Duration,
 
-    /// Sample so many accesses a second on each CPU, where the processor samples them
-    #[arg(long, value_name = "HZ", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
-    rate: u64,
+    /// Sample so many accesses a second on each CPU, where the processor samples them [default: 1000]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
 
     /// Print one interval, and end
     #[arg(long)]
@@ -90,6 +90,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    arguments.source.check_pace(arguments.rate.is_some())?;
     let (machine, _) = machine_source::running()?;
     let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
         (false, _) => Target::Program,

@@ -1,6 +1,7 @@
 //! Looks at programs, interval by interval.
 
 use super::alive::Alive;
+use crate::record::note_of_pace;
 use linux::{NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
 use machine::{Machine, NodeId};
 use profile::{Filter, NoSymbols, Recording};
@@ -14,6 +15,8 @@ use trace::{Count, Event, Sample, Stacks, TickClock, What};
 /// Without samples, the memory of so many processes is looked at: those with the most.
 const MOST_PROCESSES: usize = 50;
 const PAGE_BYTES: u64 = 4096;
+/// Of the processor's or the virtual PMU's sampling, unless told: so many a second on each CPU.
+const RATE: u64 = 1000;
 
 /// Looks at programs, interval by interval.
 pub struct Observer {
@@ -37,10 +40,16 @@ pub struct Observer {
 
 impl Observer {
     /// Opens what may be opened; what may not is told. Before the program is started.
-    pub fn open(machine: Machine, target: Target, source: AccessSource, rate: u64) -> Result<Self, Box<dyn Error>> {
+    pub fn open(
+        machine: Machine,
+        target: Target,
+        source: AccessSource,
+        rate: Option<u64>,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut notes = Vec::new();
-        let options = AccessOptions { target: &target, period: None, rate: Some(rate), stacks: false };
+        let options = AccessOptions { target: &target, period: None, rate: rate.or(Some(RATE)), stacks: false };
         let accesses = options.open(source, &mut notes)?;
+        notes.extend(note_of_pace(accesses.as_ref(), rate.is_some()));
         let side_band = accesses.is_some().then(|| SideBand::open(&target)).transpose();
         let side_band = side_band.map_err(|error: LiveError| notes.push(error.to_string())).ok().flatten();
         let now = monotonic_ns();
