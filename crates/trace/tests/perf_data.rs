@@ -167,6 +167,20 @@ fn samples_at_addresses_that_are_no_memory_are_lost() {
 }
 
 #[test]
+fn what_virtual_machines_do_is_not_told_of_the_process_that_they_run_in() {
+    // Kernel, program, hypervisor, and of a guest kernel and program.
+    let sample = |mode: u16| {
+        let mut bytes = perf_file::sample(&load(mode.into(), LOCAL));
+        bytes[4..6].copy_from_slice(&mode.to_le_bytes());
+        bytes
+    };
+    let read = read_bytes(&file("mem-loads", SAMPLE_TYPE, &[1, 2, 3, 4, 5].map(sample))).unwrap();
+    let kept: Vec<(u64, bool)> = read.samples.iter().map(|sample| (sample.time_ns, sample.kernel)).collect();
+    assert_eq!(kept, [(1, true), (2, false), (3, false)]);
+    assert_eq!(read.lost, [Loss { what: "samples of what virtual machines do".into(), count: 2 }]);
+}
+
+#[test]
 fn rounds_put_processors_in_order_and_late_records_stay_in_theirs() {
     let round = record(perf_file::FINISHED_ROUND, 0, &[]);
     let sample = |time| perf_file::sample(&load(time, LOCAL));

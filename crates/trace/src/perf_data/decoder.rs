@@ -39,6 +39,7 @@ const HEADER_FEATURE: u32 = 80;
 const MISC_CPU_MODE: u16 = 7;
 const MISC_KERNEL: u16 = 1;
 const MISC_GUEST_KERNEL: u16 = 4;
+const MISC_GUEST_USER: u16 = 5;
 const MISC_MMAP_DATA: u16 = 1 << 13;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_BUILD_ID: u16 = 1 << 14;
@@ -209,6 +210,11 @@ impl Decoder {
             self.lose("samples without the address of data", u64::from(source != Source::Ibs));
             return Some(());
         }
+        if matches!(misc & MISC_CPU_MODE, MISC_GUEST_KERNEL | MISC_GUEST_USER) {
+            // Its addresses are not those of the process that the machine runs in.
+            self.lose("samples of what virtual machines do", 1);
+            return Some(());
+        }
         let observed = observed.unwrap_or(Observed { kind: AccessKind::Unknown, served: None, local: None });
         let Some(cpu) = fields.cpu.or_else(|| self.features.cpu_of_counter(attribute, fields.id?)).map(CpuId) else {
             self.lose("samples that do not say on which CPU they are (`perf record --sample-cpu` makes them)", 1);
@@ -227,7 +233,7 @@ impl Decoder {
             served: observed.served,
             node,
             latency_ns,
-            kernel: matches!(misc & MISC_CPU_MODE, MISC_KERNEL | MISC_GUEST_KERNEL),
+            kernel: misc & MISC_CPU_MODE == MISC_KERNEL,
             stack: self.chain(fields.instruction, fields.chain),
             weight: fields.period.unwrap_or(period).max(1) as f32,
             source,
