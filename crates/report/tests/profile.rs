@@ -76,6 +76,17 @@ fn an_object_in_detail() {
 }
 
 #[test]
+fn names_of_threads_do_not_change_the_terminal() {
+    let mut trace = face_recognition();
+    trace.event(1, 3, 2, What::Named { name: "\u{1b}[31mred\u{7}".into(), exec: false });
+    let profile = trace.profile();
+    let (object, _) = profile.view(&Filter::default()).objects()[0];
+    let text = detail(&profile, Predicate::Object(object), |view| Subject::object(view, object));
+    assert!(text.contains("thread 3 ?[31mred?\n"), "{text}");
+    assert!(!text.contains(|one: char| one.is_control() && one != '\n'), "{text:?}");
+}
+
+#[test]
 fn a_thread_a_site_and_a_function_in_detail() {
     let profile = indexing().profile();
     let all = profile.view(&Filter::default());

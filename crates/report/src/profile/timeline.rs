@@ -161,7 +161,7 @@ impl fmt::Display for TimelineText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Timeline { columns, other_threads, rows } = self.timeline;
         for (column, letter) in columns.iter().zip('a'..='z') {
-            writeln!(f, "  {letter}  thread {} {}", column.tid, column.name.as_deref().unwrap_or(""))?;
+            writeln!(f, "  {letter}  thread {} {}", column.tid, short(column.name.as_deref().unwrap_or(""), 40))?;
         }
         if *other_threads > 0 {
             writeln!(f, "  +  {other_threads} other threads")?;
