@@ -15,6 +15,7 @@ use parquet::file::reader::{FileReader, Length, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::collections::HashSet;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 const MAX_ROWS: i64 = 1 << 20;
 /// Nor are a row's values larger: paths are the longest there is.
 const MAX_CHUNK_BYTES: i64 = 256 << 20;
+/// Of names and paths. Longer ones are cut when they are written: C++ has names without end.
+const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Columns whose values hardly repeat: a dictionary would only cost time.
 const WITHOUT_DICTIONARY: &[&str] = &["time_ns", "address", "physical_address", "latency_ns"];
 
@@ -45,7 +48,7 @@ pub(crate) enum TableError {
     Images,
     #[error("row {row} of it makes no sense")]
     Row { row: usize },
-    #[error("column {0} has no value in a row that must have one, or a word that is not known")]
+    #[error("column {0} has no value in a row that must have one, a word that is not known, or too long a text")]
     Value(&'static str),
 }
 
@@ -111,7 +114,7 @@ fn write_column(to: &mut SerializedColumnWriter<'_>, column: &Column, values: Va
         (ColumnWriter::FloatColumnWriter(writer), Values::F32(values)) => write!(writer, values, |value| value),
         (ColumnWriter::BoolColumnWriter(writer), Values::Bool(values)) => write!(writer, values, |value| value),
         (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(values)) => {
-            write!(writer, values, |text: Arc<str>| ByteArray::from(text.as_bytes().to_vec()));
+            write!(writer, values, |text: Arc<str>| ByteArray::from(shortened(&text).as_bytes().to_vec()));
         }
         (ColumnWriter::ByteArrayColumnWriter(writer), Values::Word(values)) => {
             let Kind::Word(words) = column.kind else { return Err(mismatch(column)) };
@@ -250,7 +253,8 @@ fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Result<Val
         (ColumnReader::FloatColumnReader(reader), Kind::F32) => Values::F32(read(reader, column, rows, Some)?),
         (ColumnReader::BoolColumnReader(reader), Kind::Bool) => Values::Bool(read(reader, column, rows, Some)?),
         (ColumnReader::ByteArrayColumnReader(reader), Kind::Text) => {
-            Values::Text(read(reader, column, rows, |text| text.as_utf8().ok().map(Arc::from))?)
+            let mut texts = Texts::default();
+            Values::Text(read(reader, column, rows, |text| texts.shared(text.data()))?)
         }
         (ColumnReader::ByteArrayColumnReader(reader), Kind::Word(words)) => {
             let number = |word: ByteArray| words.iter().position(|known| known.as_bytes() == word.data());
@@ -260,11 +264,38 @@ fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Result<Val
     })
 }
 
+/// Texts of a column: equal ones are kept once, as a file may repeat one as often as it has rows.
+#[derive(Default)]
+struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    /// Nothing where it is longer than texts are, or none.
+    fn shared(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
+        let bytes = Some(bytes).filter(|bytes| bytes.len() <= MAX_TEXT_BYTES)?;
+        let text = std::str::from_utf8(bytes).ok()?;
+        if let Some(known) = self.0.get(text) {
+            return Some(known.clone());
+        }
+        let new: Arc<str> = text.into();
+        self.0.insert(new.clone());
+        Some(new)
+    }
+}
+
+/// As much of a text as is kept.
+fn shortened(text: &str) -> &str {
+    let mut end = text.len().min(MAX_TEXT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 fn read<T: DataType, V>(
     mut reader: ColumnReaderImpl<T>,
     column: &Column,
     rows: usize,
-    convert: impl Fn(T::T) -> Option<V>,
+    mut convert: impl FnMut(T::T) -> Option<V>,
 ) -> Result<Vec<Option<V>>, TableError> {
     let wrong = || TableError::Value(column.name);
     let (mut present, mut levels) = (Vec::with_capacity(rows), Vec::new());
@@ -283,5 +314,27 @@ fn read<T: DataType, V>(
         levels.iter().take(rows).map(|level| if *level > 0 { next() } else { Ok(None) }).collect()
     } else {
         (0..rows).map(|_| next()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_are_kept_once_and_those_that_are_too_long_are_not() {
+        let mut texts = Texts::default();
+        let [first, second] = [(); 2].map(|()| texts.shared(b"/a/path").unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && &*first == "/a/path");
+        assert_eq!(texts.shared(&[0xff]), None);
+        assert_eq!(texts.shared(&vec![b'x'; MAX_TEXT_BYTES]).map(|text| text.len()), Some(MAX_TEXT_BYTES));
+        assert_eq!(texts.shared(&vec![b'x'; MAX_TEXT_BYTES + 1]), None);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(shortened("/a/path"), "/a/path");
+        let long = "x".to_owned() + &"\u{e4}".repeat(MAX_TEXT_BYTES);
+        assert_eq!(shortened(&long).len(), MAX_TEXT_BYTES - 1);
     }
 }

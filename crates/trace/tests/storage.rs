@@ -378,3 +378,22 @@ fn a_dictionary_that_is_full_is_read_with_what_did_not_fit() {
     let (records, _) = read(folder.path()).unwrap();
     assert!(records.into_iter().eq((0..40_000).map(|number| Record::Event(event(number)))));
 }
+
+#[test]
+fn names_of_any_length_can_be_read_and_equal_ones_are_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let long: Arc<str> = "x".repeat(1 << 20).into();
+    let mut writer = writer(folder.path(), 10);
+    for time_ns in 0..4 {
+        let what = What::Named { name: long.clone(), exec: false };
+        writer.event(Event { time_ns, pid: Pid(1), tid: Tid(1), cpu: None, what }).unwrap();
+    }
+    writer.finish().unwrap();
+    let name = |record: &Record| match record {
+        Record::Event(Event { what: What::Named { name, .. }, .. }) => name.clone(),
+        other => panic!("{other:?}"),
+    };
+    let names: Vec<Arc<str>> = read(folder.path()).unwrap().0.iter().map(name).collect();
+    assert!(names.len() == 4 && names.iter().all(|name| Arc::ptr_eq(name, &names[0])));
+    assert!(long.starts_with(&*names[0]) && names[0].len() == 64 << 10);
+}
