@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -61,6 +62,26 @@ fn processes_that_are_not_there_are_told() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("cannot look at process 4000001"), "{error}");
+}
+
+#[test]
+fn what_a_program_has_started_is_shown_where_nobody_observes_accesses() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = top(folder.path(), &["--source", "none", "--json"]);
+    let mut watching: Child = command.args(PROGRAM).stdout(Stdio::piped()).spawn().unwrap();
+    let pids = started(folder.path()).map(|pid| i64::from(pid.as_raw_pid()));
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let shown = |line: String| {
+        let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let rows: Vec<i64> = report["rows"].as_array().unwrap().iter().filter_map(|row| row["pid"].as_i64()).collect();
+        pids.iter().all(|pid| rows.contains(pid))
+    };
+    // The first look may be before the program has started anything.
+    assert!(lines.take(50).any(|line| shown(line.unwrap())));
+    let pid = Pid::from_raw(watching.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    watching.wait().unwrap();
+    end_soon(folder.path());
 }
 
 #[test]

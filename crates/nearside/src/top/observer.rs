@@ -9,8 +9,8 @@ use report::{TopKind, TopNode, TopReport, TopRow};
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::path::Path;
-use trace::live::{AccessOptions, AccessSource, Accesses, LiveError, SideBand, Target, Told};
-use trace::{Count, Event, Sample, Stacks, TickClock, What};
+use trace::live::{AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
+use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock, What};
 
 /// Without samples, the memory of so many processes is looked at: those with the most.
 const MOST_PROCESSES: usize = 50;
@@ -50,8 +50,12 @@ impl Observer {
         let options = AccessOptions { target: &target, period: None, rate: rate.or(Some(RATE)), stacks: false };
         let accesses = options.open(source, &mut notes)?;
         notes.extend(note_of_pace(accesses.as_ref(), rate.is_some()));
-        let side_band = accesses.is_some().then(|| SideBand::open(&target)).transpose();
-        let side_band = side_band.map_err(|error: LiveError| notes.push(error.to_string())).ok().flatten();
+        let side_band = match (&accesses, &target) {
+            (Some(_), _) => SideBand::open(&target).map_err(|error| notes.push(error.to_string())).ok(),
+            (None, Target::System) => None,
+            // Who is whose child is found without it, too, as long as the parent lives.
+            (None, _) => SideBand::open_lives(&target).ok(),
+        };
         let now = monotonic_ns();
         Ok(Self {
             machine,
@@ -98,15 +102,18 @@ impl Observer {
             at_s: now.saturating_sub(self.began_ns) as f64 / 1e9,
             interval_s,
             nodes: nodes.iter().map(|node| node_of(node, &self.last_nodes, interval_s)).collect(),
-            notes: self.notes.clone(),
+            notes: self.missing(),
             ..TopReport::default()
         };
         (self.last_ns, self.last_nodes) = (now, nodes);
+        if self.target != Target::System {
+            let started = self.events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. }));
+            self.processes.extend(started.map(|event| event.pid));
+            add_children(&mut self.processes);
+        }
         if let Some(accesses) = &self.accesses {
             report.source = accesses.notes().first().map(|note| note.source);
             if self.target != Target::System {
-                let started = self.events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. }));
-                self.processes.extend(started.map(|event| event.pid));
                 self.samples.retain(|sample| self.processes.contains(&sample.pid));
             }
             // The next interval begins with the last ones.
@@ -121,15 +128,35 @@ impl Observer {
             let profile = recording.into_profile(&self.stacks, &NoSymbols);
             report.add(&profile.view(&Filter::default()));
         } else {
+            self.events.clear();
+            self.processes.retain(|pid| Process::open(*pid).is_ok());
             report.rows = self.pids().into_iter().filter_map(memory_of).collect();
         }
         Ok(report)
+    }
+
+    /// What is missing.
+    fn missing(&self) -> Vec<String> {
+        let (accesses, side_band) = (self.accesses.as_ref(), self.side_band.as_ref());
+        let lost = accesses.map(Accesses::lost).into_iter().chain(side_band.map(SideBand::lost)).flatten();
+        let sources = accesses.map(Accesses::notes).into_iter().chain(side_band.map(SideBand::notes)).flatten();
+        sentences(lost, &self.notes, sources)
     }
 
     /// Whose memory to look at where nobody observes accesses.
     fn pids(&self) -> Vec<Pid> {
         if self.target == Target::System { largest_processes() } else { self.processes.iter().copied().collect() }
     }
+}
+
+/// What was lost so far, what may not be opened, and what the sources cannot see.
+fn sentences(
+    lost: impl Iterator<Item = Loss>,
+    notes: &[String],
+    sources: impl Iterator<Item = SourceNote>,
+) -> Vec<String> {
+    let lost = lost.map(|Loss { what, count }| format!("lost: {count} {what}"));
+    lost.chain(notes.iter().cloned()).chain(sources.flat_map(|source| source.cannot_see)).collect()
 }
 
 fn node_of(node: &NodeFiles, before: &[NodeFiles], interval_s: f64) -> TopNode {
@@ -179,10 +206,28 @@ fn memory_of(pid: Pid) -> Option<TopRow> {
     })
 }
 
+/// Adds what these have started, and what that has: those that run.
+fn add_children(processes: &mut HashSet<Pid>) {
+    let parent = |pid: Pid| Some((pid, Process::open(pid).ok()?.birth().ok()?.parent));
+    let mut others: Vec<(Pid, Pid)> = all_processes().filter_map(parent).collect();
+    loop {
+        let (children, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, parent)| processes.contains(parent));
+        if children.is_empty() {
+            return;
+        }
+        processes.extend(children.into_iter().map(|(pid, _)| pid));
+        others = rest;
+    }
+}
+
+fn all_processes() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid)
+}
+
 /// Those with the most memory, the largest first.
 fn largest_processes() -> Vec<Pid> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
+    let pids = all_processes();
     let resident = |pid: Pid| {
         let text = Process::open(pid).ok()?.text("statm").ok()?;
         text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| (pages * PAGE_BYTES, pid))
@@ -190,4 +235,29 @@ fn largest_processes() -> Vec<Pid> {
     let mut sizes: Vec<(u64, Pid)> = pids.filter_map(resident).filter(|(bytes, _)| *bytes > 0).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.into_iter().take(MOST_PROCESSES).map(|(_, pid)| pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn what_is_lost_and_what_nobody_sees_is_told() {
+        let lost = Loss { what: "samples that the kernel dropped".into(), count: 7 };
+        let source =
+            SourceNote { source: trace::Source::Lab, event: "misses".into(), cannot_see: vec!["Hits.".into()] };
+        let told = sentences([lost].into_iter(), &["no PMU".into()], [source].into_iter());
+        assert_eq!(told, ["lost: 7 samples that the kernel dropped", "no PMU", "Hits."]);
+    }
+
+    #[test]
+    fn what_a_process_has_started_is_found_without_rights() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut processes = HashSet::from([Pid(std::process::id())]);
+        add_children(&mut processes);
+        assert!(processes.contains(&Pid(child.id())) && !processes.contains(&Pid(1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

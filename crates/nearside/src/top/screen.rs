@@ -106,7 +106,7 @@ impl Screen {
             lines(report.nodes.len() + 1, 17),
             Constraint::Length(1),
             Constraint::Min(2),
-            lines(report.notes.len(), 3),
+            lines(report.notes.len(), 5),
             Constraint::Length(1),
         ];
         let [summary, memory, _, rows, told, keys] = Layout::vertical(parts).areas(frame.area());
@@ -124,7 +124,7 @@ impl Screen {
             *first = format!("{} ({})", kind_word(self.kind), chosen.len());
         }
         frame.render_widget(table(heading, &cells, sorted), rows);
-        let lines: Vec<Line<'_>> = report.notes.iter().take(3).map(|note| Line::from(note.as_str())).collect();
+        let lines: Vec<Line<'_>> = report.notes.iter().take(5).map(|note| Line::from(note.as_str())).collect();
         frame.render_widget(Paragraph::new(lines).style(Style::new().add_modifier(Modifier::DIM)), told);
         let line = match (self.typing, self.filter.as_str()) {
             (true, filter) => format!(" filter: {filter}_"),
