@@ -267,8 +267,8 @@ fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation
     true
 }
 
-/// Standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
-pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
+/// The imbalance of loads: standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
+pub fn imbalance(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

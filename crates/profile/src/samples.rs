@@ -141,7 +141,7 @@ impl Samples {
 }
 
 /// Whether what served an access is none of the caches that are near the core, or is not known.
-pub(crate) fn leaves_caches(served: Option<Served>) -> bool {
+pub fn leaves_caches(served: Option<Served>) -> bool {
     !matches!(served, Some(Served::L1 | Served::L2 | Served::L3))
 }
 

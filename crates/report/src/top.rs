@@ -3,7 +3,7 @@
 use crate::label::label;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
-use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
+use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View, imbalance};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -204,12 +204,9 @@ impl TopReport {
             let counted = view.measured().controllers.get(&node.node).copied();
             node.load = counted.or_else(|| most.map(|most| accesses * LINE_BYTES / seconds / most));
         }
-        self.imbalance = imbalance(
-            self.nodes
-                .iter()
-                .filter(|node| node.memory_bytes > 0)
-                .map(|node| of_nodes.get(&node.node).copied().unwrap_or(0.0)),
-        );
+        let with_memory = self.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let loads: Vec<f64> = with_memory.map(|node| of_nodes.get(&node.node).copied().unwrap_or(0.0)).collect();
+        self.imbalance = imbalance(&loads);
     }
 
     /// The rows of one kind whose names or numbers have this in them, in order.
@@ -342,14 +339,6 @@ fn nodes(shares: &BTreeMap<NodeId, f64>) -> String {
 fn shares(parts: &BTreeMap<NodeId, f64>) -> BTreeMap<NodeId, f64> {
     let all: f64 = parts.values().sum();
     parts.iter().map(|(node, part)| (*node, part / all.max(f64::MIN_POSITIVE))).collect()
-}
-
-/// The standard deviation over the mean, of a sample.
-fn imbalance(loads: impl Iterator<Item = f64>) -> Option<f64> {
-    let loads: Vec<f64> = loads.collect();
-    let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-    let squares: f64 = loads.iter().map(|load| (load - mean).powi(2)).sum();
-    (loads.len() > 1 && mean > 0.0).then(|| (squares / (loads.len() - 1) as f64).sqrt() / mean)
 }
 
 #[cfg(test)]

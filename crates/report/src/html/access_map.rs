@@ -1,12 +1,12 @@
 //! The access map: which addresses are accessed when, how, and from how far.
 
 use super::axis::{AddressAxis, Piece, Px, Tick, TimeAxis};
-use super::marks::{Gathered, Look, Marks, leaves_core};
+use super::marks::{Gathered, Look, Marks};
 use crate::choice::chosen;
 use crate::label::label;
 use askama::Template;
 use machine::NodeId;
-use profile::{Access, ObjectId, ProcessId, View};
+use profile::{Access, ObjectId, ProcessId, View, leaves_caches};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Accesses that are drawn, at most.
@@ -124,7 +124,7 @@ impl AccessMap {
 }
 
 fn is_mapped(access: &Access) -> bool {
-    leaves_core(access) && access.address < KERNEL_START
+    leaves_caches(access.served) && access.address < KERNEL_START
 }
 
 fn areas(view: &View, axis: &AddressAxis, name_processes: bool) -> Vec<Area> {

@@ -4,7 +4,7 @@ use super::axis::Px;
 use profile::Access;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use trace::{AccessKind, Served};
+use trace::AccessKind;
 
 /// Marks of one look: one path, as a thousand elements are slow and large.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,11 +48,6 @@ impl Look {
             Self::RemoteStore => "remote store",
         }
     }
-}
-
-/// Whether no cache near the core served it. Where the source does not tell what did, it may have been memory.
-pub(super) fn leaves_core(access: &Access) -> bool {
-    !matches!(access.served, Some(Served::L1 | Served::L2 | Served::L3))
 }
 
 /// Gathers marks by their look.
