@@ -8,8 +8,8 @@
 //! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
 //! | [`HostCounters`] | load of memory controllers, local and remote traffic of caches | a processor that counts them |
 //!
-//! The first two need `kernel.perf_event_paranoid` of 2 or less (the kernel's default) for one's own programs, and of 0
-//! or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
+//! The first two need `kernel.perf_event_paranoid` of 2 or less for one's own programs (Linux's default; Debian's own
+//! kernels have 3), and of 0 or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
 //!
 //! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
 //! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote

@@ -39,9 +39,9 @@ pub struct SideBand {
 
 impl SideBand {
     /// Begins to listen. What runs already is told by the first [`drain`](Self::drain), as of this moment. Of one's own
-    /// processes it needs `kernel.perf_event_paranoid` of 2 or less (the kernel's default), of others' `CAP_SYS_PTRACE`
-    /// too, and of the system 0 or less; or else `CAP_PERFMON`. Mappings of other users' processes need
-    /// `CAP_SYS_PTRACE` to be told of those that run already.
+    /// processes it needs `kernel.perf_event_paranoid` of 2 or less (Linux's default; Debian's own kernels have 3), of
+    /// others' `CAP_SYS_PTRACE` too, and of the system 0 or less; or else `CAP_PERFMON`. Mappings of other users'
+    /// processes need `CAP_SYS_PTRACE` to be told of those that run already.
     pub fn open(target: &Target) -> Result<Self, LiveError> {
         Self::listen(target, true)
     }
