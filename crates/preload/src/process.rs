@@ -48,6 +48,9 @@ static PID: AtomicU32 = AtomicU32::new(0);
 static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 
+/// The C library's `environ`, which is null until it has one. Fixed from `KNOWN` on.
+static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(null_mut());
+
 /// Of an epoch that is being prepared.
 const PREPARING: u64 = u64::MAX;
 const PATH_BYTES: usize = 1024;
@@ -139,6 +142,8 @@ fn look() -> bool {
         let Some(real) = Real::find() else { std::process::abort() };
         // SAFETY: only this thread is in this phase.
         unsafe { (*REAL.0.get()).write(real) };
+        // To look anything up may free memory, which comes here: from now on nothing is.
+        ENVIRONMENT.store(real::exported(c"environ").cast(), Relaxed);
         PHASE.store(KNOWN, Release);
     }
     if PHASE.load(Acquire) == LOOKING {
@@ -173,7 +178,7 @@ static CONSTRUCTOR: extern "C" fn() = {
 };
 
 fn has_environment() -> bool {
-    let environment = real::exported(c"environ").cast::<*const c_char>();
+    let environment = ENVIRONMENT.load(Relaxed);
     // SAFETY: the C library's variable of that name is a pointer.
     !environment.is_null() && unsafe { !(*environment).is_null() }
 }
