@@ -4,7 +4,7 @@ use crate::Source;
 use serde::{Deserialize, Serialize};
 
 /// The format of traces that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// What a trace says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

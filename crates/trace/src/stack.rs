@@ -7,11 +7,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
+/// More chains are not kept: with 32 frames each they take some 350 MB. Code that calls itself has one for each depth.
+const MOST: usize = 1 << 20;
+
 /// Call chains: return addresses, innermost first. The empty chain is always there.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     chains: Vec<Arc<[u64]>>,
     ids: HashMap<Arc<[u64]>, StackId>,
+    most: usize,
+    unkept: u64,
 }
 
 impl Stacks {
@@ -21,16 +26,19 @@ impl Stacks {
     /// Only the empty chain.
     pub fn new() -> Self {
         let empty: Arc<[u64]> = Arc::new([]);
-        Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into() }
+        Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into(), most: MOST, unkept: 0 }
     }
 
-    /// The number of a chain, which is kept from now on. More than 2^32 - 1 chains are [`Stacks::UNKNOWN`].
+    /// The number of a chain, which is kept from now on. More than a million chains are [`Stacks::UNKNOWN`].
     pub fn id(&mut self, chain: &[u64]) -> StackId {
         if let Some(&id) = self.ids.get(chain) {
             return id;
         }
-        let Ok(number) = u32::try_from(self.chains.len()) else { return Self::UNKNOWN };
-        let (chain, id) = (Arc::<[u64]>::from(chain), StackId(number));
+        if self.chains.len() >= self.most {
+            self.unkept += 1;
+            return Self::UNKNOWN;
+        }
+        let (chain, id) = (Arc::<[u64]>::from(chain), StackId(self.chains.len() as u32));
         self.chains.push(chain.clone());
         self.ids.insert(chain, id);
         id
@@ -39,6 +47,11 @@ impl Stacks {
     /// The chain with a number; empty for one that is not kept.
     pub fn chain(&self, id: StackId) -> &[u64] {
         self.chains.get(id.0 as usize).map_or(&[], |chain| chain)
+    }
+
+    /// How often a chain was asked for that there was no room for.
+    pub fn unkept(&self) -> u64 {
+        self.unkept
     }
 
     /// Every chain, in the order of their numbers.
@@ -67,5 +80,13 @@ mod tests {
         assert_eq!((ids[0], ids[2]), (ids[3], Stacks::UNKNOWN));
         assert_eq!(stacks.iter().map(|(id, _)| id).collect::<HashSet<_>>(), ids.into());
         assert!(stacks.chain(StackId(77)).is_empty());
+    }
+
+    #[test]
+    fn of_too_many_chains_the_last_are_unknown_and_counted() {
+        let mut stacks = Stacks { most: 3, ..Stacks::new() };
+        let ids = [1, 2, 3, 3, 1].map(|address| stacks.id(&[address]));
+        assert_eq!(ids, [StackId(1), StackId(2), Stacks::UNKNOWN, Stacks::UNKNOWN, StackId(1)]);
+        assert_eq!((stacks.iter().len(), stacks.unkept()), (3, 2));
     }
 }

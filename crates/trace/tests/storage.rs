@@ -295,9 +295,9 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
-    fs::write(&about, text.replace("format = 2", "format = 3")).unwrap();
+    fs::write(&about, text.replace("format = 3", "format = 4")).unwrap();
     assert!(refused(folder.path()).contains("is of format 3"));
-    fs::write(&about, "format = 2").unwrap();
+    fs::write(&about, "format = 3").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }
 

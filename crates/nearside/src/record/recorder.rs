@@ -158,7 +158,9 @@ impl Recorder {
         self.take(true)?;
         self.write()?;
         let Sources { objects, side_band, accesses, .. } = &self.sources;
+        let unkept = self.writer.stacks().unkept();
         let about = self.writer.about();
+        about.lose("call chains beyond the first million", unkept);
         if let Some(objects) = objects {
             let losses = objects.losses();
             about.lose(
