@@ -296,7 +296,7 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
     fs::write(&about, text.replace("format = 3", "format = 4")).unwrap();
-    assert!(refused(folder.path()).contains("is of format 3"));
+    assert!(refused(folder.path()).contains("is of format 4"));
     fs::write(&about, "format = 3").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }
