@@ -153,7 +153,7 @@ fn what_served_a_sample_and_how_long_it_took() {
     assert_eq!((read.lost[0].count, read.lost[0].what.contains("without the address")), (1, true));
 }
 
-/// F33 and C5 of the specification of MemProf.
+/// Feature F33 and claim C5.
 #[test]
 fn samples_at_addresses_that_are_no_memory_are_lost() {
     // The machine has 2 GiB.

@@ -149,7 +149,7 @@ mod tests {
         );
     }
 
-    /// F10 of the specification of MemProf.
+    /// Feature F10.
     #[test]
     fn what_counted_hardly_any_of_the_time_counts_nothing() {
         let s = |seconds| Some(Duration::from_secs(seconds));

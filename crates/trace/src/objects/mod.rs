@@ -29,6 +29,8 @@ use std::time::Duration;
 pub const LIBRARY: &str = "libnearside_preload.so";
 /// The environment variable with the library's path, where it is elsewhere than [`library`] looks.
 pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
+/// Options of the library of `-fsanitize=address`.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 
 /// How objects are told.
@@ -155,15 +157,22 @@ impl ObjectRings {
         Ok(Self { folder, settings, processes, seen, owners: Owners::new(), losses: ObjectLosses::default() })
     }
 
-    /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, and the
-    /// folder.
-    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+    /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, the
+    /// folder, and, beside the options that this process has for it, that the library of `-fsanitize=address` need not
+    /// be the first.
+    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
         let mut libraries = library.as_os_str().to_owned();
         if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
-        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, self.folder.path().as_os_str().to_owned())]
+        let mut sanitizer = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
+        if !sanitizer.is_empty() {
+            sanitizer.push(":");
+        }
+        sanitizer.push("verify_asan_link_order=0");
+        let folder = self.folder.path().as_os_str().to_owned();
+        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
     }
 
     /// Looks how far programs have told, which is what [`drain`](Self::drain) takes. Others may tell the clock what the

@@ -1,6 +1,5 @@
 //! Why the library cannot get into a program.
 
-use object::{Object, ObjectSection, ReadCache};
 use rustix::process::{getgid, getuid};
 use std::fmt;
 use std::fs::File;
@@ -17,8 +16,6 @@ pub enum Obstacle {
     Privileged(PathBuf),
     /// It is not for x86-64.
     OtherMachine(PathBuf),
-    /// It is built with the library of `-fsanitize=address`, which ends programs that load another one before it.
-    Sanitized(PathBuf),
 }
 
 impl fmt::Display for Obstacle {
@@ -38,11 +35,6 @@ impl fmt::Display for Obstacle {
             Self::OtherMachine(path) => {
                 write!(f, "{} is not for x86-64, as the library is that tells of objects", path.display())
             }
-            Self::Sanitized(path) => write!(
-                f,
-                "{} is built with -fsanitize=address, which lets no other library come first: build it without",
-                path.display()
-            ),
         }
     }
 }
@@ -72,20 +64,10 @@ pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
         return Ok(match linkage(&start) {
             Some(Linkage::Other) => Some(Obstacle::OtherMachine(program)),
             Some(Linkage::Static) => Some(Obstacle::Static(program)),
-            Some(Linkage::Dynamic) if is_sanitized(&program).unwrap_or(false) => Some(Obstacle::Sanitized(program)),
             Some(Linkage::Dynamic) | None => None,
         });
     }
     Ok(None)
-}
-
-/// Whether a program needs the library of `-fsanitize=address`, which its dynamic strings name.
-fn is_sanitized(program: &Path) -> Option<bool> {
-    let file = ReadCache::new(File::open(program).ok()?);
-    let elf = object::File::parse(&file).ok()?;
-    let names = elf.section_by_name(".dynstr")?;
-    let mut names = names.data().ok()?.split(|&byte| byte == 0);
-    Some(names.any(|name| name.starts_with(b"libasan.so")))
 }
 
 /// What a program's file says of the rights that it runs with.
