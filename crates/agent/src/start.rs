@@ -1,5 +1,6 @@
 //! How processes and threads begin to be managed: the program before it runs, others as soon as they are seen.
 
+use crate::act::Done;
 use crate::agent::{Agent, AgentError, Candidate};
 use crate::lives::{Life, all_processes};
 use crate::managed::Inherited;
@@ -10,7 +11,7 @@ use linux::{
     diagnose, process_cpu_time,
 };
 use machine::CpuSet;
-use placement::{LogLine, Start, ThreadPolicy};
+use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
 use std::thread;
 use trace::live::Target;
@@ -142,7 +143,41 @@ impl Agent {
         let Some(process) = self.managed.begin(pid, adopted, inherited) else { return Ok(()) };
         let threads: Vec<Tid> = process.threads.keys().copied().collect();
         self.seen.insert(pid);
+        self.note_limits(pid);
         threads.into_iter().try_for_each(|tid| self.admit(pid, tid))
+    }
+
+    /// Says where a process is not placed as the policy has it, as its owner or its cpuset has it otherwise.
+    fn note_limits(&mut self, pid: Pid) {
+        let Some(process) = self.managed.processes.get(&pid).filter(|_| !self.policy.has_nothing_to_place()) else {
+            return;
+        };
+        let (name, record) = (&process.name, &process.record);
+        let mut notes: Vec<String> = self
+            .policy
+            .denies(record)
+            .into_iter()
+            .map(|what| {
+                format!(
+                    "{name} cannot have {what}: its cpuset has CPUs {} and memory of nodes {}",
+                    record.cpus, record.nodes
+                )
+            })
+            .collect();
+        let PolicyName { threads, memory } = self.policy.name();
+        if self.policy.settings().respect_owner {
+            let bound = process.threads.values().find_map(|thread| thread.record.bound_to.as_ref());
+            if let Some(cpus) = bound.filter(|_| *threads != ThreadPolicy::Kernel) {
+                notes.push(format!("{name} stays on CPUs {cpus}, which its owner has chosen (--override, or respect_owner = false, changes that)"));
+            }
+            if let Some(policy) = record.memory_policy.as_ref().filter(|_| *memory != MemoryPlacement::Default) {
+                notes.push(format!("memory of {name} stays as its owner has it, by policy {policy} (--override, or respect_owner = false, changes that)"));
+            }
+        }
+        for note in notes {
+            let new = self.actor.news(&Done { note: Some(note), ..Done::default() });
+            self.notes.extend(new);
+        }
     }
 
     /// A thread gets its place.

@@ -10,11 +10,12 @@ use crate::{machine_source, output};
 use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PutBack, Scope};
 use clap::{Args, ValueEnum};
-use linux::ChildSetup;
+use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, size};
 use placement::{POLICIES, Policy, PolicyName, Settings};
 use report::PlaceReport;
 use rustix::process::geteuid;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -110,7 +111,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     machine: Option<String>,
 
-    /// Place processes that run already, and what they start, until they end or Ctrl-C: numbers, separated by commas
+    /// Place processes that run already, with what they have started and start, until they end or Ctrl-C: numbers, separated by commas
     #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "system"])]
     pid: Vec<u32>,
 
@@ -202,6 +203,9 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let is_idle = set_to_work.has_nothing_to_place();
     let json = arguments.json.as_deref();
     json.map_or(Ok(()), output::check)?;
+    if json.is_some() && arguments.json == arguments.log {
+        return Err(Wrong::because("--json and --log name one file, and each is to have its own"));
+    }
     let placing = Placing { arguments, policy, time_scale, machine: &machine, simulated, is_idle };
     let (status, report) = if arguments.command.is_empty() { placing.processes()? } else { placing.program()? };
     if let Some((json, report)) = json.zip(report) {
@@ -218,6 +222,20 @@ fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
         Some(memory) => PolicyName::with_memory(&arguments.policy, memory)?,
         None => arguments.policy.parse()?,
     })
+}
+
+/// These processes, and what they have started so far: what they start from now on is told by the kernel.
+fn with_descendants(pids: &[u32]) -> Vec<u32> {
+    let mut all = pids.to_vec();
+    let mut seen: BTreeSet<u32> = pids.iter().copied().collect();
+    let mut next = 0;
+    while let Some(pid) = all.get(next).copied() {
+        next += 1;
+        // One that has ended has none, and is told where it was named.
+        let children = Process::open(Pid(pid)).and_then(|process| process.children()).unwrap_or_default();
+        all.extend(children.iter().map(|pid| pid.0).filter(|pid| seen.insert(*pid)));
+    }
+    all
 }
 
 /// This machine, as its own kernel has it or as it was measured, and whether it is simulated.
@@ -290,7 +308,7 @@ impl Placing<'_> {
             let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
             self.follow(agent, &mut Everybody(stop))?
         } else {
-            let mut processes = Processes::open(&self.arguments.pid, stop.clone())?;
+            let mut processes = Processes::open(&with_descendants(&self.arguments.pid), stop.clone())?;
             let agent = self.open(Target::Pids(processes.pids()), Scope::default(), stop)?;
             self.follow(agent, &mut processes)?
         };

@@ -75,7 +75,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log begins with the line that `of` wants.
     let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
-    let mut replay = replay?;
+    let mut replay = replay.map_err(Wrong::because)?;
     for line in lines {
         let Some(line) = line? else {
             report.cut_off = true;

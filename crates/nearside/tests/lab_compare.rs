@@ -112,6 +112,8 @@ fn what_is_asked_wrongly_is_told_at_once() {
         .failed(2, &["there is no policy `carefour`", "first-touch  ", "oracle  "]);
     run(&["--policies", "kernel,kernel"], &["true"]).failed(2, &["the policy kernel is named twice"]);
     run(&["--machine", "small-4x2"], &["no-such-program"]).failed(127, &["there is no program no-such-program"]);
+    run(&["--policies", "bind:777"], &["true"]).failed(2, &["policy bind:777 wants CPUs on nodes 777"]);
+    run(&["--machine", "small-4x2", "--policies", "interleave:9"], &["true"]).failed(2, &["nodes 9", "nodes 0-3 have"]);
     run(&["--time-scale", "20"], &["true"]).failed(2, &["argument was not provided: machine"]);
     run(&["--seconds", "seconds"], &["true"]).failed(2, &["neither a JSON pointer"]);
     let here = run(&["-q", "-p", "first-touch,interleave", "-r", "2"], &["true"]).succeeded();

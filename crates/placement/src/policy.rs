@@ -136,6 +136,22 @@ impl Policy {
         looks_again || *threads == ThreadPolicy::ThreadClustering || self.name.memory == MemoryPlacement::Carrefour
     }
 
+    /// What the name asks for and a process may not have, by its cpuset.
+    pub fn denies(&self, process: &Process) -> Vec<String> {
+        let mut denied = Vec::new();
+        match &self.name.threads {
+            ThreadPolicy::Fixed(Some(cpu)) if !process.cpus.contains(*cpu) => denied.push(format!("CPU {cpu}")),
+            ThreadPolicy::Bind(_) if self.costs.cpus_of(&self.thread_nodes).intersection(&process.cpus).is_empty() => {
+                denied.push(format!("CPUs of nodes {}", self.thread_nodes));
+            }
+            _ => {}
+        }
+        if self.memory_nodes.intersection(&process.nodes).is_empty() {
+            denied.push(format!("memory of nodes {}", self.memory_nodes));
+        }
+        denied
+    }
+
     /// Whether whole mappings follow their process to its home, so that observations are to have them: `auto`, unless the
     /// name says where else memory is to be.
     pub fn follows(&self) -> bool {

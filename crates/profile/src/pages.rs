@@ -2,7 +2,7 @@
 
 use crate::flow::Flow;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
-use crate::profile::{Access, Profile};
+use crate::profile::Access;
 use crate::statistics::{Confidence, Share};
 use crate::tally::Tally;
 use machine::NodeId;
@@ -16,6 +16,8 @@ pub const SMALL_PAGE: u64 = 4096;
 pub const HUGE_PAGE: u64 = 2 << 20;
 /// From this share of successive accesses by one node on, small pages are one node's each.
 const APART: f64 = 0.9;
+/// So many accesses of an object show whether it has huge pages at all.
+const LOOKED_AT: usize = 1 << 14;
 
 /// Accesses to one small page.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +44,8 @@ pub struct HugePageUse {
     /// Its first address.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// It is a huge page: the kernel placed it as one. Otherwise it is not known.
+    /// It is a huge page: the kernel placed it as one, or all that was seen of it lies in physical memory as it would in
+    /// one. Otherwise it is not known.
     pub is_huge: bool,
     /// The objects in it that were accessed.
     pub objects: Vec<ObjectId>,
@@ -67,8 +70,32 @@ impl HugePageUse {
     }
 }
 
+/// Where 2 MiB of addresses lie in physical memory. Small pages lie so by chance once in 512 times at most.
+#[derive(Clone, Copy, Default)]
+struct Frames {
+    /// How far the first access's physical address is from its virtual one, and its small page.
+    first: Option<(u64, u64)>,
+    is_several: bool,
+    is_torn: bool,
+}
+
+impl Frames {
+    fn add(&mut self, access: &Access) {
+        let Some(physical) = access.physical else { return };
+        let (offset, small) = (physical.wrapping_sub(access.address), access.address / SMALL_PAGE);
+        let first = *self.first.get_or_insert((offset, small));
+        self.is_torn |= offset != first.0 || !offset.is_multiple_of(HUGE_PAGE);
+        self.is_several |= small != first.1;
+    }
+
+    fn are_of_a_huge_page(self) -> bool {
+        self.is_several && !self.is_torn
+    }
+}
+
 #[derive(Default)]
 struct Successions {
+    frames: Frames,
     last: Option<NodeId>,
     /// Pairs of the same node, and pairs: in the page, and in its small pages.
     same: (u64, u64),
@@ -90,20 +117,28 @@ impl Successions {
         count(&mut self.same, self.last.replace(from));
         count(&mut self.same_in_small, last_of_small);
         self.remote += u64::from(access.is_remote());
+        self.frames.add(access);
         if self.last_object.replace(access.object) != Some(access.object) {
             self.objects.insert(access.object);
         }
     }
 }
 
-impl Profile {
-    /// Whether any page is known to be huge.
-    pub(crate) fn has_huge_pages(&self) -> bool {
-        self.placements().iter().any(|placement| placement.bytes >= HUGE_PAGE)
-    }
-}
-
 impl Flow<'_> {
+    /// Whether some of its pages may be huge, by the first of its accesses: most objects have none, and to look at all
+    /// of them takes time.
+    pub(crate) fn may_have_huge_pages(&self) -> bool {
+        if self.profile().placements().iter().any(|placement| placement.bytes >= HUGE_PAGE) {
+            return true;
+        }
+        let mut all: FxHashMap<(ProcessId, u64), Frames> = FxHashMap::default();
+        for access in self.accesses().filter(Access::reaches_memory).take(LOOKED_AT) {
+            let process = self.profile().threads()[access.thread.index()].process;
+            all.entry((process, access.address / HUGE_PAGE)).or_default().add(&access);
+        }
+        all.into_values().any(Frames::are_of_a_huge_page)
+    }
+
     /// Its small pages, by process and address.
     pub fn pages(&self) -> Vec<PageUse> {
         let mut pages: BTreeMap<(ProcessId, u64), (PageUse, Option<u64>)> = BTreeMap::new();
@@ -158,7 +193,7 @@ impl Flow<'_> {
         let page = |((process, address), found): ((ProcessId, u64), Successions)| HugePageUse {
             process,
             address,
-            is_huge: huge.contains(&(process, address)),
+            is_huge: huge.contains(&(process, address)) || found.frames.are_of_a_huge_page(),
             objects: found.objects.into_iter().collect(),
             same_node_in_small_pages: share(found.same_in_small),
             same_node: share(found.same),

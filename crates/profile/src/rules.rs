@@ -207,7 +207,7 @@ fn interleave(
 
 /// Whether most of the remote accesses are in huge pages whose parts are used by different nodes.
 fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
-    if !situation.flow.profile().has_huge_pages() {
+    if !situation.flow.may_have_huge_pages() {
         return false;
     }
     let pages = situation.flow.huge_pages();

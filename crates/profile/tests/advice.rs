@@ -201,18 +201,39 @@ fn one_user_after_another_migrates() {
     assert_eq!(profile.view(&last).advice(1)[0].node, Some(NodeId(3)));
 }
 
-#[test]
-fn parts_of_huge_pages_that_nodes_use_by_themselves_want_small_pages() {
+const HUGE: u64 = 0x6000_0000;
+
+/// A huge page of which each thread has an eighth for itself.
+fn parts_of_a_huge_page() -> support::Trace {
     let mut trace = support::Trace::new(&[1]);
-    let start = 0x6000_0000;
-    trace.event(1, 1, 0, trace::What::PagePlaced { address: start, bytes: 2 << 20, node: NodeId(0), from: None });
-    trace.allocate((1, 99, 0), start, 2 << 20, "table_new");
+    trace.allocate((1, 99, 0), HUGE, 2 << 20, "table_new");
     for _ in 0..20_000 {
         let thread = trace.random(8) as u32;
-        // Each thread has an eighth of the page for itself.
-        let address = start + u64::from(thread) * (256 << 10) + trace.random(256 << 10);
+        let address = HUGE + u64::from(thread) * (256 << 10) + trace.random(256 << 10);
         trace.access((1, 1 + thread, thread), address, 0, AccessKind::Store);
     }
+    trace
+}
+
+#[test]
+fn pages_that_lie_like_a_huge_one_in_physical_memory_are_one() {
+    let advised = |frame: fn(u64) -> u64| {
+        let mut trace = parts_of_a_huge_page();
+        for sample in &mut trace.samples {
+            sample.physical = Some(frame(sample.address / 4096) * 4096 + sample.address % 4096);
+        }
+        top(&trace.profile()).action
+    };
+    assert_eq!(advised(|page| page + (4 << 9)), Action::SplitHugePages);
+    for other in [|page: u64| page + 1, |page: u64| page ^ 1, |page: u64| 1000 + page % 7] {
+        assert_ne!(advised(other), Action::SplitHugePages);
+    }
+}
+
+#[test]
+fn parts_of_huge_pages_that_nodes_use_by_themselves_want_small_pages() {
+    let mut trace = parts_of_a_huge_page();
+    trace.event(1, 1, 0, trace::What::PagePlaced { address: HUGE, bytes: 2 << 20, node: NodeId(0), from: None });
     let profile = trace.profile();
     let advice = top(&profile);
     assert_eq!((advice.action, advice.confidence), (Action::SplitHugePages, Confidence::High));

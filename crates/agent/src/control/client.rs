@@ -42,6 +42,12 @@ pub enum AskError {
         /// What it answered.
         source: io::Error,
     },
+    /// It does not answer.
+    #[error("the agent at {} does not answer within {} s: it is stopped, or hangs", path.display(), PATIENCE.as_secs())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The answer is not understood.
     #[error("the agent at {} answers what is not understood ({why}): is it of another version?", path.display())]
     NotUnderstood {
@@ -54,7 +60,12 @@ pub enum AskError {
 
 /// Asks the agent at a socket. Needs to be its owner, of its group, or root. Never waits for long.
 pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
-    let failed = |what| move |source: io::Error| AskError::System { what, path: path.to_owned(), source };
+    let failed = |what| {
+        move |source: io::Error| match source.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => AskError::Silent { path: path.to_owned() },
+            _ => AskError::System { what, path: path.to_owned(), source },
+        }
+    };
     let mut stream = connected(path).map_err(|error| not_connected(path, error))?;
     let asked = stream.write_all(&line(&request));
     let mut told = Vec::new();

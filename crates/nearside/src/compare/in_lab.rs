@@ -30,6 +30,7 @@ pub fn compare(
             return Ok(Err(ExitCode::from(LAB_FAILED)));
         }
     };
+    super::check(&arguments.policies, &shape.machine)?;
     let folder = tempfile::tempdir().map_err(|why| LabError::Host { what: "make a temporary folder", why })?;
     let file = folder.path().join(FILE);
     let status = run_in_lab(&LabArguments {

@@ -18,6 +18,7 @@ use contest::Contest;
 use contestant::Contestant;
 use linux::NodeState;
 use machine::Machine;
+use placement::{Policy, PolicyName, Settings};
 use report::{CompareReport, Comparison, Simulation, comparison_to_html};
 use run_once::Runner;
 use seconds::Seconds;
@@ -136,6 +137,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     tell(arguments, &CompareReport::of(comparison), &machine)
 }
 
+/// Whether the machine has what policies name.
+fn check(policies: &[Contestant], machine: &Machine) -> Result<(), Box<dyn Error>> {
+    for policy in policies {
+        // Others of the same name want the same of it.
+        if let Ok(name) = policy.to_string().parse::<PolicyName>() {
+            Policy::new(name, machine, Settings::default()).map_err(crate::wrong::Wrong::because)?;
+        }
+    }
+    Ok(())
+}
+
 /// A policy that would have two rows.
 fn twice(policies: &[Contestant]) -> Option<&Contestant> {
     let mut rest = policies.iter();
@@ -146,6 +158,7 @@ fn twice(policies: &[Contestant]) -> Option<&Contestant> {
 /// Compares on this machine.
 fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> {
     let (machine, simulated) = machine_source::running()?;
+    check(&arguments.policies, &machine)?;
     let mut remarks = Vec::new();
     let counters = LabCounters::find().unwrap_or_else(|error| {
         remarks.push(error.to_string());

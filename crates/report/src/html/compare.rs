@@ -201,14 +201,15 @@ impl Bars {
         };
         let rows: Vec<Bar> = ran.iter().enumerate().filter_map(bar).collect();
         let height = ran.len() as f64 * ROW;
-        let ticks = round_values(most * 1e3, 8.0).into_iter();
+        let (unit, factor) = if most >= 1.0 { ("s", 1.0) } else { ("ms", 1e3) };
+        let ticks = round_values(most * factor, 8.0).into_iter();
         Some(Self {
             width: Px(WIDTH),
             height: Px(height),
             full_height: Px(height + 22.0),
             tick_y: Px(height + 15.0),
             left: Px(LEFT),
-            ticks: ticks.map(|(ms, text)| Tick { at: x(ms / 1e3), label: format!("{text} ms") }).collect(),
+            ticks: ticks.map(|(at, text)| Tick { at: x(at / factor), label: format!("{text} {unit}") }).collect(),
             rows,
         })
     }

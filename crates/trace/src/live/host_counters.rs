@@ -1,14 +1,19 @@
 //! What counters of this host say of its memory: how much its controllers carry, and how much of what caches fetch is
-//! local.
+//! local; and of its CPUs: what they execute.
 
 use super::LiveError;
 use super::controller_events::{BYTES, controller_events};
+use super::perf_rings::online_cpus;
 use super::permission::{Refusal, Scope};
 use super::pmu::DEVICES;
 use crate::{Count, Counter};
 use linux::{BandwidthMonitors, monotonic_ns};
 use machine::{CpuId, Machine, NodeId};
+use perf_event::Builder;
+use perf_event::events::Hardware;
+use rustix::param::clock_ticks_per_second;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +26,8 @@ const LEAST_PART: f64 = 0.15;
 pub struct HostCounters {
     controllers: Vec<Controller>,
     caches: Option<BandwidthMonitors>,
+    /// The instructions of each CPU.
+    cpus: Vec<perf_event::Counter>,
     machine: Machine,
 }
 
@@ -33,8 +40,8 @@ struct Controller {
 
 impl HostCounters {
     /// What is there: counters of controllers (Intel's IMC, AMD's UMC or data fabric), which need
-    /// `kernel.perf_event_paranoid` of 0 or less or `CAP_PERFMON`, and resctrl's monitors of bandwidth. Notes say what
-    /// is not there, and why; nothing where neither is.
+    /// `kernel.perf_event_paranoid` of 0 or less or `CAP_PERFMON`, as those of instructions do, and resctrl's monitors of
+    /// bandwidth. Notes say what is not there, and why; nothing where none is.
     pub fn open(machine: &Machine, notes: &mut Vec<String>) -> Option<Self> {
         let controllers = open_controllers(machine).unwrap_or_else(|why| {
             notes.push(why);
@@ -42,8 +49,13 @@ impl HostCounters {
         });
         let caches = BandwidthMonitors::find(Path::new(RESCTRL), Path::new("/sys"));
         let caches = caches.map_err(|why| notes.push(format!("local and remote traffic are not counted: {why}"))).ok();
-        let is_any = !controllers.is_empty() || caches.is_some();
-        is_any.then(|| Self { controllers, caches, machine: machine.clone() })
+        let cpus = open_cpus().unwrap_or_else(|error| {
+            let what = "count instructions (perf)";
+            notes.push(LiveError::of(what, &Refusal::Event(None, error), Scope::Cpu).to_string());
+            Vec::new()
+        });
+        let is_any = !controllers.is_empty() || caches.is_some() || !cpus.is_empty();
+        is_any.then(|| Self { controllers, caches, cpus, machine: machine.clone() })
     }
 
     /// What was counted so far.
@@ -51,8 +63,7 @@ impl HostCounters {
         // A node of which one counter tells nothing has no sum.
         let mut bytes: BTreeMap<NodeId, Option<u64>> = BTreeMap::new();
         for Controller { counter, nodes } in &mut self.controllers {
-            let data = counter.read_full().ok();
-            let counted = data.and_then(|data| whole(data.count(), data.time_enabled(), data.time_running()));
+            let counted = counted(counter);
             for node in nodes.iter() {
                 let sum = bytes.entry(*node).or_insert(Some(0));
                 let more = counted.map(|counted| counted.saturating_mul(BYTES) / nodes.len() as u64);
@@ -70,6 +81,12 @@ impl HostCounters {
             let remote = cache.total_bytes.saturating_sub(cache.local_bytes);
             counts.push(count(Counter::MemoryAccesses, from, from, accesses(cache.local_bytes)));
             counts.push(count(Counter::MemoryAccesses, from, None, accesses(remote)));
+        }
+        let instructions: Option<u64> = self.cpus.iter_mut().map(counted).sum();
+        let busy = || busy_ns(&fs::read_to_string("/proc/stat").ok()?, clock_ticks_per_second());
+        if let Some((instructions, busy_ns)) = instructions.filter(|_| !self.cpus.is_empty()).zip(busy()) {
+            counts.push(count(Counter::Instructions, None, None, instructions));
+            counts.push(count(Counter::CpuTime, None, None, busy_ns));
         }
     }
 }
@@ -101,6 +118,32 @@ fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
         }
     }
     Ok(controllers)
+}
+
+/// The instructions of all CPUs, whoever executes them.
+fn open_cpus() -> io::Result<Vec<perf_event::Counter>> {
+    let open = |cpu: CpuId| {
+        let mut builder = Builder::new(Hardware::INSTRUCTIONS);
+        builder.exclude_kernel(false).any_pid().one_cpu(cpu.0 as usize);
+        let mut counter = builder.build()?;
+        counter.enable()?;
+        Ok(counter)
+    };
+    online_cpus()?.iter().map(open).collect()
+}
+
+fn counted(counter: &mut perf_event::Counter) -> Option<u64> {
+    let data = counter.read_full().ok()?;
+    whole(data.count(), data.time_enabled(), data.time_running())
+}
+
+/// How long CPUs have worked, ns, by the first line of `/proc/stat`: user, nice, system, idle, iowait, irq and softirq.
+fn busy_ns(stat: &str, ticks_per_second: u64) -> Option<u64> {
+    let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(str::parse);
+    let times: Vec<u64> = times.collect::<Result<_, _>>().ok()?;
+    let &[user, nice, system, _, _, irq, soft_irq, ..] = &times[..] else { return None };
+    let ticks = [user, nice, system, irq, soft_irq].iter().fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
+    Some(ticks.saturating_mul(1_000_000_000 / ticks_per_second.max(1)))
 }
 
 /// The nodes with memory of a CPU's package, or the CPU's own where packages are not known.
@@ -157,11 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn cpus_work_but_for_when_they_are_idle() {
+        let stat = "cpu  100 20 30 9999 9999 4 5 0 0 0\ncpu0 1 2 3\n";
+        assert_eq!(busy_ns(stat, 100), Some(1_590_000_000));
+        for text in ["", "cpu", "cpu  1 2 3\n", "cpu  a b c d e f g\n", "cpu0 1 2 3 4 5 6 7\n"] {
+            assert_eq!(busy_ns(text, 100), None, "{text}");
+        }
+        assert!(busy_ns(&fs::read_to_string("/proc/stat").unwrap(), clock_ticks_per_second()) > Some(0));
+    }
+
+    #[test]
     fn what_is_not_there_is_told() {
         let mut notes = Vec::new();
         let machine = presets::find("small-4x2").unwrap();
         let Some(mut counters) = HostCounters::open(&machine, &mut notes) else {
-            assert_eq!(notes.len(), 2, "{notes:?}");
+            assert_eq!(notes.len(), 3, "{notes:?}");
             return;
         };
         let mut counts = Vec::new();
