@@ -142,7 +142,8 @@ impl Agent {
             }
         };
         let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
-        let host_counters = if counts_itself { None } else { HostCounters::open(machine, &mut notes) };
+        let evens_pressure = matches!(options.policy.threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
+        let host_counters = if counts_itself { None } else { HostCounters::open(machine, evens_pressure, &mut notes) };
         let begin_log = if options.log_most_bytes.is_some() { DecisionLog::begin_after } else { DecisionLog::begin };
         let log = options.log.as_deref().map(begin_log).transpose()?;
         let now = monotonic_ns();

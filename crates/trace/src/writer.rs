@@ -44,7 +44,7 @@ pub enum WriteError {
     #[error("{} is there already and is not an empty folder: name another one for the trace, or remove it", .0.display())]
     Exists(PathBuf),
     /// The system refused.
-    #[error("cannot write {} of the trace: {source}; what was written before it can be read", path.display())]
+    #[error("cannot write {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// Rows cannot be made a file.
-    #[error("cannot encode {} of the trace: {source}; what was written before it can be read", path.display())]
+    #[error("cannot encode {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
     Encode {
         /// The file.
         path: PathBuf,

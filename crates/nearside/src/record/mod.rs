@@ -130,7 +130,7 @@ fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<Pat
     json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let (machine, simulated) = machine_source::running()?;
-    let (sources, library) = Wanted { options, command, target }.open()?;
+    let (sources, library) = Wanted { options, command, target, machine: &machine }.open()?;
     Ok((Recorder::begin(sources, &folder, &machine, about(command, simulated))?, library))
 }
 

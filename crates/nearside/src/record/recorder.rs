@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::live::{Accesses, FileIdentities, SideBand, Told};
+use trace::live::{Accesses, FileIdentities, HostCounters, SideBand, Told};
 use trace::objects::{ObjectRings, ObjectsError};
 use trace::{About, Count, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 
@@ -21,6 +21,8 @@ const SAMPLES_PER_EVENT: usize = 16;
 const SOON: Duration = Duration::from_millis(1);
 /// A look costs the machine some ten microseconds.
 const LATER: Duration = Duration::from_millis(10);
+/// To read all counters of a host takes some microseconds each.
+const COUNTED: Duration = Duration::from_millis(100);
 
 /// Why recording ends before the program does.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,8 @@ pub struct Sources {
     pub objects: Option<ObjectRings>,
     pub side_band: Option<SideBand>,
     pub accesses: Option<Accesses>,
+    /// The host's, of all that it runs.
+    pub counters: Option<HostCounters>,
     /// What should be known of those that are not here.
     pub notes: Vec<String>,
 }
@@ -64,6 +68,8 @@ pub struct Recorder {
     samples: Vec<Sample>,
     events: Vec<Event>,
     counted: Vec<Count>,
+    /// When the host's counters are to be read next.
+    next_count: Instant,
     began: Instant,
     counts: Counts,
 }
@@ -103,6 +109,7 @@ impl Recorder {
             samples: Vec::new(),
             events: Vec::new(),
             counted: Vec::new(),
+            next_count: Instant::now(),
             began: Instant::now(),
             counts: Counts::default(),
         })
@@ -183,7 +190,11 @@ impl Recorder {
     /// Takes what all have told. What samples tell the clock is known before it is asked for the times of objects, and what
     /// the kernel tells of processes then is not older than the samples.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
-        let Sources { clock, objects, side_band, accesses, .. } = &mut self.sources;
+        let Sources { clock, objects, side_band, accesses, counters, .. } = &mut self.sources;
+        if let Some(counters) = counters.as_mut().filter(|_| last || self.next_count <= Instant::now()) {
+            counters.counts(&mut self.counted);
+            self.next_count = Instant::now() + COUNTED;
+        }
         if let Some(objects) = objects {
             objects.look(clock)?;
         }

@@ -3,12 +3,13 @@
 use super::options::{RecordOptions, note_of_pace};
 use super::program;
 use super::recorder::Sources;
+use machine::Machine;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::TickClock;
-use trace::live::{AccessOptions, Accesses, SideBand, Target};
+use trace::live::{AccessOptions, Accesses, HostCounters, SideBand, Target};
 use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
 /// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
@@ -20,6 +21,7 @@ pub struct Wanted<'a> {
     pub options: &'a RecordOptions,
     pub command: &'a [OsString],
     pub target: &'a Target,
+    pub machine: &'a Machine,
 }
 
 impl Wanted<'_> {
@@ -33,12 +35,15 @@ impl Wanted<'_> {
         if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }
+        // Who has no such PMU has no such counters, as a rule, and the lab's source counts itself.
+        let is_perf = matches!(accesses, Some(Accesses::Perf(_)));
+        let counters = if is_perf { HostCounters::open(self.machine, false, &mut notes) } else { None };
         let clock = Accesses::tick_clock(accesses.as_ref());
         let (objects, library) = self.objects(&clock, &mut notes).unzip();
         let side_band = SideBand::open(self.target)
             .map_err(|error| notes.push(format!("processes are known by their objects only: {error}")))
             .ok();
-        Ok((Sources { clock, objects, side_band, accesses, notes }, library))
+        Ok((Sources { clock, objects, side_band, accesses, counters, notes }, library))
     }
 
     fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {

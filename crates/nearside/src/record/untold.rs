@@ -27,7 +27,8 @@ pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str)
     (!programs.is_empty()).then(|| {
         format!(
             "no objects were told by {names}: the library cannot get into programs that are linked statically, have rights \
-             that their caller lacks, or are started without LD_PRELOAD and NEARSIDE_RINGS in their environment"
+             that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, or may not have \
+             files and addresses enough (ulimit -f, -v)"
         )
     })
 }

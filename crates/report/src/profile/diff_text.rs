@@ -17,6 +17,12 @@ impl fmt::Display for DiffReport {
         if !filter.is_empty() {
             f.write_str(&wrapped("only ", &filter.join(", ")))?;
         }
+        if [a, b].iter().all(|side| side.counts.samples == 0) {
+            return writeln!(
+                f,
+                "\n  nothing is compared: neither has a sample; nearside report tells the objects of each by size"
+            );
+        }
         write!(f, "\n{}", whole(a, b, *change))?;
         if (a.trace.machine.as_str(), a.trace.nodes) != (b.trace.machine.as_str(), b.trace.nodes) {
             writeln!(f, "  the machines differ: {} and {}", a.trace.machine, b.trace.machine)?;

@@ -41,15 +41,17 @@ struct Controller {
 impl HostCounters {
     /// What is there: counters of controllers (Intel's IMC, AMD's UMC or data fabric), which need
     /// `kernel.perf_event_paranoid` of 0 or less or `CAP_PERFMON`, as those of instructions do, and resctrl's monitors of
-    /// bandwidth. Notes say what is not there, and why; nothing where none is.
-    pub fn open(machine: &Machine, notes: &mut Vec<String>) -> Option<Self> {
+    /// bandwidth; instructions where they are wanted. They are of the whole machine. Notes say what is not there, and why;
+    /// nothing where none is.
+    pub fn open(machine: &Machine, instructions: bool, notes: &mut Vec<String>) -> Option<Self> {
         let controllers = open_controllers(machine).unwrap_or_else(|why| {
             notes.push(why);
             Vec::new()
         });
         let caches = BandwidthMonitors::find(Path::new(RESCTRL), Path::new("/sys"));
         let caches = caches.map_err(|why| notes.push(format!("local and remote traffic are not counted: {why}"))).ok();
-        let cpus = open_cpus().unwrap_or_else(|error| {
+        let cpus = if instructions { open_cpus() } else { Ok(Vec::new()) };
+        let cpus = cpus.unwrap_or_else(|error| {
             let what = "count instructions (perf)";
             notes.push(LiveError::of(what, &Refusal::Event(None, error), Scope::Cpu).to_string());
             Vec::new()
@@ -213,7 +215,7 @@ mod tests {
     fn what_is_not_there_is_told() {
         let mut notes = Vec::new();
         let machine = presets::find("small-4x2").unwrap();
-        let Some(mut counters) = HostCounters::open(&machine, &mut notes) else {
+        let Some(mut counters) = HostCounters::open(&machine, true, &mut notes) else {
             assert_eq!(notes.len(), 3, "{notes:?}");
             return;
         };
