@@ -31,9 +31,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_event_has_no_ring() {
+    fn what_is_no_event_has_no_ring_and_no_period() {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let error = share_perf_ring(&file, &file).unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)), "{error}");
+        assert_eq!(set_perf_period(&file, 1).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
     }
 }
