@@ -148,6 +148,7 @@ impl Agent {
         let log = options.log.as_deref().map(begin_log).transpose()?;
         let now = monotonic_ns();
         let (page_cap, round) = (policy.sampling().page_cap, options.round);
+        let contended_per_us = options.settings.thresholds.accesses_per_us_min_on(policy.costs());
         let watches_threads = matches!(
             options.policy.threads,
             ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
@@ -168,7 +169,7 @@ impl Agent {
             samples: Vec::new(),
             counts: Vec::new(),
             counters: Counters::default(),
-            rate: Rate::new(round, options.cpu_limit),
+            rate: Rate::new(round, options.cpu_limit, contended_per_us * 1e6),
             rests: None,
             came: 0,
             missed: 0,

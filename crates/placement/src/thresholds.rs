@@ -82,7 +82,7 @@ thresholds! {
     page_cap_low: u64 = 10_000, "Code";
     /// Core cycles between samples at the full rate.
     sampling_interval_cycles: u64 = 65_528, "Thesis, 7.5 (65K), and code (0xFFF8)";
-    /// So many times fewer samples at the low rate, by the decision. The agent takes an eighth, as counters say when it is
+    /// So many times fewer samples at the low rate, by the decision. The agent takes a 32nd, as counters say when it is
     /// time for more.
     sampling_divisor: u64 = 4, "Thesis, 7.5";
     /// With fewer operations than this in a round, the rate of sampling is low.
