@@ -78,6 +78,8 @@ pub struct Mapping {
 pub struct Status {
     /// The name of the program.
     pub name: String,
+    /// The process: another number than its own where this is of a later thread.
+    pub process: Option<Pid>,
     /// The letter of the state: `R`, `S`, `D`, `Z` for a process that has ended and waits for its parent, and more.
     pub state: Option<char>,
     /// Who it runs as: the real, effective and saved user, as the kernel compares them before it lets others touch it.
@@ -245,6 +247,7 @@ pub fn parse_status(text: &str) -> Status {
         let value = value.trim();
         match name {
             "Name" => status.name = printable(value),
+            "Tgid" => status.process = value.parse().ok().map(Pid),
             "State" => status.state = value.chars().next(),
             "Uid" => {
                 for (uid, text) in status.uids.iter_mut().zip(value.split_whitespace()) {
@@ -299,6 +302,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((status.cpus.to_string(), status.nodes.to_string()), ("0-3".to_owned(), "0,2".to_owned()));
         assert!(!status.has_memory && parse_status("VmSize:\t 1 kB").has_memory);
         assert_eq!(parse_status("Threads:\t7\n").threads, 7);
+        assert_eq!(parse_status("Tgid:\t7\nPid:\t8\n").process, Some(Pid(7)));
         let kernel =
             ["Pid:\t2\nPPid:\t0\n", "Pid:\t7\nPPid:\t2\n", "PPid:\t2\nKthread:\t0\n", "PPid:\t1\nKthread:\t1\n"];
         assert_eq!(kernel.map(|text| parse_status(text).is_kernel_thread), [true, true, false, true]);

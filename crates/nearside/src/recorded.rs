@@ -1,6 +1,7 @@
 //! A trace, read: what it says of itself, and the profile of its samples and events.
 
 use crate::machine_source;
+use crate::policy::note;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::Machine;
@@ -71,6 +72,10 @@ impl Reading {
             Names::Host(HostFiles::of(trace.about()))
         };
         let profile = recording.into_profile(&stacks, names.symbols());
+        for wrapper in self.wrapper.iter().filter(|wrapper| !profile.has_function(wrapper)) {
+            let path = path.display();
+            note(&format!("--wrapper {wrapper} changes nothing: no call chain of {path} has a function of this name"));
+        }
         let mut facts = TraceFacts::of(path.display().to_string(), trace.about(), lost, &profile, from);
         facts.unnamed_files = names.unnamed(&profile);
         if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {

@@ -17,9 +17,9 @@ pub struct System {
 #[error("cannot look at process {pid}: {why}")]
 pub struct UnseenError {
     /// The process.
-    pid: Pid,
+    pub pid: Pid,
     /// Why, and what to do about it.
-    why: String,
+    pub why: String,
     /// Whether it has ended or is ending, and nothing else is wrong.
     pub is_gone: bool,
 }

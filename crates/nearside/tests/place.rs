@@ -75,6 +75,10 @@ fn nothing_is_started_where_something_cannot_be_done() {
     assert!(place(&["--policy", "balanced", "--json", "/nowhere/json"], 125).contains("cannot write to /nowhere/json"));
     place(&["--policy", "balanced", "--machine", "/nowhere/machine.toml"], 125);
     assert!(error(&["place", "--policy", "balanced", "--pid", "4194304000"], 125).contains("4194304000"));
+    // Tests run in later threads.
+    let (own, thread) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().to_string());
+    let of_thread = error(&["place", "--policy", "balanced", "--pid", &thread], 125);
+    assert!(of_thread.contains(&format!("{thread} is a thread of process {own}")), "{of_thread}");
 }
 
 #[test]

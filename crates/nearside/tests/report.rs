@@ -201,6 +201,8 @@ fn filters_leave_what_they_say() {
         refused(&[&["report", &trace][..], filter].concat(), 2, &format!("the trace has {says}"));
     }
     refused(&["diff", &trace, &trace, "--cpu", "99"], 2, "neither trace has a CPU 99");
+    let unknown = nearside(&["report", &trace, "--wrapper", "nobody"]);
+    assert!(unknown.code == 0 && unknown.err.contains("--wrapper nobody changes nothing"), "{}", unknown.err);
     // Rates are of the time that is looked at.
     let part = json(&["report", &trace, "--time", "0.001-0.002"]);
     assert_eq!(part["trace"]["duration_ns"], 1_000_000);

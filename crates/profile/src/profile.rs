@@ -6,7 +6,7 @@ use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
 use crate::measurements::Measurements;
 use crate::object::{Object, PagePlacement, Process, SmallObjects, Thread};
 use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
-use crate::site::{Site, Sites};
+use crate::site::{Site, Sites, qualified};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use crate::way::{CellKey, KnownWay};
@@ -346,6 +346,12 @@ impl Profile {
 
     pub(crate) fn sites_of_objects(&self) -> &[SiteId] {
         &self.site_of_object
+    }
+
+    /// Whether some code is of a function of this name, with what it takes or without.
+    pub fn has_function(&self, name: &str) -> bool {
+        let mut functions = self.codes.places.iter().filter_map(|place| place.function.as_ref());
+        functions.any(|function| *function.name == *name || qualified(&function.name).0 == name)
     }
 
     pub(crate) fn codes(&self) -> &[Code] {

@@ -155,7 +155,7 @@ fn is_known_wrapper(function: &str) -> bool {
 }
 
 /// The name of a function with its namespaces, without what it returns and takes, and whether it tells what it takes.
-fn qualified(function: &str) -> (&str, bool) {
+pub(crate) fn qualified(function: &str) -> (&str, bool) {
     let (mut begin, mut depth) = (0, 0_usize);
     let ends = |at: usize| function[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
     for (at, character) in function.char_indices() {

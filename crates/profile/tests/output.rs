@@ -65,6 +65,7 @@ fn wrappers_of_the_program_are_no_sites() {
     let profile = recording.into_profile(&trace.stacks, &App);
     let (site, _) = profile.view(&Filter::default()).sites()[0];
     assert_eq!(profile.site_label(site), "main+0x59");
+    assert!(profile.has_function("table_new") && !profile.has_function("table_old"));
 }
 
 /// `App`, of which one function is inlined into one that is called `whole`, and has a container's inlined.

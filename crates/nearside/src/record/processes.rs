@@ -28,10 +28,16 @@ impl Processes {
     }
 }
 
-/// A process that can be observed: it has memory, and its mappings may be seen.
+/// A process that can be observed: it has memory, its mappings may be seen, and the number is not that of a later thread,
+/// whose accesses the kernel tells by the process's.
 pub fn observable(pid: Pid) -> Result<Process, UnseenError> {
     let system = System::live();
     let process = system.process(pid)?;
+    let status = process.status().map_err(|error| system.unseen(pid, &error))?;
+    if let Some(of) = status.process.filter(|of| *of != pid) {
+        let why = format!("{pid} is a thread of process {of}, and whole processes are observed: give {of}");
+        return Err(UnseenError { pid, why, is_gone: false });
+    }
     process.mappings().map_err(|error| system.unseen(pid, &error))?;
     Ok(process)
 }
