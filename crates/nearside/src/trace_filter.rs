@@ -88,6 +88,14 @@ pub struct FilterOptions {
     #[arg(long)]
     not_stacks: bool,
 
+    /// To objects that several threads access
+    #[arg(long, conflicts_with = "unshared")]
+    shared: bool,
+
+    /// To objects that one thread accesses
+    #[arg(long)]
+    unshared: bool,
+
     /// In this time, seconds since the first access: FROM-TO, FROM- or -TO
     #[arg(long, value_name = "FROM-TO", value_parser = seconds, allow_hyphen_values = true)]
     time: Option<Seconds>,
@@ -135,6 +143,8 @@ impl FilterOptions {
             (self.dram, Predicate::Served(vec![Served::Dram])),
             (self.not_local_cache, Predicate::NotLocalCache),
             (self.not_stacks, Predicate::Not(Box::new(Predicate::Kind(ObjectKind::Stacks)))),
+            (self.shared, Predicate::Shared),
+            (self.unshared, Predicate::Not(Box::new(Predicate::Shared))),
         ];
         found.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, predicate)| predicate));
         found.extend(self.min_latency.map(Predicate::LatencyAtLeast));
@@ -210,6 +220,8 @@ impl FilterOptions {
             (self.dram, "served by memory"),
             (self.not_local_cache, "not served by a local cache"),
             (self.not_stacks, "not to stacks"),
+            (self.shared, "to objects of several threads"),
+            (self.unshared, "to objects of one thread"),
         ];
         let mut words: Vec<String> =
             flags.iter().filter(|(given, _)| *given).map(|(_, word)| (*word).to_owned()).collect();

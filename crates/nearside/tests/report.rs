@@ -144,7 +144,7 @@ fn one_of_each_in_detail() {
     assert_eq!(nearside(&["report", &trace, "--object", "1", "--site", "1"]).code, 2);
 }
 
-/// F41 and F42: each filter leaves what it says, and its opposite the rest.
+/// F41, F42 and F49: each filter leaves what it says, and its opposite the rest.
 #[test]
 fn filters_leave_what_they_say() {
     let (_folder, trace) = written(traces::face_recognition());
@@ -154,12 +154,13 @@ fn filters_leave_what_they_say() {
     };
     let all = samples(&[]);
     assert_eq!(all, 4300);
-    let halves: [(&[&str], &[&str]); 8] = [
+    let halves: [(&[&str], &[&str]); 9] = [
         (&["--remote"], &["--local"]),
         (&["--loads"], &["--stores"]),
         (&["--from-node", "0"], &["--from-node", "1-3"]),
         (&["--to-node", "0"], &["--to-node", "1-3"]),
         (&["--cpu", "0-4"], &["--cpu", "5-7"]),
+        (&["--shared"], &["--unshared"]),
         (&["--tid", "1,2,3"], &["--tid", "4,5,6,7,8"]),
         (&["--address", "60000000-60080000"], &["--address", "7f0000000000-7f0001000000"]),
         (&["--time", "0-0.002"], &["--time", "0.002000001-"]),

@@ -5,6 +5,7 @@ use crate::groups::Cells;
 use crate::ids::{ObjectId, ThreadId};
 use crate::profile::{Access, Profile};
 use crate::tally::{Counts, Tally, ratio};
+use crate::view::View;
 use machine::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -29,13 +30,43 @@ pub struct Facts {
     pub first_writer: Option<Writer>,
     /// From when on nothing was seen writing, ns: the last write; none where nothing is read after it.
     pub read_only_since_ns: Option<u64>,
-    /// Remote accesses of the allocating thread while it ran on another node than when it allocated: pinned, it would
-    /// not have done them.
-    pub pin_avoidable_accesses: f64,
-    /// Remote accesses of the allocating thread on the node where it allocated: the memory is where it should not be.
-    pub bad_allocation_accesses: f64,
+    /// What would have been local.
+    pub avoidable: Avoidable,
     /// Pages of it that were moved from node to node.
     pub page_migrations: u64,
+}
+
+/// Remote accesses that threads did to what they allocated themselves, by what would have had them local.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Avoidable {
+    /// The thread ran on another node than when it allocated: pinned, it would not have done these.
+    pub by_pinning_accesses: f64,
+    /// It ran on the node where it allocated: these are of memory that is where it should not be.
+    pub by_allocation_accesses: f64,
+}
+
+impl Avoidable {
+    fn add(&mut self, profile: &Profile, access: &Access) {
+        let object = &profile.objects()[access.object.index()];
+        if !access.is_remote() || object.allocated_by != Some(access.thread) {
+            return;
+        }
+        let node = object.allocated_on.and_then(|cpu| profile.node_of_cpu(cpu));
+        match node.zip(access.from) {
+            Some((then, now)) if then == now => self.by_allocation_accesses += f64::from(access.weight),
+            Some(_) => self.by_pinning_accesses += f64::from(access.weight),
+            None => {}
+        }
+    }
+}
+
+impl View<'_> {
+    /// Of all objects together, what would have been local.
+    pub fn avoidable(&self) -> Avoidable {
+        let mut avoidable = Avoidable::default();
+        self.accesses().for_each(|access| avoidable.add(self.profile(), &access));
+        avoidable
+    }
 }
 
 /// Accesses of one node's CPUs to one node's memory.
@@ -91,10 +122,11 @@ impl Flow<'_> {
         let mut cells = Cells::new(profile);
         let mut owned: FxHashMap<ObjectId, Owned> = FxHashMap::default();
         let (mut own, mut of_allocated) = (0.0, 0.0);
-        let (mut pin_avoidable, mut bad_allocation) = (0.0, 0.0);
+        let mut avoidable = Avoidable::default();
         let (mut first_writer, mut last_write, mut last_read) = (None, None, None);
         for access in self.accesses() {
             cells.add(&access);
+            avoidable.add(profile, &access);
             match access.kind {
                 AccessKind::Store => {
                     let tid = profile.threads()[access.thread.index()].tid.0;
@@ -116,11 +148,6 @@ impl Flow<'_> {
             }
             own += weight;
             owned.before_others += u64::from(!owned.others);
-            match (access.is_remote(), on_node_of_allocation(profile, &access)) {
-                (true, Some(true)) => bad_allocation += weight,
-                (true, Some(false)) => pin_avoidable += weight,
-                _ => {}
-            }
         }
         let mut all = Tally::default();
         let mut pairs: BTreeMap<(NodeId, NodeId), Tally> = BTreeMap::new();
@@ -155,17 +182,10 @@ impl Flow<'_> {
             before_others_samples: owned.values().map(|owned| owned.before_others).sum(),
             first_writer,
             read_only_since_ns: last_write.filter(|&write| last_read.is_some_and(|read| read > write)),
-            pin_avoidable_accesses: pin_avoidable,
-            bad_allocation_accesses: bad_allocation,
+            avoidable,
             page_migrations: page_migrations(profile, owned.keys()),
         }
     }
-}
-
-/// Whether a thread runs on the node where it allocated the object.
-fn on_node_of_allocation(profile: &Profile, access: &Access) -> Option<bool> {
-    let cpu = profile.objects()[access.object.index()].allocated_on?;
-    Some(profile.node_of_cpu(cpu)? == access.from?)
 }
 
 fn page_migrations<'a>(profile: &Profile, objects: impl Iterator<Item = &'a ObjectId>) -> u64 {

@@ -43,6 +43,8 @@ pub enum Predicate {
     Object(ObjectId),
     /// Its object is of this kind. Not the stacks: `Not(Kind(Stacks))`.
     Kind(ObjectKind),
+    /// Its object is accessed by several threads, whichever of those accesses are looked at.
+    Shared,
     /// It is of this kind: loads, or stores.
     Access(AccessKind),
     /// One of these served it.
@@ -121,6 +123,7 @@ fn prepare<'a>(predicate: &'a Predicate, profile: &Profile) -> Prepared<'a> {
         Predicate::Kind(kind) => {
             Prepared::Object(profile.objects().iter().map(|object| object.kind == *kind).collect())
         }
+        Predicate::Shared => Prepared::Object(profile.shared_objects()),
         Predicate::Any(any) => Prepared::Any(any.iter().map(|predicate| prepare(predicate, profile)).collect()),
         Predicate::Not(not) => Prepared::Not(Box::new(prepare(not, profile))),
         _ => Prepared::Is(predicate),
@@ -169,6 +172,7 @@ impl Predicate {
             | Self::Site(_)
             | Self::OfSite(_)
             | Self::Kind(_)
+            | Self::Shared
             | Self::Any(_)
             | Self::Not(_) => false,
         }

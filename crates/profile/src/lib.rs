@@ -122,7 +122,7 @@ mod way;
 pub use advice::{Action, Advice, Evidence, ProcessNode, RuledOut};
 pub use code::Code;
 pub use describe::{Frame, ObjectSummary, ProcessSummary, ThreadSummary};
-pub use facts::{Facts, NodePair, ThreadUse, Writer};
+pub use facts::{Avoidable, Facts, NodePair, ThreadUse, Writer};
 pub use filter::{Filter, Predicate};
 pub use flow::Flow;
 pub use gain::Gain;

@@ -354,6 +354,18 @@ impl Profile {
         functions.any(|function| *function.name == *name || qualified(&function.name).0 == name)
     }
 
+    /// Of each object, whether several threads access it.
+    pub(crate) fn shared_objects(&self) -> Vec<bool> {
+        let mut threads = vec![(None, false); self.objects.len()];
+        for row in &self.rows {
+            let thread = Some(self.thread_of(row));
+            let (last, shared) = &mut threads[row.object as usize];
+            *shared |= last.is_some() && *last != thread;
+            *last = thread;
+        }
+        threads.into_iter().map(|(_, shared)| shared).collect()
+    }
+
     pub(crate) fn codes(&self) -> &[Code] {
         &self.codes.places
     }

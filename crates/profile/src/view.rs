@@ -141,19 +141,6 @@ impl<'a> View<'a> {
         self.sorted(functions.into_iter().collect())
     }
 
-    /// The objects that at least two threads touch. Of chosen threads: of a view of them.
-    pub fn shared_objects(&self) -> Vec<ObjectId> {
-        let rows = self.profile.rows();
-        let mut threads = vec![(NONE, false); self.profile.objects().len()];
-        for row in self.positions().map(|at| &rows[at as usize]) {
-            let thread = self.profile.thread_of(row).0;
-            let (first, shared) = &mut threads[row.object as usize];
-            *shared |= *first != NONE && *first != thread;
-            *first = thread;
-        }
-        threads.into_iter().zip(0..).filter(|((_, shared), _)| *shared).map(|(_, number)| ObjectId(number)).collect()
-    }
-
     /// Accesses that reached memory, by the node of the CPU and that of the memory.
     pub fn matrix(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
         let mut pairs: BTreeMap<_, Tally> = BTreeMap::new();

@@ -82,8 +82,8 @@ fn c12_own_objects_on_another_node_are_allocated_locally() {
     assert_eq!((advice.objects, advice.object), (400, None));
     let flow = profile.view(&Filter::default()).flows_of_sites(&[advice.site]).remove(0);
     let facts = flow.facts();
-    assert_eq!((facts.by_allocating_thread, facts.pin_avoidable_accesses), (Some(1.0), 0.0));
-    assert!(near(facts.bad_allocation_accesses, advice.counts.remote_accesses, 1e-9));
+    assert_eq!((facts.by_allocating_thread, facts.avoidable.by_pinning_accesses), (Some(1.0), 0.0));
+    assert!(near(facts.avoidable.by_allocation_accesses, advice.counts.remote_accesses, 1e-9));
     let gain = advice.gain.unwrap();
     assert!(gain.local_access_ratio_after > 0.99 && gain.speedup > 1.1 && gain.speedup < 1.41, "{gain:?}");
 }
@@ -255,5 +255,5 @@ fn threads_that_were_moved_away_are_pinned() {
     let advice = top(&profile);
     assert_eq!((advice.action, advice.confidence), (Action::PinThreads, Confidence::High));
     let facts = profile.view(&Filter::default()).flow().facts();
-    assert!((facts.pin_avoidable_accesses, facts.bad_allocation_accesses) == (1000.0, 0.0));
+    assert!((facts.avoidable.by_pinning_accesses, facts.avoidable.by_allocation_accesses) == (1000.0, 0.0));
 }

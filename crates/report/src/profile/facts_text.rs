@@ -52,15 +52,15 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
         }
         None => {}
     }
-    if facts.pin_avoidable_accesses > 0.0 {
+    if facts.avoidable.by_pinning_accesses > 0.0 {
         let text =
             "remote accesses of the allocating thread were from another node than it allocated on: pinning avoids them";
-        lines.add("moved thread", &format!("{} {text}", count(facts.pin_avoidable_accesses as u64)));
+        lines.add("moved thread", &format!("{} {text}", count(facts.avoidable.by_pinning_accesses as u64)));
     }
-    if facts.bad_allocation_accesses > 0.0 {
+    if facts.avoidable.by_allocation_accesses > 0.0 {
         let text =
             "remote accesses of the allocating thread were from the node where it allocated: the memory is elsewhere";
-        lines.add("misplaced", &format!("{} {text}", count(facts.bad_allocation_accesses as u64)));
+        lines.add("misplaced", &format!("{} {text}", count(facts.avoidable.by_allocation_accesses as u64)));
     }
     if facts.page_migrations > 0 {
         lines.add("migrations", &format!("{} pages were moved", number(facts.page_migrations)));

@@ -6,7 +6,7 @@ use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteR
 use super::trace_facts::TraceFacts;
 use super::unseen::Unseen;
 use machine::NodeId;
-use profile::{Counts, LatencyPart, NodePair, Tally, Verdict, View};
+use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View};
 use serde::Serialize;
 use std::thread;
 
@@ -32,6 +32,8 @@ pub struct ProfileReport {
     pub filter: Vec<String>,
     /// All accesses that are looked at.
     pub counts: Counts,
+    /// What threads did to what they allocated themselves, of all objects, and what would have had it local.
+    pub avoidable: Avoidable,
     /// What to do about the sites that cost most.
     pub advice: Vec<AdviceRow>,
     /// Objects, what decides who comes first being asked for.
@@ -78,6 +80,7 @@ impl ProfileReport {
             Self {
                 verdict: view.verdict(view.measured()),
                 counts: view.tally().counts(view.tally()),
+                avoidable: view.avoidable(),
                 advice: advice.into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
                 objects,
                 sites: ranks.sites(),

@@ -8,7 +8,7 @@ use super::ranked::{FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, SmallRo
 use super::text::{Noted, WIDTH, latency, share, short};
 use super::trace_facts::TraceText;
 use crate::{Table, bytes, count};
-use profile::{Counts, ObjectSummary};
+use profile::{Avoidable, Counts, ObjectSummary};
 use std::fmt;
 
 impl fmt::Display for ProfileReport {
@@ -24,6 +24,7 @@ impl fmt::Display for ProfileReport {
             write!(f, "\nadvice\n{}", AdviceText { rows: advice, start_ns: trace.start_ns })?;
         }
         write!(f, "\n{}{}", heading("objects", &self.objects), objects(&self.objects.first))?;
+        write!(f, "{}", avoidable_line(self.avoidable, counts))?;
         write!(f, "\n{}{}", heading("sites", &self.sites), sites(&self.sites.first))?;
         write!(f, "\n{}{}", heading("threads", &self.threads), threads(&self.threads.first))?;
         if self.processes.all > 1 {
@@ -81,6 +82,20 @@ pub(crate) fn objects(rows: &[ObjectRow]) -> String {
         notes.push(origin(summary, source.as_deref()));
     }
     Noted { table: &table, notes: &notes }.to_string()
+}
+
+/// What would have been local of all that is remote; nothing where that is none of it.
+fn avoidable_line(avoidable: Avoidable, counts: &Counts) -> String {
+    let Avoidable { by_pinning_accesses: pinning, by_allocation_accesses: allocation } = avoidable;
+    if pinning + allocation == 0.0 {
+        return String::new();
+    }
+    let of_remote = |accesses: f64| share(Some(accesses / counts.remote_accesses));
+    format!(
+        "\nof all remote accesses, pinning threads where they allocate avoids {}, and allocating where they run {}\n",
+        of_remote(pinning),
+        of_remote(allocation)
+    )
 }
 
 /// Where an object comes from, and who allocated it.
