@@ -84,10 +84,10 @@ pub(crate) fn objects(rows: &[ObjectRow]) -> String {
     Noted { table: &table, notes: &notes }.to_string()
 }
 
-/// What would have been local of all that is remote; nothing where that is none of it.
+/// What would have been local of all that is remote; nothing where that is not one access in a hundred.
 fn avoidable_line(avoidable: Avoidable, counts: &Counts) -> String {
     let Avoidable { by_pinning_accesses: pinning, by_allocation_accesses: allocation } = avoidable;
-    if pinning + allocation == 0.0 {
+    if pinning + allocation < 0.01 * counts.remote_accesses || counts.remote_accesses == 0.0 {
         return String::new();
     }
     let of_remote = |accesses: f64| share(Some(accesses / counts.remote_accesses));
