@@ -6,16 +6,19 @@ use crate::profile::Access;
 use crate::statistics::{Confidence, Share};
 use crate::tally::Tally;
 use machine::NodeId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 
 /// A small page, bytes.
 pub const SMALL_PAGE: u64 = 4096;
 /// A huge page, bytes.
 pub const HUGE_PAGE: u64 = 2 << 20;
 /// From this share of successive accesses by one node on, small pages are one node's each.
-const APART: f64 = 0.9;
+pub(crate) const APART: f64 = 0.9;
+/// The last node of so many small pages fits into a core's caches.
+const REMEMBERED: usize = 1 << 16;
 /// So many accesses of an object show whether it has huge pages at all.
 const LOOKED_AT: usize = 1 << 14;
 
@@ -169,6 +172,16 @@ impl Flow<'_> {
 
     /// The pages of 2 MiB that several nodes access, by process and address.
     pub fn huge_pages(&self) -> Vec<HugePageUse> {
+        self.huge_pages_within(usize::MAX)
+    }
+
+    /// As many of them, chosen by chance, as can be looked at without waiting for memory.
+    pub(crate) fn some_huge_pages(&self) -> Vec<HugePageUse> {
+        self.huge_pages_within(REMEMBERED)
+    }
+
+    /// Those of them that no more than so many small pages have to be remembered for.
+    fn huge_pages_within(&self, remembered: usize) -> Vec<HugePageUse> {
         let profile = self.profile();
         let huge: BTreeSet<(ProcessId, u64)> = profile
             .placements()
@@ -181,12 +194,23 @@ impl Flow<'_> {
             .collect();
         let mut pages: FxHashMap<(ProcessId, u64), Successions> = FxHashMap::default();
         let mut small_pages: FxHashMap<(ProcessId, u64), NodeId> = FxHashMap::default();
+        // Half of those that are left are left out where they are too many.
+        let mut left_out = 0;
+        let is_left = |process: ProcessId, address: u64, left_out: u64| {
+            // Others bits than those that tables go by.
+            (FxBuildHasher.hash_one((process, address / HUGE_PAGE)) >> 32) & left_out == 0
+        };
         for access in self.accesses().filter(Access::reaches_memory) {
             let process = profile.threads()[access.thread.index()].process;
-            if let Some(from) = access.from {
+            if let Some(from) = access.from.filter(|_| is_left(process, access.address, left_out)) {
                 let last_of_small = small_pages.insert((process, access.address / SMALL_PAGE), from);
                 let page = pages.entry((process, access.address & !(HUGE_PAGE - 1))).or_default();
                 page.add(&access, from, last_of_small);
+                if small_pages.len() > remembered {
+                    left_out = left_out << 1 | 1;
+                    small_pages.retain(|(process, page), _| is_left(*process, page * SMALL_PAGE, left_out));
+                    pages.retain(|(process, address), _| is_left(*process, *address, left_out));
+                }
             }
         }
         let share = |(part, of)| Share { part, of, threshold: APART };

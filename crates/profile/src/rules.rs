@@ -210,7 +210,7 @@ fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
     if !situation.flow.may_have_huge_pages() {
         return false;
     }
-    let pages = situation.flow.huge_pages();
+    let pages = situation.flow.some_huge_pages();
     let shared = pages.iter().filter(|page| page.is_huge && page.is_falsely_shared());
     let (remote, inside, known) = shared.fold((0, 0, 0), |(remote, inside, known), page| {
         let Share { part, of, .. } = page.same_node_in_small_pages;

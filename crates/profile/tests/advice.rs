@@ -243,6 +243,24 @@ fn parts_of_huge_pages_that_nodes_use_by_themselves_want_small_pages() {
     assert_eq!(flow.pages().iter().filter(|page| page.from.len() == 1).count(), flow.pages().len());
 }
 
+/// More small pages than are looked at.
+#[test]
+fn of_many_huge_pages_some_tell_that_small_pages_are_wanted() {
+    let (huge_pages, small_pages) = (300, 512);
+    let mut trace = support::Trace::new(&[1]);
+    trace.allocate((1, 1, 0), HUGE, huge_pages << 21, "table_new");
+    for _ in 0..400_000 {
+        let page = trace.random(huge_pages * small_pages);
+        let node = (page % small_pages / 128) as u32;
+        trace.access((1, 1 + node, 2 * node), HUGE + page * 4096, 0, AccessKind::Load);
+    }
+    for sample in &mut trace.samples {
+        sample.physical = Some(sample.address - HUGE);
+    }
+    let advice = top(&trace.profile());
+    assert_eq!((advice.action, advice.confidence), (Action::SplitHugePages, Confidence::High));
+}
+
 #[test]
 fn threads_that_were_moved_away_are_pinned() {
     let mut trace = support::Trace::new(&[1]);
