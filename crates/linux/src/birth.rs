@@ -1,5 +1,6 @@
 //! When a process or thread began, which tells it from a later one that got its number; and when the system did.
 
+use crate::clock::monotonic_ns;
 use crate::process::{Pid, Process, ProcessError, Tid};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -27,6 +28,16 @@ impl Process {
     /// When one of its threads began; nothing when that one has ended. Needs no rights.
     pub fn thread_birth(&self, thread: Tid) -> Option<Birth> {
         parse_birth(&self.text_below(&format!("task/{thread}/stat")).ok()?)
+    }
+}
+
+impl Birth {
+    /// When it was, ns of `CLOCK_MONOTONIC`, within a tick; that clock stands still while the system sleeps, which counts
+    /// as before. Needs no rights.
+    pub fn monotonic_ns(&self) -> u64 {
+        let ns_per_tick = 1_000_000_000 / TICKS_PER_S;
+        let asleep_ns = (ticks() * ns_per_tick).saturating_sub(monotonic_ns());
+        (self.ticks * ns_per_tick).saturating_sub(asleep_ns)
     }
 }
 

@@ -58,15 +58,22 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what was found before a move.
-    pub(crate) fn join(&mut self, found: &Self) {
-        for (sum, part) in
-            [(&mut self.there, found.there), (&mut self.elsewhere, found.elsewhere), (&mut self.gone, found.gone)]
-        {
-            *sum = [*sum, part].into_iter().sum();
+    /// Adds what came of other pages.
+    pub fn join(&mut self, other: &Self) {
+        let add = |sum: &mut Amount, part: Amount| *sum = [*sum, part].into_iter().sum();
+        add(&mut self.there, other.there);
+        add(&mut self.elsewhere, other.elsewhere);
+        add(&mut self.gone, other.gone);
+        for (node, amount) in &other.moved {
+            add(self.moved.entry(*node).or_default(), *amount);
         }
-        self.passed_bytes += found.passed_bytes;
-        self.ended |= found.ended;
+        for (why, stayed) in &other.stayed {
+            let first = Stayed { amount: Amount::default(), first: stayed.first };
+            add(&mut self.stayed.entry(*why).or_insert(first).amount, stayed.amount);
+        }
+        self.passed_bytes += other.passed_bytes;
+        self.ended |= other.ended;
+        self.interrupted |= other.interrupted;
     }
 
     /// All that was moved.

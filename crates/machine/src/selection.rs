@@ -118,6 +118,15 @@ impl<T> FromStr for Selection<T> {
     }
 }
 
+impl<T> From<IdSet<T>> for Selection<T>
+where
+    IdSet<T>: fmt::Display,
+{
+    fn from(ids: IdSet<T>) -> Self {
+        Self { text: ids.to_string(), inverted: false, what: What::Ids(ids) }
+    }
+}
+
 impl<T> fmt::Display for Selection<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -2,19 +2,22 @@
 
 use crate::interrupt::interrupted;
 use crate::output;
-use crate::places::{Cpus, Nodes};
+use crate::places::{Cpus, Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
+use crate::traced::Traced;
 use clap::Args;
 use linux::{
     Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid, Whose,
 };
-use machine::{CpuSet, NodeId};
-use report::{BindEvent, BindReport, Threads};
+use machine::{CpuSet, NodeId, NodeSet};
+use profile::ThreadHome;
+use report::{BindByTraceReport, BindEvent, BindReport, NodeThreads, Threads};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
@@ -31,10 +34,14 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// others itself. With --follow it keeps watching: threads that have other CPUs get these too, and when no thread of the
 /// process runs on a node any more, its private first-touch pages there follow the thread that left last. Pages of a
 /// node on which other threads still run may be theirs, and are left alone, as are pages that other processes map.
+/// With --trace each thread goes to the node whose memory it uses, as nearside record has seen it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 NODES and CPUS are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes \
 also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
+
+With --trace, each thread with more than 300 samples gets the CPUs of the node whose memory it accessed most; others keep theirs. The \
+trace is of this process while it ran: nearside record --pid.
 
 Rights: to be the process's user, or CAP_SYS_NICE. For --follow also to be its user, or CAP_SYS_PTRACE.
 
@@ -44,6 +51,8 @@ Examples:
   nearside bind 4711 --physcpubind 5 --thread 4713    one thread
   nearside bind 4711 --cpunodebind 1 --follow         and watch it; memory follows at 100 MB/s
   nearside bind 4711 --cpunodebind 0,1 --follow --budget 500 --json
+  nearside record --pid 4711 --duration 5 -o seen && nearside bind 4711 --trace seen
+                                                      each thread to the node whose memory it uses
 
 Exit codes:
   0  all threads have the CPUs, or the process has ended meanwhile
@@ -61,13 +70,17 @@ pub struct Arguments {
         short = 'N',
         value_name = "NODES",
         conflicts_with = "physcpubind",
-        required_unless_present = "physcpubind"
+        required_unless_present_any = ["physcpubind", "trace"]
     )]
     cpunodebind: Option<Nodes>,
 
     /// The CPUs to run on
     #[arg(long, short = 'C', value_name = "CPUS")]
     physcpubind: Option<Cpus>,
+
+    /// Let each thread run where the memory is that it uses, by this trace
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["cpunodebind", "physcpubind", "thread", "follow"])]
+    trace: Option<PathBuf>,
 
     /// Only this thread of it. May be repeated
     #[arg(long, value_name = "TID", conflicts_with = "follow")]
@@ -104,6 +117,12 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Target { process, status, mut places } = Target::open(arguments.pid)?;
     let pid = process.pid();
+    if let Some(trace) = &arguments.trace {
+        let report =
+            by_trace(&Traced::read(trace, &process)?, &process, status.name, arguments.intersect, &mut places)?;
+        show(arguments, &report)?;
+        return Ok(exit_code(report.nodes.iter().map(|node| &node.threads)));
+    }
     let cpus = match (&arguments.cpunodebind, &arguments.physcpubind) {
         (Some(nodes), _) => places.cpus_of(nodes)?,
         (None, Some(cpus)) => places.cpus(cpus)?,
@@ -119,11 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
     };
-    let code = match (threads.bound, threads.refused.len()) {
-        (_, 0) => ExitCode::SUCCESS,
-        (0, _) => ExitCode::FAILURE,
-        _ => ExitCode::from(PARTIAL),
-    };
+    let code = exit_code([&threads]);
     let given_up = threads.refused.iter().map(|refused| Tid(refused.tid)).collect();
     let report = BindReport { pid: pid.0, name: status.name, threads };
     show(arguments, &report)?;
@@ -132,6 +147,40 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         watch.run(&mut follower, &cpus, given_up, state)?;
     }
     Ok(code)
+}
+
+fn exit_code<'a>(all: impl IntoIterator<Item = &'a Threads>) -> ExitCode {
+    let (bound, refused) = all
+        .into_iter()
+        .fold((0, 0), |(bound, refused), threads| (bound + threads.bound, refused + threads.refused.len()));
+    match (bound, refused) {
+        (_, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::FAILURE,
+        _ => ExitCode::from(PARTIAL),
+    }
+}
+
+/// Binds each thread to the node whose memory it uses, as far as enough of its accesses are known.
+fn by_trace(
+    traced: &Traced,
+    process: &Process,
+    name: String,
+    intersect: bool,
+    places: &mut Places,
+) -> Result<BindByTraceReport, Box<dyn Error>> {
+    let (sure, unsure): (Vec<ThreadHome>, Vec<_>) = traced.thread_homes().into_iter().partition(ThreadHome::is_sure);
+    let mut threads_of: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
+    for home in sure {
+        threads_of.entry(home.node).or_default().push(home.tid.0);
+    }
+    let mut report = BindByTraceReport { pid: process.pid().0, name, nodes: Vec::new(), unsure: unsure.len() as u64 };
+    for (node, tids) in threads_of {
+        let cpus = places.cpus_of(&NodeSet::from_iter([node]).into())?;
+        let mut threads = Threads { cpus, ..Threads::default() };
+        tids.into_iter().for_each(|tid| threads::bind(Tid(tid), process, intersect, &mut threads));
+        report.nodes.push(NodeThreads { node, threads });
+    }
+    Ok(report)
 }
 
 /// Prints a report or an event. Whether anybody still reads.

@@ -35,6 +35,7 @@ mod threads;
 mod top;
 mod topology;
 mod trace_filter;
+mod traced;
 mod verify;
 mod watch;
 mod wrong;

@@ -1,19 +1,21 @@
 //! `nearside migrate`: moves the pages, and threads, of a running process.
 
 use crate::interrupt::interrupted;
-use crate::places::Nodes;
+use crate::places::{Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
+use crate::traced::Traced;
 use crate::wrong::Wrong;
 use crate::{output, ranges};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use linux::{Attempt, MigrateError, Migration, Pid, Route, Situation, Tally, Whose, diagnose};
-use machine::NodeId;
+use linux::{Attempt, Mapping, MigrateError, Migration, Pid, Route, Situation, Tally, Whose, diagnose};
+use machine::{NodeId, NodeSet};
 use report::MigrateReport;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -23,7 +25,8 @@ const PARTIAL: u8 = 3;
 /// Move the memory of a running process to other nodes
 ///
 /// Moves the pages that are in memory now, while the process runs: it keeps every write, and waits for a page only while
-/// that page is copied. Later pages still go where the process's own policy says. Reports what was moved, what was there
+/// that page is copied. Later pages still go where the process's own policy says. With --trace memory goes to the nodes
+/// that use it, as nearside record has seen it. Reports what was moved, what was there
 /// already, and what stayed with the reason. A process that ends, forks or executes another program meanwhile is no error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -32,6 +35,10 @@ a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
 
 With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, beginning again where \
 --to has fewer. Without it, pages that are on a node of --to stay, and all others are dealt to these nodes by their address.
+
+With --trace, each 2 MiB of addresses go to the node whose CPUs accessed them most; where nine of ten accesses are not that node's, each of \
+their pages goes to its own. What the trace has no access to stays. The trace is of this \
+process while it ran: nearside record --pid.
 
 Rights: to be the process's user, or CAP_SYS_PTRACE. CAP_SYS_NICE for --shared, and for --threads of other users.
 
@@ -44,6 +51,8 @@ Examples:
   nearside migrate 4711 --to 1 --range 7f0000000000-7f0000200000 --range 7f0000400000
                                                           an address range, and a single page
   nearside migrate 4711 --to 1 --budget 200               at 200 MB/s at most
+  nearside record --pid 4711 --duration 5 -o seen && nearside migrate 4711 --trace seen
+                                                          each part to the node that uses it
   nearside migrate 4711 --to 1 --json | jq .stayed
 
 Exit codes:
@@ -58,8 +67,12 @@ pub struct Arguments {
     pid: u32,
 
     /// The nodes to move to
-    #[arg(long, short, value_name = "NODES")]
-    to: Nodes,
+    #[arg(long, short, value_name = "NODES", required_unless_present = "trace")]
+    to: Option<Nodes>,
+
+    /// Move memory to the nodes that use it, by this trace
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["to", "from", "range", "mapping", "threads"])]
+    trace: Option<PathBuf>,
 
     /// Move only what lies on these nodes [default: all]
     #[arg(long, short, value_name = "NODES")]
@@ -98,38 +111,79 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Target { process, status, mut places } = Target::open(arguments.pid)?;
     let pid = process.pid();
-    let to = places.memory(&arguments.to)?;
-    let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
-    let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
     let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;
-    let chosen = ranges::choose(&mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
-    let migration = Migration {
-        ranges: chosen.ranges,
-        route,
-        whose: if arguments.shared { Whose::All } else { Whose::Private },
-        budget_bytes_per_s: arguments.budget.map(|megabytes| megabytes * 1_000_000),
-        most_bytes: None,
+    let plan = match &arguments.trace {
+        Some(trace) => Plan::by_trace(&Traced::read(trace, &process)?, &mappings, &mut places)?,
+        None => Plan::to_nodes(arguments, &mappings, &mut places)?,
     };
     let interrupted = interrupted()?;
     let begin = Instant::now();
     // Threads first: what they touch from now on is then already where the rest is going.
-    let bound = arguments.threads.then(|| places.cpus_of(&arguments.to)).transpose()?;
+    let bound = arguments.to.as_ref().filter(|_| arguments.threads).map(|to| places.cpus_of(to)).transpose()?;
     let bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false)).transpose()?;
-    let bar = (!arguments.quiet).then(|| Bar::begin(&migration));
-    let tally = migration
-        .run(&process, &interrupted, |tally| bar.iter().for_each(|bar| bar.show(tally)))
-        .map_err(|error| refused(pid, error, &migration))?;
+    let bar = (!arguments.quiet).then(|| Bar::begin(&plan.legs));
+    let mut tally = Tally::default();
+    for (route, ranges) in plan.legs {
+        let migration = Migration {
+            ranges,
+            route,
+            whose: if arguments.shared { Whose::All } else { Whose::Private },
+            budget_bytes_per_s: arguments.budget.map(|megabytes| megabytes * 1_000_000),
+            most_bytes: None,
+        };
+        let leg = migration
+            .run(&process, &interrupted, |leg| bar.iter().for_each(|bar| bar.show(&tally, leg)))
+            .map_err(|error| refused(pid, error, &migration))?;
+        tally.join(&leg);
+        if tally.ended || tally.interrupted {
+            break;
+        }
+    }
     drop(bar);
     let report = MigrateReport {
-        from,
+        from: plan.from,
         seconds: begin.elapsed().as_secs_f64(),
-        unmapped_bytes: chosen.unmapped_bytes,
+        unmapped_bytes: plan.unmapped_bytes,
         threads: bound,
-        ..MigrateReport::new(pid.0, status.name, to, &tally, &free_bytes())
+        ..MigrateReport::new(pid.0, status.name, plan.to, &tally, &free_bytes())
     };
     let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;
     Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// What to move where.
+struct Plan {
+    from: Option<NodeSet>,
+    to: NodeSet,
+    legs: Vec<(Route, Vec<Range<u64>>)>,
+    /// What was asked for and is not mapped, bytes.
+    unmapped_bytes: u64,
+}
+
+impl Plan {
+    /// What was asked for, to the nodes that were.
+    fn to_nodes(arguments: &Arguments, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
+        let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
+        let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
+        let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
+        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
+        Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
+    }
+
+    /// What a trace has accesses to and is still mapped, to the nodes that use it.
+    fn by_trace(traced: &Traced, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
+        let mut plan = Self { from: None, to: NodeSet::new(), legs: Vec::new(), unmapped_bytes: 0 };
+        for (node, used) in traced.memory_homes()? {
+            let to = places.memory(&NodeSet::from_iter([node]).into())?;
+            // Memory that was given back since is nowhere.
+            if let (Some(route), Ok(chosen)) = (Route::new(None, &to), ranges::choose(mappings, &used, &[])) {
+                plan.to.extend(to.iter());
+                plan.legs.push((route, chosen.ranges));
+            }
+        }
+        Ok(plan)
+    }
 }
 
 /// Why its pages cannot be moved.
@@ -156,8 +210,9 @@ fn free_bytes() -> BTreeMap<NodeId, u64> {
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn begin(migration: &Migration) -> Self {
-        let total = migration.ranges.iter().map(|range| range.end - range.start).sum();
+    fn begin(legs: &[(Route, Vec<Range<u64>>)]) -> Self {
+        let ranges = legs.iter().flat_map(|(_, ranges)| ranges);
+        let total = ranges.map(|range| range.end - range.start).sum();
         let bar = ProgressBar::new(total);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
             bar.set_style(style);
@@ -165,9 +220,10 @@ impl Bar {
         Self(bar)
     }
 
-    fn show(&self, tally: &Tally) {
-        self.0.set_position(tally.passed_bytes);
-        self.0.set_message(format!("{} moved", report::bytes(tally.moved().bytes)));
+    /// `before` is what came of earlier legs.
+    fn show(&self, before: &Tally, leg: &Tally) {
+        self.0.set_position(before.passed_bytes + leg.passed_bytes);
+        self.0.set_message(format!("{} moved", report::bytes(before.moved().bytes + leg.moved().bytes)));
     }
 }
 

@@ -45,7 +45,8 @@ pub fn choose(mappings: &[Mapping], ranges: &[Range<u64>], names: &[String]) -> 
     let asked = joined(ranges.to_vec());
     let inside = |range: &Range<u64>| {
         let range = range.clone();
-        mappings.iter().filter_map(move |mapping| {
+        let after = mappings.partition_point(|mapping| mapping.range.end <= range.start);
+        mappings[after..].iter().map_while(move |mapping| {
             let (start, end) = (range.start.max(mapping.range.start), range.end.min(mapping.range.end));
             (start < end).then_some(start..end)
         })

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
+use trace::{About, HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
 
 /// The folders of a trace's tables.
 const TABLES: [&str; 8] = ["samples", "events", "counts", "stacks", "code", "images", "ranges", "segments"];
@@ -23,7 +23,7 @@ const SHOWN_EVERY: usize = 1 << 14;
 const SOON: Duration = Duration::from_secs(2);
 
 /// How to read traces.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct Reading {
     /// The machine that was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside topology --from).
@@ -42,6 +42,7 @@ pub struct Reading {
 pub struct Recorded {
     pub profile: Profile,
     pub facts: TraceFacts,
+    pub about: About,
 }
 
 /// What names code and data of a trace.
@@ -81,7 +82,7 @@ impl Reading {
         if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {
             facts = facts.with_records(span_ns);
         }
-        Ok(Recorded { profile, facts })
+        Ok(Recorded { profile, facts, about: trace.about().clone() })
     }
 
     /// The machine, and where its description is from.

@@ -242,6 +242,49 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     }
 }
 
+/// Feature F51 of the `MemProf` specification: memory goes to who uses it and threads to the memory that they use, as a
+/// trace has seen it, which is to be of the process itself.
+#[test]
+fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
+    let lab = Lab::new();
+    let script = HOLD.to_owned()
+        + r#"
+        cd /tmp; work=$OLDPWD/$work; near=$OLDPWD/$near
+        seen() { $near report $1 --user --top 1 --json; }
+        begin() { "$@" > /dev/null & pid=$!; sleep 0.3; }
+        see() { $near record --quiet --pid $pid --duration 0.1 --period 200 -o $1; }
+        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
+        begin numactl --membind 0 $work psearchy --size 32M --repeat 100000 --pin 2,4,6
+        see remote; kill -STOP $pid # whoever computes takes time from the rest
+        echo '[before]'; seen remote; echo '[moved]'; move --trace remote; kill -CONT $pid; see near
+        kill -STOP $pid; echo '[after]'; seen near; kill -CONT $pid
+        echo '[others]'; sleep 60 & other=$!; try $near migrate $other --trace near | sed "s/$other/N/"
+        kill $pid $other; wait $pid $other; echo $((pid - 1)) > /proc/sys/kernel/ns_last_pid; sleep 60 & again=$!
+        [ $again = $pid ]; echo "again $?"; try $near bind $again --trace near | sed "s/$again/N/"; kill $again
+        begin numactl --membind 2 --physcpubind 0 $work checksum --size 32M --threads 1 --writes 10000000 --repeat 1000
+        see far; echo '[bound]'; $near bind $pid --trace far | sed "s/$pid/N/"; masks; kill $pid
+        hostname elsewhere; echo '[elsewhere]'; try $near bind $$ --trace far
+        echo '[end]'
+    "#;
+    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let ran = lab.script("small-4x2", &options, &script).succeeded();
+    let [before, after] =
+        ["before", "after"].map(|when| json(ran.section(when))["counts"]["local_access_ratio"].as_f64().unwrap());
+    assert!(before < 0.4 && after > before + 0.2, "{before} {after}");
+    let moved = json(ran.section("moved"));
+    let to: Vec<_> = moved["moved_to"].as_array().unwrap().iter().map(|node| node["node"].as_u64().unwrap()).collect();
+    assert_eq!((to, &moved["stayed"]), (vec![1, 2, 3], &Value::Array(vec![])), "{moved:#}");
+    let bound = "process N (nearside-worklo), by the memory that its threads use:\nnode 2: 1 thread runs on CPUs 4-5\n";
+    assert_eq!(ran.section("bound"), bound.to_owned() + "0 4-5 \n");
+    let refused = |trace: &str, why: &str| format!("nearside: {trace} cannot be used: {why}\nstatus 2\n");
+    let others = refused("near", "it has no accesses of process N") + "again 0\n";
+    let again = refused("near", "process N has begun since, and is another one than the trace's");
+    assert_eq!(ran.section("others"), others + &again);
+    let elsewhere = ran.section("elsewhere");
+    assert!(elsewhere.starts_with("nearside: far cannot be used: it is of "), "{elsewhere}");
+    assert!(elsewhere.ends_with(", and this is elsewhere\nstatus 2\n"), "{elsewhere}");
+}
+
 /// Two nodes; the same as an ordinary user, for whom doctor says ahead of time what will not work.
 #[test]
 fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {

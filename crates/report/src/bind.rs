@@ -17,6 +17,29 @@ pub struct BindReport {
     pub threads: Threads,
 }
 
+/// All that it tells of threads that go to the nodes whose memory they use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BindByTraceReport {
+    /// The process.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// What came of its threads, by the node that they belong to.
+    pub nodes: Vec<NodeThreads>,
+    /// Threads that too few samples are of: they keep their CPUs.
+    pub unsure: u64,
+}
+
+/// What came of the threads that belong to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeThreads {
+    /// The node.
+    pub node: NodeId,
+    /// They.
+    #[serde(flatten)]
+    pub threads: Threads,
+}
+
 /// What it tells later, while it follows the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -45,6 +68,20 @@ pub enum BindEvent {
 impl fmt::Display for BindReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "process {} ({}): {}", self.pid, self.name, self.threads)
+    }
+}
+
+impl fmt::Display for BindByTraceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "process {} ({}), by the memory that its threads use:", self.pid, self.name)?;
+        for NodeThreads { node, threads } in &self.nodes {
+            writeln!(f, "node {node}: {threads}")?;
+        }
+        match self.unsure {
+            0 => Ok(()),
+            1 => writeln!(f, "1 thread keeps its CPUs: too few samples are of it"),
+            unsure => writeln!(f, "{unsure} threads keep their CPUs: too few samples are of them"),
+        }
     }
 }
 

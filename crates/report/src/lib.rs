@@ -37,7 +37,7 @@ pub use self::profile::{
     SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow,
     TraceFacts, Wanted, controllers,
 };
-pub use bind::{BindEvent, BindReport};
+pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};
 pub use compare::{
     CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,
     Verdict,
