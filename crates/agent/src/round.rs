@@ -8,7 +8,7 @@ use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
 use trace::live::Accesses;
 
@@ -65,10 +65,14 @@ impl Agent {
             self.forget(pid)?;
         }
         let is_replicated = self.options.policy.memory == MemoryPlacement::Carrefour;
+        let mut refreshed = FxHashSet::default();
         for page in &mut pages {
             let Some(process) = self.managed.processes.get_mut(&page.pid) else { continue };
             page.is_bound = process.owners.contain(page.address);
             let may_be = is_replicated && page.page_bytes == SMALL_PAGE && page.writes == 0;
+            if may_be && refreshed.insert(page.pid) {
+                process.replicable.refresh(&process.process);
+            }
             page.is_replicable = may_be && process.replicable.contain(&process.process, page.address);
         }
         self.missed += missed;
