@@ -177,7 +177,9 @@ fn by_trace(
     for (node, tids) in threads_of {
         let cpus = places.cpus_of(&NodeSet::from_iter([node]).into())?;
         let mut threads = Threads { cpus, ..Threads::default() };
-        tids.into_iter().for_each(|tid| threads::bind(Tid(tid), process, intersect, &mut threads));
+        for tid in tids {
+            threads::bind(Tid(tid), process, intersect, &mut threads);
+        }
         report.nodes.push(NodeThreads { node, threads });
     }
     Ok(report)

@@ -13,6 +13,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::{About, Clock};
 
+/// Addresses of a process, by the node that they belong to.
+pub type RangesByNode = BTreeMap<NodeId, Vec<Range<u64>>>;
+
 /// What a trace says of a process that still runs.
 pub struct Traced<'a> {
     profile: Profile,
@@ -39,10 +42,10 @@ impl<'a> Traced<'a> {
     }
 
     /// What of its memory belongs on which node. A huge page goes as a whole.
-    pub fn memory_homes(&self) -> Result<BTreeMap<NodeId, Vec<Range<u64>>>, Box<dyn Error>> {
+    pub fn memory_homes(&self) -> Result<RangesByNode, Box<dyn Error>> {
         let homes = self.profile.view(&Filter::default()).memory_homes(self.process.pid());
         let mut present = PresentPages::of(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
-        let mut ranges: BTreeMap<NodeId, Vec<Range<u64>>> = BTreeMap::new();
+        let mut ranges = RangesByNode::new();
         for MemoryHome { start, node, pages } in homes {
             let part = start..start.saturating_add(HUGE_PAGE);
             if pages.is_empty() || is_huge(&part, &mut present) {

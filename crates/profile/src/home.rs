@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::Served;
 
-/// So many samples, and one more, say where a thread belongs: as MemProf's script has it (its specification, 6.3).
+/// So many samples, and one more, say where a thread belongs: as `MemProf`'s script has it (its specification, 6.3).
 const MANY: u64 = 300;
 
 /// Where a thread belongs.
