@@ -67,7 +67,7 @@ impl<'a> Traced<'a> {
             birth => birth?,
         };
         Ok(match self.profile.view(&Filter::default()).last_access_ns(pid) {
-            None => Some(format!("it has no accesses of process {pid}")),
+            None => Some(format!("it has no accesses of process {pid}: nearside report says what it has, and why")),
             Some(last_ns) if birth.monotonic_ns() > last_ns => {
                 Some(format!("process {pid} has begun since, and is another one than the trace's"))
             }

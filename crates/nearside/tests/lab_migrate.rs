@@ -277,7 +277,8 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     let bound = "process N (nearside-worklo), by the memory that its threads use:\nnode 2: 1 thread runs on CPUs 4-5\n";
     assert_eq!(ran.section("bound"), bound.to_owned() + "0 4-5 \n");
     let refused = |trace: &str, why: &str| format!("nearside: {trace} cannot be used: {why}\nstatus 2\n");
-    let others = refused("near", "it has no accesses of process N") + "again 0\n";
+    let others =
+        refused("near", "it has no accesses of process N: nearside report says what it has, and why") + "again 0\n";
     let again = refused("near", "process N has begun since, and is another one than the trace's");
     assert_eq!(ran.section("others"), others + &again);
     let elsewhere = ran.section("elsewhere");
