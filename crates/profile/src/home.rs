@@ -14,7 +14,7 @@ use trace::Served;
 const MANY: u64 = 300;
 
 /// Where a thread belongs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHome {
     /// The thread.
     pub tid: Tid,
@@ -22,8 +22,6 @@ pub struct ThreadHome {
     pub node: NodeId,
     /// Its observed accesses that reached memory.
     pub samples: u64,
-    /// The share of the accesses that they stand for that went to that node.
-    pub share: f64,
     /// The last of them, ns.
     pub last_ns: u64,
 }
@@ -89,9 +87,9 @@ impl View<'_> {
             }
         }
         let home = |(thread, nodes): (ThreadId, Nodes)| {
-            let (node, share) = nodes.most()?;
+            let (node, _) = nodes.most()?;
             let tid = self.profile().threads()[thread.index()].tid;
-            Some((tid, ThreadHome { tid, node, samples: nodes.samples, share, last_ns: nodes.last_ns }))
+            Some((tid, ThreadHome { tid, node, samples: nodes.samples, last_ns: nodes.last_ns }))
         };
         // Later threads come later: of one number the last counts.
         let homes: BTreeMap<Tid, ThreadHome> = threads.into_iter().filter_map(home).collect();

@@ -52,7 +52,6 @@ fn threads_belong_where_most_of_their_memory_is_and_300_samples_say_nothing_yet(
     let homes = profile(vec![], samples).view(&Filter::default()).thread_homes(Pid(7));
     let told: Vec<_> = homes.iter().map(|home| (home.tid.0, home.node.0, home.samples, home.is_sure())).collect();
     assert_eq!(told, [(7, 2, 301, true), (9, 3, 300, false)]);
-    assert!((homes[0].share - 200.0 / 301.0).abs() < 1e-9);
 }
 
 /// The kernel gives numbers out again.

@@ -23,14 +23,16 @@ pub struct Case {
     pub options: &'static str,
     /// Whether its threads are bound to CPUs, as elsewhere in nearside's documents; processes are not.
     pub pinned: bool,
+    /// Its policies, in the order of the tables.
+    pub policies: &'static str,
 }
 
 const fn pinned(verb: &'static str, options: &'static str) -> Case {
-    Case { verb, options, pinned: true }
+    Case { verb, options, pinned: true, policies: POLICIES }
 }
 
 const fn free(verb: &'static str, options: &'static str) -> Case {
-    Case { verb, options, pinned: false }
+    Case { verb, options, pinned: false, policies: POLICIES }
 }
 
 /// Policies of every workload.
@@ -43,7 +45,7 @@ pub const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced
 /// A round is 20 ms. `streamcluster` has some 70 of them, as a page takes as long to move as on a real machine, and only a
 /// long run makes up for that; the others have ten and more. The hot node of `is` moves once a round.
 pub const CASES: [Case; 13] = [
-    pinned("streamcluster", "--repeat 100"),
+    Case { policies: OF_STREAMCLUSTER, ..pinned("streamcluster", "--repeat 100") },
     pinned("facerec", "--size 15M --repeat 6"),
     pinned("psearchy", "--size 48M --repeat 60"),
     pinned("webserver", "--size 24M --repeat 15"),
@@ -55,14 +57,26 @@ pub const CASES: [Case; 13] = [
     pinned("pipeline", "--size 32M --repeat 50"),
     pinned("levenshtein", "--repeat 24"),
     free("hmake", "--repeat 48"),
-    free("mix", "--repeat 6"),
+    Case { policies: OF_MIX, ..free("mix", "--repeat 6") },
 ];
+
+/// Rounds of 100 ms, and five times the work, of what loses most by rounds of 20 ms: a round costs as much, however long it is.
+const LONGER_ON_B: [Case; 2] = [
+    Case { policies: OF_LONGER, ..pinned("psearchy", "--size 48M --repeat 300") },
+    Case { policies: OF_LONGER, ..pinned("facerec", "--size 15M --repeat 30") },
+];
+const LONGER_ON_MAGNY_COURS: [Case; 2] = [
+    Case { policies: OF_LONGER, ..pinned("psearchy", "--size 48M --repeat 300") },
+    Case { policies: OF_LONGER, ..pinned("ft", "--size 16M --repeat 100") },
+];
+const OF_LONGER: &str = "first-touch,carrefour";
 
 /// What a second of programs and policies is divided by. Memory is some tens of times smaller than real programs', too.
 const TIME_SCALE: u32 = 50;
+const TIME_SCALE_OF_LONGER: u32 = 10;
 
 /// All of the results.
-pub const MACHINES: [Machine; 3] = [
+pub const MACHINES: [Machine; 5] = [
     Machine {
         name: "A",
         preset: "opteron-8380x4",
@@ -90,21 +104,46 @@ pub const MACHINES: [Machine; 3] = [
         cases: &CASES,
         cases_per_boot: 3,
     },
+    Machine {
+        name: "B, longer rounds",
+        preset: "opteron-6164x2",
+        cpus_per_node: None,
+        cpus: 24,
+        time_scale: TIME_SCALE_OF_LONGER,
+        cases: &LONGER_ON_B,
+        cases_per_boot: 1,
+    },
+    Machine {
+        name: "magny-cours-4p, longer rounds",
+        preset: "magny-cours-4p",
+        cpus_per_node: Some(3),
+        cpus: 24,
+        time_scale: TIME_SCALE_OF_LONGER,
+        cases: &LONGER_ON_MAGNY_COURS,
+        cases_per_boot: 1,
+    },
 ];
+
+impl Machine {
+    /// Whether rounds are longer here than elsewhere, and programs as well.
+    pub fn has_longer_rounds(&self) -> bool {
+        self.time_scale < TIME_SCALE
+    }
+
+    /// Where its runs are kept.
+    pub fn folder(&self) -> String {
+        if self.has_longer_rounds() {
+            format!("{}-time-scale-{}", self.preset, self.time_scale)
+        } else {
+            self.preset.to_owned()
+        }
+    }
+}
 
 impl Case {
     /// Runs under each policy. Where the kernel chooses CPUs each run is another.
     fn runs(&self) -> u32 {
         if self.pinned { 1 } else { 3 }
-    }
-
-    /// Its policies, in the order of the tables.
-    pub fn policies(&self) -> &'static str {
-        match self.verb {
-            "streamcluster" => OF_STREAMCLUSTER,
-            "mix" => OF_MIX,
-            _ => POLICIES,
-        }
     }
 
     /// The workload, as one can type it.

@@ -17,7 +17,7 @@ pub struct Kept<'a> {
 impl Kept<'_> {
     /// Those of a machine.
     pub fn of(&self, machine: &Machine) -> PathBuf {
-        self.folder.join(machine.preset)
+        self.folder.join(machine.folder())
     }
 
     /// Where a program's are: each policy's is written to the end.
@@ -30,7 +30,7 @@ impl Kept<'_> {
         let mut there = self.read(machine, case)?;
         there.retain(|one| one.policies.iter().all(|runs| !self.again.contains(&runs.policy)));
         let is_there = |policy: &&str| there.iter().flat_map(|one| &one.policies).any(|runs| runs.policy == *policy);
-        let missing: Vec<&'static str> = case.policies().split(',').filter(|policy| !is_there(policy)).collect();
+        let missing: Vec<&'static str> = case.policies.split(',').filter(|policy| !is_there(policy)).collect();
         if !missing.is_empty() {
             self.write(machine, case, &there)?;
         }
@@ -43,7 +43,7 @@ impl Kept<'_> {
         self.write(machine, case, &there)?;
         let place = |one: &Comparison| {
             let named = |policy: &str| one.policies.first().is_some_and(|runs| runs.policy == policy);
-            case.policies().split(',').position(named)
+            case.policies.split(',').position(named)
         };
         there.sort_by_key(place);
         let rest: Vec<_> = there.iter().skip(1).flat_map(|one| one.policies.clone()).collect();

@@ -25,10 +25,8 @@ const REASONS: [(&str, &str); 4] = [
         "`carrefour` against first touch, the worst",
         "rounds are of 20 ms here, and each takes some tenths of a millisecond for samples and decisions, of the CPU of a \
          thread that others wait for: 2 to 5 % where phases are shorter than a round, as in `psearchy`, and more on eight \
-         nodes, whether pages move or not. With rounds of 100 ms and five times the work (`nearside lab run --time-scale \
-         10`; `--repeat 300`, `30`, `300` and `100`) `psearchy` (B), `facerec` (B), `psearchy` (magny-cours-4p) and `ft` \
-         (magny-cours-4p) lose 1.3, 1.2, 1.2 and 1.2 % and not 3.3, 5.7, 7.6 and 4.0. `hmake` and \
-         `mix` differ as much by chance, as their intervals say.",
+         nodes, whether pages move or not. With longer rounds, below, the same workloads lose much less. `hmake` and `mix` \
+         differ as much by chance, as their intervals say.",
     ),
     (
         "`carrefour`, local",
@@ -54,15 +52,15 @@ const REASONS: [(&str, &str); 4] = [
 pub fn of(all: &[Compared], targets: &[Target]) -> String {
     let mut machines: Vec<&Machine> = Vec::new();
     for compared in all {
-        if !machines.iter().any(|machine| machine.preset == compared.machine.preset) {
+        if !machines.iter().any(|machine| machine.name == compared.machine.name) {
             machines.push(compared.machine);
         }
     }
     let here = |machine: &Machine| -> Vec<&Compared> {
-        all.iter().filter(|compared| compared.machine.preset == machine.preset).collect()
+        all.iter().filter(|compared| compared.machine.name == machine.name).collect()
     };
-    let is_left_out = |machine: &&Machine| !machines.iter().any(|here| here.preset == machine.preset);
-    let left_out: Vec<&str> = MACHINES.iter().filter(is_left_out).map(|machine| machine.preset).collect();
+    let is_left_out = |machine: &&Machine| !machines.iter().any(|here| here.name == machine.name);
+    let left_out: Vec<&str> = MACHINES.iter().filter(is_left_out).map(|machine| machine.name).collect();
     let left_out =
         if left_out.is_empty() { String::new() } else { format!("Not run this time: {}.\n", left_out.join(", ")) };
     let machines: String = machines.iter().map(|machine| of_machine(machine, &here(machine))).collect();
