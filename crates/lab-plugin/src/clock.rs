@@ -1,39 +1,60 @@
 //! The guest's clock. QEMU derives every clock and timer of the guest, except the TSC, from
 //! `clock_gettime(CLOCK_MONOTONIC)`. This library is also in `LD_PRELOAD` and answers that call.
 //!
-//! The clock either stands at a simulated instant, which the vCPUs move, or runs with the host's clock: before and
-//! after the measured command, and while every vCPU is halted.
+//! Before and after the measured command the clock runs with the host's. While the command runs it stands at a simulated
+//! instant, which [`Pace`](crate::pace::Pace) moves, and a CPU that asks is told its own time.
 
 use crate::host;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// One word, so that a reader always sees one state: the top bit says that the clock runs with the host and the rest
-/// is what to add to the host's time; otherwise the word is the guest's time. Both in ns.
-pub(crate) struct Clock(AtomicU64);
+/// A clock.
+pub(crate) struct Clock {
+    /// One word, so that a reader always sees one state: the top bit says that the clock runs with the host and the rest
+    /// is what to add to the host's time; otherwise the word is the guest's time. Both in ns.
+    state: AtomicU64,
+    /// What the clock showed when simulated time began, ns.
+    epoch_ns: AtomicU64,
+}
 
 const WITH_HOST: u64 = 1 << 63;
 
 impl Clock {
     /// A clock that shows the host's time.
     pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(WITH_HOST))
+        Self { state: AtomicU64::new(WITH_HOST), epoch_ns: AtomicU64::new(0) }
     }
 
     /// The guest's time, ns.
     pub(crate) fn now_ns(&self) -> u64 {
-        let word = self.0.load(Relaxed);
+        let word = self.state.load(Relaxed);
         if word & WITH_HOST == 0 { word } else { (host::now_ns().wrapping_add(word)) & !WITH_HOST }
     }
 
-    /// Stands at an instant, ns, until told otherwise.
-    pub(crate) fn stand_at(&self, guest_ns: u64) {
-        self.0.store(guest_ns & !WITH_HOST, Relaxed);
+    /// The guest's time at a simulated instant, ns.
+    pub(crate) fn at_ps(&self, ps: u64) -> u64 {
+        self.epoch_ns.load(Relaxed) + ps / 1000
     }
 
-    /// Goes on with the host's clock from the instant it shows now.
+    /// Whether time is simulated.
+    pub(crate) fn stands(&self) -> bool {
+        self.state.load(Relaxed) & WITH_HOST == 0
+    }
+
+    /// Simulated time begins: the clock stands.
+    pub(crate) fn stand(&self) {
+        self.epoch_ns.store(self.now_ns(), Relaxed);
+        self.set_ps(0);
+    }
+
+    /// Stands at a simulated instant.
+    pub(crate) fn set_ps(&self, ps: u64) {
+        self.state.store(self.at_ps(ps) & !WITH_HOST, Relaxed);
+    }
+
+    /// Goes on with the host's clock from the instant that it shows now.
     pub(crate) fn run_with_host(&self) {
         let offset = self.now_ns().wrapping_sub(host::now_ns());
-        self.0.store(offset | WITH_HOST, Relaxed);
+        self.state.store(offset | WITH_HOST, Relaxed);
     }
 }
 
@@ -50,7 +71,7 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
         // SAFETY: the caller's pointer goes to the kernel, which checks it.
         return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as libc::c_int;
     }
-    let now = CLOCK.now_ns();
+    let now = crate::guest_clock_ns();
     let value =
         libc::timespec { tv_sec: (now / 1_000_000_000).cast_signed(), tv_nsec: (now % 1_000_000_000).cast_signed() };
     // SAFETY: the caller promises that `time` can be written.
@@ -67,10 +88,13 @@ mod tests {
         let clock = Clock::new();
         let before = clock.now_ns();
         assert!(clock.now_ns() - before < 1_000_000_000, "it runs with the host at first");
-        clock.stand_at(before + 5_000_000_000_000);
-        assert_eq!(clock.now_ns(), before + 5_000_000_000_000);
+        clock.stand();
+        let epoch = clock.now_ns();
+        assert_eq!((clock.now_ns(), clock.at_ps(7000)), (epoch, epoch + 7));
+        clock.set_ps(5_000_000_000_000_000);
+        assert_eq!(clock.now_ns(), epoch + 5_000_000_000_000);
         clock.run_with_host();
         let after = clock.now_ns();
-        assert!(after >= before + 5_000_000_000_000 && after < before + 5_001_000_000_000);
+        assert!(after >= epoch + 5_000_000_000_000 && after < epoch + 5_001_000_000_000);
     }
 }

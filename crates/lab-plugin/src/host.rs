@@ -1,6 +1,35 @@
 //! The host's own clock and scheduler. This library answers `clock_gettime` with simulated time for the whole QEMU
 //! process, so `std::time` is of no use here: the host must be asked by system call.
 
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Wakes a thread that waits for files.
+pub(crate) struct WakeUp(OwnedFd);
+
+impl WakeUp {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+    }
+
+    /// The file that can be read once it has been woken.
+    pub(crate) fn file(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    pub(crate) fn wake(&self) {
+        // It can only fail when it has been woken 2^64 times.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// It has been woken.
+    pub(crate) fn take(&self) {
+        // There is nothing to read where another one has taken it.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
 /// The host's monotonic clock, ns.
 pub(crate) fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -9,24 +9,28 @@
 //! plugin has QEMU forget all translated code.
 
 mod clock;
+mod conditions;
+mod disk;
 mod host;
-mod interrupts;
+mod main_loop;
 mod pace;
 mod page_table;
 mod program_counter;
 mod qemu;
+mod system_call;
 mod task;
+mod thread_role;
+mod times;
 mod vcpu;
 
 use clock::CLOCK;
-use interrupts::Receivers;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, Model, Request};
-use pace::{Pace, REPORT_PS};
+use pace::Pace;
 use page_table::PageTable;
 use program_counter::ProgramCounter;
-use qemu::{Block, PluginId, Reached, Scoreboard, loaded_value, reached, stored_value};
+use qemu::{Block, PluginId, Scoreboard, loaded_value, reached};
 use qemu_plugin_sys as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -37,7 +41,10 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
+use system_call::SystemCall;
 use task::{PerCpuBase, Task};
+use thread_role::Role;
+use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
 /// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read
@@ -74,8 +81,8 @@ struct Lab {
     per_cpu: Vec<PerCpuBase>,
     page_tables: Vec<PageTable>,
     program_counters: Vec<ProgramCounter>,
+    system_calls: Vec<SystemCall>,
     executed: Scoreboard,
-    receivers: Receivers,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with instrumentation.
     switch: AtomicBool,
@@ -84,6 +91,11 @@ struct Lab {
 }
 
 static LAB: OnceLock<Lab> = OnceLock::new();
+
+/// What QEMU tells the calling thread of the guest's time, ns.
+fn guest_clock_ns() -> u64 {
+    LAB.get().and_then(Lab::own_ps).map_or_else(|| CLOCK.now_ns(), |own_ps| CLOCK.at_ps(own_ps))
+}
 
 impl Lab {
     fn new(id: PluginId, arguments: &[&str], vcpus: usize) -> Result<Self, String> {
@@ -103,19 +115,21 @@ impl Lab {
         let file = File::options().read(true).write(true).open(shared).map_err(|why| failed(shared, &why))?;
         let shared_words = SharedWords::map(&file, pmu::BYTES).map_err(|why| failed(shared, &why))?;
         Pmu::create(&shared_words).map_err(|why| failed(shared, &why))?;
+        let disk = Disk::from(&configuration.machine.disk.clone().unwrap_or_default());
+        let times = Times::new(vcpus, disk, configuration.idles_with_host);
         Ok(Self {
             id,
             ps_per_instruction: model.ps_per_instruction().round() as u64,
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
             model,
             shared: shared_words,
-            pace: Pace::new(vcpus, &CLOCK),
+            pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
+            system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),
             program_counters: (0..vcpus).map(|_| ProgramCounter::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             executed: Scoreboard::new(),
-            receivers: Receivers::new(&configuration),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
             switched_by: AtomicUsize::new(0),
@@ -132,8 +146,6 @@ impl Lab {
         unsafe {
             sys::qemu_plugin_register_vcpu_init_cb(self.id, Some(on_cpu));
             if self.measuring.load(SeqCst) {
-                sys::qemu_plugin_register_vcpu_idle_cb(self.id, Some(on_idle));
-                sys::qemu_plugin_register_vcpu_resume_cb(self.id, Some(on_resume));
                 sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate));
             } else {
                 sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate_at_rest));
@@ -152,12 +164,12 @@ impl Lab {
         }
     }
 
-    fn start(&self, running: usize) {
+    fn start(&self) {
         self.model.begin(0);
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             vcpu.start(self.executed.entry(index));
         }
-        self.pace.start(running);
+        self.pace.start();
     }
 
     fn publish(&self, pmu: Pmu<'_>) {
@@ -165,7 +177,7 @@ impl Lab {
             let (loads, stores) = vcpu.take_recent_hits();
             self.model.add_l1_hits(index, loads, stores);
         }
-        let (now_ps, clock_ns) = (self.pace.now_ps(), CLOCK.now_ns());
+        let (now_ps, clock_ns) = (self.pace.look(Times::now_ps), guest_clock_ns());
         pmu.set_time_ps(now_ps);
         let instructions = self.vcpus.iter().map(Vcpu::instructions).sum();
         let seconds = |of: fn(&Vcpu) -> u64| {
@@ -196,20 +208,19 @@ impl Lab {
             let wanted = pmu.command() == Command::Measure;
             if wanted != measuring {
                 measuring = wanted;
-                if wanted {
-                    self.switch.store(true, SeqCst);
-                } else {
-                    // What is translated keeps its calls (see `switch_if_asked`); the guest only shuts down.
-                    self.pace.stop();
-                    self.publish(pmu);
-                    pmu.set_state(Command::Rest);
-                }
+                // It ends when a CPU asks for it.
+                self.switch.store(wanted, SeqCst);
             } else if measuring {
-                let now_ps = self.pace.now_ps();
+                let now_ps = self.pace.look(Times::now_ps);
                 still = if now_ps == last_ps { still + 1 } else { 0 };
                 last_ps = now_ps;
-                if still >= LOOKS_UNTIL_RELEASE && self.slowest_sleeps() {
+                if still >= LOOKS_UNTIL_RELEASE && self.is_stuck() {
                     self.pace.release();
+                }
+                if self.pace.look(Times::waits_for_input) && !pmu.waits_for_input() {
+                    // The input may be there already, but QEMU's main loop has not seen it.
+                    self.pace.call_main_loop(None);
+                    self.pace.change(&self.model, |times| times.set_input(false));
                 }
                 if look % LOOKS_PER_PUBLICATION == 0 {
                     self.publish(pmu);
@@ -218,11 +229,13 @@ impl Lab {
         }
     }
 
-    /// Whether the slowest CPU waits for something. If it does not, the host has just no time for it, and letting the
-    /// others run ahead would change what they see.
-    fn slowest_sleeps(&self) -> bool {
-        let slowest = self.pace.slowest().and_then(|cpu| self.vcpus.get(cpu));
-        slowest.is_none_or(|vcpu| host::sleeps(vcpu.thread_id.load(Relaxed)))
+    /// Whether the clock stands since QEMU's threads wait for each other in a way that is not known here. If one of them
+    /// only waits for the host, letting CPUs run ahead would change what they see.
+    fn is_stuck(&self) -> bool {
+        let (host_works, main_loop_is_busy, slowest) =
+            self.pace.look(|times| (times.host_works(), times.main_loop_is_busy(), times.slowest()));
+        let sleeps = |cpu: usize| host::sleeps(self.vcpus[cpu].thread_id.load(Relaxed));
+        !host_works && slowest.is_some_and(sleeps) && (!main_loop_is_busy || host::sleeps(std::process::id()))
     }
 
     /// One access of a CPU to memory.
@@ -236,10 +249,13 @@ impl Lab {
             return;
         }
         let physical = match reached(info, address) {
-            Some(Reached::Memory(physical)) if physical < self.memory_end => physical,
-            Some(Reached::Device(device)) if store => return self.device_store(vcpu, device, info),
+            Some(physical) if physical < self.memory_end => physical,
+            Some(_) if store => return self.pmu_store(cpu, vcpu),
             _ => return,
         };
+        if instruction >> 63 == 0 && vcpu.take_clock_read() {
+            self.report(cpu, vcpu, Lead::READING_CLOCK);
+        }
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
         let request = Request { kind, physical, virtual_address: address, instruction };
@@ -261,23 +277,13 @@ impl Lab {
             self.sample(cpu, vcpu.sample_period(), time_ps, (address, physical), instruction, store, &access);
         }
         if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
-            self.report(cpu, vcpu);
+            self.report(cpu, vcpu, Lead::WORKING);
         }
     }
 
     fn tell_value(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t) {
         if let Some(value) = loaded_value(info) {
             self.model.loaded(cpu, value);
-        }
-    }
-
-    /// A store to a device: the sender's time goes with an interrupt to other CPUs.
-    #[cold]
-    fn device_store(&self, vcpu: &Vcpu, device: u64, info: sys::qemu_plugin_meminfo_t) {
-        let Some(value) = stored_value(info) else { return };
-        let time_ps = vcpu.settle(self.ps_per_instruction);
-        for receiver in self.receivers.named_by(device, value).filter_map(|cpu| self.vcpus.get(cpu)) {
-            receiver.interrupt(time_ps);
         }
     }
 
@@ -302,7 +308,7 @@ impl Lab {
         let sample = Sample {
             time_ps,
             ticks: linux::tsc(),
-            clock_ns: CLOCK.now_ns(),
+            clock_ns: guest_clock_ns(),
             instruction,
             address,
             physical_address,
@@ -341,17 +347,40 @@ impl Lab {
         }
     }
 
-    fn report(&self, cpu: usize, vcpu: &Vcpu) {
+    /// A CPU reports how far it is, if that is due or it must stay near to the others.
+    fn report(&self, cpu: usize, vcpu: &Vcpu, lead: Lead) {
         let time_ps = self.settle(cpu, vcpu);
-        if time_ps < vcpu.report_at_ps.load(Relaxed) {
+        if lead == Lead::WORKING && time_ps < vcpu.report_at_ps.load(Relaxed) {
             return;
         }
         self.follow_address_space(cpu, time_ps);
         vcpu.forget_recent();
         vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
-        let now_ps = self.pace.report(cpu, time_ps, &self.model);
-        vcpu.skip_ps(now_ps - time_ps);
-        vcpu.report_at_ps.store(now_ps + REPORT_PS, Relaxed);
+        self.pace.report(cpu, time_ps, lead, &self.model);
+        vcpu.report_at_ps.store(time_ps + REPORT_PS, Relaxed);
+    }
+
+    /// A CPU has stored to memory that is no node's: the virtual PMU's. What it asks for happens at that moment.
+    #[cold]
+    fn pmu_store(&self, cpu: usize, vcpu: &Vcpu) {
+        let Some(pmu) = self.pmu() else { return };
+        if pmu.command() == Command::Rest && pmu.state() == Command::Measure {
+            self.pace.stop(self.settle(cpu, vcpu));
+            self.publish(pmu);
+            // What is translated keeps its calls (see `switch_if_asked`); the guest only shuts down.
+            pmu.set_state(Command::Rest);
+        }
+        if pmu.waits_for_input() {
+            self.pace.change(&self.model, |times| times.set_input(true));
+        }
+    }
+
+    /// The time of the CPU whose thread asks, ps, while time is simulated.
+    fn own_ps(&self) -> Option<u64> {
+        match thread_role::own() {
+            Role::Cpu(cpu) if CLOCK.stands() => self.vcpus.get(cpu).map(|vcpu| vcpu.settle(self.ps_per_instruction)),
+            _ => None,
+        }
     }
 }
 
@@ -394,7 +423,7 @@ unsafe extern "C" fn after_reset(_: PluginId) {
     let Some((lab, pmu)) = LAB.get().and_then(|lab| Some((lab, lab.pmu()?))) else { return };
     let command = pmu.command();
     if command == Command::Measure {
-        lab.start(lab.switched_by.load(SeqCst));
+        lab.start();
     }
     lab.measuring.store(command == Command::Measure, SeqCst);
     lab.register();
@@ -408,18 +437,9 @@ unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
         vcpu.thread_id.store(host::thread_id(), Relaxed);
         base.find_registers();
         lab.program_counters[cpu as usize].find_register();
-        lab.pace.resume(cpu as usize, 0, &lab.model);
+        lab.system_calls[cpu as usize].find_register();
+        thread_role::set(Role::Cpu(cpu as usize));
     }
-}
-
-unsafe extern "C" fn on_idle(_: PluginId, cpu: c_uint) {
-    let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
-    lab.pace.idle(cpu as usize, lab.settle(cpu as usize, vcpu), &lab.model);
-}
-
-unsafe extern "C" fn on_resume(_: PluginId, cpu: c_uint) {
-    let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) else { return };
-    vcpu.set_time_ps(lab.pace.resume(cpu as usize, vcpu.take_wake_time_ps(), &lab.model));
 }
 
 unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
@@ -432,6 +452,9 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
+        }
+        if instruction.is_system_call() {
+            instruction.call(on_system_call);
         }
         instruction.call_on_access(on_load, on_store, instruction.address());
     }
@@ -455,7 +478,7 @@ unsafe extern "C" fn on_pause_at_rest(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         lab.per_cpu[cpu as usize].find();
-        lab.report(cpu as usize, vcpu);
+        lab.report(cpu as usize, vcpu, if vcpu.spins() { Lead::SPINNING } else { Lead::WORKING });
         vcpu.looked();
     }
 }
@@ -463,9 +486,18 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         if let Some(pmu) = lab.pmu() {
-            pmu.note_pause(linux::tsc(), CLOCK.now_ns());
+            pmu.note_pause(linux::tsc(), guest_clock_ns());
         }
         vcpu.run_ps(PAUSE_PS);
+        lab.report(cpu as usize, vcpu, Lead::SPINNING);
+    }
+}
+
+unsafe extern "C" fn on_system_call(cpu: c_uint, _: *mut c_void) {
+    if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?)))
+        && lab.system_calls[cpu as usize].reads_clock()
+    {
+        vcpu.read_clock();
     }
 }
 

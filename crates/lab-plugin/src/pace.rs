@@ -1,50 +1,27 @@
-//! Keeps virtual CPUs together in simulated time. Each has a time of its own; one that runs ahead of the slowest active
-//! one waits. The guest's clock shows the slowest active one's time. Halted ones do not count, and while all are halted
-//! time passes as on the host.
+//! Keeps virtual CPUs together in simulated time: [`Times`] decides, and here threads wait and are woken.
 
 use crate::clock::Clock;
+use crate::host::WakeUp;
+use crate::times::{Idle, Lead, Times, Wakes};
 use model::Model;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// How far a CPU may be ahead of the slowest when it reports, ps. A report is due every [`REPORT_PS`], so that no CPU
-/// is further ahead than the sum: less than two of the model's windows, as it asks.
-const AHEAD_PS: u64 = 50_000_000;
-/// How near the slowest must have come before one that waits goes on, ps: well below [`AHEAD_PS`], or it would wait
-/// again at its next report.
-const NEAR_PS: u64 = 10_000_000;
-/// How often a CPU reports, ps of its own time.
-pub(crate) const REPORT_PS: u64 = 8_000_000;
-
-struct Times {
-    /// Simulated time since the measured command began, ps.
-    now_ps: u64,
-    /// What the guest's clock showed then, ns.
-    epoch_ns: u64,
-    measuring: bool,
-    cpus: Vec<Cpu>,
-    /// Counts the rounds in which waiting CPUs were let go although the slowest had not moved.
-    released: u64,
-}
-
-#[derive(Clone)]
-struct Cpu {
-    reported_ps: u64,
-    active: bool,
-    waiting: bool,
-}
 
 /// The pace of all CPUs.
 pub(crate) struct Pace {
     times: Mutex<Times>,
+    /// What CPUs wait for, that are halted or too far ahead.
     go: Vec<Condvar>,
+    /// What threads wait for whose file is being moved by the simulated disk.
+    moved: Condvar,
+    /// Wakes QEMU's main loop.
+    main_loop: WakeUp,
     clock: &'static Clock,
 }
 
 impl Pace {
-    pub(crate) fn new(cpus: usize, clock: &'static Clock) -> Self {
-        let cpu = Cpu { reported_ps: 0, active: false, waiting: false };
-        let times = Times { now_ps: 0, epoch_ns: 0, measuring: false, cpus: vec![cpu; cpus], released: 0 };
-        Self { times: Mutex::new(times), go: (0..cpus).map(|_| Condvar::new()).collect(), clock }
+    pub(crate) fn new(cpus: usize, times: Times, clock: &'static Clock) -> std::io::Result<Self> {
+        let go = (0..cpus).map(|_| Condvar::new()).collect();
+        Ok(Self { times: Mutex::new(times), go, moved: Condvar::new(), main_loop: WakeUp::new()?, clock })
     }
 
     fn lock(&self) -> MutexGuard<'_, Times> {
@@ -52,243 +29,149 @@ impl Pace {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Simulated time begins at 0 for every CPU. This one runs; of others it will be seen.
-    pub(crate) fn start(&self, running: usize) {
-        let mut times = self.lock();
-        times.epoch_ns = self.clock.now_ns();
-        times.now_ps = 0;
-        times.measuring = true;
-        for (index, cpu) in times.cpus.iter_mut().enumerate() {
-            *cpu = Cpu { reported_ps: 0, active: index == running, waiting: false };
-        }
-        self.set_clock(&times);
+    /// What QEMU's main loop has to wait for beside its own events.
+    pub(crate) fn main_loop_wake_up(&self) -> &WakeUp {
+        &self.main_loop
     }
 
-    /// Simulated time ends; the guest's clock goes on with the host's. Returns how long it was, ps.
-    pub(crate) fn stop(&self) -> u64 {
+    /// Simulated time begins at 0 for every CPU.
+    pub(crate) fn start(&self) {
         let mut times = self.lock();
-        self.catch_up(&mut times);
-        times.measuring = false;
+        times.start();
+        self.clock.stand();
+        self.main_loop.wake();
+    }
+
+    /// Simulated time ends at a CPU's own time, ps; the guest's clock goes on with the host's.
+    pub(crate) fn stop(&self, time_ps: u64) {
+        let mut times = self.lock();
+        times.stop(time_ps);
+        self.clock.set_ps(times.now_ps());
         self.clock.run_with_host();
-        for go in &self.go {
-            go.notify_one();
-        }
-        times.now_ps
+        self.let_go(&times);
     }
 
-    /// A CPU says how far it is, and waits until the slowest is near. Returns its time, ps, which is later than it said
-    /// only where nobody knew that it runs.
-    pub(crate) fn report(&self, cpu: usize, time_ps: u64, model: &Model) -> u64 {
+    /// A CPU says how far it is, ps, and waits until the slowest is near.
+    pub(crate) fn report(&self, cpu: usize, time_ps: u64, lead: Lead, model: &Model) {
         let mut times = self.lock();
-        if !times.measuring {
-            return time_ps;
-        }
-        let time_ps = if times.cpus[cpu].active { time_ps } else { self.activate(&mut times, cpu, time_ps, model) };
-        times.cpus[cpu].reported_ps = time_ps;
+        times.report(cpu, time_ps);
         self.advance(&mut times, model);
-        let released = times.released;
-        let mut lead_ps = AHEAD_PS;
-        while times.measuring && time_ps > times.now_ps + lead_ps && times.released == released {
-            lead_ps = NEAR_PS;
-            times.cpus[cpu].waiting = true;
+        let releases = times.releases();
+        let mut again = false;
+        while !times.may_go_on(cpu, lead, again) && times.releases() == releases {
+            again = true;
             times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
         }
-        times.cpus[cpu].waiting = false;
-        time_ps
     }
 
-    /// Lets every waiting CPU take one more step. Called now and then while nothing moves: the slowest CPU may itself
-    /// be waiting inside QEMU until the others leave the code they run, which they cannot while they wait here.
+    /// A CPU halts at a time of its own, and waits until it is woken. `unlocked` runs when it can be. Returns its time
+    /// then, ps.
+    pub(crate) fn halt(&self, cpu: usize, time_ps: u64, model: &Model, unlocked: impl FnOnce()) -> u64 {
+        let mut times = self.lock();
+        times.halt(cpu, time_ps);
+        self.advance(&mut times, model);
+        unlocked();
+        while !times.is_active(cpu) {
+            times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
+        }
+        times.time_of(cpu)
+    }
+
+    /// A CPU is woken at a time, ps, if it is halted.
+    pub(crate) fn wake(&self, cpu: usize, time_ps: u64, model: &Model) {
+        let mut times = self.lock();
+        if times.wake(cpu, time_ps) {
+            // Queues follow the clock, before a CPU that slept uses them.
+            model.advance(times.now_ps());
+            self.go[cpu].notify_one();
+        }
+    }
+
+    /// QEMU's main loop has no work until a timer is due: see [`Times::main_loop_waits`].
+    pub(crate) fn main_loop_waits(&self, timer_ps: Option<u64>, model: &Model) -> Idle {
+        let mut times = self.lock();
+        let idle = times.main_loop_waits(timer_ps);
+        self.advance(&mut times, model);
+        idle
+    }
+
+    /// There is work for QEMU's main loop, which a CPU asked for at a time of its own, ps, or another thread did.
+    pub(crate) fn call_main_loop(&self, asked_ps: Option<u64>) {
+        let mut times = self.lock();
+        let asked_ps = asked_ps.unwrap_or(times.now_ps());
+        if times.measuring() && times.main_loop_works(asked_ps) {
+            self.main_loop.wake();
+        }
+    }
+
+    /// QEMU's main loop is at work, after so many ns of the host in which no CPU ran.
+    pub(crate) fn main_loop_works(&self, idle_ns: u64) {
+        let mut times = self.lock();
+        let now_ps = times.now_ps();
+        times.main_loop_works(now_ps);
+        times.pass(idle_ns);
+        if idle_ns > 0 {
+            self.clock.set_ps(times.now_ps());
+        }
+    }
+
+    /// A change of what the clock depends on, beside CPUs and QEMU's main loop.
+    pub(crate) fn change(&self, model: &Model, change: impl FnOnce(&mut Times)) {
+        let mut times = self.lock();
+        change(&mut times);
+        self.advance(&mut times, model);
+    }
+
+    /// Waits until the simulated disk has moved a worker's bytes.
+    pub(crate) fn transfer(&self, worker: u32, bytes: u64, model: &Model) {
+        let mut times = self.lock();
+        times.transfer(worker, bytes);
+        self.advance(&mut times, model);
+        while times.is_transferring(worker) {
+            times = self.moved.wait(times).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A thread waits inside QEMU, from `true` until `false`, for CPUs to leave the code that they execute: they cannot
+    /// while they are held here.
+    pub(crate) fn wait_inside(&self, begins: bool) {
+        let mut times = self.lock();
+        times.wait_inside(begins);
+        if begins {
+            self.let_go(&times);
+        }
+    }
+
+    /// Lets every CPU that waits take one more step, where the clock stands and nothing that is known moves it.
     pub(crate) fn release(&self) {
         let mut times = self.lock();
-        times.released += 1;
-        for (cpu, go) in times.cpus.iter().zip(&self.go) {
-            if cpu.waiting {
-                go.notify_one();
-            }
-        }
+        times.release();
+        self.let_go(&times);
     }
 
-    /// The CPU that the others wait for.
-    pub(crate) fn slowest(&self) -> Option<usize> {
-        let times = self.lock();
-        let active = times.cpus.iter().enumerate().filter(|(_, cpu)| cpu.active);
-        active.min_by_key(|(_, cpu)| cpu.reported_ps).map(|(index, _)| index)
-    }
-
-    /// A CPU halts at a time.
-    pub(crate) fn idle(&self, cpu: usize, time_ps: u64, model: &Model) {
-        let mut times = self.lock();
-        times.cpus[cpu].active = false;
-        if !times.measuring {
-            return;
-        }
-        if times.cpus.iter().any(|cpu| cpu.active) {
-            self.advance(&mut times, model);
-        } else {
-            times.now_ps = times.now_ps.max(time_ps);
-            self.set_clock(&times);
-            self.clock.run_with_host();
-        }
-    }
-
-    /// A CPU goes on after a halt. Returns its time, ps, which is not before what it had.
-    pub(crate) fn resume(&self, cpu: usize, time_ps: u64, model: &Model) -> u64 {
-        self.activate(&mut self.lock(), cpu, time_ps, model)
-    }
-
-    fn activate(&self, times: &mut Times, cpu: usize, time_ps: u64, model: &Model) -> u64 {
-        self.catch_up(times);
-        model.advance(times.now_ps);
-        let time_ps = time_ps.max(times.now_ps);
-        times.cpus[cpu] = Cpu { reported_ps: time_ps, active: true, waiting: false };
-        if times.measuring {
-            self.set_clock(times);
-        }
-        time_ps
-    }
-
-    /// Simulated time since the start, ps.
-    pub(crate) fn now_ps(&self) -> u64 {
-        let mut times = self.lock();
-        self.catch_up(&mut times);
-        times.now_ps
-    }
-
-    /// While all CPUs are halted the clock runs with the host: take its time over.
-    fn catch_up(&self, times: &mut Times) {
-        if times.measuring && times.cpus.iter().all(|cpu| !cpu.active) {
-            times.now_ps = times.now_ps.max(self.clock.now_ns().saturating_sub(times.epoch_ns) * 1000);
-        }
+    /// What is asked of the times.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Times) -> T) -> T {
+        look(&self.lock())
     }
 
     fn advance(&self, times: &mut Times, model: &Model) {
-        let slowest = times.cpus.iter().filter(|cpu| cpu.active).map(|cpu| cpu.reported_ps).min();
-        let Some(slowest) = slowest.filter(|&slowest| slowest > times.now_ps) else { return };
-        times.now_ps = slowest;
-        self.set_clock(times);
-        model.advance(slowest);
-        for (cpu, go) in times.cpus.iter().zip(&self.go) {
-            if cpu.waiting && cpu.reported_ps <= slowest + NEAR_PS {
-                go.notify_one();
-            }
-        }
-    }
-
-    fn set_clock(&self, times: &Times) {
-        self.clock.stand_at(times.epoch_ns + times.now_ps / 1000);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use machine::presets;
-    use model::{Mechanisms, MemoryRange};
-    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-    use std::thread;
-
-    const CPUS: usize = 4;
-
-    fn model() -> Model {
-        let memory = [0, 1].map(|node| MemoryRange { start: node << 30, end: (node + 1) << 30, node: node as usize });
-        Model::new(&presets::find("small-2x2").unwrap(), &memory, &Mechanisms::full()).unwrap()
-    }
-
-    /// A pace of CPUs that all run, and its clock.
-    fn started(model: &Model) -> (Pace, &'static Clock) {
-        let clock: &Clock = Box::leak(Box::new(Clock::new()));
-        let pace = Pace::new(CPUS, clock);
-        pace.start(0);
-        for cpu in 0..CPUS {
-            pace.resume(cpu, 0, model);
-        }
-        (pace, clock)
-    }
-
-    #[test]
-    fn no_cpu_goes_on_further_ahead_than_allowed() {
-        let model = model();
-        let (pace, _) = started(&model);
-        let times: [AtomicU64; CPUS] = std::array::from_fn(|_| AtomicU64::new(0));
-        thread::scope(|scope| {
-            for cpu in 0..CPUS {
-                let (pace, model, times) = (&pace, &model, &times);
-                scope.spawn(move || {
-                    let mut time_ps = 0;
-                    for step in 0..2000 {
-                        // Each has a speed of its own, and they take turns at being fast.
-                        let fast = (step / 100) % CPUS == cpu;
-                        time_ps += if fast { REPORT_PS } else { REPORT_PS / (2 + cpu as u64) };
-                        times[cpu].store(time_ps, SeqCst);
-                        pace.report(cpu, time_ps, model);
-                        let slowest = times.iter().map(|time| time.load(SeqCst)).min().unwrap();
-                        assert!(time_ps <= slowest + AHEAD_PS, "{time_ps} {slowest}");
-                    }
-                    times[cpu].store(u64::MAX, SeqCst);
-                    pace.idle(cpu, time_ps, model);
-                });
-            }
+        let mut main_loop = false;
+        let moved = times.advance(|wakes| match wakes {
+            Wakes::Cpu(cpu) => self.go[cpu].notify_one(),
+            Wakes::Workers => self.moved.notify_all(),
+            Wakes::MainLoop => main_loop = true,
         });
+        if moved {
+            self.clock.set_ps(times.now_ps());
+            model.advance(times.now_ps());
+        }
+        if main_loop {
+            self.main_loop.wake();
+        }
     }
 
-    #[test]
-    fn the_clock_shows_the_slowest_that_runs() {
-        let model = model();
-        let (pace, clock) = started(&model);
-        let epoch_ns = clock.now_ns();
-        let times_ps = [9, 7, 8, 30].map(|us| us * 1_000_000);
-        for (cpu, &time_ps) in times_ps.iter().enumerate() {
-            pace.report(cpu, time_ps, &model);
-        }
-        assert_eq!((pace.now_ps(), clock.now_ns()), (7_000_000, epoch_ns + 7_000));
-        pace.idle(1, times_ps[1], &model);
-        assert_eq!((pace.now_ps(), clock.now_ns()), (8_000_000, epoch_ns + 8_000));
-        // One that wakes has not slept in the past.
-        assert_eq!(pace.resume(1, times_ps[1], &model), 8_000_000);
-        assert_eq!(pace.resume(1, 20_000_000, &model), 20_000_000);
-        assert_eq!(pace.now_ps(), 8_000_000);
-    }
-
-    #[test]
-    fn while_all_sleep_time_passes_as_on_the_host() {
-        let model = model();
-        let (pace, clock) = started(&model);
-        let epoch_ns = clock.now_ns();
-        for cpu in 0..CPUS {
-            pace.idle(cpu, 5_000_000, &model);
-        }
-        let slept_from_ns = clock.now_ns();
-        assert!(slept_from_ns >= epoch_ns + 5_000);
-        while clock.now_ns() < slept_from_ns + 1_000_000 {
-            thread::yield_now();
-        }
-        let woken_ps = pace.resume(2, 5_000_000, &model);
-        assert!(woken_ps >= 1_005_000_000);
-        assert_eq!(clock.now_ns(), epoch_ns + woken_ps / 1000, "it stands again");
-        assert_eq!(pace.stop(), woken_ps);
-    }
-
-    #[test]
-    fn a_cpu_that_waits_goes_on_when_released_or_stopped() {
-        let model = model();
-        let (pace, _) = started(&model);
-        let waits = |cpu: usize| {
-            while !pace.lock().cpus[cpu].waiting {
-                thread::yield_now();
-            }
-        };
-        thread::scope(|scope| {
-            let ahead = scope.spawn(|| pace.report(0, 10 * AHEAD_PS, &model));
-            waits(0);
-            pace.release();
-            ahead.join().unwrap();
-            let ahead = scope.spawn(|| pace.report(0, 10 * AHEAD_PS, &model));
-            waits(0);
-            pace.stop();
-            ahead.join().unwrap();
-        });
-        // Nobody waits for anybody after the end.
-        pace.report(0, 20 * AHEAD_PS, &model);
+    fn let_go(&self, _: &Times) {
+        self.go.iter().for_each(Condvar::notify_one);
+        self.moved.notify_all();
     }
 }

@@ -88,6 +88,11 @@ impl Instruction {
         self.bytes()[..2] == [0xf3, 0x90]
     }
 
+    /// Whether it is `syscall`.
+    pub(crate) fn is_system_call(&self) -> bool {
+        self.bytes()[..2] == [0x0f, 0x05]
+    }
+
     /// Its first bytes; those beyond its end are zero.
     fn bytes(&self) -> [u8; 4] {
         let mut bytes = [0; 4];
@@ -102,9 +107,9 @@ impl Instruction {
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }
     }
 
-    /// Calls a function at each execution.
+    /// Calls a function, which may read registers, at each execution.
     pub(crate) fn call(&self, call: OnCode) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, Some(call), flags, null_mut()) };
     }
@@ -123,37 +128,17 @@ impl Instruction {
     }
 }
 
-/// What an access reached, at which guest-physical address.
-pub(crate) enum Reached {
-    Memory(u64),
-    Device(u64),
-}
-
-/// What an access reached; none where QEMU does not know. Only within an access callback.
+/// The guest-physical address of the memory that an access reached; none for a device, or where QEMU does not know. Only
+/// within an access callback.
 #[inline]
-pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<Reached> {
+pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<u64> {
     // SAFETY: called within an access callback with what QEMU gave it; the result is valid until that returns.
     unsafe {
         let found = sys::qemu_plugin_get_hwaddr(info, address);
         if found.is_null() {
             return None;
         }
-        let physical = sys::qemu_plugin_hwaddr_phys_addr(found);
-        Some(if sys::qemu_plugin_hwaddr_is_io(found) { Reached::Device(physical) } else { Reached::Memory(physical) })
-    }
-}
-
-/// The lowest 32 bits of what was stored; none for narrower stores. Only within a store's callback.
-pub(crate) fn stored_value(info: sys::qemu_plugin_meminfo_t) -> Option<u32> {
-    use sys::qemu_plugin_mem_value_type as Type;
-    // SAFETY: called within a store's callback with what QEMU gave it; the tag says which field holds the value.
-    unsafe {
-        let value = sys::qemu_plugin_mem_get_value(info);
-        match value.type_ {
-            Type::QEMU_PLUGIN_MEM_VALUE_U32 => Some(value.data.u32_),
-            Type::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.data.u64_ as u32),
-            _ => None,
-        }
+        (!sys::qemu_plugin_hwaddr_is_io(found)).then(|| sys::qemu_plugin_hwaddr_phys_addr(found))
     }
 }
 

@@ -1,7 +1,8 @@
 //! What the plugin keeps of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
 //! stores; others only look.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
 /// physical addresses, so the line last used in a class is the most recently used of its L1 set.
@@ -35,11 +36,21 @@ pub(crate) struct Vcpu {
     until_sample: AtomicU64,
     /// The number of its thread on the host.
     pub(crate) thread_id: AtomicU32,
-    /// The time of the CPU that last sent this one an interrupt, ps: written by others.
-    interrupted_at_ps: AtomicU64,
+    /// QEMU's condition variable that it waits for while it is halted; null until it has done so.
+    pub(crate) halted_at: AtomicPtr<c_void>,
+    /// Whether it has stored since its last look, and how many accesses the model has seen since.
+    stored: AtomicBool,
+    modelled: AtomicU64,
+    /// Loads that it had repeated at its last look.
+    loads_at_look: AtomicU64,
+    /// Its program has asked for the time, and does not know it yet.
+    clock_read: AtomicBool,
 }
 
 const NOTHING: u64 = u64::MAX;
+/// How many accesses the model sees at most of a CPU that waits in a loop, from one of its looks to the next: each of its
+/// lines once, since its report makes it forget which ones it used last.
+const SPINNING_LINES: u64 = 8;
 
 /// A line in [`Vcpu::recent`] that was written: line numbers have 58 bits.
 const fn written(line: u64) -> u64 {
@@ -66,8 +77,12 @@ impl Vcpu {
             recent_stores: AtomicU64::new(0),
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
-            interrupted_at_ps: AtomicU64::new(0),
             thread_id: AtomicU32::new(0),
+            halted_at: AtomicPtr::default(),
+            stored: AtomicBool::new(false),
+            modelled: AtomicU64::new(0),
+            loads_at_look: AtomicU64::new(0),
+            clock_read: AtomicBool::new(false),
         }
     }
 
@@ -83,7 +98,6 @@ impl Vcpu {
             &self.recent_loads,
             &self.recent_stores,
             &self.until_sample,
-            &self.interrupted_at_ps,
         ] {
             counter.store(0, Relaxed);
         }
@@ -93,11 +107,6 @@ impl Vcpu {
     pub(crate) fn set_time_ps(&self, time_ps: u64) {
         self.time_ps.store(time_ps, Relaxed);
         self.report_at_ps.store(time_ps, Relaxed);
-    }
-
-    /// Time passes in which it does not run.
-    pub(crate) fn skip_ps(&self, ps: u64) {
-        add(&self.time_ps, ps);
     }
 
     /// It runs, beside its instructions.
@@ -159,10 +168,39 @@ impl Vcpu {
         if hit {
             add(if store { &self.recent_stores } else { &self.recent_loads }, 1);
         }
+        if store {
+            self.stored.store(true, Relaxed);
+        }
         hit
     }
 
+    /// Whether all that it has done since its last look is to load a few lines again and again, which none has written:
+    /// it waits for another CPU.
+    pub(crate) fn spins(&self) -> bool {
+        let loads = self.recent_loads.load(Relaxed);
+        let loaded = self.loads_at_look.swap(loads, Relaxed) != loads;
+        let few = self.modelled.swap(0, Relaxed) <= SPINNING_LINES;
+        loaded & few & !self.stored.swap(false, Relaxed)
+    }
+
+    /// Its program asks for the time, which is the CPU's own. The next access of the program is none that is passed over.
+    pub(crate) fn read_clock(&self) {
+        self.clock_read.store(true, Relaxed);
+        self.forget_recent();
+    }
+
+    /// Whether the clock was read since this was last asked.
+    #[inline]
+    pub(crate) fn take_clock_read(&self) -> bool {
+        let read = self.clock_read.load(Relaxed);
+        if read {
+            self.clock_read.store(false, Relaxed);
+        }
+        read
+    }
+
     pub(crate) fn set_recent(&self, line: u64, store: bool) {
+        add(&self.modelled, 1);
         self.recent[line as usize % CLASSES].store(if store { written(line) } else { line }, Relaxed);
     }
 
@@ -178,6 +216,7 @@ impl Vcpu {
 
     /// Its next use may be no hit.
     pub(crate) fn forget_line(&self, line: u64) {
+        add(&self.modelled, 1);
         self.recent[line as usize % CLASSES].store(NOTHING, Relaxed);
     }
 
@@ -191,16 +230,6 @@ impl Vcpu {
     /// or while it does not run; a few are lost otherwise.
     pub(crate) fn take_recent_hits(&self) -> (u64, u64) {
         (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
-    }
-
-    /// Another CPU sends this one an interrupt.
-    pub(crate) fn interrupt(&self, sender_ps: u64) {
-        self.interrupted_at_ps.fetch_max(sender_ps, Relaxed);
-    }
-
-    /// The earliest time at which it may go on after a halt, ps.
-    pub(crate) fn take_wake_time_ps(&self) -> u64 {
-        self.time_ps().max(self.interrupted_at_ps.swap(0, Relaxed))
     }
 
     pub(crate) fn set_sample_period(&self, misses: u64) {
@@ -243,21 +272,7 @@ mod tests {
         assert_eq!((executed, vcpu.settle(300), vcpu.instructions()), (0, 4500, 15));
         vcpu.wait_ps(100);
         vcpu.run_ps(20);
-        vcpu.skip_ps(1000);
-        assert_eq!((vcpu.time_ps(), vcpu.ran_ps(), vcpu.waited_ps()), (5620, 4620, 100));
-    }
-
-    #[test]
-    fn a_woken_cpu_goes_on_no_earlier_than_its_waker() {
-        let vcpu = Vcpu::new();
-        vcpu.start(std::ptr::null_mut());
-        vcpu.set_time_ps(100);
-        vcpu.interrupt(300);
-        vcpu.interrupt(200);
-        assert_eq!(vcpu.take_wake_time_ps(), 300);
-        assert_eq!(vcpu.take_wake_time_ps(), 100, "it was woken once");
-        vcpu.interrupt(50);
-        assert_eq!(vcpu.take_wake_time_ps(), 100, "and is never sent back");
+        assert_eq!((vcpu.time_ps(), vcpu.ran_ps(), vcpu.waited_ps()), (4620, 4620, 100));
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     }
     let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
     add("-display", "none".into());
+    // As many files as the guest may read at a time; none of the threads ends, so that the plugin knows all of them.
+    add("-object", "main-loop,id=main-loop,thread-pool-min=8,thread-pool-max=8".into());
     add("-serial", "stdio".into());
     add("-device", "virtio-serial-pci".into());
     add("-chardev", format!("socket,id=port,fd={}", files.port));

@@ -107,8 +107,9 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
     let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
     let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
+    let words = Arc::new(words);
     let started = Instant::now();
-    let mut machine = Running::start(assets, run, &shared, signals)?;
+    let mut machine = Running::start(assets, run, (&shared, &words), signals)?;
     let result = machine.follow(run, started, &words, tell);
     machine.end();
     result
@@ -146,7 +147,12 @@ struct Running {
 }
 
 impl Running {
-    fn start(assets: &Assets, run: &Run, shared: &OwnedFd, signals: Signals) -> Result<Self, LabError> {
+    fn start(
+        assets: &Assets,
+        run: &Run,
+        (shared, words): (&OwnedFd, &Arc<SharedWords>),
+        signals: Signals,
+    ) -> Result<Self, LabError> {
         let (port, guest_port) = UnixStream::pair().map_err(LabError::host("make a pair of sockets"))?;
         // QEMU inherits its end; ours is closed on exec as every file of Rust's.
         rustix::io::fcntl_setfd(&guest_port, rustix::io::FdFlags::empty())
@@ -157,7 +163,7 @@ impl Running {
             machine: run.shape.machine.clone(),
             memory: run.shape.memory.clone(),
             mechanisms: run.mechanisms.clone(),
-            apic_ids: run.shape.topology.apic_ids(),
+            idles_with_host: run.task.terminal.is_some(),
         };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
@@ -207,11 +213,13 @@ impl Running {
                     }
                 }
             }),
-            thread::Builder::new()
-                .spawn(move || while for_guest.recv().is_ok_and(|message| send(&mut to_port, &message).is_ok()) {}),
             thread::Builder::new().spawn({
-                let to_guest = to_guest.clone();
-                move || forward_input(&wanted, &to_guest)
+                let words = words.clone();
+                move || send_all(&for_guest, &mut to_port, &words)
+            }),
+            thread::Builder::new().spawn({
+                let (to_guest, words) = (to_guest.clone(), words.clone());
+                move || forward_input(&wanted, &to_guest, &|| answer_input(&words))
             }),
             thread::Builder::new().spawn({
                 let (signal, to_guest) = (signal.clone(), to_guest.clone());
@@ -377,6 +385,24 @@ impl<S: AsFd> Output<S> {
         // There may be no room for the message; more output will give another occasion.
         let _ = to_guest.try_send(self.closed.clone());
         Ok(())
+    }
+}
+
+/// Sends what comes, until the guest has gone.
+fn send_all(messages: &Receiver<ToGuest>, port: &mut UnixStream, words: &SharedWords) {
+    while let Ok(message) = messages.recv()
+        && send(port, &message).is_ok()
+    {
+        if matches!(message, ToGuest::Input(_)) {
+            answer_input(words);
+        }
+    }
+}
+
+/// The guest's simulated time goes on: the input that it asked for has been sent, or there is none yet.
+fn answer_input(words: &SharedWords) {
+    if let Ok(pmu) = Pmu::open(words) {
+        pmu.answer_input();
     }
 }
 

@@ -54,22 +54,6 @@ pub struct Topology {
     pub threads: usize,
 }
 
-impl Topology {
-    /// The APIC id of each CPU: its number at each level, in as many bits as the level's largest number needs (Intel
-    /// SDM volume 3A, 10.9; QEMU, `include/hw/i386/topology.h`).
-    pub fn apic_ids(&self) -> Vec<u32> {
-        let bits = |count: usize| count.next_power_of_two().trailing_zeros();
-        let id = |cpu: usize| {
-            let (core, thread) = (cpu / self.threads, cpu % self.threads);
-            let (die, core) = (core / self.cores, core % self.cores);
-            let (socket, die) = (die / self.dies, die % self.dies);
-            let levels = [(self.dies, die), (self.cores, core), (self.threads, thread)];
-            levels.iter().fold(socket, |id, &(count, number)| id << bits(count) | number) as u32
-        };
-        (0..self.sockets * self.dies * self.cores * self.threads).map(id).collect()
-    }
-}
-
 /// Why a preset cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each says itself")]
@@ -259,13 +243,6 @@ mod tests {
         assert_eq!(ranges(1)?, [(0, 1, 0), (1, 2, 1), (2, 3, 2)]);
         assert_eq!(ranges(2)?, [(0, 2, 0), (2, 3, 1), (4, 5, 1), (5, 7, 2)]);
         Ok(())
-    }
-
-    #[test]
-    fn apic_ids_have_whole_bits_a_level() {
-        let ids = |sockets, dies, cores, threads| Topology { sockets, dies, cores, threads }.apic_ids();
-        assert_eq!(ids(2, 2, 3, 1), [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14]);
-        assert_eq!(ids(2, 1, 1, 2), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -42,9 +42,13 @@ pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) 
 }
 
 /// Sends standard input, a part whenever the guest asks for one.
-pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>) {
+/// `none_yet` is called when it would have to wait for one.
+pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>, none_yet: &dyn Fn()) {
     let mut buffer = vec![0; CHUNK];
     while wanted.recv().is_ok() {
+        if in_background() || !is_ready(io::stdin().as_fd()) {
+            none_yet();
+        }
         wait_for_foreground();
         let count = io::stdin().lock().read(&mut buffer).unwrap_or(0);
         if to_guest.send(ToGuest::Input(buffer[..count].to_vec())).is_err() || count == 0 {
@@ -56,11 +60,18 @@ pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest
 /// A process in the background that reads from its terminal is stopped (SIGTTIN), and nobody knows whether the command
 /// is going to read.
 fn wait_for_foreground() {
-    let in_background =
-        || rustix::termios::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|group| group != rustix::process::getpgrp());
     while in_background() {
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+fn in_background() -> bool {
+    rustix::termios::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|group| group != rustix::process::getpgrp())
+}
+
+/// Whether a stream can be read without waiting: there is something, or its end.
+fn is_ready(stream: BorrowedFd) -> bool {
+    poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -83,6 +94,19 @@ mod tests {
         });
         assert!(written.is_ok());
         assert_eq!(asked.get(), 30, "it asked until it was told to stop");
+        Ok(())
+    }
+
+    #[test]
+    fn a_stream_is_ready_when_there_is_something_or_its_end() -> io::Result<()> {
+        let (reader, writer) = pipe()?;
+        assert!(!is_ready(reader.as_fd()));
+        rustix::io::write(&writer, b"x")?;
+        assert!(is_ready(reader.as_fd()));
+        rustix::io::read(&reader, &mut [0; 1])?;
+        assert!(!is_ready(reader.as_fd()));
+        drop(writer);
+        assert!(is_ready(reader.as_fd()), "it has ended");
         Ok(())
     }
 

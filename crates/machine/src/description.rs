@@ -1,6 +1,7 @@
 //! The description of a machine. The same types are its TOML form: see `machines/` for examples and
 //! `docs/machine-files.md` for the manual.
 
+use crate::disk::Disk;
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub struct Machine {
     /// How caches of different nodes are kept coherent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coherence: Option<Coherence>,
+    /// The disk that its files are on, in the lab; without it, [`Disk::default`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
     /// Idle latency from each node to each node's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,

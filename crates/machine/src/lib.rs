@@ -6,6 +6,7 @@
 
 pub mod acpi;
 mod description;
+mod disk;
 mod file;
 mod hwloc;
 mod ids;
@@ -26,6 +27,7 @@ pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Source, Tlb,
 };
+pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};

@@ -95,6 +95,8 @@ const INSTRUCTIONS_PER_CYCLE: Bounds = Bounds::new(0.01, 100.0, "");
 const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
 /// From a floppy's speed to a hundred terabytes a second: megabytes written for bytes fall out.
 const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
+/// From that of a punched tape.
+const DISK_BANDWIDTH: Bounds = Bounds::new(100.0, 1e14, "bytes/s");
 /// From a hundredth of a nanosecond to ten milliseconds: seconds or picoseconds written for nanoseconds fall out.
 const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
 /// The firmware's table is of bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
@@ -150,6 +152,13 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             maybe("probes.per_second", probes.map(|probes| probes.per_second), PROBES),
         ];
         tables.push(table("coherence".to_owned(), coherence.source.as_ref(), FIELDS, numbers));
+    }
+    if let Some(disk) = &machine.disk {
+        let numbers = vec![
+            one("latency_ns", disk.latency_ns, LATENCY),
+            one("bandwidth_bytes_per_s", disk.bandwidth_bytes_per_s, DISK_BANDWIDTH),
+        ];
+        tables.push(table("disk".to_owned(), disk.source.as_ref(), &["latency_ns", "bandwidth_bytes_per_s"], numbers));
     }
     if let Some(latency) = &machine.latency {
         const FIELDS: &[&str] = &["by_hops_ns", "matrix_ns", "loaded_rise", "loaded_slope"];

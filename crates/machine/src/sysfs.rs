@@ -81,6 +81,7 @@ impl Machine {
             smt_cores: Vec::new(),
             core: None,
             coherence: None,
+            disk: None,
             tlbs: Vec::new(),
             latency: None,
             distances,

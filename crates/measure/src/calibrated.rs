@@ -245,6 +245,7 @@ mod tests {
             core: None,
             latency: None,
             coherence: None,
+            disk: None,
             links: Vec::new(),
             routes: Vec::new(),
             ..truth.clone()

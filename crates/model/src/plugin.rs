@@ -13,8 +13,8 @@ pub struct Configuration {
     pub memory: Vec<MemoryRange>,
     /// The parts of the model that are switched on.
     pub mechanisms: Mechanisms,
-    /// By what number interrupts address each CPU.
-    pub apic_ids: Vec<u32>,
+    /// A person watches: while no CPU runs, time passes as on the host.
+    pub idles_with_host: bool,
 }
 
 /// What was measured. The plugin publishes it in the virtual PMU.

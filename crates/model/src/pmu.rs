@@ -42,6 +42,8 @@ mod word {
     pub const TIME_PS: usize = 10;
     pub const ADDRESS_SPACE: usize = 11;
     pub const PAGE_TABLE: usize = 12;
+    pub const INPUT_ASKED: usize = 13;
+    pub const INPUT_ANSWERED: usize = 14;
     pub const HEAD: usize = 16;
     pub const TAIL: usize = 24;
     pub const DROPPED: usize = 25;
@@ -195,6 +197,21 @@ impl<'a> Pmu<'a> {
     /// For the plugin only.
     pub fn set_state(&self, state: Command) {
         self.words[word::STATE].store(u64::from(state == Command::Measure), Release);
+    }
+
+    /// For the guest only: it is about to ask the host for input, and simulated time stands until the host answers.
+    pub fn ask_for_input(&self) {
+        self.words[word::INPUT_ASKED].fetch_add(1, Release);
+    }
+
+    /// For the host only: the input has been sent, or there is none yet.
+    pub fn answer_input(&self) {
+        self.words[word::INPUT_ANSWERED].store(self.words[word::INPUT_ASKED].load(Acquire), Release);
+    }
+
+    /// Whether input is asked for that the host has not answered.
+    pub fn waits_for_input(&self) -> bool {
+        self.words[word::INPUT_ANSWERED].load(Acquire) != self.words[word::INPUT_ASKED].load(Acquire)
     }
 
     /// One miss of the first-level cache in so many is sampled, on each CPU; 0 for none.

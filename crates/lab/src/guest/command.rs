@@ -3,7 +3,8 @@
 use super::pmu::GuestPmu;
 use super::{GuestError, Host, Tried};
 use crate::protocol::{self, CHUNK, Ended, Task, ToGuest, ToHost};
-use linux::{ChildSetup, Credentials};
+use linux::{ChildSetup, Credentials, SharedWords};
+use model::pmu::Pmu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -69,7 +70,7 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
             return Ok(ToHost::NotStarted(error_number(&why), program.to_string_lossy().into_owned()));
         }
     };
-    let carried = carry(&mut child, terminal, host, from_host).tried("start a thread");
+    let carried = carry(&mut child, terminal, host, from_host, pmu.words()).tried("start a thread");
     let status = child.wait().tried("wait for the command")?;
     pmu.switch(model::pmu::Command::Rest)?;
     carried?.end();
@@ -122,7 +123,15 @@ impl Carried {
 }
 
 /// Starts the threads that carry the streams.
-fn carry(child: &mut Child, terminal: Option<OwnedFd>, host: &Host, from_host: File) -> io::Result<Carried> {
+fn carry(
+    child: &mut Child,
+    terminal: Option<OwnedFd>,
+    host: &Host,
+    from_host: File,
+    pmu: Arc<SharedWords>,
+) -> io::Result<Carried> {
+    // A terminal's input is a person's, whom time does not wait for.
+    let pmu = terminal.is_none().then_some(pmu);
     let (ended, running) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let unheard = Unheard::default();
     let mut threads = Vec::new();
@@ -143,7 +152,13 @@ fn carry(child: &mut Child, terminal: Option<OwnedFd>, host: &Host, from_host: F
     };
     let (parts, from_host_parts) = channel();
     let host = host.clone();
-    thread::Builder::new().spawn(move || forward_input(input.map(File::from), &from_host_parts, &host))?;
+    let ask = move || {
+        if let Some(pmu) = pmu.as_ref().and_then(|words| Pmu::open(words).ok()) {
+            pmu.ask_for_input();
+        }
+        host.tell(&ToHost::WantInput);
+    };
+    thread::Builder::new().spawn(move || forward_input(input.map(File::from), &from_host_parts, &ask))?;
     thread::Builder::new().spawn(move || listen(from_host, &parts, terminal.as_ref(), &unheard))?;
     Ok(Carried { threads, running })
 }
@@ -222,14 +237,14 @@ fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedF
 }
 
 /// Standard input. Asks for more only when the last part is with the command.
-fn forward_input(input: Option<File>, parts: &Receiver<Vec<u8>>, host: &Host) {
+fn forward_input(input: Option<File>, parts: &Receiver<Vec<u8>>, ask: &dyn Fn()) {
     let Some(mut input) = input else { return };
-    host.tell(&ToHost::WantInput);
+    ask();
     // An empty part is the end of the input.
     while let Ok(bytes) = parts.recv() {
         if bytes.is_empty() || input.write_all(&bytes).is_err() {
             break;
         }
-        host.tell(&ToHost::WantInput);
+        ask();
     }
 }

@@ -9,13 +9,14 @@ use rustix::fs::{FlockOperation, Gid, Uid, fchown, flock};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The plugin looks once a millisecond of host time; far less often on a host that is very busy.
 const SWITCHES_MAX: u32 = 20_000;
 
 pub(crate) struct GuestPmu {
-    words: SharedWords,
+    words: Arc<SharedWords>,
     /// Locked while the host takes the samples.
     _file: File,
     offsets: TaskOffsets,
@@ -37,13 +38,18 @@ impl GuestPmu {
         let offsets = task_offsets().ok_or(io::ErrorKind::InvalidData).tried(
             "find where the kernel keeps the running thread (current_task in /proc/kallsyms, task_struct in /sys/kernel/btf/vmlinux)",
         )?;
-        let found = Self { words, _file: file, offsets };
+        let found = Self { words: Arc::new(words), _file: file, offsets };
         found.pmu()?.set_task_offsets(offsets);
         Ok(found)
     }
 
     pub(crate) fn offsets(&self) -> TaskOffsets {
         self.offsets
+    }
+
+    /// For another thread.
+    pub(crate) fn words(&self) -> Arc<SharedWords> {
+        self.words.clone()
     }
 
     pub(crate) fn pmu(&self) -> Result<Pmu<'_>, GuestError> {

@@ -28,6 +28,7 @@ fn machine(nodes: Vec<Node>) -> Machine {
         smt_cores: Vec::new(),
         core: None,
         coherence: None,
+        disk: None,
         tlbs: Vec::new(),
         latency: None,
         distances: None,

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use lab::{Changes, LabError, Shape};
-use machine::{presets, size};
+use machine::{Disk, presets, size};
 use model::{Mechanism, Mechanisms};
 use std::error::Error;
 
@@ -30,6 +30,10 @@ pub struct MachineOptions {
     /// bandwidth ends), siblings (share a core's path to memory), streams (prefetchers), store-buffer
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     without: Vec<Mechanism>,
+
+    /// The disk that all files are on: latency and bandwidth [default: the machine file's, or else 50us,500MB/s]
+    #[arg(long, value_name = "LATENCY,BANDWIDTH")]
+    disk: Option<Disk>,
 
     /// Switch the kernel's own NUMA balancing on or off [default: as the kernel has it, on]
     #[arg(long, value_enum)]
@@ -74,7 +78,8 @@ pub enum HugePages {
 impl MachineOptions {
     /// The machine, cut to size.
     pub fn shape(&self) -> Result<Shape, Box<dyn Error>> {
-        let preset = presets::load(&self.machine)?;
+        let mut preset = presets::load(&self.machine)?;
+        preset.disk = self.disk.clone().or(preset.disk);
         let changes = Changes { memory_per_node: Some(self.memory_per_node), cpus_per_node: self.cpus_per_node };
         Ok(lab::shape(&preset, changes).map_err(LabError::from)?)
     }

@@ -215,6 +215,7 @@ impl Features {
             smt_cores: Vec::new(),
             core: None,
             coherence: None,
+            disk: None,
             latency: None,
             distances: None,
             packages: Vec::new(),

@@ -1,0 +1,570 @@
+//! Simulated time, and what moves it: pure, without locks and threads.
+//!
+//! Each CPU has a time of its own. The clock shows the time of the slowest CPU that runs, and is held back by all that
+//! happens outside the CPUs: by the next timer, by files, and by the host's work for the guest, which takes no simulated
+//! time. While no CPU runs, it goes to the next event at once.
+
+/// How far a CPU may be ahead of the slowest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lead {
+    /// When it reports, ps.
+    ahead_ps: u64,
+    /// When it goes on after it had to wait, ps: well below the other where the CPU works, or it would wait again at its
+    /// next report.
+    near_ps: u64,
+}
+
+impl Lead {
+    /// Of a CPU that works. It reports every [`REPORT_PS`], so that it is never further ahead than the sum of both: less
+    /// than two of the model's windows, as the model asks.
+    pub(crate) const WORKING: Self = Self { ahead_ps: 50_000_000, near_ps: 10_000_000 };
+    /// Of a CPU that waits in a loop for what another one writes. What it sees must not be older than that.
+    pub(crate) const SPINNING: Self = Self { ahead_ps: 1_000_000, near_ps: 0 };
+    /// Of a CPU that has read the clock: none of the others may read an earlier time afterwards.
+    pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
+}
+
+/// How often a CPU reports, ps of its own time.
+pub(crate) const REPORT_PS: u64 = 8_000_000;
+
+#[derive(Clone, Debug)]
+struct Cpu {
+    /// What it reported last.
+    time_ps: u64,
+    /// It runs, or is about to as soon as the host has time for it.
+    active: bool,
+    /// It waits until the clock is that near, ps.
+    held: Option<u64>,
+}
+
+/// What QEMU's main loop does: timers, devices, and streams of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MainLoop {
+    /// It is at work, or there is work for it.
+    Busy,
+    /// It waits for work, or for its next timer, ps.
+    Waits { timer_ps: Option<u64> },
+}
+
+/// The threads in which QEMU works on files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Workers {
+    all: usize,
+    /// Of them, those that wait for requests.
+    idle: usize,
+    /// Of those, the ones that there is a request for.
+    called: usize,
+}
+
+/// A transfer of the simulated disk.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    worker: u32,
+    done_ps: u64,
+}
+
+/// A simulated disk: a transfer takes the latency, and the time of its bytes in turn with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk {
+    pub(crate) latency_ps: u64,
+    pub(crate) ps_per_byte: f64,
+}
+
+impl From<&machine::Disk> for Disk {
+    fn from(disk: &machine::Disk) -> Self {
+        Self { latency_ps: (disk.latency_ns * 1000.0).round() as u64, ps_per_byte: 1e12 / disk.bandwidth_bytes_per_s }
+    }
+}
+
+/// Who has to go on because the clock has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    Cpu(usize),
+    MainLoop,
+    Workers,
+}
+
+/// What QEMU's main loop has to do when it has no work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Look for timers: one is due.
+    Over,
+    /// Wait for work.
+    Wait,
+    /// Wait for work, and until a timer that is due after so many ns of the host's time.
+    WithHost(u64),
+}
+
+/// The times of all CPUs, and what else the clock depends on.
+#[derive(Debug)]
+pub(crate) struct Times {
+    now_ps: u64,
+    measuring: bool,
+    cpus: Vec<Cpu>,
+    main_loop: MainLoop,
+    workers: Workers,
+    transfers: Vec<Transfer>,
+    disk: Disk,
+    /// When the disk has moved all bytes that it was asked for, ps.
+    disk_free_ps: u64,
+    /// The time of the last request to a device, ps: it may be ahead of the clock.
+    asked_ps: u64,
+    /// The guest waits for input of the host that is on its way.
+    input: bool,
+    /// Threads that wait inside QEMU for CPUs to leave the code that they execute.
+    inside: usize,
+    /// While no CPU runs, time passes as on the host.
+    idles_with_host: bool,
+    /// How often CPUs were let go although the clock had not moved.
+    releases: u64,
+}
+
+impl Times {
+    pub(crate) fn new(cpus: usize, disk: Disk, idles_with_host: bool) -> Self {
+        Self {
+            now_ps: 0,
+            measuring: false,
+            cpus: vec![Cpu { time_ps: 0, active: true, held: None }; cpus],
+            main_loop: MainLoop::Busy,
+            workers: Workers::default(),
+            transfers: Vec::new(),
+            disk,
+            disk_free_ps: 0,
+            asked_ps: 0,
+            input: false,
+            inside: 0,
+            idles_with_host,
+            releases: 0,
+        }
+    }
+
+    /// Simulated time begins at 0 for every CPU; QEMU's main loop is to look for its timers by the new clock.
+    pub(crate) fn start(&mut self) {
+        (self.now_ps, self.measuring, self.releases) = (0, true, 0);
+        (self.disk_free_ps, self.asked_ps, self.input) = (0, 0, false);
+        self.main_loop = MainLoop::Busy;
+        for cpu in &mut self.cpus {
+            (cpu.time_ps, cpu.held) = (0, None);
+        }
+    }
+
+    /// Simulated time ends, at a CPU's own time.
+    pub(crate) fn stop(&mut self, time_ps: u64) {
+        self.now_ps = self.now_ps.max(time_ps);
+        self.measuring = false;
+        // What disks still move is there at once.
+        self.transfers.clear();
+    }
+
+    pub(crate) fn now_ps(&self) -> u64 {
+        self.now_ps
+    }
+
+    pub(crate) fn measuring(&self) -> bool {
+        self.measuring
+    }
+
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    pub(crate) fn is_active(&self, cpu: usize) -> bool {
+        self.cpus[cpu].active
+    }
+
+    pub(crate) fn time_of(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].time_ps
+    }
+
+    /// A CPU is at a time of its own.
+    pub(crate) fn report(&mut self, cpu: usize, time_ps: u64) {
+        self.cpus[cpu].time_ps = time_ps;
+    }
+
+    /// Whether a CPU that has reported may go on. It has waited already where `again` says so.
+    pub(crate) fn may_go_on(&mut self, cpu: usize, lead: Lead, again: bool) -> bool {
+        let lead_ps = if again { lead.near_ps } else { lead.ahead_ps };
+        let goes = !self.measuring || self.inside > 0 || self.cpus[cpu].time_ps <= self.now_ps + lead_ps;
+        self.cpus[cpu].held = (!goes).then_some(lead.near_ps);
+        goes
+    }
+
+    /// A CPU halts at a time of its own.
+    pub(crate) fn halt(&mut self, cpu: usize, time_ps: u64) {
+        self.cpus[cpu] = Cpu { time_ps, active: false, held: None };
+    }
+
+    /// A halted CPU has been woken at a time: it runs from then on, whenever the host gets round to it. Whether it was
+    /// halted.
+    pub(crate) fn wake(&mut self, cpu: usize, time_ps: u64) -> bool {
+        let Cpu { time_ps: own_ps, active, .. } = self.cpus[cpu];
+        if !active {
+            self.cpus[cpu] = Cpu { time_ps: own_ps.max(time_ps).max(self.now_ps), active: true, held: None };
+        }
+        !active
+    }
+
+    /// QEMU's main loop has no work until a timer is due.
+    pub(crate) fn main_loop_waits(&mut self, timer_ps: Option<u64>) -> Idle {
+        if timer_ps.is_some_and(|timer_ps| timer_ps <= self.now_ps) {
+            return Idle::Over;
+        }
+        if self.passes_with_host() {
+            return timer_ps.map_or(Idle::Wait, |timer_ps| Idle::WithHost((timer_ps - self.now_ps).div_ceil(1000)));
+        }
+        self.main_loop = MainLoop::Waits { timer_ps };
+        Idle::Wait
+    }
+
+    /// There is work for QEMU's main loop, which was asked for at a time. Whether it waited.
+    pub(crate) fn main_loop_works(&mut self, asked_ps: u64) -> bool {
+        self.asked_ps = self.asked_ps.max(asked_ps);
+        std::mem::replace(&mut self.main_loop, MainLoop::Busy) != MainLoop::Busy
+    }
+
+    /// Time passed on the host while no CPU ran, ns.
+    pub(crate) fn pass(&mut self, host_ns: u64) {
+        if self.measuring && self.passes_with_host() {
+            self.now_ps += host_ns * 1000;
+        }
+    }
+
+    /// A thread that works on files is seen for the first time.
+    pub(crate) fn add_worker(&mut self) {
+        self.workers.all += 1;
+    }
+
+    pub(crate) fn worker_rests(&mut self) {
+        self.workers.idle += 1;
+    }
+
+    /// There is a request for a thread that works on files, if one waits.
+    pub(crate) fn call_worker(&mut self) {
+        self.workers.called = (self.workers.called + 1).min(self.workers.idle);
+    }
+
+    pub(crate) fn worker_works(&mut self) {
+        self.workers.idle -= 1;
+        self.workers.called = self.workers.called.saturating_sub(1).min(self.workers.idle);
+    }
+
+    /// A worker has moved bytes of a file: its request ends when the simulated disk would have done so.
+    pub(crate) fn transfer(&mut self, worker: u32, bytes: u64) {
+        if !self.measuring {
+            return;
+        }
+        let begins_ps = self.disk_free_ps.max(self.asked_ps).max(self.now_ps);
+        self.disk_free_ps = begins_ps + (bytes as f64 * self.disk.ps_per_byte).round() as u64;
+        self.transfers.push(Transfer { worker, done_ps: self.disk_free_ps + self.disk.latency_ps });
+    }
+
+    pub(crate) fn is_transferring(&self, worker: u32) -> bool {
+        self.transfers.iter().any(|transfer| transfer.worker == worker)
+    }
+
+    /// The guest waits for input of the host that is on its way, or does not any more.
+    pub(crate) fn set_input(&mut self, on_its_way: bool) {
+        self.input = on_its_way;
+    }
+
+    pub(crate) fn waits_for_input(&self) -> bool {
+        self.input
+    }
+
+    /// A thread begins to wait inside QEMU for CPUs to leave the code that they execute, or ends it. None may be held
+    /// meanwhile.
+    pub(crate) fn wait_inside(&mut self, begins: bool) {
+        self.inside = if begins { self.inside + 1 } else { self.inside.saturating_sub(1) };
+    }
+
+    /// Lets CPUs go although the clock has not moved.
+    pub(crate) fn release(&mut self) {
+        self.releases += 1;
+    }
+
+    /// The CPU that runs and is the slowest.
+    pub(crate) fn slowest(&self) -> Option<usize> {
+        let active = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.active);
+        active.min_by_key(|(_, cpu)| cpu.time_ps).map(|(index, _)| index)
+    }
+
+    /// Whether the host works on files or on input for the guest, which may take it any time.
+    pub(crate) fn host_works(&self) -> bool {
+        let Workers { all, idle, called } = self.workers;
+        self.input || all - idle + called > self.transfers.len()
+    }
+
+    pub(crate) fn main_loop_is_busy(&self) -> bool {
+        self.main_loop == MainLoop::Busy
+    }
+
+    /// Whether time passes as on the host: QEMU's main loop sees to that.
+    fn passes_with_host(&self) -> bool {
+        self.idles_with_host
+            && !self.host_works()
+            && self.transfers.is_empty()
+            && self.cpus.iter().all(|cpu| !cpu.active)
+    }
+
+    /// Where the clock may go, ps; none while the host works for the guest, which takes no simulated time.
+    fn next_ps(&self) -> Option<u64> {
+        let MainLoop::Waits { timer_ps } = self.main_loop else { return None };
+        if !self.measuring || self.host_works() {
+            return None;
+        }
+        let slowest_ps = self.cpus.iter().filter(|cpu| cpu.active).map(|cpu| cpu.time_ps).min();
+        let transfer_ps = self.transfers.iter().map(|transfer| transfer.done_ps).min();
+        [slowest_ps, timer_ps, transfer_ps].into_iter().flatten().min()
+    }
+
+    /// Moves the clock as far as it may go, and tells who has to go on. Whether it moved.
+    pub(crate) fn advance(&mut self, mut wake: impl FnMut(Wakes)) -> bool {
+        let Some(next_ps) = self.next_ps() else { return false };
+        if self.passes_with_host() {
+            self.main_loop = MainLoop::Busy;
+            wake(Wakes::MainLoop);
+            return false;
+        }
+        let moved = next_ps > self.now_ps;
+        self.now_ps = self.now_ps.max(next_ps);
+        let now_ps = self.now_ps;
+        if matches!(self.main_loop, MainLoop::Waits { timer_ps: Some(timer_ps) } if timer_ps <= now_ps) {
+            self.main_loop = MainLoop::Busy;
+            wake(Wakes::MainLoop);
+        }
+        let transfers = self.transfers.len();
+        self.transfers.retain(|transfer| transfer.done_ps > now_ps);
+        if self.transfers.len() < transfers {
+            wake(Wakes::Workers);
+        }
+        if moved {
+            let near = |cpu: &Cpu| cpu.held.is_some_and(|near_ps| cpu.time_ps <= now_ps + near_ps);
+            let near = self.cpus.iter().enumerate().filter(|(_, cpu)| near(cpu));
+            near.for_each(|(index, _)| wake(Wakes::Cpu(index)));
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const US: u64 = 1_000_000;
+    const DISK: Disk = Disk { latency_ps: 50 * US, ps_per_byte: 2000.0 };
+
+    /// Simulated time of some CPUs that run, while QEMU's main loop waits for a timer.
+    fn started(cpus: usize, timer_ps: Option<u64>) -> Times {
+        let mut times = Times::new(cpus, DISK, false);
+        times.start();
+        assert_eq!(times.main_loop_waits(timer_ps), Idle::Wait);
+        times
+    }
+
+    /// Moves the clock. Returns where it is, and who goes on.
+    fn advanced(times: &mut Times) -> (u64, Vec<Wakes>) {
+        let mut wakes = Vec::new();
+        times.advance(|who| wakes.push(who));
+        (times.now_ps(), wakes)
+    }
+
+    #[test]
+    fn the_clock_shows_the_slowest_that_runs() {
+        let mut times = started(3, None);
+        for (cpu, us) in [9, 7, 30].into_iter().enumerate() {
+            times.report(cpu, us * US);
+        }
+        assert_eq!(advanced(&mut times).0, 7 * US);
+        times.halt(1, 7 * US);
+        assert_eq!(advanced(&mut times).0, 9 * US);
+        assert!(times.wake(1, 5 * US), "it was halted");
+        assert_eq!(times.time_of(1), 9 * US, "none has slept in the past");
+        assert!(!times.wake(1, 20 * US), "it runs already");
+    }
+
+    #[test]
+    fn a_woken_cpu_runs_from_the_wakers_time_on_whenever_the_host_has_time_for_it() {
+        let mut times = started(2, Some(1000 * US));
+        times.halt(1, 0);
+        times.report(0, 40 * US);
+        assert_eq!(advanced(&mut times).0, 40 * US);
+        assert!(times.wake(1, 45 * US));
+        times.halt(0, 50 * US);
+        // Its thread has not run yet, and still the clock waits for it.
+        assert_eq!(advanced(&mut times), (45 * US, vec![]));
+    }
+
+    #[test]
+    fn each_waits_for_the_slowest_as_near_as_it_must() {
+        let mut times = started(2, None);
+        times.report(0, 30 * US);
+        assert!(times.may_go_on(0, Lead::WORKING, false));
+        assert!(!times.may_go_on(0, Lead::SPINNING, false));
+        assert!(!times.may_go_on(0, Lead::READING_CLOCK, false));
+        times.report(0, 70 * US);
+        assert!(!times.may_go_on(0, Lead::WORKING, false));
+        times.report(1, 59 * US);
+        assert_eq!(advanced(&mut times), (59 * US, vec![]), "not near enough");
+        times.report(1, 60 * US);
+        assert_eq!(advanced(&mut times), (60 * US, vec![Wakes::Cpu(0)]));
+        assert!(times.may_go_on(0, Lead::WORKING, true) && !times.may_go_on(0, Lead::SPINNING, true));
+        assert!(times.may_go_on(1, Lead::READING_CLOCK, false), "the slowest never waits");
+    }
+
+    #[test]
+    fn while_no_cpu_runs_the_next_timer_is_due_at_once() {
+        let mut times = started(1, Some(10_000_000 * US));
+        times.halt(0, 3 * US);
+        assert_eq!(advanced(&mut times), (10_000_000 * US, vec![Wakes::MainLoop]));
+        assert_eq!(advanced(&mut times), (10_000_000 * US, vec![]), "the main loop is at work");
+        assert!(times.wake(0, 0));
+        assert_eq!(times.time_of(0), 10_000_000 * US);
+        assert_eq!(times.main_loop_waits(Some(9 * US)), Idle::Over);
+    }
+
+    #[test]
+    fn no_cpu_takes_the_clock_past_a_timer() {
+        let mut times = started(2, Some(20 * US));
+        times.report(0, 45 * US);
+        times.report(1, 30 * US);
+        assert_eq!(advanced(&mut times), (20 * US, vec![Wakes::MainLoop]));
+        assert_eq!(times.main_loop_waits(Some(100 * US)), Idle::Wait);
+        assert_eq!(advanced(&mut times).0, 30 * US);
+    }
+
+    #[test]
+    fn the_hosts_work_takes_no_time_and_a_transfer_the_disks() {
+        let mut times = started(1, Some(1000 * US));
+        times.add_worker();
+        times.worker_rests();
+        // The CPU asks for a file, and halts; the request goes from the main loop to a worker.
+        assert!(times.main_loop_works(12 * US));
+        times.halt(0, 13 * US);
+        assert_eq!(advanced(&mut times), (0, vec![]));
+        times.call_worker();
+        assert_eq!(times.main_loop_waits(Some(1000 * US)), Idle::Wait);
+        assert_eq!(advanced(&mut times), (0, vec![]), "there is a request that no worker has taken yet");
+        times.worker_works();
+        assert_eq!(advanced(&mut times), (0, vec![]), "the worker reads the host's file");
+        times.transfer(7, 4096);
+        assert!(times.is_transferring(7));
+        let done_ps = (12 + 50) * US + 4096 * 2000;
+        assert_eq!(advanced(&mut times), (done_ps, vec![Wakes::Workers]));
+        assert!(!times.is_transferring(7));
+        assert_eq!(advanced(&mut times), (done_ps, vec![]), "the worker has not told yet");
+        assert!(times.main_loop_works(0));
+        times.worker_rests();
+        assert_eq!(advanced(&mut times), (done_ps, vec![]), "the main loop has not woken the CPU yet");
+        assert!(times.wake(0, 0));
+        assert_eq!(times.time_of(0), done_ps);
+    }
+
+    #[test]
+    fn bytes_go_over_the_disk_in_turn() {
+        let mut times = started(1, None);
+        times.halt(0, 0);
+        (0..3).for_each(|_| times.add_worker());
+        (0..3).for_each(|worker| times.transfer(worker, 500_000));
+        for moved in 1..=3 {
+            assert_eq!(advanced(&mut times).0, 50 * US + moved * 1000 * US);
+            assert_eq!(advanced(&mut times).1, [], "its worker has not rested yet");
+            times.worker_rests();
+        }
+    }
+
+    #[test]
+    fn time_stands_while_input_is_on_its_way() {
+        let mut times = started(1, Some(500 * US));
+        times.set_input(true);
+        times.halt(0, 3 * US);
+        assert_eq!(advanced(&mut times), (0, vec![]));
+        times.set_input(false);
+        assert_eq!(advanced(&mut times).0, 500 * US);
+    }
+
+    #[test]
+    fn none_is_held_while_a_thread_waits_for_cpus_to_stop() {
+        let mut times = started(2, None);
+        times.report(0, 70 * US);
+        assert!(!times.may_go_on(0, Lead::WORKING, false));
+        times.wait_inside(true);
+        assert!(times.may_go_on(0, Lead::WORKING, false));
+        times.wait_inside(false);
+        assert!(!times.may_go_on(0, Lead::WORKING, false));
+        times.stop(80 * US);
+        assert!(times.may_go_on(0, Lead::WORKING, false), "time has ended");
+        assert_eq!(times.now_ps(), 80 * US);
+    }
+
+    #[test]
+    fn with_a_person_idle_time_passes_as_on_the_host() {
+        let mut times = Times::new(1, DISK, true);
+        times.start();
+        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::Wait);
+        times.halt(0, 3 * US);
+        assert_eq!(advanced(&mut times), (0, vec![Wakes::MainLoop]), "the main loop has to look at the host's clock");
+        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::WithHost(500_000));
+        times.pass(200_000);
+        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::WithHost(300_000));
+        times.pass(300_000);
+        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::Over);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Report(usize, u64),
+        Halt(usize),
+        Wake(usize, u64),
+        Timer(u64),
+        Work,
+        Transfer(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0..4_usize, 0..100 * US).prop_map(|(cpu, ps)| Step::Report(cpu, ps)),
+            (0..4_usize).prop_map(Step::Halt),
+            (0..4_usize, 0..1000 * US).prop_map(|(cpu, ps)| Step::Wake(cpu, ps)),
+            (1..1000 * US).prop_map(Step::Timer),
+            Just(Step::Work),
+            (0..4_u32).prop_map(Step::Transfer),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// Whatever happens: the clock never goes back, never passes a CPU that runs, a timer or a transfer, and stands
+        /// while there is work.
+        #[test]
+        fn the_clock_passes_nothing(steps in steps()) {
+            let mut times = started(4, None);
+            let (mut timer, mut busy) = (None, false);
+            for step in steps {
+                let before_ps = times.now_ps();
+                match step {
+                    Step::Report(cpu, ps) if times.is_active(cpu) => times.report(cpu, times.time_of(cpu) + ps),
+                    Step::Halt(cpu) if times.is_active(cpu) => times.halt(cpu, times.time_of(cpu)),
+                    Step::Wake(cpu, ps) => _ = times.wake(cpu, ps),
+                    Step::Timer(ps) => {
+                        timer = Some(before_ps + ps);
+                        busy = times.main_loop_waits(timer) == Idle::Over;
+                    }
+                    Step::Work => { times.main_loop_works(0); busy = true; }
+                    Step::Transfer(worker) if !times.is_transferring(worker) => times.transfer(worker, 1000),
+                    _ => {}
+                }
+                let (now_ps, wakes) = advanced(&mut times);
+                prop_assert!(now_ps >= before_ps);
+                prop_assert!(!busy || now_ps == before_ps);
+                prop_assert!(timer.is_none_or(|timer| busy || now_ps <= timer));
+                let late = |cpu: &usize| times.is_active(*cpu) && times.time_of(*cpu) < now_ps;
+                prop_assert!(!(0..4).any(|cpu| late(&cpu)) || now_ps == before_ps);
+                if wakes.contains(&Wakes::MainLoop) {
+                    busy = true;
+                    prop_assert!(times.main_loop_is_busy());
+                }
+            }
+        }
+    }
+}
