@@ -163,7 +163,8 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
     if let Some((lab, cpu)) = LAB.get().and_then(|lab| Some((lab, lab.halted_at(condition)?))) {
-        lab.pace.wake(cpu, lab.own_ps().unwrap_or(0), &lab.model);
+        let by = if let Role::Cpu(by) = thread_role::own() { Some(by) } else { None };
+        lab.pace.wake(cpu, lab.own_ps().unwrap_or(0), by, &lab.model);
     }
     // SAFETY: the caller promises what the C library asks for.
     unsafe { (REAL.broadcast)(condition) }

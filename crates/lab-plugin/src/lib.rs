@@ -37,7 +37,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
@@ -65,8 +65,6 @@ const PAGE_TABLE_PS: u64 = 10_000_000_000;
 const LOOK: Duration = Duration::from_millis(1);
 /// Looks without any progress of simulated time after which waiting CPUs are let go, if the slowest sleeps.
 const LOOKS_UNTIL_RELEASE: u32 = 20;
-/// Looks between publications of the counters.
-const LOOKS_PER_PUBLICATION: u64 = 20;
 
 /// Everything, once the plugin is installed.
 struct Lab {
@@ -86,6 +84,8 @@ struct Lab {
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with instrumentation.
     switch: AtomicBool,
+    /// How often the guest had asked for the counters when they were last published.
+    counters_asked: AtomicU64,
     /// The CPU that had it do so.
     switched_by: AtomicUsize,
 }
@@ -132,6 +132,7 @@ impl Lab {
             executed: Scoreboard::new(),
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
+            counters_asked: AtomicU64::new(0),
             switched_by: AtomicUsize::new(0),
         })
     }
@@ -186,6 +187,7 @@ impl Lab {
         };
         let measured = Measured {
             instructions,
+            clock_releases: self.pace.look(Times::releases),
             cpu_time_s: seconds(Vcpu::ran_ps),
             memory_wait_s: seconds(Vcpu::waited_ps),
             counters: self.model.counters(now_ps),
@@ -203,7 +205,7 @@ impl Lab {
         let Some(pmu) = self.pmu() else { return };
         let mut measuring = false;
         let (mut last_ps, mut still) = (0, 0);
-        for look in 0_u64.. {
+        loop {
             std::thread::sleep(LOOK);
             let wanted = pmu.command() == Command::Measure;
             if wanted != measuring {
@@ -221,9 +223,6 @@ impl Lab {
                     // The input may be there already, but QEMU's main loop has not seen it.
                     self.pace.call_main_loop(None);
                     self.pace.change(&self.model, |times| times.set_input(false));
-                }
-                if look % LOOKS_PER_PUBLICATION == 0 {
-                    self.publish(pmu);
                 }
             }
         }
@@ -356,8 +355,8 @@ impl Lab {
         self.follow_address_space(cpu, time_ps);
         vcpu.forget_recent();
         vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
-        self.pace.report(cpu, time_ps, lead, &self.model);
-        vcpu.report_at_ps.store(time_ps + REPORT_PS, Relaxed);
+        let report_ps = self.pace.report(cpu, time_ps, lead, &self.model);
+        vcpu.report_at_ps.store(time_ps + report_ps, Relaxed);
     }
 
     /// A CPU has stored to memory that is no node's: the virtual PMU's. What it asks for happens at that moment.
@@ -369,6 +368,10 @@ impl Lab {
             self.publish(pmu);
             // What is translated keeps its calls (see `switch_if_asked`); the guest only shuts down.
             pmu.set_state(Command::Rest);
+        }
+        let asked = pmu.counters_asked();
+        if self.counters_asked.swap(asked, Relaxed) != asked {
+            self.publish(pmu);
         }
         if pmu.waits_for_input() {
             self.pace.change(&self.model, |times| times.set_input(true));

@@ -51,8 +51,9 @@ impl Pace {
         self.let_go(&times);
     }
 
-    /// A CPU says how far it is, ps, and waits until the slowest is near.
-    pub(crate) fn report(&self, cpu: usize, time_ps: u64, lead: Lead, model: &Model) {
+    /// A CPU says how far it is, ps, and waits until the slowest is near. Returns how long it may run until it reports
+    /// again, ps.
+    pub(crate) fn report(&self, cpu: usize, time_ps: u64, lead: Lead, model: &Model) -> u64 {
         let mut times = self.lock();
         times.report(cpu, time_ps);
         self.advance(&mut times, model);
@@ -62,6 +63,7 @@ impl Pace {
             again = true;
             times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
         }
+        times.report_ps(cpu)
     }
 
     /// A CPU halts at a time of its own, and waits until it is woken. `unlocked` runs when it can be. Returns its time
@@ -78,9 +80,9 @@ impl Pace {
     }
 
     /// A CPU is woken at a time, ps, if it is halted.
-    pub(crate) fn wake(&self, cpu: usize, time_ps: u64, model: &Model) {
+    pub(crate) fn wake(&self, cpu: usize, time_ps: u64, by: Option<usize>, model: &Model) {
         let mut times = self.lock();
-        if times.wake(cpu, time_ps) {
+        if times.wake(cpu, time_ps, by) {
             // Queues follow the clock, before a CPU that slept uses them.
             model.advance(times.now_ps());
             self.go[cpu].notify_one();

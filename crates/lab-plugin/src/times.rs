@@ -18,16 +18,22 @@ impl Lead {
     /// Of a CPU that works. It reports every [`REPORT_PS`], so that it is never further ahead than the sum of both: less
     /// than two of the model's windows, as the model asks.
     pub(crate) const WORKING: Self = Self { ahead_ps: 50_000_000, near_ps: 10_000_000 };
+    /// Of a CPU that has lately woken another one or been woken: what each of them does next depends on the other, as in
+    /// the scheduler's locks.
+    const WAKING: Self = Self { ahead_ps: 5_000_000, near_ps: 1_000_000 };
     /// Of a CPU that waits in a loop for what another one writes. What it sees must not be older than that.
     pub(crate) const SPINNING: Self = Self { ahead_ps: 1_000_000, near_ps: 0 };
     /// Of a CPU that has read the clock: none of the others may read an earlier time afterwards.
     pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
 }
 
-/// How often a CPU reports, ps of its own time.
+/// How often a CPU reports, ps of its own time; and for how long, and how often, one that has woken another one does, or
+/// has been woken.
 pub(crate) const REPORT_PS: u64 = 8_000_000;
+const WAKING_PS: u64 = 20_000_000;
+const WAKING_REPORT_PS: u64 = 1_000_000;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Cpu {
     /// What it reported last.
     time_ps: u64,
@@ -35,6 +41,14 @@ struct Cpu {
     active: bool,
     /// It waits until the clock is that near, ps.
     held: Option<u64>,
+    /// Until when it counts as waking others or being woken, ps.
+    waking_until_ps: u64,
+}
+
+impl Cpu {
+    fn is_waking(&self) -> bool {
+        self.time_ps < self.waking_until_ps
+    }
 }
 
 /// What QEMU's main loop does: timers, devices, and streams of the host.
@@ -124,7 +138,7 @@ impl Times {
         Self {
             now_ps: 0,
             measuring: false,
-            cpus: vec![Cpu { time_ps: 0, active: true, held: None }; cpus],
+            cpus: vec![Cpu { time_ps: 0, active: true, held: None, waking_until_ps: 0 }; cpus],
             main_loop: MainLoop::Busy,
             workers: Workers::default(),
             transfers: Vec::new(),
@@ -144,7 +158,7 @@ impl Times {
         (self.disk_free_ps, self.asked_ps, self.input) = (0, 0, false);
         self.main_loop = MainLoop::Busy;
         for cpu in &mut self.cpus {
-            (cpu.time_ps, cpu.held) = (0, None);
+            (cpu.time_ps, cpu.held, cpu.waking_until_ps) = (0, None, 0);
         }
     }
 
@@ -183,6 +197,7 @@ impl Times {
 
     /// Whether a CPU that has reported may go on. It has waited already where `again` says so.
     pub(crate) fn may_go_on(&mut self, cpu: usize, lead: Lead, again: bool) -> bool {
+        let lead = if lead == Lead::WORKING && self.cpus[cpu].is_waking() { Lead::WAKING } else { lead };
         let lead_ps = if again { lead.near_ps } else { lead.ahead_ps };
         let goes = !self.measuring || self.inside > 0 || self.cpus[cpu].time_ps <= self.now_ps + lead_ps;
         self.cpus[cpu].held = (!goes).then_some(lead.near_ps);
@@ -191,17 +206,28 @@ impl Times {
 
     /// A CPU halts at a time of its own.
     pub(crate) fn halt(&mut self, cpu: usize, time_ps: u64) {
-        self.cpus[cpu] = Cpu { time_ps, active: false, held: None };
+        self.cpus[cpu] = Cpu { time_ps, active: false, held: None, ..self.cpus[cpu] };
     }
 
-    /// A halted CPU has been woken at a time: it runs from then on, whenever the host gets round to it. Whether it was
-    /// halted.
-    pub(crate) fn wake(&mut self, cpu: usize, time_ps: u64) -> bool {
+    /// A halted CPU has been woken at a time, by another one or a device: it runs from then on, whenever the host gets
+    /// round to it. Whether it was halted.
+    pub(crate) fn wake(&mut self, cpu: usize, time_ps: u64, by: Option<usize>) -> bool {
         let Cpu { time_ps: own_ps, active, .. } = self.cpus[cpu];
-        if !active {
-            self.cpus[cpu] = Cpu { time_ps: own_ps.max(time_ps).max(self.now_ps), active: true, held: None };
+        if active {
+            return false;
         }
-        !active
+        let time_ps = own_ps.max(time_ps).max(self.now_ps);
+        let waking_until_ps = time_ps + WAKING_PS;
+        self.cpus[cpu] = Cpu { time_ps, active: true, held: None, waking_until_ps };
+        if let Some(by) = by {
+            self.cpus[by].waking_until_ps = waking_until_ps;
+        }
+        true
+    }
+
+    /// How long a CPU may run until it reports again, ps.
+    pub(crate) fn report_ps(&self, cpu: usize) -> u64 {
+        if self.cpus[cpu].is_waking() { WAKING_REPORT_PS } else { REPORT_PS }
     }
 
     /// QEMU's main loop has no work until a timer is due.
@@ -378,9 +404,9 @@ mod tests {
         assert_eq!(advanced(&mut times).0, 7 * US);
         times.halt(1, 7 * US);
         assert_eq!(advanced(&mut times).0, 9 * US);
-        assert!(times.wake(1, 5 * US), "it was halted");
+        assert!(times.wake(1, 5 * US, None), "it was halted");
         assert_eq!(times.time_of(1), 9 * US, "none has slept in the past");
-        assert!(!times.wake(1, 20 * US), "it runs already");
+        assert!(!times.wake(1, 20 * US, None), "it runs already");
     }
 
     #[test]
@@ -389,7 +415,7 @@ mod tests {
         times.halt(1, 0);
         times.report(0, 40 * US);
         assert_eq!(advanced(&mut times).0, 40 * US);
-        assert!(times.wake(1, 45 * US));
+        assert!(times.wake(1, 45 * US, None));
         times.halt(0, 50 * US);
         // Its thread has not run yet, and still the clock waits for it.
         assert_eq!(advanced(&mut times), (45 * US, vec![]));
@@ -418,7 +444,7 @@ mod tests {
         times.halt(0, 3 * US);
         assert_eq!(advanced(&mut times), (10_000_000 * US, vec![Wakes::MainLoop]));
         assert_eq!(advanced(&mut times), (10_000_000 * US, vec![]), "the main loop is at work");
-        assert!(times.wake(0, 0));
+        assert!(times.wake(0, 0, None));
         assert_eq!(times.time_of(0), 10_000_000 * US);
         assert_eq!(times.main_loop_waits(Some(9 * US)), Idle::Over);
     }
@@ -456,7 +482,7 @@ mod tests {
         assert!(times.main_loop_works(0));
         times.worker_rests();
         assert_eq!(advanced(&mut times), (done_ps, vec![]), "the main loop has not woken the CPU yet");
-        assert!(times.wake(0, 0));
+        assert!(times.wake(0, 0, None));
         assert_eq!(times.time_of(0), done_ps);
     }
 
@@ -545,7 +571,7 @@ mod tests {
                 match step {
                     Step::Report(cpu, ps) if times.is_active(cpu) => times.report(cpu, times.time_of(cpu) + ps),
                     Step::Halt(cpu) if times.is_active(cpu) => times.halt(cpu, times.time_of(cpu)),
-                    Step::Wake(cpu, ps) => _ = times.wake(cpu, ps),
+                    Step::Wake(cpu, ps) => _ = times.wake(cpu, ps, None),
                     Step::Timer(ps) => {
                         timer = Some(before_ps + ps);
                         busy = times.main_loop_waits(timer) == Idle::Over;

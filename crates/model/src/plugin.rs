@@ -22,6 +22,10 @@ pub struct Configuration {
 pub struct Measured {
     /// Instructions that the CPUs executed.
     pub instructions: u64,
+    /// How often simulated time was let go, as QEMU's threads waited for each other for a reason that the plugin does not
+    /// know: what CPUs saw of each other then may be off by more than the clock promises. 0 in every run of the tests.
+    #[serde(default)]
+    pub clock_releases: u64,
     /// How long the CPUs ran, all together, s.
     pub cpu_time_s: f64,
     /// How much of that they waited for memory and for the caches beyond the first, s.

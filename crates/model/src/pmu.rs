@@ -44,6 +44,7 @@ mod word {
     pub const PAGE_TABLE: usize = 12;
     pub const INPUT_ASKED: usize = 13;
     pub const INPUT_ANSWERED: usize = 14;
+    pub const COUNTERS_ASKED: usize = 15;
     pub const HEAD: usize = 16;
     pub const TAIL: usize = 24;
     pub const DROPPED: usize = 25;
@@ -284,12 +285,22 @@ impl<'a> Pmu<'a> {
         self.get(word::PAUSE_CLOCK_NS)
     }
 
+    /// For the guest only: asks for the counters as they are now. The plugin publishes them before this returns.
+    pub fn ask_for_counters(&self) {
+        self.words[word::COUNTERS_ASKED].fetch_add(1, Release);
+    }
+
+    /// How often the guest has asked for the counters.
+    pub fn counters_asked(&self) -> u64 {
+        self.words[word::COUNTERS_ASKED].load(Acquire)
+    }
+
     /// How often the counters have been published: more than before where they are new.
     pub fn counters_round(&self) -> u64 {
         self.words[word::COUNTERS_CHANGES].load(Acquire) / 2
     }
 
-    /// The counters as the plugin last published them; none at the moment at which it does.
+    /// The counters as the plugin last published them, which it does when it is asked and at the end; none at the moment at which it does.
     pub fn counters_json(&self) -> Option<Published> {
         let before = self.words[word::COUNTERS_CHANGES].load(Acquire);
         let bytes = (self.get(word::COUNTERS_BYTES) as usize).min(COUNTERS_MAX);

@@ -76,6 +76,13 @@ impl fmt::Display for LabReport {
         fact("page walks", count(counters.page_walks));
         fact("local access ratio", counters.local_access_ratio.map_or("-".into(), percent));
         fact("imbalance", counters.imbalance.map_or("-".into(), |imbalance| format!("{imbalance:.2}")));
+        if self.measured.clock_releases > 0 {
+            let times = self.measured.clock_releases;
+            fact(
+                "clock",
+                format!("simulated time was let go {times} times: see \"How far to believe it\" in docs/lab.md"),
+            );
+        }
         if let Some(samples) = &self.samples {
             let Samples { period, taken, dropped } = samples;
             fact("samples", format!("{taken} (one miss in {period}), {dropped} dropped"));
@@ -197,7 +204,13 @@ mod tests {
             boot_s: 5.04,
             host_s: 4.2,
             samples: Some(Samples { period: 100, taken: 7, dropped: 0 }),
-            measured: Measured { instructions: 48_735_003, cpu_time_s: 0.032, memory_wait_s: 0.02, counters },
+            measured: Measured {
+                instructions: 48_735_003,
+                clock_releases: 0,
+                cpu_time_s: 0.032,
+                memory_wait_s: 0.02,
+                counters,
+            },
         };
         insta::assert_snapshot!(report);
     }

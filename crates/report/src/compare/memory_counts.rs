@@ -129,7 +129,7 @@ mod tests {
             controllers: vec![controller(0), controller(2)],
             links: vec![],
         };
-        Measured { instructions: 0, cpu_time_s: 0.0, memory_wait_s: 0.0, counters }
+        Measured { instructions: 0, clock_releases: 0, cpu_time_s: 0.0, memory_wait_s: 0.0, counters }
     }
 
     #[test]

@@ -41,6 +41,7 @@ impl LabCounters {
     /// it is none.
     pub fn news(&mut self) -> Option<LabCount> {
         let pmu = Pmu::open(&self.words).ok()?;
+        pmu.ask_for_counters();
         let round = pmu.counters_round();
         if round == self.round {
             return None;

@@ -197,9 +197,10 @@ impl LabPmu {
         }
     }
 
-    /// What was counted, where that is news: the PMU tells several times a second of host time.
+    /// What was counted until now.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
         let Ok(pmu) = Pmu::open(&self.words) else { return };
+        pmu.ask_for_counters();
         let round = pmu.counters_round();
         if round == self.counters_round {
             return;
