@@ -111,6 +111,14 @@ pub enum Error {
         /// How many it takes.
         least: usize,
     },
+    /// A verb takes another number of threads.
+    #[error("{threads} threads: this takes {wanted}, as --threads {wanted}, or as many CPUs in --pin")]
+    OtherThreads {
+        /// How many threads were asked for, or came from the CPUs.
+        threads: usize,
+        /// How many it takes.
+        wanted: usize,
+    },
     /// Memory could not be got or moved as it was asked for.
     #[error("the system refused: {0}")]
     System(std::io::Error),

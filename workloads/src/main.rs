@@ -36,6 +36,7 @@ mod skew;
 mod stream;
 mod streamcluster;
 mod team;
+mod waits;
 mod webserver;
 
 use allocate::AllocateOptions;
@@ -44,7 +45,7 @@ use error::Error;
 use options::{
     CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
     MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions,
-    StreamOptions, WebserverOptions,
+    StreamOptions, WaitsOptions, WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -184,6 +185,11 @@ enum Verb {
     Place(PlaceOptions),
     /// Try the kernel's calls on memory of its own, and one on another process; prints one line of JSON
     Calls(CallsOptions),
+    /// What threads take to wait for each other: hand-overs, timers, parallel regions, locks; us each
+    ///
+    /// --repeat is how often, after as many that do not count; --size counts for nothing.
+    #[command(mut_arg("repeat", default("100")))]
+    Waits(WaitsOptions),
     /// Pairs of malloc and free, in bursts; ns a pair
     Allocate(AllocateOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
@@ -292,6 +298,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
         }
         Verb::MixMember(MemberOptions { common, program }) => {
             measure("mix-member", common, Some(1), |team, size, repeat| members::run(team, size, repeat, *program))
+        }
+        Verb::Waits(WaitsOptions { common, wait }) => {
+            measure("waits", common, None, |team, _, repeat| waits::run(team, repeat, *wait))
         }
         Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }

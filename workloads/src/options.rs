@@ -3,6 +3,7 @@
 use crate::hmake::Kind;
 use crate::members::Program;
 use crate::mix::Members;
+use crate::waits::Wait;
 use clap::{Args, ValueEnum};
 use machine::size;
 use machine::{CpuId, CpuSet};
@@ -281,6 +282,16 @@ pub struct MoveOptions {
 pub enum Access {
     Read,
     Write,
+}
+
+/// Options of `waits`.
+#[derive(Args, Debug)]
+pub struct WaitsOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// How threads wait for each other
+    #[arg(long, value_enum, default_value = "futex")]
+    pub wait: Wait,
 }
 
 /// Options of `rivals`.

@@ -45,6 +45,17 @@ fn chase_reports_its_latency() {
 }
 
 #[test]
+fn every_way_of_waiting_is_timed() {
+    for (wait, threads) in [("futex", 2), ("pipe", 2), ("timer", 1), ("awake", 3), ("asleep", 3), ("lock", 3)] {
+        let result = json(&["waits", "--wait", wait, "--threads", &threads.to_string()]);
+        assert_eq!((&result["wait"], &result["times"]), (&wait.into(), &2.into()));
+        let mean_us = result["mean_us"].as_f64().unwrap();
+        assert!(mean_us > if wait == "timer" { 100.0 } else { 0.0 }, "{result}");
+    }
+    refused(&["waits", "--wait", "futex", "--threads", "3"], &["3 threads", "--threads 2"]);
+}
+
+#[test]
 fn stream_reports_five_kernels() {
     let result = json(&["stream", "--size", "1M", "--threads", "3"]);
     let kernels = result["kernels"].as_array().unwrap();

@@ -3,7 +3,8 @@
 //! This library, which is in `LD_PRELOAD`, answers the calls: simulated time depends on all three.
 //!
 //! A halted CPU waits here in place of the C library, so that it counts as running from the moment at which it is woken,
-//! and from the simulated time of the CPU that woke it, whenever the host gets round to its thread.
+//! and from the simulated time of the CPU that woke it, whenever the host gets round to its thread. So does a thread that
+//! works on files.
 
 use crate::thread_role::{self, Role};
 use crate::{LAB, Lab};
@@ -134,13 +135,12 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     if role == Role::Other {
         thread_role::set(Role::Worker);
         REQUESTS.store(condition, Relaxed);
-        lab.pace.change(&lab.model, |times| times.add_worker());
     }
-    lab.pace.change(&lab.model, |times| times.worker_rests());
+    // SAFETY: who waits for a condition has locked its mutex, which outlives its users.
+    lab.pace.rest_worker(role == Role::Other, &lab.model, || _ = unsafe { libc::pthread_mutex_unlock(mutex) });
     // SAFETY: as above.
-    let result = unsafe { (REAL.wait)(condition, mutex) };
-    lab.pace.change(&lab.model, |times| times.worker_works());
-    result
+    unsafe { libc::pthread_mutex_lock(mutex) };
+    0
 }
 
 /// Stands in for the C library's function in the whole QEMU process.
@@ -150,7 +150,8 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int {
     if let Some(lab) = LAB.get().filter(|_| REQUESTS.load(Relaxed) == condition) {
-        lab.pace.change(&lab.model, |times| times.call_worker());
+        lab.pace.call_worker();
+        return 0;
     }
     // SAFETY: the caller promises what the C library asks for.
     unsafe { (REAL.signal)(condition) }

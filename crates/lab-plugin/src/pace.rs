@@ -11,6 +11,8 @@ pub(crate) struct Pace {
     times: Mutex<Times>,
     /// What CPUs wait for, that are halted or too far ahead.
     go: Vec<Condvar>,
+    /// What threads that work on files wait for when they have nothing to do.
+    requests: Condvar,
     /// What threads wait for whose file is being moved by the simulated disk.
     moved: Condvar,
     /// Wakes QEMU's main loop.
@@ -21,7 +23,14 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(cpus: usize, times: Times, clock: &'static Clock) -> std::io::Result<Self> {
         let go = (0..cpus).map(|_| Condvar::new()).collect();
-        Ok(Self { times: Mutex::new(times), go, moved: Condvar::new(), main_loop: WakeUp::new()?, clock })
+        Ok(Self {
+            times: Mutex::new(times),
+            go,
+            requests: Condvar::new(),
+            moved: Condvar::new(),
+            main_loop: WakeUp::new()?,
+            clock,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Times> {
@@ -122,6 +131,26 @@ impl Pace {
         let mut times = self.lock();
         change(&mut times);
         self.advance(&mut times, model);
+    }
+
+    /// A thread that works on files waits until there is a request. `unlocked` runs when it can be called.
+    pub(crate) fn rest_worker(&self, is_new: bool, model: &Model, unlocked: impl FnOnce()) {
+        let mut times = self.lock();
+        if is_new {
+            times.add_worker();
+        }
+        times.worker_rests();
+        self.advance(&mut times, model);
+        unlocked();
+        while !times.worker_works() {
+            times = self.requests.wait(times).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// There is a request for a thread that works on files, if one waits.
+    pub(crate) fn call_worker(&self) {
+        self.lock().call_worker();
+        self.requests.notify_one();
     }
 
     /// Waits until the simulated disk has moved a worker's bytes.

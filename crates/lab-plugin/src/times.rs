@@ -260,6 +260,7 @@ impl Times {
         self.workers.all += 1;
     }
 
+    /// A thread that works on files waits for a request.
     pub(crate) fn worker_rests(&mut self) {
         self.workers.idle += 1;
     }
@@ -269,9 +270,14 @@ impl Times {
         self.workers.called = (self.workers.called + 1).min(self.workers.idle);
     }
 
-    pub(crate) fn worker_works(&mut self) {
-        self.workers.idle -= 1;
-        self.workers.called = self.workers.called.saturating_sub(1).min(self.workers.idle);
+    /// A thread that waits for a request takes one, if there is one. Whether there was.
+    pub(crate) fn worker_works(&mut self) -> bool {
+        let called = self.workers.called > 0;
+        if called {
+            self.workers.called -= 1;
+            self.workers.idle -= 1;
+        }
+        called
     }
 
     /// A worker has moved bytes of a file: its request ends when the simulated disk would have done so.
@@ -471,7 +477,7 @@ mod tests {
         times.call_worker();
         assert_eq!(times.main_loop_waits(Some(1000 * US)), Idle::Wait);
         assert_eq!(advanced(&mut times), (0, vec![]), "there is a request that no worker has taken yet");
-        times.worker_works();
+        assert!(times.worker_works() && !times.worker_works(), "there is one request");
         assert_eq!(advanced(&mut times), (0, vec![]), "the worker reads the host's file");
         times.transfer(7, 4096);
         assert!(times.is_transferring(7));

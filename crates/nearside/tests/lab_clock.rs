@@ -1,0 +1,151 @@
+//! The lab's clock: what threads take to wait for each other, and that no host time is in it. The host is kept busy on
+//! purpose, by processes that each test starts and ends.
+
+mod support;
+
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Lab, Ran};
+
+const MACHINE: &str = "opteron-6164x2";
+const BUSY_PROCESSES: usize = 8;
+
+/// Processes that do nothing but use the host's CPUs, until this is dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start() -> Self {
+        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        Self((0..BUSY_PROCESSES).map(|_| busy()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Waits that are timed, in one boot: `--wait` and the CPUs, and what they may take at most and at least, us.
+const WAITS: [(&str, &str, f64, f64); 7] = [
+    ("futex", "0-1", 10.0, 20.0),
+    ("futex", "0,12", 20.0, 42.0),
+    ("timer", "3", 150.0, 155.0),
+    ("awake", "0-1", 1.0, 4.0),
+    ("awake", "0-23", 1.0, 12.0),
+    ("asleep", "0-7", 20.0, 80.0),
+    ("asleep", "0-23", 50.0, 225.0),
+];
+
+/// The mean of each wait, us.
+fn waited(lab: &Lab) -> Vec<f64> {
+    let wait = |(wait, cpus, ..): &(&str, &str, f64, f64)| {
+        format!("../nearside-workloads waits --wait {wait} --pin {cpus} --repeat 200 --json")
+    };
+    let script = WAITS.iter().map(wait).collect::<Vec<_>>().join(" && ");
+    let ran = lab.script(MACHINE, &["--json", "../report.json"], &script).succeeded();
+    assert_eq!(lab.json("report.json")["clock_releases"], 0, "simulated time was let go");
+    let lines =
+        ran.text().lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["mean_us"].as_f64().unwrap());
+    lines.collect()
+}
+
+#[test]
+fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
+    let lab = Lab::new();
+    let idle = waited(&lab);
+    let busy = {
+        let _busy = Busy::start();
+        waited(&lab)
+    };
+    assert_eq!((idle.len(), busy.len()), (WAITS.len(), WAITS.len()));
+    for ((&(wait, cpus, least, most), idle), busy) in WAITS.iter().zip(idle).zip(busy) {
+        for (host, us) in [("idle", idle), ("busy", busy)] {
+            assert!((least..=most).contains(&us), "{wait} on CPUs {cpus}, host {host}: {us} us, not {least} to {most}");
+        }
+        let spread = (idle / busy - 1.0).abs();
+        assert!(spread < 0.15, "{wait} on CPUs {cpus}: {idle} us on an idle host, {busy} us on a busy one");
+    }
+}
+
+/// What a run took of simulated time, s.
+fn time_s(lab: &Lab) -> f64 {
+    let report = lab.json("report.json");
+    assert_eq!(report["clock_releases"], 0, "simulated time was let go");
+    report["time_s"].as_f64().unwrap()
+}
+
+#[test]
+fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
+    let lab = Lab::new();
+    lab.script("small-2x2", &["--json", "../report.json"], "sleep 600").succeeded();
+    let time_s = time_s(&lab);
+    assert!((600.0..600.1).contains(&time_s), "{time_s}");
+    let host_s = lab.json("report.json")["host_s"].as_f64().unwrap();
+    assert!(host_s < 300.0, "the host waited for {host_s} s");
+}
+
+/// A stopped process of the host's: no simulated time passes in it.
+#[test]
+fn a_lab_that_the_host_stops_loses_no_simulated_time() {
+    let lab = Lab::new();
+    let script = "../nearside-workloads waits --wait timer --pin 0 --threads 1 --repeat 20000 --json";
+    let command = lab.command("small-2x2", &["--json", "../report.json"], &["sh", "-c", script]);
+    let child = stopped_in_between(&lab, command);
+    let ran = Ran::from(child.wait_with_output().unwrap()).succeeded();
+    let said: Value = serde_json::from_str(ran.text().lines().next().unwrap()).unwrap();
+    let mean_us = said["mean_us"].as_f64().unwrap();
+    assert!((150.0..=155.0).contains(&mean_us), "{mean_us}");
+    let time_s = time_s(&lab);
+    assert!((6.0..6.5).contains(&time_s), "40,000 sleeps of some 152 us took {time_s} s");
+    lab.assert_nothing_left();
+}
+
+/// Starts a run and stops its QEMU for 5 s while it sleeps.
+fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    lab.wait_for_machine(&mut child);
+    // Booting takes seconds; what is stopped then loses nothing, too.
+    std::thread::sleep(Duration::from_secs(6));
+    for machine in lab.machines() {
+        let signal = |name| Command::new("kill").args([name, &machine.to_string()]).status().unwrap();
+        assert!(signal("-STOP").success());
+        std::thread::sleep(Duration::from_secs(5));
+        assert!(signal("-CONT").success());
+    }
+    child
+}
+
+/// What the guest reads comes from a disk that is simulated, whether the host has it in its memory or not.
+#[test]
+fn files_take_the_time_of_the_simulated_disk() {
+    let lab = Lab::new();
+    std::fs::write(lab.path("file"), vec![7; 20 << 20]).unwrap();
+    let read = |disk: &str| {
+        lab.script("small-2x2", &["--disk", disk, "--json", "../report.json"], "cat ../file | wc -c").succeeded();
+        time_s(&lab)
+    };
+    let (fast_s, slow_s) = (read("1us,100GB/s"), read("1us,10MB/s"));
+    let took_s = slow_s - fast_s;
+    // Of its own, the program and what it is linked with are some 5 MB.
+    assert!((2.0..3.5).contains(&took_s), "20 MiB at 10 MB/s took {took_s} s");
+}
+
+/// Programs that are hard on a clock end, and let nothing go.
+#[test]
+fn whoever_spins_and_never_halts_gets_on() {
+    let lab = Lab::new();
+    let began = Instant::now();
+    // All CPUs look for each other without `pause`, in turn; then one reads the clock in a loop.
+    let script = "../nearside-workloads waits --wait lock --repeat 2000 --json && \
+        ../nearside-workloads waits --wait awake --repeat 200 --json && \
+        timeout 0.02 sh -c 'while :; do :; done'; \
+        timeout 0.02 sh -c 'while :; do read x </proc/uptime; done'; sleep 1000";
+    lab.script("small-4x2", &["--json", "../report.json"], script).succeeded();
+    assert!((1000.0..1001.0).contains(&time_s(&lab)));
+    assert!(began.elapsed() < Duration::from_secs(400));
+}

@@ -1,0 +1,209 @@
+//! What threads take to wait for each other: hand-overs of a word, of a byte in a pipe and of a lock, timers, and parallel
+//! regions whose threads wait awake or asleep, as those of GNU's OpenMP do (`OMP_WAIT_POLICY`).
+
+use crate::error::{Error, check};
+use crate::team::Team;
+use clap::ValueEnum;
+use crossbeam_utils::CachePadded;
+use rustix::pipe::pipe;
+use rustix::thread::futex;
+use serde::Serialize;
+use std::fmt;
+use std::hint::{black_box, spin_loop};
+use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use std::time::{Duration, Instant};
+
+/// How threads wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Two threads that hand a word to each other, and sleep until they have it (futex); a round trip
+    Futex,
+    /// Two threads that send a byte to each other through two pipes, as `perf bench sched pipe --threads`; a round trip
+    Pipe,
+    /// A thread that sleeps for 100 us; how long it does
+    Timer,
+    /// A parallel region: all threads begin at a barrier, add 1,000 numbers, and end at another; they look for the last
+    Awake,
+    /// The same, of threads that sleep until the last has come
+    Asleep,
+    /// A lock that all threads take in turn, and look for until it is theirs; from one to the next
+    Lock,
+}
+
+/// What a round of waiting took.
+#[derive(Debug, Serialize)]
+pub struct Waited {
+    wait: Wait,
+    /// Microseconds each, mean of all.
+    mean_us: f64,
+    /// How many times it was done.
+    times: u64,
+}
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mean_us, times, wait } = self;
+        let what = match wait {
+            Wait::Futex | Wait::Pipe => "a round trip",
+            Wait::Timer => "for a sleep of 100 us",
+            Wait::Awake | Wait::Asleep => "a parallel region",
+            Wait::Lock => "a hand-over",
+        };
+        write!(f, "{mean_us:.2} us {what}, mean of {times}")
+    }
+}
+
+/// How long a thread sleeps, at least.
+const SLEEP: Duration = Duration::from_micros(100);
+/// Numbers that each thread adds up in a parallel region.
+const ADDED: u64 = 1000;
+
+/// Measures how long the team's threads take to wait for each other, `times` times. As many again come first and do not
+/// count.
+pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
+    let wanted = match wait {
+        Wait::Futex | Wait::Pipe => Some(2),
+        Wait::Timer => Some(1),
+        Wait::Awake | Wait::Asleep | Wait::Lock => None,
+    };
+    if let Some(wanted) = wanted.filter(|&wanted| wanted != team.threads) {
+        return Err(Error::OtherThreads { threads: team.threads, wanted });
+    }
+    let times = times as u64;
+    let took = match wait {
+        Wait::Futex => handed_over(team, times)?,
+        Wait::Pipe => piped(team, times)?,
+        Wait::Timer => timed(team, times, |_, _| std::thread::sleep(SLEEP))?,
+        Wait::Awake => regions(team, times, true)?,
+        Wait::Asleep => regions(team, times, false)?,
+        Wait::Lock => locked(team, times)?,
+    };
+    Ok(Waited { wait, mean_us: took.as_secs_f64() * 1e6 / times as f64, times })
+}
+
+/// Has each thread do `step` for twice as many times; what the first one took for the second half. `step` is given the
+/// thread's number and that of the step, from 0.
+fn timed(team: &Team, times: u64, step: impl Fn(usize, u64) + Sync) -> Result<Duration, Error> {
+    let took = Mutex::new(Duration::ZERO);
+    team.rounds((0..team.threads).collect(), 1, |&mut thread, _| {
+        (0..times).for_each(|number| step(thread, number));
+        let began = Instant::now();
+        (times..2 * times).for_each(|number| step(thread, number));
+        if thread == 0 {
+            *took.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = began.elapsed();
+        }
+    })?;
+    Ok(took.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// A word that threads wait for.
+#[derive(Default)]
+struct Word(CachePadded<AtomicU32>);
+
+impl Word {
+    fn set(&self, value: u32) {
+        self.0.store(value, Release);
+        // It fails for no address of a process's own.
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX.cast_unsigned());
+    }
+
+    fn wait_asleep(&self, wanted: u32) {
+        loop {
+            let value = self.0.load(Acquire);
+            if value == wanted {
+                return;
+            }
+            // It returns at once when the word is another one, and at any time when a signal comes.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, None);
+        }
+    }
+
+    fn wait_awake(&self, wanted: u32) {
+        while self.0.load(Acquire) != wanted {
+            spin_loop();
+        }
+    }
+}
+
+fn handed_over(team: &Team, times: u64) -> Result<Duration, Error> {
+    let word = Word::default();
+    timed(team, times, |thread, number| {
+        let (first, second) = (2 * number as u32 + 1, 2 * number as u32 + 2);
+        if thread == 0 {
+            word.set(first);
+            word.wait_asleep(second);
+        } else {
+            word.wait_asleep(first);
+            word.set(second);
+        }
+    })
+}
+
+fn piped(team: &Team, times: u64) -> Result<Duration, Error> {
+    let open =
+        || pipe().map(|(reader, writer)| (reader.into(), writer.into())).map_err(|why| Error::System(why.into()));
+    let (there, back): ((std::fs::File, std::fs::File), (std::fs::File, std::fs::File)) = (open()?, open()?);
+    // Both ends of both pipes live until all threads are done, so that no call fails.
+    timed(team, times, |thread, _| {
+        let mut byte = [0];
+        let (from, to) = if thread == 0 { (&back.0, &there.1) } else { (&there.0, &back.1) };
+        let (mut from, mut to) = (from, to);
+        if thread == 0 {
+            let _ = to.write_all(&byte);
+        }
+        let _ = from.read_exact(&mut byte);
+        if thread != 0 {
+            let _ = to.write_all(&byte);
+        }
+    })
+}
+
+/// Parallel regions: the last thread at each barrier lets the others go.
+fn regions(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
+    let (arrived, round, sum) = (CachePadded::new(AtomicU32::new(0)), Word::default(), AtomicU64::new(0));
+    let barrier = || {
+        let next = round.0.load(Acquire).wrapping_add(1);
+        if arrived.fetch_add(1, AcqRel) + 1 == team.threads as u32 {
+            arrived.store(0, Relaxed);
+            if awake { round.0.store(next, Release) } else { round.set(next) }
+        } else if awake {
+            round.wait_awake(next);
+        } else {
+            round.wait_asleep(next);
+        }
+    };
+    let took = timed(team, times, |thread, number| {
+        barrier();
+        let added: u64 = (0..ADDED).map(black_box).sum();
+        if thread == 0 {
+            sum.fetch_add(added + number, Relaxed);
+        }
+        barrier();
+    })?;
+    let wanted = 2 * times * (ADDED * (ADDED - 1) / 2) + 2 * times * (2 * times - 1) / 2;
+    check("sum of all regions", wanted, sum.load(Relaxed))?;
+    Ok(took)
+}
+
+/// A ticket lock, so that every hand-over is to another thread.
+fn locked(team: &Team, times: u64) -> Result<Duration, Error> {
+    let (next, serving) = (CachePadded::new(AtomicU32::new(0)), Word::default());
+    let guarded = CachePadded::new(AtomicU64::new(0));
+    let rounds = times.div_ceil(team.threads as u64);
+    let took = timed(team, rounds, |_, _| {
+        let ticket = next.fetch_add(1, AcqRel);
+        serving.wait_awake(ticket);
+        // Not one addition of the processor's: the lock has to see to it that none is lost.
+        guarded.store(guarded.load(Relaxed) + 1, Relaxed);
+        serving.0.store(ticket.wrapping_add(1), Release);
+    })?;
+    let all = 2 * rounds * team.threads as u64;
+    check("number of hand-overs", all, guarded.load(Relaxed))?;
+    Ok(took.mul_f64(times as f64 / (rounds * team.threads as u64) as f64))
+}
