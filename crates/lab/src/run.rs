@@ -219,7 +219,7 @@ impl Running {
             }),
             thread::Builder::new().spawn({
                 let (to_guest, words) = (to_guest.clone(), words.clone());
-                move || forward_input(&wanted, &to_guest, &|| answer_input(&words))
+                move || forward_input(&wanted, &to_guest, &|questions| answer_input(&words, questions))
             }),
             thread::Builder::new().spawn({
                 let (signal, to_guest) = (signal.clone(), to_guest.clone());
@@ -390,19 +390,20 @@ impl<S: AsFd> Output<S> {
 
 /// Sends what comes, until the guest has gone.
 fn send_all(messages: &Receiver<ToGuest>, port: &mut UnixStream, words: &SharedWords) {
+    let mut parts = 0;
     while let Ok(message) = messages.recv()
         && send(port, &message).is_ok()
     {
-        if matches!(message, ToGuest::Input(_)) {
-            answer_input(words);
-        }
+        // The guest asks for one part at a time, and gets it.
+        parts += u64::from(matches!(message, ToGuest::Input(_)));
+        answer_input(words, parts);
     }
 }
 
-/// The guest's simulated time goes on: the input that it asked for has been sent, or there is none yet.
-fn answer_input(words: &SharedWords) {
+/// The guest's simulated time goes on: so many of its questions for input are answered.
+fn answer_input(words: &SharedWords, questions: u64) {
     if let Ok(pmu) = Pmu::open(words) {
-        pmu.answer_input();
+        pmu.answer_input(questions);
     }
 }
 

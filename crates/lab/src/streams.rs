@@ -42,12 +42,15 @@ pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) 
 }
 
 /// Sends standard input, a part whenever the guest asks for one.
-/// `none_yet` is called when it would have to wait for one.
-pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>, none_yet: &dyn Fn()) {
+/// `none_yet` is called with the number of times that it was asked when it would have to wait for a part.
+pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>, none_yet: &dyn Fn(u64)) {
     let mut buffer = vec![0; CHUNK];
-    while wanted.recv().is_ok() {
+    for questions in 1.. {
+        if wanted.recv().is_err() {
+            break;
+        }
         if in_background() || !is_ready(io::stdin().as_fd()) {
-            none_yet();
+            none_yet(questions);
         }
         wait_for_foreground();
         let count = io::stdin().lock().read(&mut buffer).unwrap_or(0);

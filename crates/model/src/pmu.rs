@@ -200,19 +200,20 @@ impl<'a> Pmu<'a> {
         self.words[word::STATE].store(u64::from(state == Command::Measure), Release);
     }
 
-    /// For the guest only: it is about to ask the host for input, and simulated time stands until the host answers.
+    /// For the guest only: it has asked the host for input once more, and simulated time stands until the host answers.
     pub fn ask_for_input(&self) {
         self.words[word::INPUT_ASKED].fetch_add(1, Release);
     }
 
-    /// For the host only: the input has been sent, or there is none yet.
-    pub fn answer_input(&self) {
-        self.words[word::INPUT_ANSWERED].store(self.words[word::INPUT_ASKED].load(Acquire), Release);
+    /// For the host only: so many questions for input are answered, by input that has been sent or as there is none yet.
+    pub fn answer_input(&self, questions: u64) {
+        self.words[word::INPUT_ANSWERED].fetch_max(questions, Release);
     }
 
-    /// Whether input is asked for that the host has not answered.
+    /// Whether input is asked for that the host has not answered. The host may answer before the guest has told here that
+    /// it asked.
     pub fn waits_for_input(&self) -> bool {
-        self.words[word::INPUT_ANSWERED].load(Acquire) != self.words[word::INPUT_ASKED].load(Acquire)
+        self.words[word::INPUT_ASKED].load(Acquire) > self.words[word::INPUT_ANSWERED].load(Acquire)
     }
 
     /// One miss of the first-level cache in so many is sampled, on each CPU; 0 for none.

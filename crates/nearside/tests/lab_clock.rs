@@ -112,7 +112,8 @@ fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
     // Booting takes seconds; what is stopped then loses nothing, too.
     std::thread::sleep(Duration::from_secs(6));
     for machine in lab.machines() {
-        let signal = |name| Command::new("kill").args([name, &machine.to_string()]).status().unwrap();
+        let machine = machine.to_string();
+        let signal = |name: &str| Command::new("kill").args([name, &machine]).status().unwrap();
         assert!(signal("-STOP").success());
         std::thread::sleep(Duration::from_secs(5));
         assert!(signal("-CONT").success());

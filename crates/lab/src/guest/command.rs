@@ -153,10 +153,11 @@ fn carry(
     let (parts, from_host_parts) = channel();
     let host = host.clone();
     let ask = move || {
+        host.tell(&ToHost::WantInput);
+        // After the question: simulated time stands from here on.
         if let Some(pmu) = pmu.as_ref().and_then(|words| Pmu::open(words).ok()) {
             pmu.ask_for_input();
         }
-        host.tell(&ToHost::WantInput);
     };
     thread::Builder::new().spawn(move || forward_input(input.map(File::from), &from_host_parts, &ask))?;
     thread::Builder::new().spawn(move || listen(from_host, &parts, terminal.as_ref(), &unheard))?;
