@@ -19,6 +19,7 @@ mod program_counter;
 mod qemu;
 mod system_call;
 mod task;
+mod task_counts;
 mod thread_role;
 mod times;
 mod vcpu;
@@ -26,7 +27,7 @@ mod vcpu;
 use clock::CLOCK;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
-use model::{Access, AccessKind, Configuration, Level, Measured, Model, Request};
+use model::{Access, AccessKind, Configuration, Level, Measured, MeasuredCpu, Model, Request};
 use pace::Pace;
 use page_table::PageTable;
 use program_counter::ProgramCounter;
@@ -43,6 +44,7 @@ use std::sync::atomic::{
 use std::time::Duration;
 use system_call::SystemCall;
 use task::{PerCpuBase, Task};
+use task_counts::{TaskCounts, Work};
 use thread_role::Role;
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
@@ -76,6 +78,7 @@ struct Lab {
     shared: SharedWords,
     pace: Pace,
     vcpus: Vec<Vcpu>,
+    task_counts: TaskCounts,
     per_cpu: Vec<PerCpuBase>,
     page_tables: Vec<PageTable>,
     program_counters: Vec<ProgramCounter>,
@@ -125,6 +128,7 @@ impl Lab {
             shared: shared_words,
             pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
             vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
+            task_counts: TaskCounts::new(vcpus),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),
             program_counters: (0..vcpus).map(|_| ProgramCounter::default()).collect(),
@@ -170,6 +174,7 @@ impl Lab {
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             vcpu.start(self.executed.entry(index));
         }
+        self.task_counts.start(|cpu| self.work(cpu));
         self.pace.start();
     }
 
@@ -185,12 +190,25 @@ impl Lab {
             let ps: u64 = self.vcpus.iter().map(of).sum();
             Duration::from_nanos(ps / 1000).as_secs_f64()
         };
+        let mut counters = self.model.counters(now_ps);
+        let cpus = std::mem::take(&mut counters.cpus).into_iter().zip(&self.vcpus);
+        let cpus = cpus.map(|(counters, vcpu)| MeasuredCpu {
+            instructions: vcpu.instructions(),
+            cpu_time_s: Duration::from_nanos(vcpu.ran_ps() / 1000).as_secs_f64(),
+            memory_wait_s: Duration::from_nanos(vcpu.waited_ps() / 1000).as_secs_f64(),
+            counters,
+        });
+        let cpus = cpus.collect();
+        let (tasks, tasks_uncounted) = self.task_counts.take(|cpu| self.work(cpu));
         let measured = Measured {
             instructions,
             clock_releases: self.pace.look(Times::releases),
             cpu_time_s: seconds(Vcpu::ran_ps),
             memory_wait_s: seconds(Vcpu::waited_ps),
-            counters: self.model.counters(now_ps),
+            cpus,
+            tasks,
+            tasks_uncounted,
+            counters,
         };
         let published = serde_json::to_vec(&measured)
             .map_err(|why| why.to_string())
@@ -198,6 +216,27 @@ impl Lab {
         if let Err(why) = published {
             eprintln!("nearside: cannot publish the counters: {why}");
         }
+    }
+
+    /// What a CPU has done so far.
+    fn work(&self, cpu: usize) -> Work {
+        let vcpu = &self.vcpus[cpu];
+        Work {
+            instructions: vcpu.instructions(),
+            ran_ps: vcpu.ran_ps(),
+            waited_ps: vcpu.waited_ps(),
+            dram_accesses: self.model.dram_accesses_of(cpu),
+        }
+    }
+
+    /// Sees which thread a CPU runs. Only within a callback of that CPU, or of its thread in QEMU.
+    fn see_task(&self, cpu: usize, pmu: Pmu<'_>) {
+        let offsets = pmu.task_offsets();
+        let Some((base, record)) = self.per_cpu.get(cpu).and_then(|base| Some((base, base.record(offsets)?))) else {
+            return;
+        };
+        let read = || base.running(offsets, true).unwrap_or_default();
+        self.task_counts.see(cpu, record, read, || self.work(cpu));
     }
 
     /// Follows the virtual PMU's command, for as long as the process lives.
@@ -302,7 +341,8 @@ impl Lab {
         let task = self.per_cpu.get(cpu).and_then(|base| base.running(pmu.task_offsets(), pmu.with_names()));
         let Task { pid, tid, name } = task.unwrap_or_default();
         let instruction = self.program_counters.get(cpu).map_or(instruction, |counter| counter.address(instruction));
-        let (latency_ps, node, level) = (access.latency_ps.into(), access.node.into(), access.level as u8);
+        let (latency_ps, stall_ps) = (access.latency_ps.into(), access.stall_ps);
+        let (node, level) = (access.node.into(), access.level as u8);
         let cpu = cpu as u32;
         let sample = Sample {
             time_ps,
@@ -312,6 +352,7 @@ impl Lab {
             address,
             physical_address,
             latency_ps,
+            stall_ps,
             cpu,
             pid,
             tid,
@@ -339,6 +380,7 @@ impl Lab {
         else {
             return;
         };
+        self.see_task(cpu, pmu);
         if base.page_table(pmu.task_offsets()).is_some_and(|root| table.set_root(root)) {
             self.model.forget_pages(cpu);
         } else if time_ps % PAGE_TABLE_PS < REPORT_PS {

@@ -43,20 +43,20 @@ impl PerCpuBase {
 
     /// The page table in use, as the kernel addresses it. Only within a callback of that CPU.
     pub(crate) fn page_table(&self, offsets: TaskOffsets) -> Option<u64> {
-        let task = self.task(offsets)?;
+        let task = self.record(offsets)?;
         let space = number(task, offsets.address_space)?;
         number(space, offsets.page_table)
     }
 
-    /// The address of the running thread's `task_struct`.
-    fn task(&self, offsets: TaskOffsets) -> Option<u64> {
+    /// The address of the running thread's `task_struct`. Only within a callback of that CPU.
+    pub(crate) fn record(&self, offsets: TaskOffsets) -> Option<u64> {
         let base = self.base.load(Relaxed);
         if offsets.current_task == 0 || base == 0 { None } else { number(base, offsets.current_task) }
     }
 
     /// The thread that runs. Only within a callback of that CPU.
     pub(crate) fn running(&self, offsets: TaskOffsets, with_name: bool) -> Option<Task> {
-        let task = self.task(offsets)?;
+        let task = self.record(offsets)?;
         let id = |offset| read_memory(task.wrapping_add(offset)).map(u32::from_le_bytes);
         let name = if with_name { read_memory(task.wrapping_add(offsets.name))? } else { [0; 16] };
         Some(Task { pid: id(offsets.pid)?, tid: id(offsets.tid)?, name })

@@ -61,6 +61,8 @@ pub(crate) struct Peer {
     pub other_cache: bool,
     /// Others will want it back before the core uses it again.
     pub in_turns: bool,
+    /// Whether it was modified there.
+    pub modified: bool,
 }
 
 /// Lines that cores write in turns. The lab lets a CPU run on for a while before others do, so that it would keep such a
@@ -195,7 +197,7 @@ impl Coherence {
                 self.turns.change(line, window, from);
             }
             let (me, other) = (self.cores.get(me)?, self.cores.get(other)?);
-            return Some(Peer { in_turns: true, ..self.peer(me, other, access.home)? });
+            return Some(Peer { in_turns: true, modified: true, ..self.peer(me, other, access.home)? });
         }
         if store {
             let in_turns = taken.is_some_and(|from| self.turns.change(line, window, from));
@@ -205,7 +207,7 @@ impl Coherence {
             }
             let alone = state & !(WRITTEN | IN_TURNS) == own || state == 0;
             let peer = if alone { None } else { self.take(caches, access, state) };
-            return peer.map(|peer| Peer { in_turns, ..peer });
+            return peer.map(|peer| Peer { in_turns, modified: state & WRITTEN != 0, ..peer });
         }
         if state == 0 {
             entry.store(own, Relaxed);
@@ -231,7 +233,8 @@ impl Coherence {
         // Where the owner's copy is gone, the line is as new.
         let held = private || last && !same;
         entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
-        held.then(|| self.peer(own_core, other, access.home)).flatten()
+        let peer = held.then(|| self.peer(own_core, other, access.home)).flatten();
+        peer.map(|peer| Peer { modified: state & WRITTEN != 0, ..peer })
     }
 
     /// The state of a line of a page that a core has used alone so far.
@@ -272,14 +275,20 @@ impl Coherence {
     fn peer(&self, own: &Core, other: &Core, home: usize) -> Option<Peer> {
         let (from, to) = (usize::from(own.node), usize::from(other.node));
         if own.caches.last == other.caches.last {
-            let (node, other_cache, in_turns) = (other.node, false, false);
-            return self.sibling_ps.map(|latency_ps| Peer { latency_ps, node, other_cache, in_turns });
+            let own = |latency_ps| Peer {
+                latency_ps,
+                node: other.node,
+                other_cache: false,
+                in_turns: false,
+                modified: false,
+            };
+            return self.sibling_ps.map(own);
         }
         let way = |from: usize, to: usize| self.way_ps[from * self.nodes + to];
         // The question goes to the line's home, from there to who has the line, and the line comes from there.
         let directory_ps = if home == to { 0 } else { self.directory_ps };
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
-        Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false })
+        Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false, modified: false })
     }
 }
 

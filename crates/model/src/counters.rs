@@ -45,6 +45,26 @@ pub struct Counters {
     pub controllers: Vec<ControllerCounters>,
     /// Each direction of each link.
     pub links: Vec<LinkCounters>,
+    /// Each CPU, ascending. [`crate::Measured`] has them with what the plugin counted.
+    #[serde(skip)]
+    pub cpus: Vec<CpuCounters>,
+}
+
+/// What served the accesses of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuCounters {
+    /// Accesses that its L1 caches served.
+    pub l1_hits: u64,
+    /// Accesses that its L2 cache served.
+    pub l2_hits: u64,
+    /// Accesses that its L3 cache served.
+    pub l3_hits: u64,
+    /// Accesses that a cache of another core or node served, which had the line as memory has it.
+    pub peer_clean_hits: u64,
+    /// Accesses that a cache of another core or node served, which had modified the line.
+    pub peer_modified_hits: u64,
+    /// Accesses that memory served, by its node, in the order of [`Counters::nodes`].
+    pub dram_accesses_by_node: Vec<u64>,
 }
 
 /// What one controller did.

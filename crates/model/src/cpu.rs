@@ -65,6 +65,8 @@ pub(crate) struct Counts {
     pub peer_hits: AtomicU64,
     /// Pages that no TLB knew.
     pub page_walks: AtomicU64,
+    /// Those of `peer_hits` whose line was modified there.
+    pub peer_modified_hits: AtomicU64,
 }
 
 impl Counts {
@@ -101,6 +103,17 @@ impl LineCounts {
     #[inline]
     pub(crate) fn add(&self, slot: usize, column: usize) {
         add(&self.blocks[slot * self.blocks_per_slot + column / BLOCK].0[column % BLOCK], 1);
+    }
+
+    /// All counts, of a number of columns.
+    pub(crate) fn sums(&self, columns: usize) -> Vec<u64> {
+        let mut sums = vec![0_u64; columns];
+        for slot in 0..SLOTS {
+            for (sum, count) in sums.iter_mut().zip(self.of_slot(slot)) {
+                *sum = sum.wrapping_add(count);
+            }
+        }
+        sums
     }
 
     /// A slot's counts, by column; up to a block's worth of zeros follow.

@@ -23,12 +23,12 @@ mod tlb;
 mod windows;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};
-pub use counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
+pub use counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
 pub use error::ModelError;
 pub use mechanism::{Mechanism, Mechanisms};
 pub use memory_map::MemoryRange;
 pub use model::Model;
-pub use plugin::{Configuration, Measured};
+pub use plugin::{Configuration, Measured, MeasuredCpu, MeasuredTask};
 pub use windows::{MAX_QUANTUM_PS, WINDOW_PS};
 
 /// A cache line, bytes. The model knows no other.

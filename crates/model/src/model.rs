@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer};
 use crate::core::{Core, Miss};
-use crate::counters::{ControllerCounters, Counters, LinkCounters, Load, imbalance};
+use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
@@ -47,10 +47,12 @@ struct Fetched {
     /// How long it takes, ps.
     latency_ps: u32,
     keep: bool,
+    /// Another cache had the line, and had modified it.
+    modified: bool,
 }
 
 /// How many numbers are in [`Counts`].
-const COUNTS: usize = 11;
+const COUNTS: usize = 12;
 
 /// Sums over all CPUs since the model was made.
 #[derive(Default)]
@@ -60,6 +62,8 @@ struct Totals {
     counts: [u64; COUNTS],
     /// By pair of nodes.
     lines: Vec<u64>,
+    /// Of each CPU: the same, and the lines that it had, by column.
+    cpus: Vec<([u64; COUNTS], Vec<u64>)>,
 }
 
 impl Model {
@@ -265,11 +269,14 @@ impl Model {
         let slot = self.windows.slot(time_ps);
         let wants_value = !in_stream && kind == AccessKind::Load && cpu.core.reorder.overlaps();
         let after_ps = if wants_value { cpu.core.reorder.producer(instruction, virtual_address) } else { 0 };
-        let Fetched { level, node, latency_ps, keep } = self.fetch(cpu, time_ps, slot, line, kind);
+        let Fetched { level, node, latency_ps, keep, modified } = self.fetch(cpu, time_ps, slot, line, kind);
         match level {
             Level::L2 => add(&cpu.counts.l2_hits, 1),
             Level::L3 => add(&cpu.counts.l3_hits, 1),
-            Level::Peer => add(&cpu.counts.peer_hits, 1),
+            Level::Peer => {
+                add(&cpu.counts.peer_hits, 1);
+                add(&cpu.counts.peer_modified_hits, u64::from(modified));
+            }
             Level::L1 | Level::Dram => {}
         }
         let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps, alone: !keep };
@@ -293,7 +300,8 @@ impl Model {
                 if store && !is_last {
                     self.dirty(cpu, slot, line);
                 }
-                found = Some(Fetched { level, node: cpu.node, latency_ps: cache.latency_ps, keep: true });
+                found =
+                    Some(Fetched { level, node: cpu.node, latency_ps: cache.latency_ps, keep: true, modified: false });
                 break;
             }
         }
@@ -302,7 +310,8 @@ impl Model {
         if may_be_elsewhere && let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
             let own_ps = found.map_or(0, |found| found.latency_ps);
             let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
-            return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep: !peer.in_turns };
+            let (keep, modified) = (!peer.in_turns, peer.modified);
+            return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep, modified };
         }
         found.unwrap_or_else(|| {
             let node = self.map.node_of(line * LINE_BYTES);
@@ -310,7 +319,7 @@ impl Model {
             let idle_ps = self.windows.resources().idle_ps[pair];
             let latency_ps = idle_ps.saturating_add(self.queued_ps(cpu, slot, Lines::Read, node));
             add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-            Fetched { level: Level::Dram, node: node as u16, latency_ps, keep: true }
+            Fetched { level: Level::Dram, node: node as u16, latency_ps, keep: true, modified: false }
         })
     }
 
@@ -410,8 +419,10 @@ impl Model {
             write_backs,
             peer_hits,
             page_walks,
+            _,
         ] = std::array::from_fn(difference);
         let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
+        let cpus = self.cpu_counters(&now, &began);
         drop(began);
 
         let nodes = self.nodes.len();
@@ -462,7 +473,36 @@ impl Model {
                     load: load(link.resource, link.bandwidth_bytes_per_s),
                 })
                 .collect(),
+            cpus,
         }
+    }
+
+    /// Lines that a CPU had from each node's memory since the model was made.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    pub fn dram_accesses_of(&self, cpu: usize) -> Vec<u64> {
+        self.cpus[cpu].lines.sums(self.nodes.len())
+    }
+
+    fn cpu_counters(&self, now: &Totals, began: &Totals) -> Vec<CpuCounters> {
+        let none = ([0; COUNTS], vec![0; columns(self.nodes.len())]);
+        let before = began.cpus.iter().chain(std::iter::repeat(&none));
+        let cpus = now.cpus.iter().zip(before);
+        let counters = cpus.map(|((counts, lines), (counts_before, lines_before))| {
+            let [loads, stores, fetches, l1_misses, l2_hits, l3_hits, _, _, _, peer_hits, _, peer_modified_hits] =
+                std::array::from_fn(|index| counts[index].wrapping_sub(counts_before[index]));
+            let lines = lines.iter().zip(lines_before).map(|(now, before)| now.wrapping_sub(*before));
+            CpuCounters {
+                l1_hits: (loads + stores + fetches).saturating_sub(l1_misses),
+                l2_hits,
+                l3_hits,
+                peer_clean_hits: peer_hits.saturating_sub(peer_modified_hits),
+                peer_modified_hits,
+                dram_accesses_by_node: lines.take(self.nodes.len()).collect(),
+            }
+        });
+        counters.collect()
     }
 
     /// Lines over each resource, from those by pair of nodes.
@@ -478,8 +518,7 @@ impl Model {
     }
 
     fn totals(&self, time_ps: u64) -> Totals {
-        let mut counts = [0_u64; COUNTS];
-        for cpu in &self.cpus {
+        let of_cpu = |cpu: &Cpu| {
             let Counts {
                 loads,
                 stores,
@@ -492,8 +531,9 @@ impl Model {
                 write_backs,
                 peer_hits,
                 page_walks,
+                peer_modified_hits,
             } = &cpu.counts;
-            let of_cpu: [&AtomicU64; COUNTS] = [
+            let counts: [&AtomicU64; COUNTS] = [
                 loads,
                 stores,
                 instructions,
@@ -505,12 +545,18 @@ impl Model {
                 write_backs,
                 peer_hits,
                 page_walks,
+                peer_modified_hits,
             ];
+            (counts.map(|count| count.load(Relaxed)), cpu.lines.sums(columns(self.nodes.len())))
+        };
+        let cpus: Vec<_> = self.cpus.iter().map(of_cpu).collect();
+        let mut counts = [0_u64; COUNTS];
+        for (of_cpu, _) in &cpus {
             for (sum, count) in counts.iter_mut().zip(of_cpu) {
-                *sum = sum.wrapping_add(count.load(Relaxed));
+                *sum = sum.wrapping_add(*count);
             }
         }
-        Totals { time_ps, counts, lines: lines_so_far(&self.cpus, self.nodes.len()) }
+        Totals { time_ps, counts, lines: lines_so_far(&self.cpus, self.nodes.len()), cpus }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{
 };
 
 /// Size of the whole, bytes: a power of two, as a PCI device's memory has to be.
-pub const BYTES: usize = 16 << 20;
+pub const BYTES: usize = 32 << 20;
 /// Samples that the ring holds.
 pub const SLOTS: u64 = 1 << 17;
 /// The PCI device as the guest's kernel names it: QEMU's shared memory (`ivshmem-plain`).
@@ -25,7 +25,7 @@ pub const PCI_RESOURCE: &str = "resource2";
 pub const MACHINE_FILE: &str = "/run/nearside/machine.toml";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// Words of the control block.
 mod word {
@@ -59,7 +59,7 @@ mod word {
 }
 /// Room for the counters, bytes.
 const COUNTERS_MAX: usize = 1 << 20;
-const SLOT_WORDS: usize = 14;
+const SLOT_WORDS: usize = 15;
 const _: () = assert!((word::RING + SLOTS as usize * SLOT_WORDS) * 8 <= BYTES);
 
 /// What the plugin is asked to do.
@@ -106,6 +106,8 @@ pub struct Sample {
     pub physical_address: u64,
     /// How long the access took, ps.
     pub latency_ps: u64,
+    /// How long the core waited for it, beyond the time of the instruction, ps: less where it had other work.
+    pub stall_ps: u64,
     /// The CPU.
     pub cpu: u32,
     /// The process; 0 where it could not be found out.
@@ -371,6 +373,7 @@ impl<'a> Pmu<'a> {
             sample.ticks,
             sample.clock_ns,
             sample.period,
+            sample.stall_ps,
         ];
         for (word, value) in slot[1..].iter().zip(values) {
             word.store(value, Relaxed);
@@ -406,6 +409,7 @@ impl<'a> Pmu<'a> {
             ticks: value(10),
             clock_ns: value(11),
             period: value(12),
+            stall_ps: value(13),
         };
         self.words[word::TAIL].store(at.wrapping_add(1), Release);
         Some(sample)
@@ -443,6 +447,23 @@ mod tests {
     }
 
     #[test]
+    fn questions_for_input_are_answered_by_their_number() -> Result<(), NoPmu> {
+        let memory = memory();
+        let pmu = Pmu::create(&memory)?;
+        assert!(!pmu.waits_for_input());
+        pmu.ask_for_input();
+        assert!(pmu.waits_for_input());
+        pmu.answer_input(1);
+        assert!(!pmu.waits_for_input());
+        // The answer may overtake the question, and come twice.
+        pmu.answer_input(2);
+        pmu.answer_input(1);
+        pmu.ask_for_input();
+        assert!(!pmu.waits_for_input());
+        Ok(())
+    }
+
+    #[test]
     fn a_full_ring_counts_what_it_drops() -> Result<(), NoPmu> {
         let memory = memory();
         let pmu = Pmu::create(&memory)?;
@@ -451,6 +472,8 @@ mod tests {
             ticks: n + 1,
             clock_ns: n + 2,
             period: n + 3,
+            latency_ps: n + 4,
+            stall_ps: n + 5,
             cpu: 3,
             tid: 7,
             name: *b"a thread's name!",

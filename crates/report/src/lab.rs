@@ -189,6 +189,7 @@ mod tests {
             dram_accesses_by_node: vec![vec![2_745_924, 1535], vec![490, 2410]],
             controllers: nodes.map(|node| ControllerCounters { node, load: load(175_957_120) }).to_vec(),
             links: (0..10).map(|n| link(n, n + 1, u64::from(n) * 1000)).collect(),
+            cpus: Vec::new(),
         };
         let report = LabReport {
             simulated: true,

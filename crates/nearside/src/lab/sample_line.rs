@@ -18,6 +18,8 @@ pub struct SampleLine {
     /// 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     level: u8,
     latency_ns: f64,
+    /// What the core waited of that.
+    stall_ns: f64,
     store: bool,
 }
 
@@ -36,6 +38,7 @@ impl From<&Sample> for SampleLine {
             node: sample.node,
             level: sample.level,
             latency_ns: sample.latency_ps as f64 / 1000.0,
+            stall_ns: sample.stall_ps as f64 / 1000.0,
             store: sample.store,
         }
     }

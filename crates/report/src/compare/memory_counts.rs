@@ -128,8 +128,18 @@ mod tests {
             dram_accesses_by_node: accesses.map(|row| row.to_vec()).to_vec(),
             controllers: vec![controller(0), controller(2)],
             links: vec![],
+            cpus: vec![],
         };
-        Measured { instructions: 0, clock_releases: 0, cpu_time_s: 0.0, memory_wait_s: 0.0, counters }
+        Measured {
+            instructions: 0,
+            clock_releases: 0,
+            cpu_time_s: 0.0,
+            memory_wait_s: 0.0,
+            cpus: vec![],
+            tasks: vec![],
+            tasks_uncounted: 0,
+            counters,
+        }
     }
 
     #[test]
