@@ -13,10 +13,12 @@ use crate::options::Options;
 use crate::rate::Rate;
 use crate::sampled::Sampled;
 use crate::status::Status;
+use crate::thread_counts::{ThreadCounts, ThreadWork};
 use linux::{Pid, Switch, monotonic_ns};
-use machine::Machine;
+use machine::{Machine, Tid};
 use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, ThreadPolicy};
 use report::PlaceReport;
+use rustc_hash::FxHashMap;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -89,6 +91,9 @@ pub struct Agent {
     pub(crate) sampled: Sampled,
     samples: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
+    /// What each thread had done before, and what each did in this round, where that is counted.
+    thread_counts: ThreadCounts,
+    pub(crate) thread_work: FxHashMap<(Pid, Tid), ThreadWork>,
     pub(crate) counters: Counters,
     pub(crate) rate: Rate,
     /// The virtual PMU's period of before a pause, while it is one.
@@ -168,6 +173,8 @@ impl Agent {
             sampled: Sampled::new(page_cap),
             samples: Vec::new(),
             counts: Vec::new(),
+            thread_counts: ThreadCounts::default(),
+            thread_work: FxHashMap::default(),
             counters: Counters::default(),
             rate: Rate::new(round, options.cpu_limit, contended_per_us * 1e6),
             rests: None,
@@ -320,6 +327,9 @@ impl Agent {
         if let Accesses::Lab(pmu) = accesses {
             pmu.each(take);
             pmu.counts(&mut self.counts);
+            if let Some(tasks) = pmu.take_tasks() {
+                self.thread_work = self.thread_counts.take(&tasks);
+            }
         } else {
             let mut events: Vec<Event> = Vec::new();
             let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };

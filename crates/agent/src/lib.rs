@@ -58,6 +58,7 @@ mod start;
 mod status;
 mod status_metrics;
 mod status_text;
+mod thread_counts;
 mod turns;
 
 pub use agent::{Agent, AgentError, ONE_NODE};

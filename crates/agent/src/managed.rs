@@ -6,6 +6,7 @@ use crate::owners_ranges::OwnersRanges;
 use crate::ranges::Mappings;
 use crate::replicable::Replicable;
 use crate::sampled::ThreadSamples;
+use crate::thread_counts::ThreadWork;
 use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, Pid, Tid};
 use placement::NodeAccesses;
@@ -174,7 +175,7 @@ impl Managed {
         round: u64,
         round_s: f64,
         samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
-        shared_out: SharedOut,
+        counted: (&FxHashMap<(Pid, Tid), ThreadWork>, SharedOut),
     ) -> Vec<Pid> {
         let mut ended = Vec::new();
         for (pid, process) in &mut self.processes {
@@ -186,7 +187,7 @@ impl Managed {
             self.processes.remove(pid);
         }
         for process in self.processes.values_mut() {
-            process.take_samples(samples, round_s, shared_out);
+            process.take_samples(samples, round_s, counted);
         }
         ended
     }
@@ -235,7 +236,12 @@ impl ManagedProcess {
         Some(())
     }
 
-    fn take_samples(&mut self, samples: &FxHashMap<(Pid, Tid), ThreadSamples>, round_s: f64, all: SharedOut) {
+    fn take_samples(
+        &mut self,
+        samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
+        round_s: f64,
+        (work, all): (&FxHashMap<(Pid, Tid), ThreadWork>, SharedOut),
+    ) {
         let pid = self.record.pid;
         let (mut served, mut writes) = (0.0, 0.0);
         self.record.samples = 0;
@@ -249,14 +255,17 @@ impl ManagedProcess {
             record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
             record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
             record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
-            // Instructions are counted of all CPUs together: each thread has its part of the time in which they do not
-            // wait for memory.
+            // Where no thread's own are counted, instructions are those of all CPUs together: each thread has its part of
+            // the time in which they do not wait for memory.
             let works = |cpu_time_s: f64, waits_s: f64| (cpu_time_s - waits_s).max(cpu_time_s / 100.0);
             let part =
                 works(record.cpu_share * round_s, seen.waited_ns / 1e9) / works(all.cpu_time_s, all.memory_wait_s);
             let instructions = all.instructions * part;
             record.instructions =
                 (instructions.is_finite() && instructions > 0.0).then_some(instructions.round() as u64);
+            if let Some(work) = work.get(&(pid, *tid)) {
+                (record.instructions, record.cache_misses) = (Some(work.instructions), Some(work.misses));
+            }
         }
         self.record.read_ratio = (served > 0.0).then(|| 1.0 - writes / served);
     }

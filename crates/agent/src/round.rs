@@ -61,7 +61,8 @@ impl Agent {
             cpu_time_s: counted.cpu_time_s,
             memory_wait_s: counted.memory_wait_s,
         });
-        for pid in self.managed.end_round(self.round, length_s, &threads, shared_out) {
+        let work = std::mem::take(&mut self.thread_work);
+        for pid in self.managed.end_round(self.round, length_s, &threads, (&work, shared_out)) {
             self.forget(pid)?;
         }
         let is_replicated = self.options.policy.memory == MemoryPlacement::Carrefour;

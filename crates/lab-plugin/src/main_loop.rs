@@ -3,7 +3,7 @@
 //! there is, simulated time stands, and timers are due by simulated time.
 
 use crate::thread_role::{self, Role};
-use crate::times::Idle;
+use crate::times::{Idle, Times};
 use crate::{LAB, Lab, host};
 use libc::{c_int, c_void, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
 use std::ptr::null_mut;
@@ -24,8 +24,10 @@ impl Wanted<'_> {
         let wake_up = lab.pace.main_loop_wake_up();
         let mut files: Vec<pollfd> = self.files.to_vec();
         files.push(pollfd { fd: wake_up.file(), events: libc::POLLIN, revents: 0 });
-        let mut time =
-            ns.map(|ns| timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let mut time = ns.map(|ns| timespec {
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
+        });
         let time = time.as_mut().map_or(null_mut(), |time| &raw mut *time);
         // SAFETY: the kernel reads and writes these files and this time, which live across the call; the signals are the
         // caller's. The last number is the size of a set of signals in the kernel.
@@ -52,13 +54,13 @@ impl Wanted<'_> {
 impl Lab {
     /// Waits for the next thing that the main loop has to do. Returns the number of files that are ready.
     fn wait_for_events(&self, mut wanted: Wanted<'_>, ns: Option<u64>) -> c_int {
-        if !self.pace.look(|times| times.measuring()) {
+        if !self.pace.look(Times::measuring) {
             return wanted.poll(self, ns);
         }
-        let timer_ps = ns.map(|ns| self.pace.look(|times| times.now_ps()).saturating_add(ns.saturating_mul(1000)));
+        let timer_ps = ns.map(|ns| self.pace.look(Times::now_ps).saturating_add(ns.saturating_mul(1000)));
         loop {
             let ready = wanted.poll(self, Some(0));
-            if ready != 0 || ns == Some(0) || !self.pace.look(|times| times.measuring()) {
+            if ready != 0 || ns == Some(0) || !self.pace.look(Times::measuring) {
                 return ready;
             }
             if wanted.writes() {

@@ -57,6 +57,8 @@ impl Pace {
         times.stop(time_ps);
         self.clock.set_ps(times.now_ps());
         self.clock.run_with_host();
+        // It waits for no timer, or for one that is due by simulated time.
+        self.main_loop.wake();
         self.let_go(&times);
     }
 

@@ -211,6 +211,9 @@ mod tests {
                 cpu_time_s: 0.032,
                 memory_wait_s: 0.02,
                 counters,
+                cpus: Vec::new(),
+                tasks: Vec::new(),
+                tasks_uncounted: Default::default(),
             },
         };
         insta::assert_snapshot!(report);

@@ -8,8 +8,8 @@
 use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
 use machine::{CpuId, NodeId};
-use model::Measured;
 use model::pmu::{self, NoPmu, Pmu};
+use model::{Measured, MeasuredTask};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -66,6 +66,8 @@ pub struct LabPmu {
     rate: Option<Rate>,
     /// The counters are known as they were published this time.
     counters_round: u64,
+    /// What each thread had done then, until it is taken.
+    tasks: Option<Vec<MeasuredTask>>,
 }
 
 /// A rate that is wanted, and what came of it since a moment.
@@ -124,7 +126,8 @@ impl LabPmu {
         pmu.set_with_names(false);
         let clocks = Clocks::compare(pmu).ok_or(LabPmuError::Clocks)?;
         let dropped = pmu.dropped();
-        let found = Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None, counters_round: 0 };
+        let found =
+            Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None, counters_round: 0, tasks: None };
         // What a recorder that was killed left.
         found.pop(&mut Vec::new());
         Ok(Some(found))
@@ -208,9 +211,15 @@ impl LabPmu {
         // While it is being changed there is nothing to read; soon there is.
         let Some(published) = pmu.counters_json() else { return };
         self.counters_round = round;
-        if let Ok(measured) = serde_json::from_slice(&published.json) {
+        if let Ok(measured) = serde_json::from_slice::<Measured>(&published.json) {
             counts.extend(counted(published.clock_ns.wrapping_add(self.clocks.ns), &measured));
+            self.tasks = Some(measured.tasks);
         }
+    }
+
+    /// What each thread of the machine had done at the last [`counts`](Self::counts); none if that had nothing new.
+    pub fn take_tasks(&mut self) -> Option<Vec<MeasuredTask>> {
+        self.tasks.take()
     }
 
     /// What was lost so far.

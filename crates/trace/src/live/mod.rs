@@ -61,6 +61,7 @@ pub use hint_faults::{HintFaultOptions, HintFaults};
 pub use host_counters::HostCounters;
 pub use lab_counters::{LabCount, LabCounters};
 pub use lab_pmu::{LabPmu, LabPmuError};
+pub use model::MeasuredTask;
 pub use perf_source::{Pace, PerfOptions, PerfSource};
 pub use permission::LiveError;
 pub use side_band::SideBand;
