@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::rate::Rate;
 use crate::sampled::Sampled;
 use crate::status::Status;
-use crate::thread_counts::{ThreadCounts, ThreadWork};
+use crate::thread_counts::{ThreadCounts, of_task};
 use linux::{Pid, Switch, monotonic_ns};
 use machine::{Machine, Tid};
 use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, ThreadPolicy};
@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, SideBand, Target, Told};
+use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target};
+use trace::live::{ThreadCount, ThreadCounters, Told};
 use trace::{Count, Event, Sample, Stacks, TickClock};
 
 /// Of the virtual PMU: one miss in so many, until it is known how many come. Some hundreds of a round of 50 ms in which
@@ -91,9 +92,10 @@ pub struct Agent {
     pub(crate) sampled: Sampled,
     samples: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
+    thread_counters: Option<ThreadCounters>,
     /// What each thread had done before, and what each did in this round, where that is counted.
     thread_counts: ThreadCounts,
-    pub(crate) thread_work: FxHashMap<(Pid, Tid), ThreadWork>,
+    pub(crate) thread_work: FxHashMap<(Pid, Tid), ThreadCount>,
     pub(crate) counters: Counters,
     pub(crate) rate: Rate,
     /// The virtual PMU's period of before a pause, while it is one.
@@ -149,6 +151,12 @@ impl Agent {
         let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
         let evens_pressure = matches!(options.policy.threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
         let host_counters = if counts_itself { None } else { HostCounters::open(machine, evens_pressure, &mut notes) };
+        let thread_counters = (evens_pressure && !counts_itself).then(ThreadCounters::probe).and_then(|probed| {
+            let failed = |why: LiveError| {
+                notes.push(format!("instructions of a thread are its part of those of all CPUs: {why}"));
+            };
+            probed.map_err(failed).ok().map(|()| ThreadCounters::default())
+        });
         let begin_log = if options.log_most_bytes.is_some() { DecisionLog::begin_after } else { DecisionLog::begin };
         let log = options.log.as_deref().map(begin_log).transpose()?;
         let now = monotonic_ns();
@@ -173,6 +181,7 @@ impl Agent {
             sampled: Sampled::new(page_cap),
             samples: Vec::new(),
             counts: Vec::new(),
+            thread_counters,
             thread_counts: ThreadCounts::default(),
             thread_work: FxHashMap::default(),
             counters: Counters::default(),
@@ -328,7 +337,7 @@ impl Agent {
             pmu.each(take);
             pmu.counts(&mut self.counts);
             if let Some(tasks) = pmu.take_tasks() {
-                self.thread_work = self.thread_counts.take(&tasks);
+                self.thread_work = self.thread_counts.take(tasks.iter().map(of_task));
             }
         } else {
             let mut events: Vec<Event> = Vec::new();
@@ -338,6 +347,12 @@ impl Agent {
         }
         if let Some(counters) = self.host_counters.as_mut().filter(|_| is_over) {
             counters.counts(&mut self.counts);
+        }
+        if let Some(counters) = self.thread_counters.as_mut().filter(|_| is_over) {
+            self.thread_work = self.thread_counts.take(counters.counts());
+            let threads =
+                managed.processes.iter().flat_map(|(pid, process)| process.threads.keys().map(|tid| (*pid, *tid)));
+            counters.follow(threads);
         }
     }
 

@@ -6,13 +6,13 @@ use crate::owners_ranges::OwnersRanges;
 use crate::ranges::Mappings;
 use crate::replicable::Replicable;
 use crate::sampled::ThreadSamples;
-use crate::thread_counts::ThreadWork;
 use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, Pid, Tid};
 use placement::NodeAccesses;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use trace::live::ThreadCount;
 
 /// Rounds after which it is looked again whether a program has chosen a memory policy.
 const POLICY_ROUNDS: u64 = 16;
@@ -175,7 +175,7 @@ impl Managed {
         round: u64,
         round_s: f64,
         samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
-        counted: (&FxHashMap<(Pid, Tid), ThreadWork>, SharedOut),
+        counted: (&FxHashMap<(Pid, Tid), ThreadCount>, SharedOut),
     ) -> Vec<Pid> {
         let mut ended = Vec::new();
         for (pid, process) in &mut self.processes {
@@ -240,7 +240,7 @@ impl ManagedProcess {
         &mut self,
         samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
         round_s: f64,
-        (work, all): (&FxHashMap<(Pid, Tid), ThreadWork>, SharedOut),
+        (work, all): (&FxHashMap<(Pid, Tid), ThreadCount>, SharedOut),
     ) {
         let pid = self.record.pid;
         let (mut served, mut writes) = (0.0, 0.0);

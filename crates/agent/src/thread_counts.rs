@@ -2,36 +2,36 @@
 
 use machine::{Pid, Tid};
 use rustc_hash::FxHashMap;
-use trace::live::MeasuredTask;
-
-/// What a thread did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ThreadWork {
-    pub instructions: u64,
-    /// Accesses that memory served.
-    pub misses: u64,
-}
+use trace::live::{MeasuredTask, ThreadCount};
 
 /// What was counted of threads.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadCounts {
-    before: FxHashMap<(Pid, Tid), ThreadWork>,
+    before: FxHashMap<(Pid, Tid), ThreadCount>,
+}
+
+/// What the lab has counted of a thread.
+pub(crate) fn of_task(task: &MeasuredTask) -> ((Pid, Tid), ThreadCount) {
+    let misses = task.dram_accesses_by_node.iter().fold(0_u64, |sum, &misses| sum.saturating_add(misses));
+    ((Pid(task.pid), Tid(task.tid)), ThreadCount { instructions: task.instructions, misses })
 }
 
 impl ThreadCounts {
     /// What each thread did since the last time. A number that was given out again counts with the thread that had it.
-    pub fn take(&mut self, counted: &[MeasuredTask]) -> FxHashMap<(Pid, Tid), ThreadWork> {
-        let mut now: FxHashMap<(Pid, Tid), ThreadWork> = FxHashMap::default();
-        for task in counted {
-            let work = now.entry((Pid(task.pid), Tid(task.tid))).or_default();
-            work.instructions = work.instructions.saturating_add(task.instructions);
-            work.misses =
-                task.dram_accesses_by_node.iter().fold(work.misses, |sum, &misses| sum.saturating_add(misses));
+    pub fn take(
+        &mut self,
+        counted: impl Iterator<Item = ((Pid, Tid), ThreadCount)>,
+    ) -> FxHashMap<(Pid, Tid), ThreadCount> {
+        let mut now: FxHashMap<(Pid, Tid), ThreadCount> = FxHashMap::default();
+        for (thread, ThreadCount { instructions, misses }) in counted {
+            let sum = now.entry(thread).or_default();
+            sum.instructions = sum.instructions.saturating_add(instructions);
+            sum.misses = sum.misses.saturating_add(misses);
         }
-        let since = |(key, work): (&(Pid, Tid), &ThreadWork)| {
+        let since = |(key, count): (&(Pid, Tid), &ThreadCount)| {
             let before = self.before.get(key).copied().unwrap_or_default();
-            let instructions = work.instructions.saturating_sub(before.instructions);
-            (*key, ThreadWork { instructions, misses: work.misses.saturating_sub(before.misses) })
+            let instructions = count.instructions.saturating_sub(before.instructions);
+            (*key, ThreadCount { instructions, misses: count.misses.saturating_sub(before.misses) })
         };
         let done = now.iter().map(since).collect();
         self.before = now;
@@ -52,13 +52,14 @@ mod tests {
     #[test]
     fn a_round_has_what_was_done_in_it() {
         let mut counts = ThreadCounts::default();
-        counts.take(&[task(6, 100, vec![3, 4])]);
-        let done = counts.take(&[task(6, 150, vec![3, 9]), task(7, 10, vec![1]), task(7, 5, vec![])]);
-        assert_eq!(done[&(Pid(5), Tid(6))], ThreadWork { instructions: 50, misses: 5 });
-        assert_eq!(done[&(Pid(5), Tid(7))], ThreadWork { instructions: 15, misses: 1 });
+        let mut take = |tasks: &[MeasuredTask]| counts.take(tasks.iter().map(of_task));
+        take(&[task(6, 100, vec![3, 4])]);
+        let done = take(&[task(6, 150, vec![3, 9]), task(7, 10, vec![1]), task(7, 5, vec![])]);
+        assert_eq!(done[&(Pid(5), Tid(6))], ThreadCount { instructions: 50, misses: 5 });
+        assert_eq!(done[&(Pid(5), Tid(7))], ThreadCount { instructions: 15, misses: 1 });
         // Numbers that go back are no work.
-        let none = counts.take(&[task(6, 1, vec![])]);
-        assert_eq!(none[&(Pid(5), Tid(6))], ThreadWork::default());
-        assert_eq!(counts.take(&[task(8, u64::MAX, vec![u64::MAX; 2]), task(8, 1, vec![1])]).len(), 1);
+        let none = take(&[task(6, 1, vec![])]);
+        assert_eq!(none[&(Pid(5), Tid(6))], ThreadCount::default());
+        assert_eq!(take(&[task(8, u64::MAX, vec![u64::MAX; 2]), task(8, 1, vec![1])]).len(), 1);
     }
 }

@@ -77,6 +77,7 @@ mod mask;
 mod memory_blocks;
 mod memory_policy;
 mod migrate;
+mod mounts;
 mod node_files;
 mod node_state;
 mod numa_maps;
@@ -141,6 +142,7 @@ pub use memory_policy::{
     memory_policy_at, migrate_pages, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
 };
 pub use migrate::{MigrateError, Migration};
+pub use mounts::{Mount, mounts, parse_mounts};
 pub use node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, online_nodes, parse_counters, parse_node_meminfo, system_events,
 };

@@ -2,11 +2,12 @@
 
 use super::contestant::Contestant;
 use super::numad::{self, Numad};
+use super::opened_files::OpenedFiles;
 use super::oracle::{Binding, bindings};
+use super::page_cache::PageCache;
 use super::placed::{self, Placed};
 use super::run_once::{NoRun, Ran, Runner};
 use super::seconds::Seconds;
-use crate::record::program::find as program_file;
 use linux::{NodeSet, NodeState, Switch, SwitchGuard};
 use report::{Comparison, FailedRun, OneRun, PlaceReport, PolicyRuns};
 use rustix::process::getuid;
@@ -24,7 +25,8 @@ pub struct Contest<'a> {
     pub repeat: usize,
     pub seconds: Option<&'a Seconds>,
     pub oracle_runs: usize,
-    pub keep_caches: bool,
+    /// The page cache, where it is to be the same before each run.
+    pub page_cache: Option<PageCache>,
     pub quiet: bool,
     /// Whether the machine is the lab's, where nobody else runs anything.
     pub simulated: bool,
@@ -62,13 +64,14 @@ enum Stop {
 
 impl Contest<'_> {
     /// Runs it all. What has come of it so far is told after each run.
-    pub fn run(&self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
+    pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
         let mut entries: Vec<Entry> = self.contestants.iter().map(Entry::of).collect();
         let mut place = 0;
-        if !self.keep_caches
-            && let Err(error) = self.settle()
-        {
-            comparison.notes.push(format!("the page cache stays as each run leaves it: {error}"));
+        // Why else it did not run is seen in the first run that is measured.
+        comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
+        if comparison.interrupted {
+            comparison.policies = entries.into_iter().map(|entry| entry.runs).collect();
+            return tell(comparison);
         }
         // Each policy comes first, last and in between: what drifts hits all alike.
         let turns = (0..self.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
@@ -120,9 +123,9 @@ impl Contest<'_> {
     fn run_once(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<OneRun, Stop> {
         let ready = self.prepare(entry)?;
         *place += 1;
-        if !self.keep_caches {
+        if let Some(page_cache) = &self.page_cache {
             // Why it may not be was told before.
-            let _ = self.settle();
+            let _ = page_cache.settle();
         }
         let ran = runner.run(&ready.command, ready.numad.as_ref()).map_err(|error| match error {
             NoRun::Interrupted => Stop::Interrupted,
@@ -259,18 +262,26 @@ impl Contest<'_> {
         Ok(())
     }
 
-    /// Brings the page cache and free memory to the same state before each run: files of no running program leave it,
-    /// free memory is joined to large pieces, and the files of the program and of what starts it are read. Needs root.
-    fn settle(&self) -> Result<(), linux::SwitchError> {
-        rustix::fs::sync();
-        Switch::at("/proc/sys/vm/drop_caches").set("1")?;
-        Switch::at("/proc/sys/vm/compact_memory").set("1")?;
-        let path = std::env::var_os("PATH");
-        let program = self.command.first().and_then(|program| program_file(program, path.as_deref()));
-        for file in program.iter().chain([&self.nearside]) {
-            // What cannot be read fails when it is started, with a reason.
-            let _ = std::fs::File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+    /// Runs the program once without a measurement, to learn which files the page cache has to hold before each run.
+    /// That the program fails is no concern yet.
+    fn rehearse(&mut self, comparison: &mut Comparison, runner: &mut Runner) -> Result<(), NoRun> {
+        let Some(page_cache) = &mut self.page_cache else { return Ok(()) };
+        if let Err(error) = page_cache.settle() {
+            comparison.notes.push(format!("the page cache stays as each run leaves it: {error}"));
+            self.page_cache = None;
+            return Ok(());
         }
+        let opened = match OpenedFiles::follow() {
+            Ok(opened) => opened,
+            Err(error) => {
+                let text = "only the program's own file is read before each run, as the kernel does not report others";
+                comparison.notes.push(format!("{text}: {error}"));
+                return Ok(());
+            }
+        };
+        runner.run(self.command, None)?;
+        page_cache.add(opened.end());
+        self.say("a run without a measurement, which shows what files the program reads: done");
         Ok(())
     }
 

@@ -4,7 +4,9 @@ mod contest;
 mod contestant;
 mod in_lab;
 mod numad;
+mod opened_files;
 mod oracle;
+mod page_cache;
 mod placed;
 mod run_once;
 mod seconds;
@@ -18,6 +20,7 @@ use contest::Contest;
 use contestant::Contestant;
 use linux::NodeState;
 use machine::Machine;
+use page_cache::PageCache;
 use placement::{Policy, PolicyName, Settings};
 use report::{CompareReport, Comparison, Simulation, comparison_to_html};
 use run_once::Runner;
@@ -37,8 +40,10 @@ use trace::live::LabCounters;
 /// a sentence, which policy is the fastest, where that can be told from chance.
 ///
 /// Where accesses went is counted by the lab's virtual PMU, of the whole machine; on a real machine it is not known.
-/// Pages moved are those that the kernel moved from node to node, for whomever. Before each run the page cache is
-/// emptied and free memory joined to large pieces, which needs root (--keep-caches: it is not). The kernel's NUMA
+/// Pages moved are those that the kernel moved from node to node, for any program. Before each run the page cache is
+/// emptied, free memory joined to large pieces, and every file read that the program opens, so that no run pays for
+/// reading them; a first run without a measurement shows which files those are. This needs root, and --keep-caches
+/// does without. The kernel's NUMA
 /// balancing is switched off for every policy but `kernel`, and put back at the end, which needs root as well.
 /// Without rights, rows say what could not be done.
 #[derive(Debug, Args)]
@@ -188,17 +193,18 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         notes: remarks,
         interrupted: false,
     };
-    let contest = Contest {
+    let nearside = std::env::current_exe()?;
+    let mut contest = Contest {
         command: &arguments.command,
         contestants: &arguments.policies,
         repeat: arguments.repeat as usize,
         seconds: arguments.seconds.as_ref(),
         oracle_runs: arguments.oracle_runs as usize,
-        keep_caches: arguments.keep_caches,
+        page_cache: (!arguments.keep_caches).then(|| PageCache::new(&arguments.command, &nearside)),
         quiet: arguments.quiet,
         simulated,
         nodes,
-        nearside: std::env::current_exe()?,
+        nearside,
     };
     let mut runner = Runner::new(counters, interrupted()?);
     let so_far = |comparison: &Comparison| {

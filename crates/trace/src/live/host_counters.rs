@@ -160,7 +160,7 @@ fn memory_near(machine: &Machine, cpu: CpuId) -> Vec<NodeId> {
 
 /// What would have been counted in all of the time, where other events had the counter for some of it; none where they
 /// had it for too much of it.
-fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<u64> {
+pub(super) fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<u64> {
     let Some((enabled, running)) = enabled.zip(running).filter(|(enabled, running)| running < enabled) else {
         return Some(count);
     };

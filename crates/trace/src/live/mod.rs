@@ -53,6 +53,7 @@ mod pmu;
 mod running;
 mod side_band;
 mod spe_events;
+mod thread_counters;
 mod tracepoint;
 
 pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told};
@@ -65,6 +66,7 @@ pub use model::MeasuredTask;
 pub use perf_source::{Pace, PerfOptions, PerfSource};
 pub use permission::LiveError;
 pub use side_band::SideBand;
+pub use thread_counters::{ThreadCount, ThreadCounters};
 
 use linux::Pid;
 
