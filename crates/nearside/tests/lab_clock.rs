@@ -4,6 +4,7 @@
 mod support;
 
 use serde_json::Value;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Lab, Ran};
@@ -93,7 +94,7 @@ fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
 #[test]
 fn a_lab_that_the_host_stops_loses_no_simulated_time() {
     let lab = Lab::new();
-    let script = "../nearside-workloads waits --wait timer --pin 0 --threads 1 --repeat 20000 --json";
+    let script = "echo begun; ../nearside-workloads waits --wait timer --pin 0 --threads 1 --repeat 20000 --json";
     let command = lab.command("small-2x2", &["--json", "../report.json"], &["sh", "-c", script]);
     let child = stopped_in_between(&lab, command);
     let ran = Ran::from(child.wait_with_output().unwrap()).succeeded();
@@ -108,9 +109,11 @@ fn a_lab_that_the_host_stops_loses_no_simulated_time() {
 /// Starts a run and stops its QEMU for 5 s while it sleeps.
 fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    lab.wait_for_machine(&mut child);
-    // Booting takes seconds; what is stopped then loses nothing, too.
-    std::thread::sleep(Duration::from_secs(6));
+    let mut first = [0; "begun\n".len()];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(first, *b"begun\n");
+    // Its 40,000 sleeps take the host some seconds.
+    std::thread::sleep(Duration::from_secs(1));
     for machine in lab.machines() {
         let machine = machine.to_string();
         let signal = |name: &str| Command::new("kill").args([name, &machine]).status().unwrap();
