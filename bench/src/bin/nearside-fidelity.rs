@@ -2,7 +2,7 @@
 
 use bench::{FULL, Machine};
 use clap::Parser;
-use explore::{Experiment, Observed, Outcome, Page, Section, Session, Suite, Thp, evaluate, plan};
+use explore::{Experiment, Observed, Outcome, Page, Section, Session, Suite, Thp, Verdict, evaluate, plan};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ struct Arguments {
     /// Only the quick subset
     #[arg(long)]
     quick: bool,
-    /// Fail when a number is missed and the file gives no reason for it
+    /// Fail when a number is missed, and the file gives no reason for it or it is further off than it was
     #[arg(long)]
     check: bool,
     /// Write this file instead of printing, which takes all experiments
@@ -67,8 +67,8 @@ fn fidelity(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         sections.push(Section { title, about, rows, contradictions });
     }
     let unexplained = |section: &Section<'_>| {
-        let missed = |outcome: &Option<Outcome>| outcome.is_some_and(|outcome| !outcome.within);
-        section.rows.iter().filter(|(experiment, outcome)| missed(outcome) && experiment.reason.is_none()).count()
+        let unexplained = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Missed | Verdict::Worse);
+        section.rows.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(unexplained)).count()
     };
     let unexplained: usize = sections.iter().map(unexplained).sum();
     let any = sections.iter().flat_map(|section| &section.rows).any(|(_, outcome)| outcome.is_some());
@@ -81,7 +81,9 @@ fn fidelity(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("nearside-fidelity: {failure}");
     }
     if arguments.check && unexplained > 0 {
-        eprintln!("nearside-fidelity: {unexplained} numbers are missed, and their files give no reason");
+        eprintln!(
+            "nearside-fidelity: {unexplained} numbers are missed, and their files give no reason, or they are further off than they were"
+        );
     }
     let good = failures.is_empty() && !(arguments.check && unexplained > 0);
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,6 +1,6 @@
 //! From what was printed to numbers, and from numbers to a verdict.
 
-use crate::experiment::{Experiment, Figure, Reading, Value};
+use crate::experiment::{Experiment, Figure, Reading, Value, Verdict};
 use crate::extract::numbers;
 use crate::plan::{Printed, Session};
 use serde_json::Value as Json;
@@ -19,8 +19,8 @@ pub struct Observed {
 pub struct Outcome {
     /// The number, in the experiment's unit.
     pub measured: f64,
-    /// Whether it is as near the published one as it has to be.
-    pub within: bool,
+    /// How near it is to the published one.
+    pub verdict: Verdict,
 }
 
 /// Why an experiment has no number.
@@ -89,7 +89,7 @@ pub fn evaluate(experiment: &Experiment, observed: &Observed) -> Result<Outcome,
             1.0 + figures.iter().take_while(|figure| **figure < NEAR_THE_LARGEST * most).count() as f64
         }
     };
-    Ok(Outcome { measured, within: experiment.within.allows(experiment.published, measured) })
+    Ok(Outcome { measured, verdict: experiment.verdict(measured) })
 }
 
 fn median(values: &mut [f64]) -> Option<f64> {
@@ -121,8 +121,10 @@ mod tests {
             repeats,
             published,
             within: Within::Percent(10.0),
+            least: None,
             source: String::new(),
-            reason: None,
+            input: false,
+            known: None,
             quick: false,
         }
     }
@@ -140,7 +142,10 @@ mod tests {
     #[track_caller]
     fn comes_to(value: Value, expected: f64) {
         let outcome = run(&experiment(value, 3, expected), &json!({"x": 5})).unwrap();
-        assert!((outcome.measured - expected).abs() < 1e-9 && outcome.within, "{outcome:?} is not {expected}");
+        assert!(
+            (outcome.measured - expected).abs() < 1e-9 && outcome.verdict == Verdict::Within,
+            "{outcome:?} is not {expected}"
+        );
     }
 
     fn printing(number: f64) -> Reading {

@@ -38,13 +38,43 @@ pub struct Experiment {
     pub published: f64,
     /// How near the measured one has to be.
     pub within: Within,
+    /// The least that it may be, where the published number is the most.
+    pub least: Option<f64>,
     /// Where it was published.
     pub source: String,
-    /// Why it is missed, where it is.
-    pub reason: Option<String>,
+    /// Whether the number, or one that it follows from, was put into the preset: then it shows that the model does what
+    /// the preset says. Any other is a prediction.
+    pub input: bool,
+    /// Why it is missed, where it is, and what was measured when that was written.
+    pub known: Option<Known>,
     /// Whether it belongs to the few that every test runs.
     pub quick: bool,
 }
+
+/// A miss that is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Why.
+    pub reason: String,
+    /// What was measured: a later number may not be further off.
+    pub was: f64,
+}
+
+/// How near a measured number is to the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As near as it has to be.
+    Within,
+    /// It is not, for a known reason, and no further off than it was.
+    Known,
+    /// It is further off than it was.
+    Worse,
+    /// It is not, and no reason is known.
+    Missed,
+}
+
+/// What a number may be further off than it was, as a part of the larger one: numbers of two runs differ by as much.
+const REPEATS_WITHIN: f64 = 0.05;
 
 /// Published numbers that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +178,19 @@ impl Figure {
     }
 }
 
+impl Experiment {
+    /// How near a measured number is.
+    pub fn verdict(&self, measured: f64) -> Verdict {
+        let least = self.least.map(|least| (Within::AtLeast, least));
+        let bounds = [Some((self.within, self.published)), least].into_iter().flatten();
+        let mut missed = bounds.filter(|(within, bound)| !within.allows(*bound, measured));
+        let Some((within, bound)) = missed.next() else { return Verdict::Within };
+        let Some(Known { was, .. }) = self.known else { return Verdict::Missed };
+        let room = REPEATS_WITHIN * bound.abs().max(was.abs());
+        if within.off(bound, measured) <= within.off(bound, was) + room { Verdict::Known } else { Verdict::Worse }
+    }
+}
+
 impl Value {
     /// All that has to be read.
     pub fn readings(&self) -> Vec<&Reading> {
@@ -195,6 +238,38 @@ impl fmt::Display for Boot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_known_miss_may_not_get_worse() {
+        let reading = Reading {
+            boot: Boot { preset: "small-2x2".into(), memory_per_node: None, cpus_per_node: None, thp: None },
+            command: String::new(),
+            figure: Figure::Printed("/x".into()),
+        };
+        let mut experiment = Experiment {
+            name: String::new(),
+            quantity: String::new(),
+            unit: String::new(),
+            value: Value::Alone(reading),
+            repeats: 1,
+            published: 100.0,
+            within: Within::Percent(3.0),
+            least: None,
+            source: String::new(),
+            input: false,
+            known: None,
+            quick: false,
+        };
+        let verdicts = |experiment: &Experiment, all: [f64; 4]| all.map(|measured| experiment.verdict(measured));
+        let (near, known, worse, missed) = (Verdict::Within, Verdict::Known, Verdict::Worse, Verdict::Missed);
+        assert_eq!(verdicts(&experiment, [97.0, 103.5, 90.0, f64::NAN]), [near, missed, missed, missed]);
+        experiment.known = Some(Known { reason: String::new(), was: 90.0 });
+        assert_eq!(verdicts(&experiment, [97.0, 85.5, 84.0, f64::NAN]), [near, known, worse, worse]);
+        (experiment.within, experiment.least, experiment.known) = (Within::AtMost, Some(50.0), None);
+        assert_eq!(verdicts(&experiment, [50.0, 100.0, 49.0, 101.0]), [near, near, missed, missed]);
+        experiment.known = Some(Known { reason: String::new(), was: 110.0 });
+        assert_eq!(verdicts(&experiment, [115.0, 116.0, 49.0, 20.0]), [known, worse, worse, worse]);
+    }
 
     #[test]
     fn two_numbers_are_compared() {

@@ -3,7 +3,7 @@
 //! Tables are written short: a `{word}` in a text stands for an entry of `[fragments]` or for a value of a row of `each`,
 //! and an experiment with rows is one experiment for each of them.
 
-use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Thp, Value};
+use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value};
 use crate::extract::Curve;
 use crate::tolerance::Within;
 use machine::{Mistake, Violation, presets, read_checked, size};
@@ -72,8 +72,12 @@ struct Table {
     repeats: u32,
     published: Option<f64>,
     within: Within,
+    least: Option<f64>,
     source: String,
+    #[serde(default)]
+    input: bool,
     reason: Option<String>,
+    was: Option<f64>,
     #[serde(default)]
     quick: bool,
     #[serde(default)]
@@ -94,7 +98,10 @@ struct OnCurve {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Row {
     published: Option<f64>,
+    least: Option<f64>,
+    input: Option<bool>,
     reason: Option<String>,
+    was: Option<f64>,
     #[serde(flatten)]
     words: BTreeMap<String, Word>,
 }
@@ -221,6 +228,27 @@ impl Table {
         if matches!(self.within, Within::Points(_)) && self.unit != "%" {
             return Err(("within", "points are of hundredths: the unit must be `%`".into()));
         }
+        let least = row.least.or(self.least);
+        if least.is_some_and(|least| !least.is_finite() || least > published)
+            || least.is_some() && self.within != Within::AtMost
+        {
+            return Err((
+                "least",
+                "must be a number, no more than `published`, and needs `within = \"at most\"`".into(),
+            ));
+        }
+        // A reason may be that of several rows, of which some are not missed.
+        let known = match (row.reason.as_ref().or(self.reason.as_ref()), row.was.or(self.was)) {
+            (Some(reason), Some(was)) if was.is_finite() => Some(Known { reason: reason.clone(), was }),
+            (Some(_), None) if self.reason.is_some() && !self.each.is_empty() => None,
+            (None, None) => None,
+            _ => {
+                return Err((
+                    "reason",
+                    "needs a number `was`, what was measured when it was written, and `was` needs it".into(),
+                ));
+            }
+        };
         Ok(Experiment {
             name: self.name.clone(),
             quantity,
@@ -229,8 +257,10 @@ impl Table {
             repeats: self.repeats,
             published,
             within: self.within,
+            least,
             source: source.clone(),
-            reason: row.reason.clone().or_else(|| self.reason.clone()),
+            input: row.input.unwrap_or(self.input),
+            known,
             quick: self.quick,
         })
     }

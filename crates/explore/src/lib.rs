@@ -2,7 +2,7 @@
 //! apart the two are.
 //!
 //! A [`Suite`] is a TOML file of [`Experiment`]s. [`plan`] says which virtual machines to boot and what to run on each;
-//! whoever does that hands back the [`Printed`] and the reports, and [`evaluate`] and [`Page`] do the rest. Nothing in
+//! the program that does that hands back the [`Printed`] and the reports, and [`evaluate`] and [`Page`] do the rest. Nothing in
 //! here runs anything.
 
 mod evaluate;
@@ -14,7 +14,7 @@ mod plan;
 mod tolerance;
 
 pub use evaluate::{EvaluateError, Observed, Outcome, evaluate};
-pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Reading, Suite, Thp, Value};
+pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value, Verdict};
 pub use extract::{Curve, numbers};
 pub use file::ExperimentError;
 pub use page::{Page, Section, number};

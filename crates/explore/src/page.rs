@@ -1,7 +1,7 @@
 //! What was measured beside what was published, in Markdown.
 
 use crate::evaluate::Outcome;
-use crate::experiment::{Contradiction, Experiment};
+use crate::experiment::{Contradiction, Experiment, Verdict};
 use crate::tolerance::Within;
 use std::fmt;
 
@@ -28,29 +28,35 @@ pub struct Section<'a> {
 }
 
 impl Section<'_> {
-    fn missed(&self) -> usize {
-        self.rows.iter().filter(|(_, outcome)| !outcome.is_some_and(|outcome| outcome.within)).count()
+    /// How many of its predictions, or of its inputs, there are, and how many of those are as near as they have to be.
+    fn count(&self, input: bool) -> (usize, usize) {
+        let rows = self.rows.iter().filter(|(experiment, _)| experiment.input == input);
+        let within = |outcome: &Option<Outcome>| outcome.is_some_and(|outcome| outcome.verdict == Verdict::Within);
+        (rows.clone().count(), rows.filter(|(_, outcome)| within(outcome)).count())
     }
 }
 
 impl fmt::Display for Page<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: usize = self.sections.iter().map(|section| section.rows.len()).sum();
-        let missed: usize = self.sections.iter().map(Section::missed).sum();
+        let count = |input| {
+            let counts = self.sections.iter().map(|section| section.count(input));
+            counts.fold((0, 0), |(all, within), section| (all + section.0, within + section.1))
+        };
+        let ((predictions, predicted), (inputs, shown)) = (count(false), count(true));
         writeln!(
             f,
             "# Fidelity\n\n\
             What programs measure inside the lab's virtual machines, against what was measured on the machines themselves. The programs are\n\
             unmodified and know nothing of the model. `make fidelity` writes this page from `experiments/`, model {}.\n\n\
-            **{} of {all} numbers are as near the published ones as they have to be; {missed} are not.** What misses is marked 🔴, with the reason\n\
-            where it is known.\n",
+            **{predicted} of {predictions} predictions are as near the published numbers as they have to be**, and {shown} of {inputs} inputs. An\n\
+            input is a number that was put into the preset, or that follows from such numbers alone: it shows that the\n\
+            model does what the preset says, and no more. What misses is marked 🔴, with the reason where it is known.\n",
             self.model_version,
-            all - missed
         )?;
-        writeln!(f, "| | numbers | within | missed |\n|---|---|---|---|")?;
+        writeln!(f, "| | predictions | within | inputs | within |\n|---|---|---|---|---|")?;
         for section in &self.sections {
-            let (all, missed) = (section.rows.len(), section.missed());
-            writeln!(f, "| {} | {all} | {} | {missed} |", cell(section.title), all - missed)?;
+            let ((predictions, predicted), (inputs, shown)) = (section.count(false), section.count(true));
+            writeln!(f, "| {} | {predictions} | {predicted} | {inputs} | {shown} |", cell(section.title))?;
         }
         self.sections.iter().try_for_each(|section| write!(f, "\n{section}"))
     }
@@ -59,13 +65,16 @@ impl fmt::Display for Page<'_> {
 impl fmt::Display for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## {}\n\n{}\n", self.title, self.about.trim())?;
-        writeln!(f, "| preset | quantity | published | measured in the guest | error | within? | source |")?;
-        writeln!(f, "|---|---|---|---|---|---|---|")?;
+        writeln!(f, "| preset | quantity | | published | measured in the guest | error | within? | source |")?;
+        writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for (experiment, outcome) in &self.rows {
             let preset = format!("`{}`", experiment.value.preset());
             let quantity = cell(&experiment.quantity);
             let with_unit = |value| format!("{} {}", number(value), experiment.unit).trim_end().to_owned();
             let published = match experiment.within {
+                Within::AtMost if let Some(least) = experiment.least => {
+                    format!("{} to {}", number(least), with_unit(experiment.published))
+                }
                 Within::AtMost => format!("at most {}", with_unit(experiment.published)),
                 Within::AtLeast => format!("at least {}", with_unit(experiment.published)),
                 _ => with_unit(experiment.published),
@@ -77,7 +86,11 @@ impl fmt::Display for Section<'_> {
                 None => ("–".to_owned(), String::new(), "🔴 not measured".to_owned()),
             };
             let source = cell(&experiment.source);
-            writeln!(f, "| {preset} | {quantity} | {published} | {measured} | {error} | {verdict} | {source} |")?;
+            let kind = if experiment.input { "input" } else { "prediction" };
+            writeln!(
+                f,
+                "| {preset} | {quantity} | {kind} | {published} | {measured} | {error} | {verdict} | {source} |"
+            )?;
         }
         if !self.contradictions.is_empty() {
             writeln!(f, "\nPublished numbers that contradict each other:\n")?;
@@ -102,10 +115,12 @@ fn verdict(experiment: &Experiment, outcome: &Outcome) -> String {
         Within::AtMost | Within::AtLeast => String::new(),
         within => format!(" ({within})"),
     };
-    match (&experiment.reason, outcome.within) {
-        (_, true) => format!("yes{limit}"),
-        (Some(reason), false) => format!("🔴 no{limit}: {}", cell(reason)),
-        (None, false) => format!("🔴 no{limit}"),
+    let known = experiment.known.as_ref().map(|known| (cell(&known.reason), number(known.was)));
+    match (outcome.verdict, known) {
+        (Verdict::Within, _) => format!("yes{limit}"),
+        (Verdict::Known, Some((reason, _))) => format!("🔴 no{limit}: {reason}"),
+        (Verdict::Worse, Some((reason, was))) => format!("🔴 no{limit}, and further off than {was} before: {reason}"),
+        (Verdict::Missed | Verdict::Known | Verdict::Worse, _) => format!("🔴 no{limit}"),
     }
 }
 
@@ -151,8 +166,9 @@ within = "3 %"
 source = "table"
 reason = "it is far"
 each = [
-    { distance = "local", node = 0, published = 100 },
-    { distance = "remote", node = 1, published = 150 },
+    { distance = "local", node = 0, published = 100, input = true },
+    { distance = "remote", node = 1, published = 150, was = 160 },
+    { distance = "further", node = 2, published = 200, was = 210 },
 ]
 
 [[experiment]]
@@ -173,6 +189,7 @@ quantity = "ratio | at most"
 command = "x"
 figure = "/x"
 published = 2
+least = 1.5
 within = "at most"
 source = "table"
 
@@ -194,12 +211,9 @@ source = "table"
     #[test]
     fn a_page_is_tables_of_what_was_measured() {
         let suite = Suite::from_toml(TEXT, Path::new("table.toml")).unwrap();
-        let measured = [Some(101.0), Some(160.0), Some(2.0), Some(1.98), None];
+        let measured = [Some(101.0), Some(160.0), Some(240.0), Some(2.0), Some(1.98), None];
         let rows = suite.experiments.iter().zip(measured).map(|(experiment, measured)| {
-            let outcome = |measured| {
-                let within = experiment.within.allows(experiment.published, measured);
-                Outcome { measured, within }
-            };
+            let outcome = |measured| Outcome { measured, verdict: experiment.verdict(measured) };
             (experiment, measured.map(outcome))
         });
         let section = Section {

@@ -115,7 +115,9 @@ mod tests {
             published: 1.0,
             within: Within::AtMost,
             source: String::new(),
-            reason: None,
+            least: None,
+            input: false,
+            known: None,
             quick: false,
         }
     }

@@ -23,12 +23,20 @@ pub enum Within {
 impl Within {
     /// Whether a measured number is near enough. What is no number never is.
     pub fn allows(self, published: f64, measured: f64) -> bool {
-        let off = (measured - published).abs();
+        let off = self.off(published, measured);
         match self {
             Self::Percent(percent) => off <= published.abs() * percent / 100.0,
             Self::Points(most) | Self::Absolute(most) => off <= most,
-            Self::AtMost => measured <= published,
-            Self::AtLeast => measured >= published,
+            Self::AtMost | Self::AtLeast => off <= 0.0,
+        }
+    }
+
+    /// How far off a measured number is, in the unit of both: from the published one, or beyond it where that is a bound.
+    pub fn off(self, published: f64, measured: f64) -> f64 {
+        match self {
+            Self::Percent(_) | Self::Points(_) | Self::Absolute(_) => (measured - published).abs(),
+            Self::AtMost => measured - published,
+            Self::AtLeast => published - measured,
         }
     }
 }

@@ -80,6 +80,17 @@ fn mistakes_have_file_line_field_and_rule() {
     mistake("figure = \"/mean_ns\"", &curve("much"), ":17: experiment[0].curve: `at` must be a number, is `much`");
     mistake("compare = \"increase\"\n", "", "experiment[0].compare: needs `against`");
     mistake("command =", "saturate = []\n#", "experiment[0].saturate: needs a command at least");
+    mistake(
+        "source = \"table\"",
+        "source = \"table\"\nreason = \"why\"\nwas = inf",
+        "experiment[0].reason: needs a number `was`",
+    );
+    mistake("source = \"table\"", "source = \"table\"\nwas = 3", "experiment[0].reason: needs a number `was`");
+    mistake(
+        "source = \"table\"",
+        "source = \"table\"\nleast = 3",
+        "experiment[0].least: must be a number, no more than",
+    );
     mistake("published = 44\n", "", "experiment[0].published: needs a number");
     mistake("published = 44", "published = nan", "experiment[0].published: needs a number");
     mistake(
@@ -118,6 +129,36 @@ fn the_experiments_of_nearside_are_good_and_have_names_of_their_own() {
     }
     // They are run at every test.
     assert!((1..=4).contains(&plan(&quick).len()), "{} boots for the quick ones", plan(&quick).len());
+}
+
+/// What was put into a preset is no prediction of it.
+#[test]
+fn a_number_that_is_in_the_preset_is_marked_as_an_input() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| Suite::load(&file.unwrap().path()).unwrap());
+    for experiment in files.flat_map(|suite| suite.experiments) {
+        let scale = match experiment.unit.as_str() {
+            "ns" => 1.0,
+            "MB/s" => 1e6,
+            _ => continue,
+        };
+        let machine = machine::presets::find(experiment.value.preset()).unwrap();
+        let number = experiment.published * scale;
+        let is_same = |other: f64| (other / number - 1.0).abs() < 1e-3;
+        let is_in_preset = matches!(experiment.value, Value::Alone(_))
+            && numbers(&serde_json::to_value(&machine).unwrap()).into_iter().any(is_same);
+        assert!(experiment.input || !is_in_preset, "{}: {}", experiment.name, experiment.quantity);
+    }
+}
+
+/// All numbers in a JSON value.
+fn numbers(json: &serde_json::Value) -> Vec<f64> {
+    match json {
+        serde_json::Value::Number(number) => number.as_f64().into_iter().collect(),
+        serde_json::Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        serde_json::Value::Object(fields) => fields.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
 }
 
 proptest! {
