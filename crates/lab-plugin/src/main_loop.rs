@@ -59,6 +59,7 @@ impl Lab {
         }
         let timer_ps = ns.map(|ns| self.pace.look(Times::now_ps).saturating_add(ns.saturating_mul(1000)));
         loop {
+            let calls = self.pace.look(Times::calls);
             let ready = wanted.poll(self, Some(0));
             if ready != 0 || ns == Some(0) || !self.pace.look(Times::measuring) {
                 return ready;
@@ -67,8 +68,9 @@ impl Lab {
                 // What the guest has written waits for its reader, which takes no simulated time.
                 return wanted.poll(self, None);
             }
-            let (ready, idle_ns) = match self.pace.main_loop_waits(timer_ps, &self.model) {
+            let (ready, idle_ns) = match self.pace.main_loop_waits(timer_ps, calls, &self.model) {
                 Idle::Over => return 0,
+                Idle::Called => continue,
                 Idle::Wait => (wanted.poll(self, None), 0),
                 Idle::WithHost(ns) => {
                     let begun_ns = host::now_ns();

@@ -101,9 +101,9 @@ impl Pace {
     }
 
     /// QEMU's main loop has no work until a timer is due: see [`Times::main_loop_waits`].
-    pub(crate) fn main_loop_waits(&self, timer_ps: Option<u64>, model: &Model) -> Idle {
+    pub(crate) fn main_loop_waits(&self, timer_ps: Option<u64>, calls: u64, model: &Model) -> Idle {
         let mut times = self.lock();
-        let idle = times.main_loop_waits(timer_ps);
+        let idle = times.main_loop_waits(timer_ps, calls);
         self.advance(&mut times, model);
         idle
     }
@@ -112,7 +112,7 @@ impl Pace {
     pub(crate) fn call_main_loop(&self, asked_ps: Option<u64>) {
         let mut times = self.lock();
         let asked_ps = asked_ps.unwrap_or(times.now_ps());
-        if times.measuring() && times.main_loop_works(asked_ps) {
+        if times.measuring() && times.call_main_loop(asked_ps) {
             self.main_loop.wake();
         }
     }
@@ -120,8 +120,7 @@ impl Pace {
     /// QEMU's main loop is at work, after so many ns of the host in which no CPU ran.
     pub(crate) fn main_loop_works(&self, idle_ns: u64) {
         let mut times = self.lock();
-        let now_ps = times.now_ps();
-        times.main_loop_works(now_ps);
+        times.main_loop_works();
         times.pass(idle_ns);
         if idle_ns > 0 {
             self.clock.set_ps(times.now_ps());

@@ -103,6 +103,8 @@ pub(crate) enum Wakes {
 pub(crate) enum Idle {
     /// Look for timers: one is due.
     Over,
+    /// Look for work: it was called since it looked.
+    Called,
     /// Wait for work.
     Wait,
     /// Wait for work, and until a timer that is due after so many ns of the host's time.
@@ -116,6 +118,8 @@ pub(crate) struct Times {
     measuring: bool,
     cpus: Vec<Cpu>,
     main_loop: MainLoop,
+    /// How often there was work for QEMU's main loop.
+    calls: u64,
     workers: Workers,
     transfers: Vec<Transfer>,
     disk: Disk,
@@ -140,6 +144,7 @@ impl Times {
             measuring: false,
             cpus: vec![Cpu { time_ps: 0, active: true, held: None, waking_until_ps: 0 }; cpus],
             main_loop: MainLoop::Busy,
+            calls: 0,
             workers: Workers::default(),
             transfers: Vec::new(),
             disk,
@@ -230,8 +235,16 @@ impl Times {
         if self.cpus[cpu].is_waking() { WAKING_REPORT_PS } else { REPORT_PS }
     }
 
-    /// QEMU's main loop has no work until a timer is due.
-    pub(crate) fn main_loop_waits(&mut self, timer_ps: Option<u64>) -> Idle {
+    /// How often there was work for QEMU's main loop.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// QEMU's main loop has no work until a timer is due, as far as it knows: it looked when there had been so many calls.
+    pub(crate) fn main_loop_waits(&mut self, timer_ps: Option<u64>, calls: u64) -> Idle {
+        if calls != self.calls {
+            return Idle::Called;
+        }
         if timer_ps.is_some_and(|timer_ps| timer_ps <= self.now_ps) {
             return Idle::Over;
         }
@@ -243,9 +256,15 @@ impl Times {
     }
 
     /// There is work for QEMU's main loop, which was asked for at a time. Whether it waited.
-    pub(crate) fn main_loop_works(&mut self, asked_ps: u64) -> bool {
+    pub(crate) fn call_main_loop(&mut self, asked_ps: u64) -> bool {
+        self.calls += 1;
         self.asked_ps = self.asked_ps.max(asked_ps);
         std::mem::replace(&mut self.main_loop, MainLoop::Busy) != MainLoop::Busy
+    }
+
+    /// QEMU's main loop is at work.
+    pub(crate) fn main_loop_works(&mut self) {
+        self.main_loop = MainLoop::Busy;
     }
 
     /// Time passed on the host while no CPU ran, ns.
@@ -386,11 +405,16 @@ mod tests {
     const US: u64 = 1_000_000;
     const DISK: Disk = Disk { latency_ps: 50 * US, ps_per_byte: 2000.0 };
 
+    /// QEMU's main loop waits, and has seen all work.
+    fn waits(times: &mut Times, timer_ps: Option<u64>) -> Idle {
+        times.main_loop_waits(timer_ps, times.calls())
+    }
+
     /// Simulated time of some CPUs that run, while QEMU's main loop waits for a timer.
     fn started(cpus: usize, timer_ps: Option<u64>) -> Times {
         let mut times = Times::new(cpus, DISK, false);
         times.start();
-        assert_eq!(times.main_loop_waits(timer_ps), Idle::Wait);
+        assert_eq!(waits(&mut times, timer_ps), Idle::Wait);
         times
     }
 
@@ -452,7 +476,20 @@ mod tests {
         assert_eq!(advanced(&mut times), (10_000_000 * US, vec![]), "the main loop is at work");
         assert!(times.wake(0, 0, None));
         assert_eq!(times.time_of(0), 10_000_000 * US);
-        assert_eq!(times.main_loop_waits(Some(9 * US)), Idle::Over);
+        assert_eq!(waits(&mut times, Some(9 * US)), Idle::Over);
+    }
+
+    #[test]
+    fn work_that_comes_while_the_main_loop_is_about_to_wait_is_seen() {
+        let mut times = started(1, Some(1000 * US));
+        times.halt(0, 3 * US);
+        times.main_loop_works();
+        let calls = times.calls();
+        assert!(!times.call_main_loop(4 * US), "it does not wait yet");
+        assert_eq!(times.main_loop_waits(Some(1000 * US), calls), Idle::Called);
+        assert_eq!(advanced(&mut times), (0, vec![]), "it has to look for the work first");
+        assert_eq!(waits(&mut times, Some(154 * US)), Idle::Wait);
+        assert_eq!(advanced(&mut times).0, 154 * US);
     }
 
     #[test]
@@ -461,7 +498,7 @@ mod tests {
         times.report(0, 45 * US);
         times.report(1, 30 * US);
         assert_eq!(advanced(&mut times), (20 * US, vec![Wakes::MainLoop]));
-        assert_eq!(times.main_loop_waits(Some(100 * US)), Idle::Wait);
+        assert_eq!(waits(&mut times, Some(100 * US)), Idle::Wait);
         assert_eq!(advanced(&mut times).0, 30 * US);
     }
 
@@ -471,11 +508,11 @@ mod tests {
         times.add_worker();
         times.worker_rests();
         // The CPU asks for a file, and halts; the request goes from the main loop to a worker.
-        assert!(times.main_loop_works(12 * US));
+        assert!(times.call_main_loop(12 * US));
         times.halt(0, 13 * US);
         assert_eq!(advanced(&mut times), (0, vec![]));
         times.call_worker();
-        assert_eq!(times.main_loop_waits(Some(1000 * US)), Idle::Wait);
+        assert_eq!(waits(&mut times, Some(1000 * US)), Idle::Wait);
         assert_eq!(advanced(&mut times), (0, vec![]), "there is a request that no worker has taken yet");
         assert!(times.worker_works() && !times.worker_works(), "there is one request");
         assert_eq!(advanced(&mut times), (0, vec![]), "the worker reads the host's file");
@@ -485,7 +522,7 @@ mod tests {
         assert_eq!(advanced(&mut times), (done_ps, vec![Wakes::Workers]));
         assert!(!times.is_transferring(7));
         assert_eq!(advanced(&mut times), (done_ps, vec![]), "the worker has not told yet");
-        assert!(times.main_loop_works(0));
+        assert!(times.call_main_loop(0));
         times.worker_rests();
         assert_eq!(advanced(&mut times), (done_ps, vec![]), "the main loop has not woken the CPU yet");
         assert!(times.wake(0, 0, None));
@@ -533,14 +570,14 @@ mod tests {
     fn with_a_person_idle_time_passes_as_on_the_host() {
         let mut times = Times::new(1, DISK, true);
         times.start();
-        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::Wait);
+        assert_eq!(waits(&mut times, Some(500 * US)), Idle::Wait);
         times.halt(0, 3 * US);
         assert_eq!(advanced(&mut times), (0, vec![Wakes::MainLoop]), "the main loop has to look at the host's clock");
-        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::WithHost(500_000));
+        assert_eq!(waits(&mut times, Some(500 * US)), Idle::WithHost(500_000));
         times.pass(200_000);
-        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::WithHost(300_000));
+        assert_eq!(waits(&mut times, Some(500 * US)), Idle::WithHost(300_000));
         times.pass(300_000);
-        assert_eq!(times.main_loop_waits(Some(500 * US)), Idle::Over);
+        assert_eq!(waits(&mut times, Some(500 * US)), Idle::Over);
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -580,9 +617,9 @@ mod tests {
                     Step::Wake(cpu, ps) => _ = times.wake(cpu, ps, None),
                     Step::Timer(ps) => {
                         timer = Some(before_ps + ps);
-                        busy = times.main_loop_waits(timer) == Idle::Over;
+                        busy = waits(&mut times, timer) == Idle::Over;
                     }
-                    Step::Work => { times.main_loop_works(0); busy = true; }
+                    Step::Work => { times.call_main_loop(0); busy = true; }
                     Step::Transfer(worker) if !times.is_transferring(worker) => times.transfer(worker, 1000),
                     _ => {}
                 }
