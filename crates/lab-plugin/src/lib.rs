@@ -198,14 +198,14 @@ impl Lab {
             memory_wait_s: Duration::from_nanos(vcpu.waited_ps() / 1000).as_secs_f64(),
             counters,
         });
-        let cpus = cpus.collect();
+        let per_cpu = cpus.collect();
         let (tasks, tasks_uncounted) = self.task_counts.take(|cpu| self.work(cpu));
         let measured = Measured {
             instructions,
             clock_releases: self.pace.look(Times::releases),
             cpu_time_s: seconds(Vcpu::ran_ps),
             memory_wait_s: seconds(Vcpu::waited_ps),
-            cpus,
+            per_cpu,
             tasks,
             tasks_uncounted,
             counters,

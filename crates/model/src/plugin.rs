@@ -32,7 +32,7 @@ pub struct Measured {
     pub memory_wait_s: f64,
     /// Each CPU, ascending.
     #[serde(default)]
-    pub cpus: Vec<MeasuredCpu>,
+    pub per_cpu: Vec<MeasuredCpu>,
     /// Each thread that ran, in no order.
     #[serde(default)]
     pub tasks: Vec<MeasuredTask>,

@@ -164,7 +164,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let script = HOLD.to_owned()
         + r#"
         echo '[writes]'
-        $work checksum --size 8M --threads 4 --writes 250000 > /tmp/sum & pid=$!
+        $work checksum --size 8M --threads 4 --writes 400000 > /tmp/sum & pid=$!
         while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
         wait $pid; echo "status $?"; cat /tmp/sum
         echo '[exit]'; hold --size 32M; (sleep 1; kill $pid) & move --to 1 --budget 10; wait $pid 2>/dev/null
@@ -197,7 +197,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let options = [&["--quiet", "--thp", "never", "--memory-per-node", "192M"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let writes = ran.section("writes");
-    assert!(writes.contains("status 0\n") && writes.ends_with("5000000 writes, none lost\n"), "{writes}{}", ran.error);
+    assert!(writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"), "{writes}{}", ran.error);
     assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
     let exit = json(ran.section("exit"));
     assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");

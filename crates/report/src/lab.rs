@@ -211,7 +211,7 @@ mod tests {
                 cpu_time_s: 0.032,
                 memory_wait_s: 0.02,
                 counters,
-                cpus: Vec::new(),
+                per_cpu: Vec::new(),
                 tasks: Vec::new(),
                 tasks_uncounted: Default::default(),
             },

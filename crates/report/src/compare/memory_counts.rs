@@ -135,7 +135,7 @@ mod tests {
             clock_releases: 0,
             cpu_time_s: 0.0,
             memory_wait_s: 0.0,
-            cpus: vec![],
+            per_cpu: vec![],
             tasks: vec![],
             tasks_uncounted: 0,
             counters,
