@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Host time after which a run of one command is given up, booting included, s: a busy host needs a minute to boot 48
+/// Host time after which a run of one command is given up, booting included, s: a busy host takes a minute to boot 48
 /// CPUs.
-const TIMEOUT_S: u64 = 300;
+const TIMEOUT_S: u64 = 900;
 /// The kernel's own balancing moves pages about once a second of simulated time: runs here are too short for it to do
 /// more than noise.
 const NUMA_BALANCING: &str = "off";

@@ -52,11 +52,21 @@ pub(crate) fn thread_id() -> u32 {
     unsafe { libc::gettid() }.cast_unsigned()
 }
 
-/// Whether a thread of this process sleeps: a thread that runs, or would if the host had a CPU for it, does not.
-pub(crate) fn sleeps(thread_id: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/stat"));
-    // The name, in brackets, may hold anything.
-    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')))
+/// How often all threads of this process but the calling one went to sleep so far, if all of them sleep: two equal
+/// answers say that none has run in between. A thread that would run if the host had a CPU for it does not sleep, nor
+/// does one that waits for the host's disk or is stopped.
+pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
+    let own = thread_id().to_string();
+    let others = std::fs::read_dir("/proc/self/task").ok()?.flatten().filter(|thread| thread.file_name() != *own);
+    // A thread that has ended meanwhile has run.
+    others.map(|thread| sleeps(&std::fs::read_to_string(thread.path().join("status")).ok()?)).sum()
+}
+
+/// How often a thread went to sleep, if it sleeps, from its file `/proc/PID/task/TID/status`.
+fn sleeps(status: &str) -> Option<u64> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    field("State:")?.starts_with('S').then_some(())?;
+    field("voluntary_ctxt_switches:")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -67,18 +77,31 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_sleeps_and_one_that_works_does_not() {
-        assert!(!sleeps(thread_id()));
-        assert!(!sleeps(u32::MAX), "there is no such thread");
-        let ((tell, told), (end, ended)) = (channel(), channel::<()>());
-        let other = thread::Builder::new().name("a) R (b".into()).spawn(move || {
+        let status = |thread: u32| std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+        assert_eq!(sleeps(&status(thread_id())), None);
+        let ((tell, told), (wake, woken)) = (channel(), channel::<()>());
+        let other = thread::Builder::new().name("State:\tR".into()).spawn(move || {
             tell.send(thread_id()).unwrap();
-            let _ = ended.recv();
+            while woken.recv().is_ok() {}
         });
         let other_id = told.recv().unwrap();
-        while !sleeps(other_id) {
+        let asleep = || loop {
+            if let Some(sleeps) = sleeps(&status(other_id)) {
+                return sleeps;
+            }
+            thread::yield_now();
+        };
+        let before = asleep();
+        assert_eq!(asleep(), before, "it has not run");
+        wake.send(()).unwrap();
+        while asleep() == before {
             thread::yield_now();
         }
-        drop(end);
+        drop(wake);
         other.unwrap().join().unwrap();
+        for status in ["", "State:\tS", "State:\tT\nvoluntary_ctxt_switches:\t7"] {
+            assert_eq!(sleeps(status), None, "{status}");
+        }
+        assert_eq!(sleeps("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t7"), Some(7));
     }
 }

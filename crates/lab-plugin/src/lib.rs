@@ -65,8 +65,8 @@ const PAUSE_PS: u64 = 20_000;
 const PAGE_TABLE_PS: u64 = 10_000_000_000;
 /// Host time between looks at the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks without any progress of simulated time after which waiting CPUs are let go, if the slowest sleeps.
-const LOOKS_UNTIL_RELEASE: u32 = 20;
+/// Looks without any progress of simulated time between two looks at whether threads sleep.
+const LOOKS_UNTIL_STUCK: u32 = 20;
 
 /// Everything, once the plugin is installed.
 struct Lab {
@@ -243,7 +243,7 @@ impl Lab {
     fn follow_commands(&self) {
         let Some(pmu) = self.pmu() else { return };
         let mut measuring = false;
-        let (mut last_ps, mut still) = (0, 0);
+        let (mut last_ps, mut still, mut sleeps) = (0, 0, None);
         loop {
             std::thread::sleep(LOOK);
             let wanted = pmu.command() == Command::Measure;
@@ -255,8 +255,16 @@ impl Lab {
                 let now_ps = self.pace.look(Times::now_ps);
                 still = if now_ps == last_ps { still + 1 } else { 0 };
                 last_ps = now_ps;
-                if still >= LOOKS_UNTIL_RELEASE && self.is_stuck() {
-                    self.pace.release();
+                if still == 0 {
+                    sleeps = None;
+                } else if still % LOOKS_UNTIL_STUCK == 0 && !self.pace.look(Times::host_works) {
+                    // QEMU's threads wait for each other in a way that is not known here, if none has run meanwhile. If
+                    // one waits for the host, or for a CPU of the host's, the clock will yet move by itself: letting CPUs
+                    // run ahead would change what they see.
+                    let before = std::mem::replace(&mut sleeps, host::sleeps_of_other_threads());
+                    if sleeps.is_some() && sleeps == before {
+                        self.pace.release();
+                    }
                 }
                 if self.pace.look(Times::waits_for_input) && !pmu.waits_for_input() {
                     // The input may be there already, but QEMU's main loop has not seen it.
@@ -265,15 +273,6 @@ impl Lab {
                 }
             }
         }
-    }
-
-    /// Whether the clock stands since QEMU's threads wait for each other in a way that is not known here. If one of them
-    /// only waits for the host, letting CPUs run ahead would change what they see.
-    fn is_stuck(&self) -> bool {
-        let (host_works, main_loop_is_busy, slowest) =
-            self.pace.look(|times| (times.host_works(), times.main_loop_is_busy(), times.slowest()));
-        let sleeps = |cpu: usize| host::sleeps(self.vcpus[cpu].thread_id.load(Relaxed));
-        !host_works && slowest.is_some_and(sleeps) && (!main_loop_is_busy || host::sleeps(std::process::id()))
     }
 
     /// One access of a CPU to memory.
@@ -477,9 +476,8 @@ unsafe extern "C" fn after_reset(_: PluginId) {
 
 unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
     let Some(lab) = LAB.get() else { return };
-    if let (Some(base), Some(vcpu)) = (lab.per_cpu.get(cpu as usize), lab.vcpus.get(cpu as usize)) {
+    if let Some(base) = lab.per_cpu.get(cpu as usize) {
         host::become_batch_work();
-        vcpu.thread_id.store(host::thread_id(), Relaxed);
         base.find_registers();
         lab.program_counters[cpu as usize].find_register();
         lab.system_calls[cpu as usize].find_register();

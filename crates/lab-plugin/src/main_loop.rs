@@ -66,7 +66,10 @@ impl Lab {
             }
             if wanted.writes() {
                 // What the guest has written waits for its reader, which takes no simulated time.
-                return wanted.poll(self, None);
+                self.pace.change(&self.model, |times| times.set_output(true));
+                let ready = wanted.poll(self, None);
+                self.pace.change(&self.model, |times| times.set_output(false));
+                return ready;
             }
             let (ready, idle_ns) = match self.pace.main_loop_waits(timer_ps, calls, &self.model) {
                 Idle::Over => return 0,

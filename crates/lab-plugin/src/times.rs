@@ -129,6 +129,8 @@ pub(crate) struct Times {
     asked_ps: u64,
     /// The guest waits for input of the host that is on its way.
     input: bool,
+    /// What the guest wrote waits for its reader on the host.
+    output: bool,
     /// Threads that wait inside QEMU for CPUs to leave the code that they execute.
     inside: usize,
     /// While no CPU runs, time passes as on the host.
@@ -151,6 +153,7 @@ impl Times {
             disk_free_ps: 0,
             asked_ps: 0,
             input: false,
+            output: false,
             inside: 0,
             idles_with_host,
             releases: 0,
@@ -322,6 +325,11 @@ impl Times {
         self.input
     }
 
+    /// What the guest wrote waits for its reader on the host, or does not any more.
+    pub(crate) fn set_output(&mut self, waits: bool) {
+        self.output = waits;
+    }
+
     /// A thread begins to wait inside QEMU for CPUs to leave the code that they execute, or ends it. None may be held
     /// meanwhile.
     pub(crate) fn wait_inside(&mut self, begins: bool) {
@@ -333,20 +341,10 @@ impl Times {
         self.releases += 1;
     }
 
-    /// The CPU that runs and is the slowest.
-    pub(crate) fn slowest(&self) -> Option<usize> {
-        let active = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.active);
-        active.min_by_key(|(_, cpu)| cpu.time_ps).map(|(index, _)| index)
-    }
-
-    /// Whether the host works on files or on input for the guest, which may take it any time.
+    /// Whether the host works on files, on input for the guest or on its output, which may take it any time.
     pub(crate) fn host_works(&self) -> bool {
         let Workers { all, idle, called } = self.workers;
-        self.input || all - idle + called > self.transfers.len()
-    }
-
-    pub(crate) fn main_loop_is_busy(&self) -> bool {
-        self.main_loop == MainLoop::Busy
+        self.input || self.output || all - idle + called > self.transfers.len()
     }
 
     /// Whether time passes as on the host: QEMU's main loop sees to that.
@@ -543,12 +541,15 @@ mod tests {
     }
 
     #[test]
-    fn time_stands_while_input_is_on_its_way() {
+    fn time_stands_while_input_is_on_its_way_or_output_waits() {
         let mut times = started(1, Some(500 * US));
         times.set_input(true);
         times.halt(0, 3 * US);
         assert_eq!(advanced(&mut times), (0, vec![]));
         times.set_input(false);
+        times.set_output(true);
+        assert_eq!(advanced(&mut times), (0, vec![]), "its output has not been read yet");
+        times.set_output(false);
         assert_eq!(advanced(&mut times).0, 500 * US);
     }
 
@@ -631,7 +632,7 @@ mod tests {
                 prop_assert!(!(0..4).any(|cpu| late(&cpu)) || now_ps == before_ps);
                 if wakes.contains(&Wakes::MainLoop) {
                     busy = true;
-                    prop_assert!(times.main_loop_is_busy());
+                    prop_assert_eq!(times.main_loop, MainLoop::Busy);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! stores; others only look.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
 /// physical addresses, so the line last used in a class is the most recently used of its L1 set.
@@ -34,8 +34,6 @@ pub(crate) struct Vcpu {
     sample_period: AtomicU64,
     /// Misses until the next sample.
     until_sample: AtomicU64,
-    /// The number of its thread on the host.
-    pub(crate) thread_id: AtomicU32,
     /// QEMU's condition variable that it waits for while it is halted; null until it has done so.
     pub(crate) halted_at: AtomicPtr<c_void>,
     /// Whether it has stored since its last look, and how many accesses the model has seen since.
@@ -77,7 +75,6 @@ impl Vcpu {
             recent_stores: AtomicU64::new(0),
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
-            thread_id: AtomicU32::new(0),
             halted_at: AtomicPtr::default(),
             stored: AtomicBool::new(false),
             modelled: AtomicU64::new(0),

@@ -2,6 +2,7 @@
 
 mod act_speed;
 mod agent_idle;
+mod clock;
 mod cold_build;
 mod host_time;
 mod lab_speed;
@@ -46,6 +47,8 @@ enum Part {
     Look,
     /// The lab
     Lab,
+    /// The lab's clock
+    Clock,
     /// Commands that act on programs
     Act,
     /// The service, where it has nothing to do
@@ -83,6 +86,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Model => model_speed::measure()?,
             Part::Look => look_speed::measure()?,
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
+            Part::Clock => clock::measure()?,
             Part::Act => act_speed::measure()?,
             Part::Agent => agent_idle::measure()?,
             Part::Profile => profile_speed::measure()?,

@@ -1,0 +1,104 @@
+//! What threads take to wait for each other in the lab, and that this does not depend on what else the host does.
+
+use crate::target::{Row, Target, median, spread_percent};
+use bench::{Error, FULL, Run, run, shown};
+use std::process::{Child, Command, Stdio};
+
+const MACHINE: &str = "opteron-6164x2";
+/// Processes that keep the host busy.
+const BUSY_PROCESSES: usize = 8;
+/// Runs of each wait, on an idle host and on a busy one.
+const RUNS: usize = 20;
+/// Rounds of waiting that one run counts.
+const ROUNDS: usize = 500;
+
+/// A way to wait, and what it has to reach.
+struct Wait {
+    wait: &'static str,
+    cpus: &'static str,
+    /// The most that a round may take, us: the median.
+    most_us: f64,
+    /// The most that the runs may spread, hundredths.
+    spread: Target,
+}
+
+const fn wait(wait: &'static str, cpus: &'static str, most_us: f64, spread: Target) -> Wait {
+    Wait { wait, cpus, most_us, spread }
+}
+
+const WAITS: [Wait; 8] = [
+    wait("futex", "0-1", 20.0, Target::None),
+    wait("futex", "0,12", 40.0, Target::None),
+    wait("timer", "3", 155.0, Target::None),
+    wait("awake", "0-1", 4.0, Target::AtMost(1.0)),
+    wait("awake", "0-7", 8.0, Target::AtMost(1.0)),
+    wait("awake", "0-23", 12.0, Target::AtMost(1.0)),
+    wait("asleep", "0-7", 72.0, Target::AtMost(3.0)),
+    wait("asleep", "0-23", 195.0, Target::AtMost(3.0)),
+];
+
+/// Processes that use the host's CPUs, until this is dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start() -> Result<Self, Error> {
+        let mut busy = Self(Vec::new());
+        for _ in 0..BUSY_PROCESSES {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            busy.0.push(command.spawn().map_err(Error::system("keep the host busy"))?);
+        }
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            // It can only have ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Runs each wait on an idle host and on a busy one, and a sleep.
+pub fn measure() -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for wait in &WAITS {
+        let command =
+            format!("nearside-workloads waits --wait {} --pin {} --repeat {ROUNDS} --json", wait.wait, wait.cpus);
+        let idle = repeated(&command)?;
+        let busy = {
+            let _busy = Busy::start()?;
+            repeated(&command)?
+        };
+        let all = [idle, busy].concat();
+        let row = |what: String, target, measured, unit| {
+            let command = shown(MACHINE, FULL, &[&command]);
+            Row { what, target, measured, unit, command }
+        };
+        let name = format!("{}, CPUs {}", wait.wait, wait.cpus);
+        rows.push(row(format!("clock: {name}"), Target::AtMost(wait.most_us), median(all.iter().copied()), "us"));
+        let what = format!("clock: spread of {} runs, half of them on a busy host, {name}", all.len());
+        rows.push(row(what, wait.spread, spread_percent(&all), "%"));
+    }
+    let slept = run(MACHINE, FULL, &["sleep", "10"])?;
+    rows.push(Row {
+        what: "clock: host time of `sleep 10`".to_owned(),
+        target: Target::AtMost(0.5),
+        measured: slept.report.host_s,
+        unit: "s",
+        command: slept.command,
+    });
+    Ok(rows)
+}
+
+/// What a round of a wait took in each of several runs, in one boot, us.
+fn repeated(command: &str) -> Result<Vec<f64>, Error> {
+    eprintln!("{command}, {RUNS} runs");
+    let script = format!("for run in $(seq {RUNS}); do {command} || exit; done");
+    let run: Run = run(MACHINE, FULL, &["sh", "-c", &script])?;
+    let rounds = explore::numbers(&run.printed, "/mean_us");
+    if rounds.len() == RUNS { Ok(rounds) } else { Err(run.no_figure("/mean_us")) }
+}
