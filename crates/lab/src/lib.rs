@@ -6,6 +6,7 @@ mod error;
 mod first_files;
 pub mod guest;
 mod host;
+mod kernel_image;
 pub mod protocol;
 mod qemu_arguments;
 mod run;

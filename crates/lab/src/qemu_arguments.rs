@@ -15,6 +15,7 @@ pub(crate) struct Files {
     pub(crate) plugin: PathBuf,
     pub(crate) configuration: PathBuf,
     pub(crate) pmu: PathBuf,
+    pub(crate) kernel: PathBuf,
     pub(crate) initrd: PathBuf,
     /// Number of the connected socket that is the guest's serial port.
     pub(crate) port: i32,
@@ -41,8 +42,9 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
     // step of a string instruction as an access of its own.
-    // Page tables have four levels, as on the machines of the presets: the plugin reads them.
-    add("-cpu", "max,-erms,-fsrm,-la57".into());
+    // Page tables have four levels, as on the machines of the presets: the plugin reads them. Where there are MTRRs or
+    // page attributes, Linux stops all CPUs for each one that it starts, which takes most of the time of booting.
+    add("-cpu", "max,-erms,-fsrm,-la57,-mtrr,-pat".into());
     add("-m", format!("{}M", memory >> 20));
     let t = shape.topology;
     let cpus = shape.machine.cpus().len();
@@ -82,7 +84,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
         let path = out.to_string_lossy().replace(',', ",,");
         add("-virtfs", format!("local,path={path},mount_tag={OUT_TAG},{sharing}"));
     }
-    add("-kernel", assets.kernel_image.display().to_string());
+    add("-kernel", files.kernel.display().to_string());
     add("-initrd", files.initrd.display().to_string());
     add("-append", KERNEL.into());
     if let Some(firmware) = &assets.firmware {

@@ -4,6 +4,7 @@ use crate::LabError;
 use crate::console::Console;
 use crate::first_files::{FirstFile, pack, this_program};
 use crate::host;
+use crate::kernel_image;
 use crate::protocol::{Ended, TASK_FILE, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
@@ -169,6 +170,7 @@ impl Running {
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
         let first_files = first_files(assets, &run.task)?;
         let first_files = memory("nearside-first-files", first_files.len(), &first_files)?;
+        let kernel = unpacked_kernel(&assets.kernel_image)?;
         let plugin = find_plugin()?;
         let plugin_file = inherited(&plugin, OFlags::RDONLY)?;
         let out = run.task.out.as_deref().map(|out| inherited(Path::new(out), OFlags::PATH | OFlags::DIRECTORY));
@@ -177,6 +179,7 @@ impl Running {
             plugin,
             configuration: by_number(&configuration),
             pmu: by_number(shared),
+            kernel: kernel.as_ref().map_or(assets.kernel_image.clone(), by_number),
             initrd: by_number(&first_files),
             port: guest_port.as_raw_fd(),
         };
@@ -421,6 +424,12 @@ fn when(stage: Stage) -> &'static str {
         Stage::Preparing => "before the command began",
         Stage::Running => "while the command ran",
     }
+}
+
+/// The kernel of an image in unnamed memory, unless QEMU has to start the image.
+fn unpacked_kernel(image: &Path) -> Result<Option<OwnedFd>, LabError> {
+    let image = std::fs::read(image).map_err(|why| LabError::file("read", image, why))?;
+    kernel_image::unpacked(&image).map(|kernel| memory("nearside-kernel", kernel.len(), &kernel)).transpose()
 }
 
 /// Unnamed memory with these contents, which QEMU inherits.
