@@ -272,8 +272,9 @@ struct Source {
 const MOVING_SUITES: [&str; 6] = ["oldoldstable", "oldstable", "stable", "testing", "unstable", "sid"];
 /// Of these, the ones without backports.
 const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
-/// Where the newest kernels are that Debian has tested, in a short list of packages.
-const NEWEST_SUITE: &str = "stable-backports";
+/// Where Debian's newest kernels are, in short lists of packages; also by the name that the stable release has now, as
+/// mirrors that keep copies of what is asked for may have an old copy by the other.
+const NEWEST_SUITES: [&str; 2] = ["stable-backports", "trixie-backports"];
 
 /// The sources of this release's main component in what `apt-get update --print-uris` lists
 /// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them.
@@ -298,7 +299,7 @@ fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
             add(source(format!("{stem}-backports")));
         }
         if stem == suite && releases == Releases::Newer {
-            add(source(NEWEST_SUITE.to_string()));
+            NEWEST_SUITES.iter().for_each(|suite| add(source(suite.to_string())));
         }
     }
     found
@@ -356,10 +357,8 @@ Reading package lists...
         ];
         assert_eq!(sources(listed, "bookworm", Releases::Host), expected);
         let newer = sources(listed, "bookworm", Releases::Newer);
-        assert_eq!(
-            newer.iter().filter(|source| !expected.contains(source)).collect::<Vec<_>>(),
-            [&source(debian, "stable-backports")]
-        );
+        let [first, second] = NEWEST_SUITES.map(|suite| source(debian, suite));
+        assert_eq!(newer.iter().filter(|source| !expected.contains(source)).collect::<Vec<_>>(), [&first, &second]);
     }
 
     #[test]
@@ -371,7 +370,9 @@ Reading package lists...
             [source("http://a", "sid"), source("http://b", "stable"), source("http://b", "stable-backports")];
         assert_eq!(sources(listed, "forky", Releases::Host), expected);
         let newer = sources(listed, "forky", Releases::Newer);
-        assert_eq!(newer.iter().filter(|source| source.suite == NEWEST_SUITE).count(), 2, "of each mirror once");
+        let suites: Vec<&str> = newer.iter().map(|source| source.suite.as_str()).collect();
+        let [alias, name] = NEWEST_SUITES;
+        assert_eq!(suites, ["sid", alias, name, "stable", alias, name], "of each mirror once");
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub fn fetch(apt: &Apt, offer: &KernelOffer, into: &Path, progress: &dyn Fn(&str
     let unpacked = apt.download(&offer.packages)?;
     progress("keeping the kernel and the modules that the guest needs");
     let unusable =
-        |reason| SetupError::Unavailable { reason: format!("{packages} is not what the guest needs: {reason}") };
+        |reason| SetupError::Unavailable { reason: format!("{packages}: not what the guest needs: {reason}") };
     let kernel = Kernel::open(&unpacked, None).map_err(unusable)?;
     let modules = into.join("lib/modules").join(&kernel.version).join("kernel");
     keep(&kernel.image, &into.join("boot").join(format!("vmlinuz-{}", kernel.version)))?;

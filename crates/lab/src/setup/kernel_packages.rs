@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Version;
 
 /// What `apt-cache search` is asked for. The kernel with every driver: `cloud` has no 9p.
-pub const SEARCH: &str = "^linux-(image|binary|binary-unsigned|modules)-[0-9].*-amd64(-unsigned)?$";
+pub const SEARCH: &str = "^linux-(image|binary|modules)-[0-9].*-amd64(-unsigned)?$";
 
 /// A kernel that the archive has all of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,17 +23,15 @@ pub fn kernels(listed: &str) -> Vec<KernelOffer> {
     let names: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let releases: BTreeMap<&str, Version> = names.iter().filter_map(|name| release_of(name)).collect();
     let offer = |(release, version): (&str, Version)| {
-        let first_of = |candidates: [String; 2]| candidates.into_iter().find(|name| names.contains(name.as_str()));
-        // As built where it is there: signatures are for Secure Boot only.
-        let image = first_of([format!("linux-image-{release}-unsigned"), format!("linux-image-{release}")]);
-        let binary = first_of([format!("linux-binary-unsigned-{release}"), format!("linux-binary-{release}")]);
+        let has = |name: &String| names.contains(name.as_str());
+        // As built where that is there: signatures are for Secure Boot only.
+        let image = [format!("linux-image-{release}-unsigned"), format!("linux-image-{release}")].into_iter().find(has);
+        let [binary, modules] = ["binary", "modules"].map(|part| format!("linux-{part}-{release}"));
         // Since 6.19 the image is a package without files, and Debian removes modules of old releases before the rest.
-        let packages = match binary {
-            None => vec![image?],
-            Some(binary) => {
-                let modules = format!("linux-modules-{release}");
-                names.contains(modules.as_str()).then(|| vec![binary, modules])?
-            }
+        let packages = match (has(&binary), has(&modules)) {
+            (true, true) => vec![binary, modules],
+            (true, false) => return None,
+            (false, _) => vec![image?],
         };
         Some(KernelOffer { version, release: release.to_string(), packages })
     };
@@ -42,7 +40,7 @@ pub fn kernels(listed: &str) -> Vec<KernelOffer> {
 
 fn release_of(name: &str) -> Option<(&str, Version)> {
     let name = name.strip_suffix("-unsigned").unwrap_or(name);
-    let prefixes = ["linux-image-", "linux-binary-unsigned-", "linux-binary-", "linux-modules-"];
+    let prefixes = ["linux-image-", "linux-binary-", "linux-modules-"];
     let release = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     let numbers = release.strip_suffix("-amd64")?;
     let is_special = numbers.ends_with("-cloud") || numbers.ends_with("-rt");
@@ -64,7 +62,6 @@ linux-image-6.18.15+deb13-amd64 - Linux 6.18.15 for 64-bit PCs (signed)
 linux-image-7.0.13+deb13-amd64 - Linux 7.0.13 for 64-bit PCs
 linux-binary-7.0.13+deb13-amd64 - Binary for Linux 7.0.13 (signed)
 linux-binary-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (kernel image)
-linux-binary-unsigned-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (unsigned kernel image)
 linux-image-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs
 linux-modules-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (modules)
 linux-modules-7.3.4+deb13-rt-amd64 - Linux 7.3.4 for 64-bit PCs (modules)
@@ -78,7 +75,7 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
             "linux-image-6.1.0-50-amd64-unsigned",
             "linux-image-6.12.95+deb12-amd64-unsigned",
             "linux-image-6.18.15+deb13-amd64",
-            "linux-binary-unsigned-7.3.4+deb13-amd64 linux-modules-7.3.4+deb13-amd64",
+            "linux-binary-7.3.4+deb13-amd64 linux-modules-7.3.4+deb13-amd64",
         ];
         assert_eq!(packages, expected);
     }
