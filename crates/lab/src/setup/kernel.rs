@@ -117,7 +117,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Fetches the packages of a kernel and keeps in `into` what [`Kernel::open`] asks for, a tenth of them.
 pub fn fetch(apt: &Apt, offer: &KernelOffer, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
-    let packages = offer.packages.join(" and ");
+    let packages = offer.packages.join(", ");
     progress(&format!("fetching {packages} (100 MB)"));
     let unpacked = apt.download(&offer.packages)?;
     progress("keeping the kernel and the modules that the guest needs");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Version;
 
 /// What `apt-cache search` is asked for. The kernel with every driver: `cloud` has no 9p.
-pub const SEARCH: &str = "^linux-(image|binary|modules)-[0-9].*-amd64(-unsigned)?$";
+pub const SEARCH: &str = "^linux-(image|base|binary|modules)-[0-9].*-amd64(-unsigned)?$";
 
 /// A kernel that the archive has all of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub fn kernels(listed: &str) -> Vec<KernelOffer> {
         let has = |name: &String| names.contains(name.as_str());
         // As built where that is there: signatures are for Secure Boot only.
         let image = [format!("linux-image-{release}-unsigned"), format!("linux-image-{release}")].into_iter().find(has);
-        let [binary, modules] = ["binary", "modules"].map(|part| format!("linux-{part}-{release}"));
-        // Since 6.19 the image is a package without files, and Debian removes modules of old releases before the rest.
-        let packages = match (has(&binary), has(&modules)) {
-            (true, true) => vec![binary, modules],
-            (true, false) => return None,
-            (false, _) => vec![image?],
+        let parts = ["base", "binary", "modules"].map(|part| format!("linux-{part}-{release}"));
+        // Since 6.19 the image is a package without files, and Debian removes some parts of old releases before others.
+        let packages = match parts.iter().filter(|&part| has(part)).count() {
+            0 => vec![image?],
+            3 => parts.to_vec(),
+            _ => return None,
         };
         Some(KernelOffer { version, release: release.to_string(), packages })
     };
@@ -40,7 +40,7 @@ pub fn kernels(listed: &str) -> Vec<KernelOffer> {
 
 fn release_of(name: &str) -> Option<(&str, Version)> {
     let name = name.strip_suffix("-unsigned").unwrap_or(name);
-    let prefixes = ["linux-image-", "linux-binary-", "linux-modules-"];
+    let prefixes = ["linux-image-", "linux-base-", "linux-binary-", "linux-modules-"];
     let release = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     let numbers = release.strip_suffix("-amd64")?;
     let is_special = numbers.ends_with("-cloud") || numbers.ends_with("-rt");
@@ -61,6 +61,7 @@ linux-image-6.12.95+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT
 linux-image-6.18.15+deb13-amd64 - Linux 6.18.15 for 64-bit PCs (signed)
 linux-image-7.0.13+deb13-amd64 - Linux 7.0.13 for 64-bit PCs
 linux-binary-7.0.13+deb13-amd64 - Binary for Linux 7.0.13 (signed)
+linux-base-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (base files)
 linux-binary-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (kernel image)
 linux-image-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs
 linux-modules-7.3.4+deb13-amd64 - Linux 7.3.4 for 64-bit PCs (modules)
@@ -75,7 +76,7 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
             "linux-image-6.1.0-50-amd64-unsigned",
             "linux-image-6.12.95+deb12-amd64-unsigned",
             "linux-image-6.18.15+deb13-amd64",
-            "linux-binary-7.3.4+deb13-amd64 linux-modules-7.3.4+deb13-amd64",
+            "linux-base-7.3.4+deb13-amd64 linux-binary-7.3.4+deb13-amd64 linux-modules-7.3.4+deb13-amd64",
         ];
         assert_eq!(packages, expected);
     }
@@ -89,7 +90,7 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
 
     proptest! {
         #[test]
-        fn any_output_of_apt_is_read(text in "((linux-image-|linux-binary-|linux-modules-|unsigned-)?[ -~]{0,9}(-amd64|-unsigned|\n)?){0,12}") {
+        fn any_output_of_apt_is_read(text in "((linux-image-|linux-base-|linux-binary-|linux-modules-)?[ -~]{0,9}(-amd64|-unsigned|\n)?){0,12}") {
             for offer in kernels(&text) {
                 prop_assert!(offer.packages.iter().all(|package| text.contains(package) && package.contains(&offer.release)));
             }
