@@ -49,8 +49,9 @@ impl Kernel {
         let folders = cached_folders(cache);
         let found = folders.iter().filter_map(|folder| Kernel::open(folder, Some(wanted)).ok());
         found.max_by_key(|kernel| Version::parse(&kernel.version)).ok_or_else(|| {
-            let fetched = folders.iter().filter_map(|folder| Kernel::open(folder, None).ok());
-            let mut fetched: Vec<String> = fetched.map(|kernel| format!("there is {}", kernel.version)).collect();
+            let mut there: Vec<Kernel> = folders.iter().filter_map(|folder| Kernel::open(folder, None).ok()).collect();
+            there.sort_by_key(|kernel| Version::parse(&kernel.version));
+            let mut fetched: Vec<String> = there.iter().map(|kernel| format!("there is {}", kernel.version)).collect();
             if fetched.is_empty() {
                 fetched.push("there is none yet".to_string());
             }
@@ -222,6 +223,12 @@ mod tests {
             let found = find(version).expect("a kernel").version;
             assert_eq!(found.split('+').next(), Some(expected), "{version:?}");
         }
-        refused(Some("7.4"), ["there is 6.12.95+deb12-amd64; there is", "run: nearside lab setup --kernel 7.4"]);
+        refused(
+            Some("7.4"),
+            [
+                "there is 6.12.95+deb12-amd64; there is 6.18.15+deb13-amd64; there is 7.3.4",
+                "run: nearside lab setup --kernel 7.4",
+            ],
+        );
     }
 }
