@@ -299,7 +299,9 @@ fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
             add(source(format!("{stem}-backports")));
         }
         if stem == suite && releases == Releases::Newer {
-            NEWEST_SUITES.iter().for_each(|suite| add(source(suite.to_string())));
+            for suite in NEWEST_SUITES {
+                add(source(suite.to_string()));
+            }
         }
     }
     found

@@ -148,8 +148,8 @@ mod tests {
     use super::super::modules::tests::{tree, write};
     use super::*;
 
-    fn wanted(version: &str) -> Option<KernelVersion> {
-        Some(version.parse().expect("a version"))
+    fn wanted(version: &str) -> KernelVersion {
+        version.parse().expect("a version")
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         for version in ["6.12.95+deb12-amd64", "6.18.5+deb13-amd64", "6.18.15+deb13-amd64"] {
             tree(folder.path(), "lib/modules", version);
         }
-        let open = |version: &str| Kernel::open(folder.path(), wanted(version).as_ref()).map(|kernel| kernel.version);
+        let open = |version: &str| Kernel::open(folder.path(), Some(&wanted(version))).map(|kernel| kernel.version);
         assert_eq!(open("6.12").as_deref(), Ok("6.12.95+deb12-amd64"));
         assert_eq!(open("6.18.5").as_deref(), Ok("6.18.5+deb13-amd64"));
         for version in ["newest", "6.18", "6"] {
@@ -205,7 +205,7 @@ mod tests {
     fn other_kernels_are_kept_beside_the_default_one() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let cache = Cache::in_folder(folder.path());
-        let find = |version: Option<&str>| Kernel::find(&cache, version.and_then(wanted).as_ref());
+        let find = |version: Option<&str>| Kernel::find(&cache, version.map(wanted).as_ref());
         let refused = |version, expected: [&str; 2]| {
             let error = find(version).expect_err("no kernel").to_string();
             assert!(expected.iter().all(|part| error.contains(part)), "{error}");
