@@ -3,6 +3,7 @@
 #   make            builds everything
 #   make demo       runs three programs on a virtual machine, each with its memory placed in two ways, and one under several policies
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
+#   make nightly    runs the tests that boot virtual machines with the newest kernel that Debian has, fetched anew each time
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps what came of it in docs/results, and writes docs/results.md of
@@ -27,7 +28,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test sql fidelity results bench setup install uninstall clean
+.PHONY: build demo test nightly sql fidelity results bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -55,6 +56,14 @@ test:
 	$(release)/nearside-fidelity experiments/*.toml --quick --check
 	$(release)/nearside-diagnoses facerec psearchy --check
 	$(release)/nearside-results ft --machines opteron-8380x4 --check --output $(target)/results.md
+
+# What depends on the guest's kernel. Built as for `test`, so that neither builds anew what the other has built.
+nightly: export NEARSIDE_KERNEL := newest
+nightly:
+	tools/requirements build test
+	cargo build --release --workspace --all-targets --locked
+	$(nearside) lab setup
+	cargo test --release --workspace --locked --test 'lab_*' --test measure
 
 # Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
 # would have other features of what tests use as well, and build DataFusion once more.

@@ -65,8 +65,8 @@ impl Copies {
                     copies.refused.push((page, PageRefusal::Other(error.raw_os_error().unwrap_or_default())));
                     copies.note.get_or_insert_with(|| {
                         format!(
-                            "cannot copy pages of process {pid} (write to /proc/{pid}/mem: {error}): the kernel's \
-                             command line may say proc_mem.force_override=never"
+                            "cannot copy pages of process {pid} (write to /proc/{pid}/mem: {error}): the kernel may \
+                             want proc_mem.force_override=always on its command line"
                         )
                     });
                 }

@@ -22,10 +22,12 @@ pub(crate) struct Files {
 }
 
 /// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What
-/// slows booting down and changes nothing afterwards is left out.
+/// slows booting down and changes nothing afterwards is left out. Pages of other processes may be copied as root asks, which
+/// newer kernels of Debian leave to debuggers.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=unstable clocksource=hpet lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
-    cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never";
+    cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never \
+    proc_mem.force_override=always";
 
 fn memory_id(node: usize) -> String {
     format!("memory{node}")

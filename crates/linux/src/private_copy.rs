@@ -26,8 +26,8 @@ pub struct PrivateCopies {
 pub enum NotCopied {
     /// Nothing can be read there any more.
     Gone,
-    /// The kernel does not let it be written: EIO where it was booted with `proc_mem.force_override=never` or `=ptrace`
-    /// (Linux 6.12), or has no memory for the copy.
+    /// The kernel does not let it be written: EIO where it was built for or booted with `proc_mem.force_override=never`
+    /// or `=ptrace` (since Linux 6.12), or has no memory for the copy.
     Write(io::Error),
 }
 

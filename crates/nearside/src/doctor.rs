@@ -93,7 +93,7 @@ fn source(name: &str, used_for: &str, tried: Result<(), (LiveError, Option<&str>
 
 /// Whether virtual machines can be booted.
 fn lab() -> Finding {
-    let missing = Assets::find().err();
+    let missing = Assets::find(None).err();
     Finding {
         name: "lab".to_owned(),
         used_for: "virtual machines: lab run".to_owned(),

@@ -47,6 +47,7 @@ fn policies_are_compared_with_one_boot() {
         ran.text()
     );
     assert_eq!((&report["simulation"]["time_scale"], &report["machine"]), (&20.into(), &"small-4x2".into()));
+    assert!(report["simulation"]["kernel"].as_str().unwrap().ends_with("-amd64"), "{report:#}");
     let policies = report["policies"].as_array().unwrap();
     assert!(policies.iter().all(|policy| policy["runs"].as_array().unwrap().len() == 2), "{report:#}");
     // Runs of policies alternate, and begin with another policy each time; the oracle has three more.

@@ -85,6 +85,34 @@ fn what_is_missing_or_too_old_is_named() {
     with(&lab, "NEARSIDE_QEMU", &fake).failed(125, &["9.2.4", "older than 10.0"]);
 }
 
+#[test]
+fn a_kernel_that_is_not_there_is_refused_with_the_command_that_fetches_it() {
+    let lab = Lab::new();
+    let with_option = |version: &str| lab.run(lab.command("small-2x2", &["--kernel", version], &["true"]), b"");
+    let with_variable = |version: &str| {
+        let mut run = lab.command("small-2x2", &[], &["true"]);
+        run.env("NEARSIDE_KERNEL", version);
+        lab.run(run, b"")
+    };
+    // The user may have fetched any kernel that there is; these there will not be.
+    let fetch = "run: nearside lab setup --kernel 6.999";
+    with_option("6.999").failed(125, &["no usable kernel 6.999", "there is ", fetch]);
+    with_variable("6.999").failed(125, &["no usable kernel 6.999", "there is ", fetch]);
+    with_option("latest").failed(2, &["--kernel", "latest", "a series such as 6.18", "newest"]);
+    with_variable("latest").failed(125, &["NEARSIDE_KERNEL=latest", "a series such as 6.18", "newest"]);
+    // Of all commands that boot.
+    for verb in [&["lab", "record"][..], &["compare"]] {
+        let mut run = lab.nearside();
+        run.args(verb).args(["--machine", "small-2x2", "--kernel", "6.999", "--", "true"]);
+        lab.run(run, b"").failed(125, &[fetch]);
+    }
+    let empty = lab.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let mut run = lab.command("small-2x2", &["--kernel", "6.999"], &["true"]);
+    run.env("NEARSIDE_KERNEL_DIR", &empty);
+    lab.run(run, b"").failed(125, &["NEARSIDE_KERNEL_DIR=", "no boot/vmlinuz-6.999"]);
+}
+
 /// A library that this process has loaded.
 fn loaded(name: &str) -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();

@@ -47,7 +47,12 @@ fn comparison(policies: Vec<PolicyRuns>) -> Comparison {
         machine: "opteron-6164x2".into(),
         nodes: 4,
         cpus: 24,
-        simulation: Some(Simulation { model_version: "0.1.0".into(), model_without: vec![], time_scale: 20 }),
+        simulation: Some(Simulation {
+            model_version: "0.1.0".into(),
+            model_without: vec![],
+            time_scale: 20,
+            kernel: "6.12.1".into(),
+        }),
         repeat: 3,
         seconds_are: "what the command prints (/seconds)".into(),
         policies,

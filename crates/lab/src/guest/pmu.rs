@@ -98,8 +98,8 @@ fn task_offsets() -> Option<TaskOffsets> {
     })
 }
 
-/// The first of these symbols that the kernel lists, and its address. Per-CPU symbols come first, and the kernel writes
-/// the list as it is read, so reading on would cost a second.
+/// The first of these symbols that the kernel lists, and its address. Up to Linux 6.14 per-CPU symbols come first, and the
+/// kernel writes the list as it is read, so reading on would cost a second.
 fn symbol<'a>(wanted: &[&'a str]) -> Option<(&'a str, u64)> {
     let listed = BufReader::new(File::open("/proc/kallsyms").ok()?);
     listed.lines().map_while(Result::ok).find_map(|line| {

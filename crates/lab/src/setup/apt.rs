@@ -8,7 +8,9 @@ use std::process::Command;
 use super::cache::create_folder;
 use super::command::{Finished, run};
 use super::interrupts::Interrupts;
-use super::{SetupError, Version};
+use super::kernel_packages::{self, KernelOffer, kernels};
+use super::kernel_version::newest_of_each_series;
+use super::{KernelVersion, SetupError, Version};
 
 /// Options beside the paths: no hooks and no pins of the host (they are written for its own packages), no locks (the
 /// lock is ours), no lists but those of packages, and no long wait for a network that does not answer.
@@ -49,8 +51,15 @@ const PLACES: [(&str, &str); 6] = [
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// The image with every driver (`cloud` has no 9p), as built: the signed one differs for Secure Boot only.
-const KERNEL_PACKAGES: &str = "^linux-image-[0-9].*-amd64-unsigned$";
+
+/// Which releases of Debian packages are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Releases {
+    /// That of this host and its backports: what is unpacked runs on this host.
+    Host,
+    /// Backports to Debian's stable release as well, which have the newest kernels: those run on any host.
+    Newer,
+}
 
 pub struct Apt<'a> {
     scratch: PathBuf,
@@ -67,8 +76,13 @@ pub struct Offer {
 }
 
 impl Apt<'_> {
-    /// Reads the host's sources and fetches the lists of packages of its Debian release and its backports.
-    pub fn new<'a>(scratch: &Path, interrupts: &'a Interrupts, progress: &dyn Fn(&str)) -> Result<Apt<'a>, SetupError> {
+    /// Reads the host's sources and fetches the lists of packages of these releases from the same mirrors.
+    pub fn new<'a>(
+        scratch: &Path,
+        releases: Releases,
+        interrupts: &'a Interrupts,
+        progress: &dyn Fn(&str),
+    ) -> Result<Apt<'a>, SetupError> {
         let codename = debian_codename()?;
         for folder in ["lists/partial", "archives/partial"] {
             create_folder(&scratch.join(folder))?;
@@ -80,7 +94,7 @@ impl Apt<'_> {
         let ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
         write(&scratch.join("apt.conf"), &ours)?;
         let listed = run(configured("apt-get", &with_hosts_sources).args(["update", "--print-uris"]))?.checked()?;
-        let sources = sources(&listed, &codename);
+        let sources = sources(&listed, &codename, releases);
         if sources.is_empty() {
             return Err(SetupError::Unavailable {
                 reason: format!("apt has no source for Debian {codename}, component main"),
@@ -103,11 +117,23 @@ impl Apt<'_> {
         self.choose(QEMU_PACKAGE, minimum, offers(&listed))
     }
 
-    /// The name of the kernel package to fetch.
-    pub fn choose_kernel(&self, minimum: Version) -> Result<String, SetupError> {
-        let search = ["search", "--names-only", KERNEL_PACKAGES];
+    /// The kernel to fetch: the one that is wanted, or else the default one.
+    pub fn choose_kernel(&self, wanted: Option<&KernelVersion>, minimum: Version) -> Result<KernelOffer, SetupError> {
+        let search = ["search", "--names-only", kernel_packages::SEARCH];
         let listed = self.run(private("apt-cache", &self.scratch).args(search))?;
-        self.choose("linux-image-VERSION-amd64-unsigned", minimum, kernels(&listed)).map(|(_, name)| name)
+        let offered: Vec<_> = kernels(&listed).into_iter().map(|offer| (offer.version, offer)).collect();
+        let Some(wanted) = wanted else {
+            return self.choose("linux-image-VERSION-amd64", minimum, offered).map(|(_, offer)| offer);
+        };
+        self.check_lists(&offered)?;
+        let new_enough = || offered.iter().filter(|(version, _)| *version >= minimum);
+        let meant = new_enough().filter(|(_, offer)| wanted.matches(&offer.release)).max_by_key(|(version, _)| version);
+        meant.map(|(_, offer)| offer.clone()).ok_or_else(|| SetupError::NoSuchKernel {
+            wanted: wanted.clone(),
+            minimum,
+            offered: newest_of_each_series(new_enough().map(|(version, _)| *version)),
+            apt: self.complaint(),
+        })
     }
 
     fn choose<T>(
@@ -116,19 +142,30 @@ impl Apt<'_> {
         minimum: Version,
         offered: Vec<(Version, T)>,
     ) -> Result<(Version, T), SetupError> {
+        self.check_lists(&offered)?;
+        let versions = offered.iter().map(|(version, _)| version.to_string()).collect();
+        let too_old = || SetupError::TooOld { package, minimum, offered: versions, apt: self.complaint() };
+        Version::choose(offered, minimum).ok_or_else(too_old)
+    }
+
+    /// That `apt-get update` brought any.
+    fn check_lists<T>(&self, offered: &[T]) -> Result<(), SetupError> {
         if offered.is_empty() && !self.update.stderr.trim().is_empty() {
             return Err(self.update.failed("it brought no list of packages"));
         }
-        let versions = offered.iter().map(|(version, _)| version.to_string()).collect();
-        let apt = if self.update.stderr.trim().is_empty() { String::new() } else { self.update.last_lines() };
-        Version::choose(offered, minimum).ok_or(SetupError::TooOld { package, minimum, offered: versions, apt })
+        Ok(())
     }
 
-    /// Unpacks one package, without what it depends on; the folder it is in.
-    pub fn download(&self, package: &str) -> Result<PathBuf, SetupError> {
+    /// The end of what `apt-get update` said of errors.
+    fn complaint(&self) -> String {
+        if self.update.stderr.trim().is_empty() { String::new() } else { self.update.last_lines() }
+    }
+
+    /// Unpacks these packages, without what they depend on; the folder they are in.
+    pub fn download(&self, packages: &[String]) -> Result<PathBuf, SetupError> {
         let archives = self.scratch.join("kernel-archive");
         create_folder(&archives)?;
-        self.run(private("apt-get", &self.scratch).args(["download", package]).current_dir(&archives))?;
+        self.run(private("apt-get", &self.scratch).arg("download").args(packages).current_dir(&archives))?;
         self.unpack(&archives, "kernel-unpacked")
     }
 
@@ -235,10 +272,13 @@ struct Source {
 const MOVING_SUITES: [&str; 6] = ["oldoldstable", "oldstable", "stable", "testing", "unstable", "sid"];
 /// Of these, the ones without backports.
 const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
+/// Where Debian's newest kernels are, in short lists of packages; also by the name that the stable release has now, as
+/// mirrors that keep copies of what is asked for may have an old copy by the other.
+const NEWEST_SUITES: [&str; 2] = ["stable-backports", "trixie-backports"];
 
 /// The sources of this release's main component in what `apt-get update --print-uris` lists
 /// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them.
-fn sources(listed: &str, codename: &str) -> Vec<Source> {
+fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
     let mut found: Vec<Source> = Vec::new();
     let mut add = |source: Source| {
         if !found.contains(&source) {
@@ -257,6 +297,11 @@ fn sources(listed: &str, codename: &str) -> Vec<Source> {
         add(source(suite.to_string()));
         if stem == suite && !DEVELOPMENT_SUITES.contains(&stem) {
             add(source(format!("{stem}-backports")));
+        }
+        if stem == suite && releases == Releases::Newer {
+            for suite in NEWEST_SUITES {
+                add(source(suite.to_string()));
+            }
         }
     }
     found
@@ -278,17 +323,6 @@ fn offers(listed: &str) -> Vec<(Version, Offer)> {
         let (release, _component) = source.split_whitespace().nth(1)?.rsplit_once('/')?;
         let offer = Offer { version: version.to_string(), release: release.to_string() };
         source.ends_with(" Packages").then_some((Version::parse(version)?, offer))
-    };
-    listed.lines().filter_map(read).collect()
-}
-
-/// Reads `apt-cache search`: `linux-image-6.12.95+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs`.
-fn kernels(listed: &str) -> Vec<(Version, String)> {
-    let read = |line: &str| {
-        let name = line.split_whitespace().next()?;
-        let release = name.strip_prefix("linux-image-")?.strip_suffix("-amd64-unsigned")?;
-        let special = release.ends_with("-cloud") || release.ends_with("-rt");
-        (!special).then_some((Version::parse(release)?, name.to_string()))
     };
     listed.lines().filter_map(read).collect()
 }
@@ -323,7 +357,10 @@ Reading package lists...
             source(debian, "bookworm-updates"),
             source("mirror+file:/etc/apt/mirrors/security.list", "bookworm-security"),
         ];
-        assert_eq!(sources(listed, "bookworm"), expected);
+        assert_eq!(sources(listed, "bookworm", Releases::Host), expected);
+        let newer = sources(listed, "bookworm", Releases::Newer);
+        let [first, second] = NEWEST_SUITES.map(|suite| source(debian, suite));
+        assert_eq!(newer.iter().filter(|source| !expected.contains(source)).collect::<Vec<_>>(), [&first, &second]);
     }
 
     #[test]
@@ -333,7 +370,11 @@ Reading package lists...
                       'http://b/dists/stable-backports/main/binary-amd64/Packages.xz' x 0\n";
         let expected =
             [source("http://a", "sid"), source("http://b", "stable"), source("http://b", "stable-backports")];
-        assert_eq!(sources(listed, "forky"), expected);
+        assert_eq!(sources(listed, "forky", Releases::Host), expected);
+        let newer = sources(listed, "forky", Releases::Newer);
+        let suites: Vec<&str> = newer.iter().map(|source| source.suite.as_str()).collect();
+        let [alias, name] = NEWEST_SUITES;
+        assert_eq!(suites, ["sid", alias, name, "stable", alias, name], "of each mirror once");
     }
 
     #[test]
@@ -365,19 +406,6 @@ broken | line
     }
 
     #[test]
-    fn takes_kernels_with_every_driver_only() {
-        let listed = "\
-linux-image-6.1.0-50-amd64-unsigned - Linux 6.1 for 64-bit PCs
-linux-image-6.12.95+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
-linux-image-6.12.95+deb12-cloud-amd64-unsigned - Linux 6.12 for x86-64 cloud
-linux-image-6.12.95+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT_RT
-linux-image-amd64 - Linux for 64-bit PCs (meta-package)
-";
-        let names: Vec<String> = kernels(listed).into_iter().map(|(_, name)| name).collect();
-        assert_eq!(names, ["linux-image-6.1.0-50-amd64-unsigned", "linux-image-6.12.95+deb12-amd64-unsigned"]);
-    }
-
-    #[test]
     fn reads_os_release() {
         let text = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\nVERSION_CODENAME='bookworm'\nEMPTY=\n";
         assert_eq!(os_release_field(text, "ID"), Some("debian"));
@@ -389,9 +417,9 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
 
     proptest! {
         #[test]
-        fn any_output_of_apt_is_read(text in "([ -~]{0,20}(/dists/|/main/binary-amd64/Packages|'|\\||linux-image-|-amd64-unsigned|\n)?){0,12}") {
-            let _ = (offers(&text), kernels(&text), os_release_field(&text, "ID"));
-            for source in sources(&text, "bookworm") {
+        fn any_output_of_apt_is_read(text in "([ -~]{0,20}(/dists/|/main/binary-amd64/Packages|'|\\||\n)?){0,12}") {
+            let _ = (offers(&text), os_release_field(&text, "ID"));
+            for source in sources(&text, "bookworm", Releases::Newer) {
                 let start = format!("'{}/dists/", source.uri);
                 prop_assert!(text.contains(&start) && !source.suite.contains('\n'));
             }

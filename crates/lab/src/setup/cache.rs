@@ -26,6 +26,11 @@ impl Cache {
         Ok(Cache { folder: base.ok_or(SetupError::NoCacheFolder)?.join("nearside") })
     }
 
+    #[cfg(test)]
+    pub fn in_folder(folder: &Path) -> Cache {
+        Cache { folder: folder.to_owned() }
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -67,6 +72,7 @@ impl Cache {
     /// Puts `whole` in the place of `name`, which the lock's holder found unusable.
     pub fn replace(&self, name: &str, whole: &Path) -> Result<(), SetupError> {
         let place = self.path(name);
+        place.parent().map_or(Ok(()), create_folder)?;
         remove(&place)?;
         fs::rename(whole, &place).map_err(SetupError::io("create", &place))
     }
@@ -119,7 +125,7 @@ mod tests {
 
     fn cache() -> (tempfile::TempDir, Cache) {
         let folder = tempfile::tempdir().expect("a scratch folder");
-        let cache = Cache { folder: folder.path().join("nearside") };
+        let cache = Cache::in_folder(&folder.path().join("nearside"));
         (folder, cache)
     }
 
@@ -150,6 +156,9 @@ mod tests {
         create_folder(&cache.path("unpacking/qemu/new")).expect("the new");
         cache.replace("qemu", &cache.path("unpacking/qemu")).expect("a rename");
         assert!(cache.path("qemu/new").exists() && !cache.path("qemu/old").exists());
+        create_folder(&cache.path("unpacking/kernels/7.3")).expect("another");
+        cache.replace("kernels/7.3", &cache.path("unpacking/kernels/7.3")).expect("a rename");
+        assert!(cache.path("kernels/7.3").exists());
     }
 
     #[test]

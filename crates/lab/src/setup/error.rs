@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::KernelVersion;
 use super::kernel::{KERNEL_FOLDER_VARIABLE, KERNEL_MINIMUM};
 use super::qemu::{QEMU_MINIMUM, QEMU_VARIABLE};
 
@@ -12,12 +13,14 @@ use super::qemu::{QEMU_MINIMUM, QEMU_VARIABLE};
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// It was never fetched, or what was fetched no longer serves.
-    #[error("no usable {what}: {}\nrun: nearside lab setup", tried.join("; "))]
+    #[error("no usable {what}: {}\nrun: nearside lab setup{options}", tried.join("; "))]
     NotSetUp {
         /// QEMU or kernel.
-        what: &'static str,
+        what: String,
         /// Each place looked at, and what was wrong there.
         tried: Vec<String>,
+        /// What the command that fetches it takes.
+        options: String,
     },
 
     /// The user named something that does not serve.
@@ -72,6 +75,23 @@ pub enum SetupError {
         minimum: super::Version,
         /// The versions there are.
         offered: Vec<String>,
+        /// The last lines of the `apt-get update` that went before.
+        apt: String,
+    },
+
+    /// The archive has other kernels.
+    #[error(
+        "no kernel {wanted} that is {minimum} or newer in this host's Debian archive or in backports: {}\n\
+             ask for one of these, or set {KERNEL_FOLDER_VARIABLE} to use your own",
+        offer(&offered.iter().map(ToString::to_string).collect::<Vec<_>>(), apt)
+    )]
+    NoSuchKernel {
+        /// What was asked for.
+        wanted: KernelVersion,
+        /// The oldest version that serves.
+        minimum: super::Version,
+        /// The newest release of each series that serves.
+        offered: Vec<super::Version>,
         /// The last lines of the `apt-get update` that went before.
         apt: String,
     },

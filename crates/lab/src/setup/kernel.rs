@@ -1,38 +1,25 @@
-//! The guest's kernel: an image and the modules that it needs before it has a root file system.
+//! The guest's kernel: an image and its modules.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-
-use lzma_rust2::XzReader;
 
 use super::apt::Apt;
 use super::cache::{Cache, create_folder};
-use super::{SetupError, Version};
+use super::kernel_packages::KernelOffer;
+use super::modules::{GUEST_MODULES, Place, builtin_list, place_of};
+use super::{KernelVersion, SetupError, Version};
 
-/// Names a folder with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`, used instead of what setup fetches.
+/// Names a folder with kernels laid out as packages unpack, used instead of what setup fetches.
 pub const KERNEL_FOLDER_VARIABLE: &str = "NEARSIDE_KERNEL_DIR";
 
 /// The long-term series that the lab is built against: weighted interleave is there, and so is the running task where
 /// the plugin looks for it.
 pub const KERNEL_MINIMUM: Version = Version::series(6, 12);
 
-/// The modules between the guest's start and the host's files as its root, in loading order: `modules.dep`, which
-/// would tell, is made when a package is installed, and these are only unpacked.
-pub const GUEST_MODULES: [&str; 6] = [
-    "fs/netfs/netfs",
-    "net/9p/9pnet",
-    "net/9p/9pnet_virtio",
-    "fs/9p/9p",
-    "fs/overlayfs/overlay",
-    "drivers/char/virtio_console",
-];
-
-/// Its name in the cache folder.
+/// The default kernel's name in the cache folder.
 pub const FOLDER: &str = "kernel";
-
-/// No module comes near this size in bytes; a damaged archive could claim to.
-const MODULE_LIMIT: u64 = 64 << 20;
+/// The cache's folder of other kernels, each in one that has the name of its release.
+pub const OTHERS: &str = "kernels";
 
 #[derive(Debug)]
 pub struct Kernel {
@@ -42,10 +29,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    pub fn find(cache: &Cache) -> Result<Kernel, SetupError> {
-        if let Some(folder) = std::env::var_os(KERNEL_FOLDER_VARIABLE) {
-            let path = PathBuf::from(folder);
-            return Kernel::open(&path).map_err(|reason| SetupError::Variable {
+    /// The default kernel, or the newest of those that are wanted.
+    pub fn find(cache: &Cache, wanted: Option<&KernelVersion>) -> Result<Kernel, SetupError> {
+        if let Some(path) = named_folder() {
+            return Kernel::open(&path, wanted).map_err(|reason| SetupError::Variable {
                 variable: KERNEL_FOLDER_VARIABLE,
                 path,
                 reason,
@@ -54,28 +41,37 @@ impl Kernel {
                 ),
             });
         }
-        Kernel::open(&cache.path(FOLDER))
-            .map_err(|reason| SetupError::NotSetUp { what: "kernel for the guest", tried: vec![reason] })
+        let not_set_up = |what, tried, options| SetupError::NotSetUp { what, tried, options };
+        let Some(wanted) = wanted else {
+            return Kernel::open(&cache.path(FOLDER), None)
+                .map_err(|reason| not_set_up("kernel for the guest".to_string(), vec![reason], String::new()));
+        };
+        let folders = cached_folders(cache);
+        let found = folders.iter().filter_map(|folder| Kernel::open(folder, Some(wanted)).ok());
+        found.max_by_key(|kernel| Version::parse(&kernel.version)).ok_or_else(|| {
+            let mut there: Vec<Kernel> = folders.iter().filter_map(|folder| Kernel::open(folder, None).ok()).collect();
+            there.sort_by_key(|kernel| Version::parse(&kernel.version));
+            let mut fetched: Vec<String> = there.iter().map(|kernel| format!("there is {}", kernel.version)).collect();
+            if fetched.is_empty() {
+                fetched.push("there is none yet".to_string());
+            }
+            not_set_up(format!("kernel {wanted} for the guest"), fetched, format!(" --kernel {wanted}"))
+        })
     }
 
-    /// The newest kernel in a folder laid out as a package unpacks; else what is wrong with it.
-    fn open(folder: &Path) -> Result<Kernel, String> {
-        let boot = folder.join("boot");
-        let entries = fs::read_dir(&boot).map_err(|error| format!("cannot read {}: {error}", boot.display()))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let newest = names
-            .filter_map(|name| Some((Version::parse(name.strip_prefix("vmlinuz-")?)?, name)))
-            .max()
-            .ok_or_else(|| format!("no vmlinuz-VERSION in {}", boot.display()))?;
-        let (number, name) = newest;
+    /// The newest kernel, of those that are wanted, in a folder laid out as packages unpack; else what is wrong with it.
+    fn open(folder: &Path, wanted: Option<&KernelVersion>) -> Result<Kernel, String> {
+        let images =
+            images(folder).into_iter().filter(|(_, release, _)| wanted.is_none_or(|wanted| wanted.matches(release)));
+        let (number, version, image) = images.max().ok_or_else(|| {
+            let name = wanted.map_or("VERSION".to_string(), ToString::to_string);
+            format!("no boot/vmlinuz-{name} and no lib/modules/{name}/vmlinuz in {}", folder.display())
+        })?;
         if number < KERNEL_MINIMUM {
-            return Err(format!("{} is older than {KERNEL_MINIMUM}", boot.join(name).display()));
+            return Err(format!("{} is older than {KERNEL_MINIMUM}", image.display()));
         }
-        let image = boot.join(&name);
         File::open(&image).map_err(|error| format!("cannot read {}: {error}", image.display()))?;
-        let version = name.trim_start_matches("vmlinuz-").to_string();
-        // Debian moves from lib to usr/lib between 12 and 13.
-        let places = ["lib/modules", "usr/lib/modules"].map(|place| folder.join(place).join(&version).join("kernel"));
+        let places = MODULES.map(|place| folder.join(place).join(&version).join("kernel"));
         let modules = places.iter().find(|place| place.is_dir());
         let modules = modules.ok_or_else(|| format!("no folder {}", places[0].display()))?.clone();
         for name in GUEST_MODULES {
@@ -85,67 +81,50 @@ impl Kernel {
     }
 }
 
-/// Where a module's code is.
-#[derive(Debug, PartialEq, Eq)]
-enum Place {
-    BuiltIn,
-    Plain(PathBuf),
-    Xz(PathBuf),
+/// The folder that the user named, which is all that is looked at then.
+pub fn named_folder() -> Option<PathBuf> {
+    std::env::var_os(KERNEL_FOLDER_VARIABLE).map(PathBuf::from)
 }
 
-fn place_of(modules: &Path, name: &str) -> Result<Place, SetupError> {
-    let plain = modules.join(format!("{name}.ko"));
-    let xz = modules.join(format!("{name}.ko.xz"));
-    if plain.is_file() {
-        return Ok(Place::Plain(plain));
-    }
-    if xz.is_file() {
-        return Ok(Place::Xz(xz));
-    }
-    let list = builtin_list(modules);
-    let text = fs::read_to_string(&list).map_err(SetupError::io("read", &list))?;
-    if is_built_in(&text, name) {
-        return Ok(Place::BuiltIn);
-    }
-    let reason = format!("neither a module nor in {}", list.display());
-    Err(SetupError::Module { name: name.to_string(), folder: modules.to_path_buf(), reason })
+/// Debian moved from the first to the second between 12 and 13.
+const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+
+/// Every image in a folder laid out as packages unpack, with its version and release: in `boot`, or beside its modules,
+/// where newer packages have it.
+fn images(folder: &Path) -> Vec<(Version, String, PathBuf)> {
+    let boot = files(&folder.join("boot")).into_iter().filter_map(|path| {
+        let release = path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_string();
+        Some((Version::parse(&release)?, release, path))
+    });
+    let beside_modules = MODULES.iter().flat_map(|place| files(&folder.join(place))).filter_map(|path| {
+        let release = path.file_name()?.to_str()?.to_string();
+        let image = path.join("vmlinuz");
+        image.exists().then_some((Version::parse(&release)?, release, image))
+    });
+    boot.chain(beside_modules).collect()
 }
 
-/// `modules.builtin` lies beside the folder `kernel`.
-fn builtin_list(modules: &Path) -> PathBuf {
-    modules.with_file_name("modules.builtin")
+fn cached_folders(cache: &Cache) -> Vec<PathBuf> {
+    let mut folders = vec![cache.path(FOLDER)];
+    folders.extend(files(&cache.path(OTHERS)));
+    folders
 }
 
-fn is_built_in(list: &str, name: &str) -> bool {
-    list.lines().any(|line| line.strip_prefix("kernel/").and_then(|line| line.strip_suffix(".ko")) == Some(name))
+/// The entries of a folder, none when it is not there.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-pub fn module(modules: &Path, name: &str) -> Result<Option<Vec<u8>>, SetupError> {
-    match place_of(modules, name)? {
-        Place::BuiltIn => Ok(None),
-        Place::Plain(path) => fs::read(&path).map(Some).map_err(SetupError::io("read", &path)),
-        Place::Xz(path) => {
-            let file = File::open(&path).map_err(SetupError::io("read", &path))?;
-            let mut bytes = Vec::new();
-            let read = XzReader::new(file, true).take(MODULE_LIMIT).read_to_end(&mut bytes);
-            read.map(|_| Some(bytes)).map_err(|error| SetupError::Module {
-                name: name.to_string(),
-                folder: modules.to_path_buf(),
-                reason: format!("cannot decompress it: {error}"),
-            })
-        }
-    }
-}
-
-/// Fetches a kernel package and keeps in `into` what [`Kernel::open`] asks for, a tenth of it.
-pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
-    let package = apt.choose_kernel(KERNEL_MINIMUM)?;
-    progress(&format!("fetching {package} (100 MB)"));
-    let unpacked = apt.download(&package)?;
+/// Fetches the packages of a kernel and keeps in `into` what [`Kernel::open`] asks for, a tenth of them.
+pub fn fetch(apt: &Apt, offer: &KernelOffer, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
+    let packages = offer.packages.join(", ");
+    progress(&format!("fetching {packages} (100 MB)"));
+    let unpacked = apt.download(&offer.packages)?;
     progress("keeping the kernel and the modules that the guest needs");
     let unusable =
-        |reason| SetupError::Unavailable { reason: format!("{package} is not what the guest needs: {reason}") };
-    let kernel = Kernel::open(&unpacked).map_err(unusable)?;
+        |reason| SetupError::Unavailable { reason: format!("{packages}: not what the guest needs: {reason}") };
+    let kernel = Kernel::open(&unpacked, None).map_err(unusable)?;
     let modules = into.join("lib/modules").join(&kernel.version).join("kernel");
     keep(&kernel.image, &into.join("boot").join(format!("vmlinuz-{}", kernel.version)))?;
     for name in GUEST_MODULES {
@@ -166,64 +145,28 @@ fn keep(from: &Path, to: &Path) -> Result<(), SetupError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::modules::tests::{tree, write};
     use super::*;
 
-    /// "hello\n" by `xz --check=crc32`.
-    const HELLO_XZ: &[u8] = &[
-        253, 55, 122, 88, 90, 0, 0, 1, 105, 34, 222, 54, 2, 0, 33, 1, 22, 0, 0, 0, 116, 47, 229, 163, 1, 0, 5, 104,
-        101, 108, 108, 111, 10, 0, 0, 0, 32, 48, 58, 54, 0, 1, 26, 6, 197, 234, 200, 121, 144, 66, 153, 13, 1, 0, 0, 0,
-        0, 1, 89, 90,
-    ];
-
-    fn write(path: &Path, bytes: &[u8]) {
-        fs::create_dir_all(path.parent().expect("a path in a folder")).expect("a scratch folder");
-        fs::write(path, bytes).expect("a scratch file");
-    }
-
-    /// A kernel with the first module compressed, the last built in and the others plain.
-    fn tree(folder: &Path, place: &str, version: &str) {
-        write(&folder.join(format!("boot/vmlinuz-{version}")), b"image");
-        let modules = folder.join(place).join(version);
-        let last = GUEST_MODULES.len() - 1;
-        for (index, name) in GUEST_MODULES.iter().enumerate() {
-            match index {
-                0 => write(&modules.join(format!("kernel/{name}.ko.xz")), HELLO_XZ),
-                _ if index == last => write(&modules.join("modules.builtin"), format!("kernel/{name}.ko\n").as_bytes()),
-                _ => write(&modules.join(format!("kernel/{name}.ko")), b"plain"),
-            }
-        }
-    }
-
-    #[test]
-    fn reads_modules_and_skips_what_is_built_in() {
-        for place in ["lib/modules", "usr/lib/modules"] {
-            let folder = tempfile::tempdir().expect("a scratch folder");
-            tree(folder.path(), place, "6.12.95+deb12-amd64");
-            let kernel = Kernel::open(folder.path()).expect("a whole kernel");
-            assert_eq!(kernel.version, "6.12.95+deb12-amd64");
-            assert_eq!(module(&kernel.modules, GUEST_MODULES[0]).expect("compressed"), Some(b"hello\n".to_vec()));
-            assert_eq!(module(&kernel.modules, GUEST_MODULES[1]).expect("plain"), Some(b"plain".to_vec()));
-            assert_eq!(module(&kernel.modules, GUEST_MODULES[5]).expect("built in"), None);
-            let error = module(&kernel.modules, "fs/no/such").expect_err("neither").to_string();
-            assert!(error.contains("fs/no/such.ko.xz") && error.contains("modules.builtin"), "{error}");
-        }
+    fn wanted(version: &str) -> KernelVersion {
+        version.parse().expect("a version")
     }
 
     #[test]
     fn takes_the_newest_kernel_and_refuses_old_and_broken_ones() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let refused = |expected: &str| {
-            let reason = Kernel::open(folder.path()).expect_err("no kernel");
+            let reason = Kernel::open(folder.path(), None).expect_err("no kernel");
             assert!(reason.contains(expected), "{reason}");
         };
-        refused("cannot read");
+        refused("no boot/vmlinuz-VERSION");
         write(&folder.path().join("boot/config-6.12.0"), b"");
-        refused("no vmlinuz-VERSION");
+        refused("no boot/vmlinuz-VERSION");
         tree(folder.path(), "lib/modules", "6.1.0-50-amd64");
         refused("older than 6.12.0");
         tree(folder.path(), "lib/modules", "6.12.9+deb13-amd64");
         tree(folder.path(), "lib/modules", "6.12.10+deb13-amd64");
-        assert_eq!(Kernel::open(folder.path()).expect("two whole kernels").version, "6.12.10+deb13-amd64");
+        assert_eq!(Kernel::open(folder.path(), None).expect("two whole kernels").version, "6.12.10+deb13-amd64");
         let modules = folder.path().join("lib/modules/6.12.10+deb13-amd64");
         fs::remove_file(modules.join("kernel").join(format!("{}.ko", GUEST_MODULES[3]))).expect("a module");
         refused(GUEST_MODULES[3]);
@@ -232,14 +175,60 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_module_is_an_error() {
-        let folder = tempfile::tempdir().expect("a scratch folder");
-        tree(folder.path(), "lib/modules", "6.12.1");
-        let kernel = Kernel::open(folder.path()).expect("a whole kernel");
-        let path = kernel.modules.join(format!("{}.ko.xz", GUEST_MODULES[0]));
-        for length in 0..HELLO_XZ.len() {
-            fs::write(&path, &HELLO_XZ[..length]).expect("a scratch file");
-            assert!(module(&kernel.modules, GUEST_MODULES[0]).is_err(), "cut after {length} bytes");
+    fn takes_images_beside_their_modules() {
+        for place in MODULES {
+            let folder = tempfile::tempdir().expect("a scratch folder");
+            tree(folder.path(), place, "7.3.4+deb13-amd64");
+            let image = folder.path().join(place).join("7.3.4+deb13-amd64/vmlinuz");
+            fs::rename(folder.path().join("boot/vmlinuz-7.3.4+deb13-amd64"), &image).expect("an image");
+            let kernel = Kernel::open(folder.path(), None).expect("a whole kernel");
+            assert_eq!((kernel.image, kernel.version.as_str()), (image, "7.3.4+deb13-amd64"));
         }
+    }
+
+    #[test]
+    fn takes_the_newest_kernel_that_is_wanted() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        for version in ["6.12.95+deb12-amd64", "6.18.5+deb13-amd64", "6.18.15+deb13-amd64"] {
+            tree(folder.path(), "lib/modules", version);
+        }
+        let open = |version: &str| Kernel::open(folder.path(), Some(&wanted(version))).map(|kernel| kernel.version);
+        assert_eq!(open("6.12").as_deref(), Ok("6.12.95+deb12-amd64"));
+        assert_eq!(open("6.18.5").as_deref(), Ok("6.18.5+deb13-amd64"));
+        for version in ["newest", "6.18", "6"] {
+            assert_eq!(open(version).as_deref(), Ok("6.18.15+deb13-amd64"), "{version}");
+        }
+        assert!(open("7.3").is_err_and(|reason| reason.contains("no boot/vmlinuz-7.3 ")));
+    }
+
+    #[test]
+    fn other_kernels_are_kept_beside_the_default_one() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let cache = Cache::in_folder(folder.path());
+        let find = |version: Option<&str>| Kernel::find(&cache, version.map(wanted).as_ref());
+        let refused = |version, expected: [&str; 2]| {
+            let error = find(version).expect_err("no kernel").to_string();
+            assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+        };
+        refused(None, ["no usable kernel for the guest", "run: nearside lab setup"]);
+        refused(Some("7.3"), ["there is none yet", "run: nearside lab setup --kernel 7.3"]);
+        for version in ["6.18.15+deb13-amd64", "7.3.4+deb13-amd64"] {
+            tree(&cache.path(OTHERS).join(version), "lib/modules", version);
+        }
+        refused(None, ["no usable kernel for the guest", "run: nearside lab setup"]);
+        tree(&cache.path(FOLDER), "lib/modules", "6.12.95+deb12-amd64");
+        for (version, expected) in
+            [(None, "6.12.95"), (Some("6"), "6.18.15"), (Some("6.12"), "6.12.95"), (Some("newest"), "7.3.4")]
+        {
+            let found = find(version).expect("a kernel").version;
+            assert_eq!(found.split('+').next(), Some(expected), "{version:?}");
+        }
+        refused(
+            Some("7.4"),
+            [
+                "there is 6.12.95+deb12-amd64; there is 6.18.15+deb13-amd64; there is 7.3.4",
+                "run: nearside lab setup --kernel 7.4",
+            ],
+        );
     }
 }

@@ -9,16 +9,24 @@ mod command;
 mod error;
 mod interrupts;
 mod kernel;
+mod kernel_packages;
+mod kernel_version;
+mod modules;
 mod qemu;
 mod version;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use apt::{Apt, Releases};
 use cache::Cache;
 pub use error::SetupError;
 use interrupts::Interrupts;
-use kernel::Kernel;
-pub use kernel::{GUEST_MODULES, KERNEL_FOLDER_VARIABLE};
+pub use kernel::KERNEL_FOLDER_VARIABLE;
+use kernel::{KERNEL_MINIMUM, Kernel};
+use kernel_version::KERNEL_VERSIONS;
+pub use kernel_version::{KERNEL_VARIABLE, KernelVersion, NoKernelVersion};
+pub use modules::GUEST_MODULES;
 pub use qemu::QEMU_VARIABLE;
 use qemu::Qemu;
 pub use version::Version;
@@ -43,14 +51,15 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// What this host has, by looking only: environment variables first, then `PATH` and the cache folder.
-    pub fn find() -> Result<Assets, SetupError> {
-        Assets::find_in(&Cache::of_this_user()?)
+    /// What this host has, by looking only: environment variables first, then `PATH` and the cache folder. Without
+    /// `kernel` it is the default one, or the one that [`KERNEL_VARIABLE`] names.
+    pub fn find(kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
+        Assets::find_in(&Cache::of_this_user()?, wanted(kernel)?.as_ref())
     }
 
-    fn find_in(cache: &Cache) -> Result<Assets, SetupError> {
+    fn find_in(cache: &Cache, kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
         let qemu = Qemu::find(cache)?;
-        let kernel = Kernel::find(cache)?;
+        let kernel = Kernel::find(cache, kernel)?;
         Ok(Assets {
             qemu: qemu.program,
             qemu_version: qemu.version,
@@ -65,7 +74,7 @@ impl Assets {
     /// The module with this path under [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for
     /// `init_module`; `None` when the kernel has it built in.
     pub fn module(&self, name: &str) -> Result<Option<Vec<u8>>, SetupError> {
-        kernel::module(&self.modules, name)
+        modules::module(&self.modules, name)
     }
 
     /// The modules that the guest loads, in the order in which it must load them, without those that are built in.
@@ -75,28 +84,61 @@ impl Assets {
     }
 }
 
-/// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is killed leaves
-/// what was there before, and the next one clears up after it; Ctrl-C clears up at once.
-pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
+/// The kernel that an option or else the variable names.
+fn wanted(option: Option<&KernelVersion>) -> Result<Option<KernelVersion>, SetupError> {
+    let from_variable = |value: OsString| {
+        value.to_string_lossy().parse().map_err(|error: NoKernelVersion| SetupError::Variable {
+            variable: KERNEL_VARIABLE,
+            path: value.into(),
+            reason: error.to_string(),
+            expected: KERNEL_VERSIONS.to_string(),
+        })
+    };
+    option
+        .cloned()
+        .map_or_else(|| std::env::var_os(KERNEL_VARIABLE).map(from_variable).transpose(), |version| Ok(Some(version)))
+}
+
+/// Fetches what is missing and tells `progress` what it is doing. Without `kernel` it is the default one, or the one
+/// that [`KERNEL_VARIABLE`] names. Two at once take turns; one that is killed leaves what was there before, and the next
+/// one clears up after it; Ctrl-C clears up at once.
+pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     let cache = Cache::of_this_user()?;
-    if let Ok(assets) = Assets::find_in(&cache) {
+    let kernel = wanted(kernel)?;
+    let kernel = kernel.as_ref();
+    // Which one that is only the archive knows, even if there is one.
+    let ask_for_newest = kernel == Some(&KernelVersion::Newest) && kernel::named_folder().is_none();
+    if !ask_for_newest && let Ok(assets) = Assets::find_in(&cache, kernel) {
         return Ok(assets);
     }
     let _lock = cache.lock(progress)?;
     let need_qemu = is_missing(Qemu::find(&cache))?;
-    let need_kernel = is_missing(Kernel::find(&cache))?;
-    if need_qemu || need_kernel {
-        let interrupts = Interrupts::noted()?;
+    let need_kernel = is_missing(Kernel::find(&cache, kernel))?;
+    let interrupts = Interrupts::noted()?;
+    if need_qemu || (need_kernel && kernel.is_none()) {
         let scratch = cache.scratch()?;
-        let apt = apt::Apt::new(scratch.path(), &interrupts, progress)?;
+        let apt = Apt::new(scratch.path(), Releases::Host, &interrupts, progress)?;
         if need_qemu {
             fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
         }
-        if need_kernel {
-            fetch(&cache, scratch.path(), kernel::FOLDER, &|into| kernel::fetch(&apt, into, progress))?;
+        if need_kernel && kernel.is_none() {
+            let offer = apt.choose_kernel(None, KERNEL_MINIMUM)?;
+            fetch(&cache, scratch.path(), kernel::FOLDER, &|into| kernel::fetch(&apt, &offer, into, progress))?;
         }
     }
-    Assets::find_in(&cache)
+    // Not with the same lists: this QEMU needs the libraries of this host's release.
+    if let Some(wanted) = kernel
+        && (need_kernel || ask_for_newest)
+    {
+        let scratch = cache.scratch()?;
+        let apt = Apt::new(scratch.path(), Releases::Newer, &interrupts, progress)?;
+        let offer = apt.choose_kernel(Some(wanted), KERNEL_MINIMUM)?;
+        if is_missing(Kernel::find(&cache, Some(&KernelVersion::Release(offer.release.clone()))))? {
+            let name = format!("{}/{}", kernel::OTHERS, offer.release);
+            fetch(&cache, scratch.path(), &name, &|into| kernel::fetch(&apt, &offer, into, progress))?;
+        }
+    }
+    Assets::find_in(&cache, kernel)
 }
 
 /// Whether it is to be fetched. What the user asked for by a variable is not: a mistake there is theirs to mend.

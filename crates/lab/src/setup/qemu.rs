@@ -49,8 +49,11 @@ impl Qemu {
             None => Err(format!("no {PROGRAM} on PATH")),
         };
         on_path.or_else(|not_on_path| {
-            Qemu::cached(&cache.path(FOLDER))
-                .map_err(|not_cached| SetupError::NotSetUp { what: "QEMU", tried: vec![not_on_path, not_cached] })
+            Qemu::cached(&cache.path(FOLDER)).map_err(|not_cached| SetupError::NotSetUp {
+                what: "QEMU".to_string(),
+                tried: vec![not_on_path, not_cached],
+                options: String::new(),
+            })
         })
     }
 

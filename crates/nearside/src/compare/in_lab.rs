@@ -55,6 +55,8 @@ pub fn compare(
         model_version: model::VERSION.to_owned(),
         model_without: options.mechanisms().missing(),
         time_scale: options.time_scale,
+        // The guest knows it.
+        kernel: comparison.simulation.map_or_else(String::new, |inside| inside.kernel),
     });
     // Ctrl-C ends the machine at once: what it was doing then has not been handed over.
     comparison.interrupted |= is_unfinished(&comparison);

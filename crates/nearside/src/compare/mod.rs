@@ -180,7 +180,12 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         |pattern| format!("what the command prints ({pattern})"),
     );
     let time_scale = std::env::var(lab::TIME_SCALE).ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
-    let simulation = Simulation { model_version: model::VERSION.to_owned(), model_without: Vec::new(), time_scale };
+    let simulation = Simulation {
+        model_version: model::VERSION.to_owned(),
+        model_without: Vec::new(),
+        time_scale,
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+    };
     let mut comparison = Comparison {
         command: arguments.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
         machine: machine.name.clone(),

@@ -1,6 +1,7 @@
 //! Which virtual machine, and how it is run: options of all that runs there.
 
 use clap::{Args, ValueEnum};
+use lab::setup::KernelVersion;
 use lab::{Changes, LabError, Shape};
 use machine::{Disk, presets, size};
 use model::{Mechanism, Mechanisms};
@@ -34,6 +35,11 @@ pub struct MachineOptions {
     /// The disk that all files are on: latency and bandwidth [default: the machine file's, or else 50us,500MB/s]
     #[arg(long, value_name = "LATENCY,BANDWIDTH")]
     disk: Option<Disk>,
+
+    /// The guest's kernel, one that `nearside lab setup --kernel VERSION` has fetched: a series such as 6.18, a release such as
+    /// 6.18.15, or newest [default: the one of `nearside lab setup`, of series 6.12]
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<KernelVersion>,
 
     /// Switch the kernel's own NUMA balancing on or off [default: as the kernel has it, on]
     #[arg(long, value_enum)]

@@ -38,7 +38,7 @@ Examples:
 Exit codes: the command's own; 128 + n when signal n ended it. Of nearside itself: 124 --timeout ran out, 125 the lab failed, \
 126 the command cannot be run, 127 there is no such command, 128 + n when signal n ended nearside, 2 the command line is wrong.
 
-Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is \
+Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is \
 not installed beside nearside).")]
 pub struct Arguments {
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let shape = arguments.options.shape()?;
-    let assets = Assets::find().map_err(LabError::from)?;
+    let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
     // Files are made before the machine is, so that a mistake costs no time.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
     let json = arguments.json.as_deref().map(Created::new).transpose()?;

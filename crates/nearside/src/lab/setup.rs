@@ -1,7 +1,7 @@
 //! `nearside lab setup`: what the lab needs beside nearside itself.
 
 use clap::Args;
-use lab::setup::setup;
+use lab::setup::{KernelVersion, setup};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -14,8 +14,14 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Environment:
   NEARSIDE_QEMU         a qemu-system-x86_64 to use, 10.0 or newer and built with plugins
+  NEARSIDE_KERNEL       the kernel to use where no --kernel names one
   NEARSIDE_KERNEL_DIR   a folder with boot/vmlinuz-VERSION and lib/modules/VERSION to use, Linux 6.12 or newer")]
 pub struct Arguments {
+    /// Fetch this kernel, for `--kernel` of `lab run`, in place of the default one, which stays what it is: a series such as
+    /// 6.18, a release such as 6.18.15, or newest, which asks for a newer one each time
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<KernelVersion>,
+
     /// Say nothing unless something fails
     #[arg(long, short)]
     quiet: bool,
@@ -26,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(spinner) = &terminal {
         spinner.enable_steady_tick(std::time::Duration::from_millis(100));
     }
-    let assets = setup(&|step| match &terminal {
+    let assets = setup(arguments.kernel.as_ref(), &|step| match &terminal {
         _ if arguments.quiet => {}
         Some(spinner) => spinner.set_message(step.to_owned()),
         None => drop(writeln!(std::io::stderr(), "{step}")),

@@ -51,6 +51,9 @@ pub struct Simulation {
     pub model_without: Vec<Mechanism>,
     /// What the periods of the kernel's services and of policies were divided by.
     pub time_scale: u32,
+    /// The guest's kernel, as `uname -r` says it; empty where an older nearside compared.
+    #[serde(default)]
+    pub kernel: String,
 }
 
 /// The runs under one policy.
