@@ -219,17 +219,24 @@ fn barriers(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
     Ok(took)
 }
 
-/// A ticket lock, so that every hand-over is to another thread.
+/// A ticket lock. No thread queues for it again before all others do, so that every hand-over is to another thread, also
+/// where one gets far ahead before the others have begun.
 fn locked(team: &Team, times: u64) -> Result<Duration, Error> {
-    let (next, serving) = (CachePadded::new(AtomicU32::new(0)), Word::default());
+    let (next, serving) = (Word::default(), Word::default());
     let guarded = CachePadded::new(AtomicU64::new(0));
     let rounds = times.div_ceil(team.threads as u64);
-    let took = timed(team, rounds, |_, _| {
-        let ticket = next.fetch_add(1, AcqRel);
+    let took = timed(team, rounds, |_, number| {
+        let ticket = next.0.fetch_add(1, AcqRel);
         serving.wait_awake(ticket);
         // Not one addition of the processor's: the lock has to see to it that none is lost.
         guarded.store(guarded.load(Relaxed) + 1, Relaxed);
         serving.0.store(ticket.wrapping_add(1), Release);
+        // After the last round there are no others to wait for.
+        if number + 1 < 2 * rounds {
+            while next.0.load(Acquire).wrapping_sub(ticket) < team.threads as u32 {
+                spin_loop();
+            }
+        }
     })?;
     let all = 2 * rounds * team.threads as u64;
     check("number of hand-overs", all, guarded.load(Relaxed))?;
