@@ -185,7 +185,7 @@ enum Verb {
     Place(PlaceOptions),
     /// Try the kernel's calls on memory of its own, and one on another process; prints one line of JSON
     Calls(CallsOptions),
-    /// What threads take to wait for each other: hand-overs, timers, parallel regions, locks; us each
+    /// What threads take to wait for each other: hand-overs, timers, parallel regions, barriers, locks; us each
     ///
     /// --repeat is how often, after as many that do not count; --size counts for nothing.
     #[command(mut_arg("repeat", default("100")))]

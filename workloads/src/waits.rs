@@ -1,5 +1,5 @@
 //! What threads take to wait for each other: hand-overs of a word, of a byte in a pipe and of a lock, timers, and parallel
-//! regions whose threads wait awake or asleep, as those of GNU's OpenMP do (`OMP_WAIT_POLICY`).
+//! regions and barriers whose threads wait awake or asleep, as those of GNU's OpenMP do (`OMP_WAIT_POLICY`).
 
 use crate::error::{Error, check};
 use crate::team::Team;
@@ -32,6 +32,10 @@ pub enum Wait {
     Awake,
     /// The same, of threads that sleep until the last has come
     Asleep,
+    /// A barrier alone, two of which are a parallel region without its work
+    BarrierAwake,
+    /// The same, of threads that sleep until the last has come
+    BarrierAsleep,
     /// A lock that all threads take in turn, and look for until it is theirs; from one to the next
     Lock,
 }
@@ -53,6 +57,7 @@ impl fmt::Display for Waited {
             Wait::Futex | Wait::Pipe => "a round trip",
             Wait::Timer => "for a sleep of 100 us",
             Wait::Awake | Wait::Asleep => "a parallel region",
+            Wait::BarrierAwake | Wait::BarrierAsleep => "a barrier",
             Wait::Lock => "a hand-over",
         };
         write!(f, "{mean_us:.2} us {what}, mean of {times}")
@@ -70,7 +75,7 @@ pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
     let wanted = match wait {
         Wait::Futex | Wait::Pipe => Some(2),
         Wait::Timer => Some(1),
-        Wait::Awake | Wait::Asleep | Wait::Lock => None,
+        Wait::Awake | Wait::Asleep | Wait::BarrierAwake | Wait::BarrierAsleep | Wait::Lock => None,
     };
     if let Some(wanted) = wanted.filter(|&wanted| wanted != team.threads) {
         return Err(Error::OtherThreads { threads: team.threads, wanted });
@@ -82,6 +87,8 @@ pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
         Wait::Timer => timed(team, times, |_, _| std::thread::sleep(SLEEP))?,
         Wait::Awake => regions(team, times, true)?,
         Wait::Asleep => regions(team, times, false)?,
+        Wait::BarrierAwake => barriers(team, times, true)?,
+        Wait::BarrierAsleep => barriers(team, times, false)?,
         Wait::Lock => locked(team, times)?,
     };
     Ok(Waited { wait, mean_us: took.as_secs_f64() * 1e6 / times as f64, times })
@@ -164,44 +171,72 @@ fn piped(team: &Team, times: u64) -> Result<Duration, Error> {
     })
 }
 
-/// Parallel regions: the last thread at each barrier lets the others go.
-fn regions(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
-    let (arrived, round, sum) = (CachePadded::new(AtomicU32::new(0)), Word::default(), AtomicU64::new(0));
-    let barrier = || {
-        let next = round.0.load(Acquire).wrapping_add(1);
-        if arrived.fetch_add(1, AcqRel) + 1 == team.threads as u32 {
-            arrived.store(0, Relaxed);
-            if awake { round.0.store(next, Release) } else { round.set(next) }
-        } else if awake {
-            round.wait_awake(next);
+/// Where all threads of a team wait for each other: the last one lets the others go.
+struct Barrier {
+    threads: u32,
+    awake: bool,
+    arrived: CachePadded<AtomicU32>,
+    round: Word,
+}
+
+impl Barrier {
+    fn new(team: &Team, awake: bool) -> Self {
+        Self { threads: team.threads as u32, awake, arrived: CachePadded::default(), round: Word::default() }
+    }
+
+    fn wait(&self) {
+        let next = self.round.0.load(Acquire).wrapping_add(1);
+        if self.arrived.fetch_add(1, AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Relaxed);
+            if self.awake { self.round.0.store(next, Release) } else { self.round.set(next) }
+        } else if self.awake {
+            self.round.wait_awake(next);
         } else {
-            round.wait_asleep(next);
+            self.round.wait_asleep(next);
         }
-    };
+    }
+}
+
+fn regions(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
+    let (barrier, sum) = (Barrier::new(team, awake), AtomicU64::new(0));
     let took = timed(team, times, |thread, number| {
-        barrier();
+        barrier.wait();
         let added: u64 = (0..ADDED).map(black_box).sum();
         if thread == 0 {
             sum.fetch_add(added + number, Relaxed);
         }
-        barrier();
+        barrier.wait();
     })?;
     let wanted = 2 * times * (ADDED * (ADDED - 1) / 2) + 2 * times * (2 * times - 1) / 2;
     check("sum of all regions", wanted, sum.load(Relaxed))?;
     Ok(took)
 }
 
-/// A ticket lock, so that every hand-over is to another thread.
+fn barriers(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
+    let barrier = Barrier::new(team, awake);
+    let took = timed(team, times, |_, _| barrier.wait())?;
+    check("number of barriers", 2 * times, u64::from(barrier.round.0.load(Acquire)))?;
+    Ok(took)
+}
+
+/// A ticket lock. No thread queues for it again before all others do, so that every hand-over is to another thread, also
+/// where one gets far ahead before the others have begun.
 fn locked(team: &Team, times: u64) -> Result<Duration, Error> {
-    let (next, serving) = (CachePadded::new(AtomicU32::new(0)), Word::default());
+    let (next, serving) = (Word::default(), Word::default());
     let guarded = CachePadded::new(AtomicU64::new(0));
     let rounds = times.div_ceil(team.threads as u64);
-    let took = timed(team, rounds, |_, _| {
-        let ticket = next.fetch_add(1, AcqRel);
+    let took = timed(team, rounds, |_, number| {
+        let ticket = next.0.fetch_add(1, AcqRel);
         serving.wait_awake(ticket);
         // Not one addition of the processor's: the lock has to see to it that none is lost.
         guarded.store(guarded.load(Relaxed) + 1, Relaxed);
         serving.0.store(ticket.wrapping_add(1), Release);
+        // After the last round there are no others to wait for.
+        if number + 1 < 2 * rounds {
+            while next.0.load(Acquire).wrapping_sub(ticket) < team.threads as u32 {
+                spin_loop();
+            }
+        }
     })?;
     let all = 2 * rounds * team.threads as u64;
     check("number of hand-overs", all, guarded.load(Relaxed))?;
