@@ -17,6 +17,7 @@ mod pace;
 mod page_table;
 mod program_counter;
 mod qemu;
+mod qemu_api;
 mod system_call;
 mod task;
 mod task_counts;
@@ -32,10 +33,11 @@ use pace::Pace;
 use page_table::PageTable;
 use program_counter::ProgramCounter;
 use qemu::{Block, PluginId, Scoreboard, loaded_value, reached};
-use qemu_plugin_sys as sys;
+use qemu_api as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::path::Path;
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -53,7 +55,7 @@ use vcpu::Vcpu;
 /// registers and memory.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
-pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
+pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION;
 
 /// Instructions between two looks of a CPU at its time, about a tenth of a reporting period, and at where its kernel
 /// keeps the running thread, which it cannot learn in an access.
@@ -149,11 +151,11 @@ impl Lab {
     fn register(&self) {
         // SAFETY: the functions have the types that QEMU asks for, and this plugin is never unloaded.
         unsafe {
-            sys::qemu_plugin_register_vcpu_init_cb(self.id, Some(on_cpu));
+            sys::qemu_plugin_register_vcpu_init_cb(self.id, on_cpu, null_mut());
             if self.measuring.load(SeqCst) {
-                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate));
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, on_translate, null_mut());
             } else {
-                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate_at_rest));
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, on_translate_at_rest, null_mut());
             }
         }
     }
@@ -165,7 +167,7 @@ impl Lab {
         if self.switch.load(Relaxed) && self.switch.swap(false, SeqCst) {
             self.switched_by.store(cpu, SeqCst);
             // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
-            unsafe { sys::qemu_plugin_reset(self.id, Some(after_reset)) };
+            unsafe { sys::qemu_plugin_reset(self.id, after_reset, null_mut()) };
         }
     }
 
@@ -444,7 +446,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let (vcpus, arguments) = unsafe {
         let arguments = (0..count.cast_unsigned() as usize).map(|i| CStr::from_ptr(*arguments.add(i)));
         let arguments: Vec<&str> = arguments.filter_map(|argument| argument.to_str().ok()).collect();
-        ((*info).__bindgen_anon_1.system.max_vcpus.cast_unsigned() as usize, arguments)
+        ((*info).max_vcpus.cast_unsigned() as usize, arguments)
     };
     let lab = match Lab::new(id, &arguments, vcpus) {
         Ok(lab) => LAB.get_or_init(|| lab),
@@ -464,7 +466,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-unsafe extern "C" fn after_reset(_: PluginId) {
+unsafe extern "C" fn after_reset(_: *mut c_void) {
     let Some((lab, pmu)) = LAB.get().and_then(|lab| Some((lab, lab.pmu()?))) else { return };
     let command = pmu.command();
     if command == Command::Measure {
@@ -475,7 +477,7 @@ unsafe extern "C" fn after_reset(_: PluginId) {
     pmu.set_state(command);
 }
 
-unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
+unsafe extern "C" fn on_cpu(cpu: c_uint, _: *mut c_void) {
     let Some(lab) = LAB.get() else { return };
     if let (Some(base), Some(vcpu)) = (lab.per_cpu.get(cpu as usize), lab.vcpus.get(cpu as usize)) {
         host::become_batch_work();
@@ -487,7 +489,7 @@ unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
     }
 }
 
-unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
     let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
@@ -506,7 +508,7 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
 }
 
 /// Who waits for the switch spins, and says `pause`.
-unsafe extern "C" fn on_translate_at_rest(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
     for instruction in block.instructions().filter(qemu::Instruction::is_pause) {

@@ -1,7 +1,7 @@
 //! QEMU's plugin interface, as far as it is used here, in types that cannot be misused. Every function says from where
 //! QEMU allows it to be called.
 
-use qemu_plugin_sys as sys;
+use crate::qemu_api as sys;
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr::null_mut;
 
@@ -58,20 +58,20 @@ impl Block {
 
     /// Adds a number to the CPU's entry at each execution.
     pub(crate) fn add(&self, to: Scoreboard, value: u64) {
-        let operation = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+        let operation = sys::QEMU_PLUGIN_INLINE_ADD_U64;
         // SAFETY: the block is being translated; the scoreboard lives as long as the process.
         unsafe { sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
     /// Calls a function, which may read registers, before an execution for which the CPU's entry has reached a number.
     pub(crate) fn call_when_at_least(&self, entry: Scoreboard, value: u64, call: OnCode) {
-        let condition = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE;
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+        let condition = sys::QEMU_PLUGIN_COND_GE;
+        let flags = sys::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe {
             sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
                 self.0,
-                Some(call),
+                call,
                 flags,
                 condition,
                 entry.0,
@@ -109,21 +109,21 @@ impl Instruction {
 
     /// Calls a function, which may read registers, at each execution.
     pub(crate) fn call(&self, call: OnCode) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+        let flags = sys::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
-        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, Some(call), flags, null_mut()) };
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, call, flags, null_mut()) };
     }
 
     /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would
     /// have to keep them up to date at each access.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        let flags = sys::QEMU_PLUGIN_CB_NO_REGS;
         let word = word as *mut c_void;
         for (call, kind) in
-            [(load, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R), (store, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W)]
+            [(load, sys::QEMU_PLUGIN_MEM_R), (store, sys::QEMU_PLUGIN_MEM_W)]
         {
             // SAFETY: as above; the word is passed through and never followed.
-            unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, Some(call), flags, kind, word) };
+            unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, call, flags, kind, word) };
         }
     }
 }
@@ -144,15 +144,12 @@ pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<
 
 /// What was loaded; none for more than 64 bits. Only within a load's callback.
 pub(crate) fn loaded_value(info: sys::qemu_plugin_meminfo_t) -> Option<u64> {
-    use sys::qemu_plugin_mem_value_type as Type;
-    // SAFETY: called within a load's callback with what QEMU gave it; the tag says which field holds the value.
-    unsafe {
-        let value = sys::qemu_plugin_mem_get_value(info);
-        match value.type_ {
-            Type::QEMU_PLUGIN_MEM_VALUE_U32 => Some(value.data.u32_.into()),
-            Type::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.data.u64_),
-            _ => None,
-        }
+    // SAFETY: called within a load's callback with what QEMU gave it.
+    let value = unsafe { sys::qemu_plugin_mem_get_value(info) };
+    match value.kind {
+        sys::QEMU_PLUGIN_MEM_VALUE_U32 => Some(u64::from(value.low as u32)),
+        sys::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.low),
+        _ => None,
     }
 }
 
@@ -164,14 +161,6 @@ pub(crate) struct Register(*mut sys::qemu_plugin_register);
 unsafe impl Send for Register {}
 // SAFETY: as above.
 unsafe impl Sync for Register {}
-
-unsafe extern "C" {
-    // GLib's, which QEMU itself is linked with.
-    fn g_byte_array_new() -> *mut sys::GByteArray;
-    fn g_byte_array_set_size(array: *mut sys::GByteArray, size: c_uint) -> *mut sys::GByteArray;
-    fn g_byte_array_unref(array: *mut sys::GByteArray);
-    fn g_array_unref(array: *mut sys::GArray);
-}
 
 /// The registers with these names, in their order. Only within a CPU's own callbacks.
 pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
@@ -192,7 +181,7 @@ pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>;
                 }
             }
         }
-        g_array_unref(array);
+        sys::g_array_unref(array);
     }
     found
 }
@@ -203,7 +192,7 @@ struct Bytes(*mut sys::GByteArray);
 impl Bytes {
     fn new() -> Self {
         // SAFETY: no precondition.
-        Self(unsafe { g_byte_array_new() })
+        Self(unsafe { sys::g_byte_array_new() })
     }
 
     fn first<const N: usize>(&self) -> Option<[u8; N]> {
@@ -215,7 +204,7 @@ impl Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         // SAFETY: the array exists and is not used again.
-        unsafe { g_byte_array_unref(self.0) };
+        unsafe { sys::g_byte_array_unref(self.0) };
     }
 }
 
@@ -224,8 +213,8 @@ impl Drop for Bytes {
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     let bytes = Bytes::new();
     // SAFETY: the handle came from QEMU; it appends the value to the array.
-    let size = unsafe { sys::qemu_plugin_read_register(register.0, bytes.0) };
-    if size < 8 { None } else { bytes.first().map(u64::from_le_bytes) }
+    let read = unsafe { sys::qemu_plugin_read_register(register.0, bytes.0) };
+    if read { bytes.first().map(u64::from_le_bytes) } else { None }
 }
 
 /// Guest memory at a virtual address of the running CPU; none where nothing is mapped. Only within a CPU's callback.
@@ -233,7 +222,7 @@ pub(crate) fn read_memory<const N: usize>(address: u64) -> Option<[u8; N]> {
     let bytes = Bytes::new();
     // SAFETY: the array exists; QEMU writes N bytes to it and checks the address.
     let done = unsafe {
-        g_byte_array_set_size(bytes.0, N as c_uint);
+        sys::g_byte_array_set_size(bytes.0, N as c_uint);
         sys::qemu_plugin_read_memory_vaddr(address, bytes.0, N)
     };
     if done { bytes.first() } else { None }

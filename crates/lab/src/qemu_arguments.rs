@@ -85,7 +85,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-kernel", assets.kernel_image.display().to_string());
     add("-initrd", files.initrd.display().to_string());
     add("-append", KERNEL.into());
-    if let Some(firmware) = &assets.firmware {
+    if let Some(firmware) = &assets.qemu.firmware {
         add("-L", firmware.display().to_string());
     }
     let plugin = files.plugin.display().to_string().replace(',', ",,");

@@ -19,21 +19,14 @@ pub use error::SetupError;
 use interrupts::Interrupts;
 use kernel::Kernel;
 pub use kernel::{GUEST_MODULES, KERNEL_FOLDER_VARIABLE};
-pub use qemu::QEMU_VARIABLE;
-use qemu::Qemu;
+pub use qemu::{QEMU_VARIABLE, Qemu};
 pub use version::Version;
 
 /// Everything a virtual machine is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assets {
-    /// The `qemu-system-x86_64` to run, at least 10.0 and able to load plugins.
-    pub qemu: PathBuf,
-    /// Its version.
-    pub qemu_version: Version,
-    /// What `LD_LIBRARY_PATH` must hold for it to start; empty when the host has every library.
-    pub library_path: Vec<PathBuf>,
-    /// The folder for its `-L` option; `None` when it finds its firmware by itself.
-    pub firmware: Option<PathBuf>,
+    /// The virtual machine's program.
+    pub qemu: Qemu,
     /// The guest's kernel, a bzImage.
     pub kernel_image: PathBuf,
     /// `lib/modules/<version>/kernel`, whose entries are named as in [`GUEST_MODULES`].
@@ -52,10 +45,7 @@ impl Assets {
         let qemu = Qemu::find(cache)?;
         let kernel = Kernel::find(cache)?;
         Ok(Assets {
-            qemu: qemu.program,
-            qemu_version: qemu.version,
-            library_path: qemu.library_path,
-            firmware: qemu.firmware,
+            qemu,
             kernel_image: kernel.image,
             modules: kernel.modules,
             kernel_version: kernel.version,
