@@ -22,6 +22,7 @@ mod system_call;
 mod task;
 mod task_counts;
 mod thread_role;
+mod time_stamp_counter;
 mod times;
 mod vcpu;
 
@@ -48,6 +49,7 @@ use system_call::SystemCall;
 use task::{PerCpuBase, Task};
 use task_counts::{TaskCounts, Work};
 use thread_role::Role;
+use time_stamp_counter::{OWED, Reader, TimeStampCounter, follow_reads, take_owed};
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
@@ -85,6 +87,7 @@ struct Lab {
     page_tables: Vec<PageTable>,
     program_counters: Vec<ProgramCounter>,
     system_calls: Vec<SystemCall>,
+    time_stamp_counters: Vec<TimeStampCounter>,
     executed: Scoreboard,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with instrumentation.
@@ -100,6 +103,11 @@ static LAB: OnceLock<Lab> = OnceLock::new();
 /// What QEMU tells the calling thread of the guest's time, ns.
 fn guest_clock_ns() -> u64 {
     LAB.get().and_then(Lab::own_ps).map_or_else(|| CLOCK.now_ns(), |own_ps| CLOCK.at_ps(own_ps))
+}
+
+/// What the guest's time stamp counter shows in the calling thread.
+fn guest_ticks() -> u64 {
+    guest_clock_ns()
 }
 
 impl Lab {
@@ -133,6 +141,7 @@ impl Lab {
             task_counts: TaskCounts::new(vcpus),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),
+            time_stamp_counters: (0..vcpus).map(|_| TimeStampCounter::default()).collect(),
             program_counters: (0..vcpus).map(|_| ProgramCounter::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             executed: Scoreboard::new(),
@@ -348,7 +357,7 @@ impl Lab {
         let cpu = cpu as u32;
         let sample = Sample {
             time_ps,
-            ticks: linux::tsc(),
+            ticks: guest_ticks(),
             clock_ns: guest_clock_ns(),
             instruction,
             address,
@@ -422,6 +431,25 @@ impl Lab {
         }
     }
 
+    /// A CPU's code sees the time stamp counter, which it has just read.
+    fn show_ticks(&self, cpu: usize, reader: Reader) {
+        if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
+            counter.show(guest_ticks());
+            if reader == Reader::Program {
+                vcpu.read_clock();
+            }
+        }
+    }
+
+    /// The counter was read at the end of the block before, if that is owed.
+    fn show_owed_ticks(&self, cpu: usize) {
+        // SAFETY: the entry of a CPU that QEMU has announced, which only its own thread and the code it runs write.
+        let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
+        if let Some(reader) = owed {
+            self.show_ticks(cpu, reader);
+        }
+    }
+
     /// The time of the CPU whose thread asks, ps, while time is simulated.
     fn own_ps(&self) -> Option<u64> {
         match thread_role::own() {
@@ -485,6 +513,7 @@ unsafe extern "C" fn on_cpu(cpu: c_uint, _: *mut c_void) {
         base.find_registers();
         lab.program_counters[cpu as usize].find_register();
         lab.system_calls[cpu as usize].find_register();
+        lab.time_stamp_counters[cpu as usize].find_registers();
         thread_role::set(Role::Cpu(cpu as usize));
     }
 }
@@ -496,6 +525,7 @@ unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) 
     let instructions = block.instructions();
     block.add(lab.executed, instructions.len() as u64);
     block.call_when_at_least(lab.executed, INSTRUCTIONS_PER_LOOK, on_look);
+    follow_reads(&block, lab.executed, on_ticks);
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
@@ -509,8 +539,11 @@ unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) 
 
 /// Who waits for the switch spins, and says `pause`.
 unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
+    let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
+    block.call_when_at_least(lab.executed, OWED, on_owed_ticks);
+    follow_reads(&block, lab.executed, on_ticks);
     for instruction in block.instructions().filter(qemu::Instruction::is_pause) {
         instruction.call(on_pause_at_rest);
     }
@@ -522,8 +555,21 @@ unsafe extern "C" fn on_pause_at_rest(cpu: c_uint, _: *mut c_void) {
     }
 }
 
+unsafe extern "C" fn on_ticks(cpu: c_uint, reader: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.show_ticks(cpu as usize, Reader::from_word(reader as u64));
+    }
+}
+
+unsafe extern "C" fn on_owed_ticks(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.show_owed_ticks(cpu as usize);
+    }
+}
+
 unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
+        lab.show_owed_ticks(cpu as usize);
         lab.per_cpu[cpu as usize].find();
         lab.report(cpu as usize, vcpu, if vcpu.spins() { Lead::SPINNING } else { Lead::WORKING });
         vcpu.looked();
@@ -533,7 +579,7 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         if let Some(pmu) = lab.pmu() {
-            pmu.note_pause(linux::tsc(), guest_clock_ns());
+            pmu.note_pause(guest_ticks(), guest_clock_ns());
         }
         vcpu.run_ps(PAUSE_PS);
         lab.report(cpu as usize, vcpu, Lead::SPINNING);

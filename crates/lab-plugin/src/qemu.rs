@@ -63,10 +63,11 @@ impl Block {
         unsafe { sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function, which may read registers, before an execution for which the CPU's entry has reached a number.
+    /// Calls a function, which may read and write registers, before an execution for which the CPU's entry has reached a
+    /// number.
     pub(crate) fn call_when_at_least(&self, entry: Scoreboard, value: u64, call: OnCode) {
         let condition = sys::QEMU_PLUGIN_COND_GE;
-        let flags = sys::QEMU_PLUGIN_CB_R_REGS;
+        let flags = sys::QEMU_PLUGIN_CB_RW_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe {
             sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
@@ -93,6 +94,11 @@ impl Instruction {
         self.bytes()[..2] == [0x0f, 0x05]
     }
 
+    /// Whether it is `rdtsc` or `rdtscp`.
+    pub(crate) fn reads_time_stamp_counter(&self) -> bool {
+        matches!(self.bytes(), [0x0f, 0x31, ..] | [0x0f, 0x01, 0xf9, _])
+    }
+
     /// Its first bytes; those beyond its end are zero.
     fn bytes(&self) -> [u8; 4] {
         let mut bytes = [0; 4];
@@ -112,6 +118,20 @@ impl Instruction {
         let flags = sys::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, call, flags, null_mut()) };
+    }
+
+    /// Calls a function, which may write registers, with `word` before each execution.
+    pub(crate) fn call_to_write_registers(&self, call: OnCode, word: u64) {
+        let flags = sys::QEMU_PLUGIN_CB_RW_REGS;
+        // SAFETY: as above; the word is passed through and never followed.
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, call, flags, word as *mut c_void) };
+    }
+
+    /// Adds a number to the CPU's entry before each execution.
+    pub(crate) fn add(&self, to: Scoreboard, value: u64) {
+        let operation = sys::QEMU_PLUGIN_INLINE_ADD_U64;
+        // SAFETY: as above; the scoreboard lives as long as the process.
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
     /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would
@@ -215,6 +235,16 @@ pub(crate) fn read_register(register: Register) -> Option<u64> {
     // SAFETY: the handle came from QEMU; it appends the value to the array.
     let read = unsafe { sys::qemu_plugin_read_register(register.0, bytes.0) };
     if read { bytes.first().map(u64::from_le_bytes) } else { None }
+}
+
+/// Sets a 64-bit register. Only within a callback of that CPU that may write registers.
+pub(crate) fn write_register(register: Register, value: u64) {
+    let (bytes, value) = (Bytes::new(), value.to_le_bytes());
+    // SAFETY: the handle came from QEMU, which reads the register's eight bytes from the array.
+    unsafe {
+        sys::g_byte_array_append(bytes.0, value.as_ptr(), value.len() as c_uint);
+        sys::qemu_plugin_write_register(register.0, bytes.0);
+    }
 }
 
 /// Guest memory at a virtual address of the running CPU; none where nothing is mapped. Only within a CPU's callback.

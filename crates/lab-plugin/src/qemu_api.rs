@@ -72,6 +72,7 @@ pub(crate) const QEMU_PLUGIN_MEM_VALUE_U64: c_uint = 3;
 /// What a function that code calls may do with registers.
 pub(crate) const QEMU_PLUGIN_CB_NO_REGS: c_uint = 0;
 pub(crate) const QEMU_PLUGIN_CB_R_REGS: c_uint = 1;
+pub(crate) const QEMU_PLUGIN_CB_RW_REGS: c_uint = 2;
 
 /// Accesses for which a function is called.
 pub(crate) const QEMU_PLUGIN_MEM_R: c_uint = 1;
@@ -128,6 +129,12 @@ unsafe extern "C" {
         flags: c_uint,
         word: *mut c_void,
     );
+    pub(crate) fn qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
+        instruction: *mut qemu_plugin_insn,
+        operation: c_uint,
+        entry: qemu_plugin_u64,
+        value: u64,
+    );
     pub(crate) fn qemu_plugin_register_vcpu_mem_cb(
         instruction: *mut qemu_plugin_insn,
         call: qemu_plugin_vcpu_mem_cb_t,
@@ -145,12 +152,14 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_hwaddr_phys_addr(address: *const qemu_plugin_hwaddr) -> u64;
     pub(crate) fn qemu_plugin_get_registers() -> *mut GArray;
     pub(crate) fn qemu_plugin_read_register(register: *mut qemu_plugin_register, to: *mut GByteArray) -> bool;
+    pub(crate) fn qemu_plugin_write_register(register: *mut qemu_plugin_register, from: *mut GByteArray) -> bool;
     pub(crate) fn qemu_plugin_read_memory_vaddr(address: u64, to: *mut GByteArray, bytes: usize) -> bool;
     pub(crate) fn qemu_plugin_scoreboard_new(bytes: usize) -> *mut qemu_plugin_scoreboard;
     pub(crate) fn qemu_plugin_scoreboard_find(scoreboard: *mut qemu_plugin_scoreboard, cpu: c_uint) -> *mut c_void;
 
     // GLib's, which QEMU itself is linked with.
     pub(crate) fn g_byte_array_new() -> *mut GByteArray;
+    pub(crate) fn g_byte_array_append(array: *mut GByteArray, bytes: *const u8, count: c_uint) -> *mut GByteArray;
     pub(crate) fn g_byte_array_set_size(array: *mut GByteArray, bytes: c_uint) -> *mut GByteArray;
     pub(crate) fn g_byte_array_unref(array: *mut GByteArray);
     pub(crate) fn g_array_unref(array: *mut GArray);

@@ -20,9 +20,10 @@ pub(crate) struct Files {
     pub(crate) port: i32,
 }
 
-/// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What
-/// slows booting down and changes nothing afterwards is left out.
-const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=unstable clocksource=hpet lpj=1000000 \
+/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin has go with simulated time, one
+/// tick a nanosecond; without the ACPI timer (and the HPET, see below) the kernel has nothing to measure it by, and believes
+/// that. What slows booting down and changes nothing afterwards is left out.
+const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable pmtmr=0 lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never";
 
@@ -37,7 +38,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     let nodes = &shape.machine.nodes;
     let memory: u64 = nodes.iter().map(|node| node.memory_bytes).sum();
 
-    add("-machine", "pc,graphics=off,usb=off,vmport=off".into());
+    add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off".into());
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
     // step of a string instruction as an access of its own.
