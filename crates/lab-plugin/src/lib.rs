@@ -53,8 +53,7 @@ use time_stamp_counter::{OWED, Reader, TimeStampCounter, follow_reads, take_owed
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
-/// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read
-/// registers and memory.
+/// The version of the plugin interface that this plugin speaks; QEMU looks it up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION;
@@ -103,11 +102,6 @@ static LAB: OnceLock<Lab> = OnceLock::new();
 /// What QEMU tells the calling thread of the guest's time, ns.
 fn guest_clock_ns() -> u64 {
     LAB.get().and_then(Lab::own_ps).map_or_else(|| CLOCK.now_ns(), |own_ps| CLOCK.at_ps(own_ps))
-}
-
-/// What the guest's time stamp counter shows in the calling thread.
-fn guest_ticks() -> u64 {
-    guest_clock_ns()
 }
 
 impl Lab {
@@ -169,7 +163,7 @@ impl Lab {
         }
     }
 
-    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU 10.0 stops the CPUs that run
+    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU stops the CPUs that run
     /// code and frees all callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted
     /// ones, and it would crash. So there are none yet, and there is no way back.
     fn switch_if_asked(&self, cpu: usize) {
@@ -357,7 +351,7 @@ impl Lab {
         let cpu = cpu as u32;
         let sample = Sample {
             time_ps,
-            ticks: guest_ticks(),
+            ticks: linux::tsc(),
             clock_ns: guest_clock_ns(),
             instruction,
             address,
@@ -434,7 +428,7 @@ impl Lab {
     /// A CPU's code sees the time stamp counter, which it has just read.
     fn show_ticks(&self, cpu: usize, reader: Reader) {
         if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
-            counter.show(guest_ticks());
+            counter.show(guest_clock_ns());
             if reader == Reader::Program {
                 vcpu.read_clock();
             }
@@ -579,7 +573,7 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         if let Some(pmu) = lab.pmu() {
-            pmu.note_pause(guest_ticks(), guest_clock_ns());
+            pmu.note_pause(linux::tsc(), guest_clock_ns());
         }
         vcpu.run_ps(PAUSE_PS);
         lab.report(cpu as usize, vcpu, Lead::SPINNING);

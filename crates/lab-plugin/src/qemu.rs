@@ -94,7 +94,7 @@ impl Instruction {
         self.bytes()[..2] == [0x0f, 0x05]
     }
 
-    /// Whether it is `rdtsc` or `rdtscp`.
+    /// Whether it is `rdtsc` or `rdtscp`. With a prefix it is neither: see `linux::tsc`.
     pub(crate) fn reads_time_stamp_counter(&self) -> bool {
         matches!(self.bytes(), [0x0f, 0x31, ..] | [0x0f, 0x01, 0xf9, _])
     }
@@ -228,8 +228,7 @@ impl Drop for Bytes {
     }
 }
 
-/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers, QEMU 10.0 has
-/// it as it was somewhere before in the block, and newer ones may have none.
+/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers there is none.
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     let bytes = Bytes::new();
     // SAFETY: the handle came from QEMU; it appends the value to the array.

@@ -1,5 +1,5 @@
 //! A private apt: its lists, its archives and its sources are in the scratch folder, so the host's own apt and dpkg are
-//! read and never changed, and no rights are needed. It knows what the host has installed, so it fetches what lacks.
+//! read and never changed, and no rights are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,19 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 /// The image with every driver (`cloud` has no 9p), as built: the signed one differs for Secure Boot only.
 const KERNEL_PACKAGES: &str = "^linux-image-[0-9].*-amd64-unsigned$";
 
+/// The release that has the lab's QEMU in its backports.
+const QEMU_RELEASE: &str = "trixie";
+
+/// Which releases of Debian packages are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Releases {
+    /// That of this host and its backports.
+    Host,
+    /// [`QEMU_RELEASE`] and its backports, whatever this host runs: QEMU comes with all that it needs, and nothing of it is
+    /// the host's.
+    Qemu,
+}
+
 pub struct Apt<'a> {
     scratch: PathBuf,
     interrupts: &'a Interrupts,
@@ -67,8 +80,13 @@ pub struct Offer {
 }
 
 impl Apt<'_> {
-    /// Reads the host's sources and fetches the lists of packages of its Debian release and its backports.
-    pub fn new<'a>(scratch: &Path, interrupts: &'a Interrupts, progress: &dyn Fn(&str)) -> Result<Apt<'a>, SetupError> {
+    /// Reads the host's sources and fetches the lists of packages of these releases from the same mirrors.
+    pub fn new<'a>(
+        scratch: &Path,
+        releases: Releases,
+        interrupts: &'a Interrupts,
+        progress: &dyn Fn(&str),
+    ) -> Result<Apt<'a>, SetupError> {
         let codename = debian_codename()?;
         for folder in ["lists/partial", "archives/partial"] {
             create_folder(&scratch.join(folder))?;
@@ -77,10 +95,16 @@ impl Apt<'_> {
         let hosts = configuration(scratch);
         write(&with_hosts_sources, &hosts)?;
         let list = scratch.join("debian.sources");
-        let ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
+        let mut ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
+        if releases == Releases::Qemu {
+            // As on a machine where nothing is installed yet.
+            let installed = scratch.join("installed");
+            write(&installed, "")?;
+            ours += &setting("Dir::State::status", &installed);
+        }
         write(&scratch.join("apt.conf"), &ours)?;
         let listed = run(configured("apt-get", &with_hosts_sources).args(["update", "--print-uris"]))?.checked()?;
-        let sources = sources(&listed, &codename);
+        let sources = sources(&listed, &codename, releases);
         if sources.is_empty() {
             return Err(SetupError::Unavailable {
                 reason: format!("apt has no source for Debian {codename}, component main"),
@@ -132,10 +156,10 @@ impl Apt<'_> {
         self.unpack(&archives, "kernel-unpacked")
     }
 
-    /// Unpacks QEMU and every package that it depends on and the host does not have; the folder they are in.
+    /// Unpacks QEMU and every package that it depends on; the folder they are in.
     pub fn download_qemu(&self, offer: &Offer) -> Result<PathBuf, SetupError> {
         let mut install = private("apt-get", &self.scratch);
-        install.args(["install", "--yes", "--download-only", "--no-install-recommends", "--reinstall"]);
+        install.args(["install", "--yes", "--download-only", "--no-install-recommends"]);
         if offer.release.ends_with("-backports") {
             // Its dependencies may be there as well, where apt looks only when told to.
             install.args(["--target-release", &offer.release]);
@@ -237,8 +261,9 @@ const MOVING_SUITES: [&str; 6] = ["oldoldstable", "oldstable", "stable", "testin
 const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
 
 /// The sources of this release's main component in what `apt-get update --print-uris` lists
-/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them.
-fn sources(listed: &str, codename: &str) -> Vec<Source> {
+/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them; or
+/// those of QEMU's release on the same mirrors.
+fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
     let mut found: Vec<Source> = Vec::new();
     let mut add = |source: Source| {
         if !found.contains(&source) {
@@ -254,6 +279,13 @@ fn sources(listed: &str, codename: &str) -> Vec<Source> {
             continue;
         }
         let source = |suite: String| Source { uri: uri.to_string(), suite };
+        if releases == Releases::Qemu {
+            if stem == suite {
+                add(source(QEMU_RELEASE.to_string()));
+                add(source(format!("{QEMU_RELEASE}-backports")));
+            }
+            continue;
+        }
         add(source(suite.to_string()));
         if stem == suite && !DEVELOPMENT_SUITES.contains(&stem) {
             add(source(format!("{stem}-backports")));
@@ -323,7 +355,9 @@ Reading package lists...
             source(debian, "bookworm-updates"),
             source("mirror+file:/etc/apt/mirrors/security.list", "bookworm-security"),
         ];
-        assert_eq!(sources(listed, "bookworm"), expected);
+        assert_eq!(sources(listed, "bookworm", Releases::Host), expected);
+        let qemus = [source(debian, "trixie"), source(debian, "trixie-backports")];
+        assert_eq!(sources(listed, "bookworm", Releases::Qemu), qemus);
     }
 
     #[test]
@@ -333,7 +367,7 @@ Reading package lists...
                       'http://b/dists/stable-backports/main/binary-amd64/Packages.xz' x 0\n";
         let expected =
             [source("http://a", "sid"), source("http://b", "stable"), source("http://b", "stable-backports")];
-        assert_eq!(sources(listed, "forky"), expected);
+        assert_eq!(sources(listed, "forky", Releases::Host), expected);
     }
 
     #[test]
@@ -351,15 +385,15 @@ Reading package lists...
     #[test]
     fn reads_the_versions_on_offer() {
         let listed = "\
-qemu-system-x86 | 1:10.0.2+ds-2+deb13u1~bpo12+1 | http://a/debian bookworm-backports/main amd64 Packages
-qemu-system-x86 | 1:7.2+dfsg-7+deb12u18+b3 | http://a/debian bookworm/main amd64 Packages
-      qemu | 1:7.2+dfsg-7+deb12u18 | http://a/debian bookworm/main Sources
+qemu-system-x86 | 1:11.1.3+ds-1~bpo13+1 | http://a/debian trixie-backports/main amd64 Packages
+qemu-system-x86 | 1:10.0.13+ds-0+deb13u1 | http://a/debian trixie/main amd64 Packages
+      qemu | 1:10.0.13+ds-0+deb13u1 | http://a/debian trixie/main Sources
 broken | line
 ";
         let offer = |version: &str, release: &str| Offer { version: version.into(), release: release.into() };
         let expected = [
-            (Version { major: 10, minor: 0, patch: 2 }, offer("1:10.0.2+ds-2+deb13u1~bpo12+1", "bookworm-backports")),
-            (Version { major: 7, minor: 2, patch: 0 }, offer("1:7.2+dfsg-7+deb12u18+b3", "bookworm")),
+            (Version { major: 11, minor: 1, patch: 3 }, offer("1:11.1.3+ds-1~bpo13+1", "trixie-backports")),
+            (Version { major: 10, minor: 0, patch: 13 }, offer("1:10.0.13+ds-0+deb13u1", "trixie")),
         ];
         assert_eq!(offers(listed), expected);
     }
@@ -391,7 +425,7 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
         #[test]
         fn any_output_of_apt_is_read(text in "([ -~]{0,20}(/dists/|/main/binary-amd64/Packages|'|\\||linux-image-|-amd64-unsigned|\n)?){0,12}") {
             let _ = (offers(&text), kernels(&text), os_release_field(&text, "ID"));
-            for source in sources(&text, "bookworm") {
+            for source in sources(&text, "bookworm", Releases::Host) {
                 let start = format!("'{}/dists/", source.uri);
                 prop_assert!(text.contains(&start) && !source.suite.contains('\n'));
             }

@@ -14,6 +14,7 @@ mod version;
 
 use std::path::{Path, PathBuf};
 
+use apt::{Apt, Releases};
 use cache::Cache;
 pub use error::SetupError;
 use interrupts::Interrupts;
@@ -78,11 +79,13 @@ pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     if need_qemu || need_kernel {
         let interrupts = Interrupts::noted()?;
         let scratch = cache.scratch()?;
-        let apt = apt::Apt::new(scratch.path(), &interrupts, progress)?;
+        let apt = |name, releases| Apt::new(&scratch.path().join(name), releases, &interrupts, progress);
         if need_qemu {
+            let apt = apt("apt-qemu", Releases::Qemu)?;
             fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
         }
         if need_kernel {
+            let apt = apt("apt-kernel", Releases::Host)?;
             fetch(&cache, scratch.path(), kernel::FOLDER, &|into| kernel::fetch(&apt, into, progress))?;
         }
     }
