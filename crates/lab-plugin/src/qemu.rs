@@ -70,15 +70,7 @@ impl Block {
         let flags = sys::QEMU_PLUGIN_CB_RW_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe {
-            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
-                self.0,
-                call,
-                flags,
-                condition,
-                entry.0,
-                value,
-                null_mut(),
-            );
+            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(self.0, call, flags, condition, entry.0, value, null_mut());
         }
     }
 }
@@ -134,14 +126,14 @@ impl Instruction {
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would
-    /// have to keep them up to date at each access.
+    /// Calls a function with `word` for each load, and another for each store. They may read registers in programs, as
+    /// [`ProgramCounter`](crate::program_counter::ProgramCounter) does; QEMU has to keep them up to date at each access,
+    /// and need not in the kernel, which has the same addresses in all address spaces.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
-        let flags = sys::QEMU_PLUGIN_CB_NO_REGS;
+        let is_programs = self.address() >> 63 == 0;
+        let flags = if is_programs { sys::QEMU_PLUGIN_CB_R_REGS } else { sys::QEMU_PLUGIN_CB_NO_REGS };
         let word = word as *mut c_void;
-        for (call, kind) in
-            [(load, sys::QEMU_PLUGIN_MEM_R), (store, sys::QEMU_PLUGIN_MEM_W)]
-        {
+        for (call, kind) in [(load, sys::QEMU_PLUGIN_MEM_R), (store, sys::QEMU_PLUGIN_MEM_W)] {
             // SAFETY: as above; the word is passed through and never followed.
             unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, call, flags, kind, word) };
         }

@@ -7,7 +7,7 @@ use crate::qemu::{self, Block, Register, Scoreboard, write_register};
 use std::sync::OnceLock;
 
 /// What an instruction that ends its block adds to the CPU's entry, so that the next block begins with a look: nothing
-/// else counts so far. The upper of the two tells that a program did it, not the kernel.
+/// else counts so far. The second is added as well where a program did it, not the kernel.
 pub(crate) const OWED: u64 = 1 << 62;
 const OWED_TO_PROGRAM: u64 = 1 << 61;
 

@@ -21,9 +21,8 @@ pub(crate) struct Files {
 }
 
 /// The kernel's command line. The guest's clock is the time stamp counter, which the plugin has go with simulated time, one
-/// tick a nanosecond; without the ACPI timer (and the HPET, see below) the kernel has nothing to measure it by, and believes
-/// that. What slows booting down and changes nothing afterwards is left out.
-const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable pmtmr=0 lpj=1000000 \
+/// tick a nanosecond. What slows booting down and changes nothing afterwards is left out.
+const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never";
 

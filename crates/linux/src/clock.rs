@@ -19,7 +19,8 @@ fn is_emulated() -> bool {
     /// Where programs that emulate processors have their names.
     const NAME_LEAF: u32 = 0x4000_0000;
     let name = core::arch::x86_64::__cpuid(NAME_LEAF);
-    [name.ebx, name.ecx, name.edx] == [u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")]
+    [name.ebx, name.ecx, name.edx]
+        == [u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")]
 }
 
 #[cfg(not(target_arch = "x86_64"))]

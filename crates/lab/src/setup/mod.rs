@@ -45,12 +45,7 @@ impl Assets {
     fn find_in(cache: &Cache) -> Result<Assets, SetupError> {
         let qemu = Qemu::find(cache)?;
         let kernel = Kernel::find(cache)?;
-        Ok(Assets {
-            qemu,
-            kernel_image: kernel.image,
-            modules: kernel.modules,
-            kernel_version: kernel.version,
-        })
+        Ok(Assets { qemu, kernel_image: kernel.image, modules: kernel.modules, kernel_version: kernel.version })
     }
 
     /// The module with this path under [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for

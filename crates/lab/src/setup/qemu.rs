@@ -81,7 +81,8 @@ impl Qemu {
 
     /// Starts it, with a library that comes before all others. Arguments may follow.
     pub fn command(&self, preloaded: &Path) -> Command {
-        let mut command = start(&self.program, self.libraries.as_deref(), &["--preload".as_ref(), preloaded.as_os_str()]);
+        let mut command =
+            start(&self.program, self.libraries.as_deref(), &["--preload".as_ref(), preloaded.as_os_str()]);
         if self.libraries.is_none() {
             command.env("LD_PRELOAD", preloaded);
         }
