@@ -17,10 +17,12 @@ mod pace;
 mod page_table;
 mod program_counter;
 mod qemu;
+mod qemu_api;
 mod system_call;
 mod task;
 mod task_counts;
 mod thread_role;
+mod time_stamp_counter;
 mod times;
 mod vcpu;
 
@@ -32,10 +34,11 @@ use pace::Pace;
 use page_table::PageTable;
 use program_counter::ProgramCounter;
 use qemu::{Block, PluginId, Scoreboard, loaded_value, reached};
-use qemu_plugin_sys as sys;
+use qemu_api as sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::path::Path;
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -46,14 +49,14 @@ use system_call::SystemCall;
 use task::{PerCpuBase, Task};
 use task_counts::{TaskCounts, Work};
 use thread_role::Role;
+use time_stamp_counter::{OWED, Reader, TimeStampCounter, follow_reads, take_owed};
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
-/// The version of the plugin interface that this plugin speaks; QEMU looks it up. 4 came with QEMU 9.2 and can read
-/// registers and memory.
+/// The version of the plugin interface that this plugin speaks; QEMU looks it up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
-pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION.cast_signed();
+pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION;
 
 /// Instructions between two looks of a CPU at its time, about a tenth of a reporting period, and at where its kernel
 /// keeps the running thread, which it cannot learn in an access.
@@ -83,6 +86,7 @@ struct Lab {
     page_tables: Vec<PageTable>,
     program_counters: Vec<ProgramCounter>,
     system_calls: Vec<SystemCall>,
+    time_stamp_counters: Vec<TimeStampCounter>,
     executed: Scoreboard,
     measuring: AtomicBool,
     /// QEMU is to forget its translations, so that they are made anew with instrumentation.
@@ -131,6 +135,7 @@ impl Lab {
             task_counts: TaskCounts::new(vcpus),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),
+            time_stamp_counters: (0..vcpus).map(|_| TimeStampCounter::default()).collect(),
             program_counters: (0..vcpus).map(|_| ProgramCounter::default()).collect(),
             per_cpu: (0..vcpus).map(|_| PerCpuBase::default()).collect(),
             executed: Scoreboard::new(),
@@ -149,23 +154,23 @@ impl Lab {
     fn register(&self) {
         // SAFETY: the functions have the types that QEMU asks for, and this plugin is never unloaded.
         unsafe {
-            sys::qemu_plugin_register_vcpu_init_cb(self.id, Some(on_cpu));
+            sys::qemu_plugin_register_vcpu_init_cb(self.id, on_cpu, null_mut());
             if self.measuring.load(SeqCst) {
-                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate));
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, on_translate, null_mut());
             } else {
-                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, Some(on_translate_at_rest));
+                sys::qemu_plugin_register_vcpu_tb_trans_cb(self.id, on_translate_at_rest, null_mut());
             }
         }
     }
 
-    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU 10.0 stops the CPUs that run
+    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU stops the CPUs that run
     /// code and frees all callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted
     /// ones, and it would crash. So there are none yet, and there is no way back.
     fn switch_if_asked(&self, cpu: usize) {
         if self.switch.load(Relaxed) && self.switch.swap(false, SeqCst) {
             self.switched_by.store(cpu, SeqCst);
             // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
-            unsafe { sys::qemu_plugin_reset(self.id, Some(after_reset)) };
+            unsafe { sys::qemu_plugin_reset(self.id, after_reset, null_mut()) };
         }
     }
 
@@ -419,6 +424,25 @@ impl Lab {
         }
     }
 
+    /// A CPU's code sees the time stamp counter, which it has just read.
+    fn show_ticks(&self, cpu: usize, reader: Reader) {
+        if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
+            counter.show(guest_clock_ns());
+            if reader == Reader::Program {
+                vcpu.read_clock();
+            }
+        }
+    }
+
+    /// The counter was read at the end of the block before, if that is owed.
+    fn show_owed_ticks(&self, cpu: usize) {
+        // SAFETY: the entry of a CPU that QEMU has announced, which only its own thread and the code it runs write.
+        let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
+        if let Some(reader) = owed {
+            self.show_ticks(cpu, reader);
+        }
+    }
+
     /// The time of the CPU whose thread asks, ps, while time is simulated.
     fn own_ps(&self) -> Option<u64> {
         match thread_role::own() {
@@ -443,7 +467,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let (vcpus, arguments) = unsafe {
         let arguments = (0..count.cast_unsigned() as usize).map(|i| CStr::from_ptr(*arguments.add(i)));
         let arguments: Vec<&str> = arguments.filter_map(|argument| argument.to_str().ok()).collect();
-        ((*info).__bindgen_anon_1.system.max_vcpus.cast_unsigned() as usize, arguments)
+        ((*info).max_vcpus.cast_unsigned() as usize, arguments)
     };
     let lab = match Lab::new(id, &arguments, vcpus) {
         Ok(lab) => LAB.get_or_init(|| lab),
@@ -463,7 +487,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-unsafe extern "C" fn after_reset(_: PluginId) {
+unsafe extern "C" fn after_reset(_: *mut c_void) {
     let Some((lab, pmu)) = LAB.get().and_then(|lab| Some((lab, lab.pmu()?))) else { return };
     let command = pmu.command();
     if command == Command::Measure {
@@ -474,24 +498,26 @@ unsafe extern "C" fn after_reset(_: PluginId) {
     pmu.set_state(command);
 }
 
-unsafe extern "C" fn on_cpu(_: PluginId, cpu: c_uint) {
+unsafe extern "C" fn on_cpu(cpu: c_uint, _: *mut c_void) {
     let Some(lab) = LAB.get() else { return };
     if let Some(base) = lab.per_cpu.get(cpu as usize) {
         host::become_batch_work();
         base.find_registers();
         lab.program_counters[cpu as usize].find_register();
         lab.system_calls[cpu as usize].find_register();
+        lab.time_stamp_counters[cpu as usize].find_registers();
         thread_role::set(Role::Cpu(cpu as usize));
     }
 }
 
-unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
     let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
     let instructions = block.instructions();
     block.add(lab.executed, instructions.len() as u64);
     block.call_when_at_least(lab.executed, INSTRUCTIONS_PER_LOOK, on_look);
+    follow_reads(&block, lab.executed, on_ticks);
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
@@ -504,9 +530,12 @@ unsafe extern "C" fn on_translate(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
 }
 
 /// Who waits for the switch spins, and says `pause`.
-unsafe extern "C" fn on_translate_at_rest(_: PluginId, tb: *mut sys::qemu_plugin_tb) {
+unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
+    let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
+    block.call_when_at_least(lab.executed, OWED, on_owed_ticks);
+    follow_reads(&block, lab.executed, on_ticks);
     for instruction in block.instructions().filter(qemu::Instruction::is_pause) {
         instruction.call(on_pause_at_rest);
     }
@@ -518,8 +547,21 @@ unsafe extern "C" fn on_pause_at_rest(cpu: c_uint, _: *mut c_void) {
     }
 }
 
+unsafe extern "C" fn on_ticks(cpu: c_uint, reader: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.show_ticks(cpu as usize, Reader::from_word(reader as u64));
+    }
+}
+
+unsafe extern "C" fn on_owed_ticks(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.show_owed_ticks(cpu as usize);
+    }
+}
+
 unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
+        lab.show_owed_ticks(cpu as usize);
         lab.per_cpu[cpu as usize].find();
         lab.report(cpu as usize, vcpu, if vcpu.spins() { Lead::SPINNING } else { Lead::WORKING });
         vcpu.looked();

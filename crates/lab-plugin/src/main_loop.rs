@@ -5,7 +5,7 @@
 use crate::thread_role::{self, Role};
 use crate::times::{Idle, Times};
 use crate::{LAB, Lab, host};
-use libc::{c_int, c_void, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
+use libc::{c_int, c_uint, c_void, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
 use std::ptr::null_mut;
 
 /// By so many bytes QEMU's threads tell each other that there is work (`eventfd`).
@@ -112,6 +112,13 @@ pub unsafe extern "C" fn ppoll(
         // SAFETY: the caller's pointers go to the kernel, which checks them.
         _ => unsafe { libc::syscall(libc::SYS_ppoll, files, count, time, signals, size_of::<u64>()) as c_int },
     }
+}
+
+/// Stands in for liburing's function in the whole QEMU process: there is no ring, as on hosts that do not have them, so that
+/// QEMU's main loop waits for all of its files in `ppoll`.
+#[unsafe(no_mangle)]
+pub extern "C" fn io_uring_queue_init(_: c_uint, _: *mut c_void, _: c_uint) -> c_int {
+    -libc::ENOSYS
 }
 
 /// Stands in for the C library's function in the whole QEMU process.

@@ -1,7 +1,7 @@
 //! QEMU's plugin interface, as far as it is used here, in types that cannot be misused. Every function says from where
 //! QEMU allows it to be called.
 
-use qemu_plugin_sys as sys;
+use crate::qemu_api as sys;
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr::null_mut;
 
@@ -58,26 +58,19 @@ impl Block {
 
     /// Adds a number to the CPU's entry at each execution.
     pub(crate) fn add(&self, to: Scoreboard, value: u64) {
-        let operation = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+        let operation = sys::QEMU_PLUGIN_INLINE_ADD_U64;
         // SAFETY: the block is being translated; the scoreboard lives as long as the process.
         unsafe { sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function, which may read registers, before an execution for which the CPU's entry has reached a number.
+    /// Calls a function, which may read and write registers, before an execution for which the CPU's entry has reached a
+    /// number.
     pub(crate) fn call_when_at_least(&self, entry: Scoreboard, value: u64, call: OnCode) {
-        let condition = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE;
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+        let condition = sys::QEMU_PLUGIN_COND_GE;
+        let flags = sys::QEMU_PLUGIN_CB_RW_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
         unsafe {
-            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
-                self.0,
-                Some(call),
-                flags,
-                condition,
-                entry.0,
-                value,
-                null_mut(),
-            );
+            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(self.0, call, flags, condition, entry.0, value, null_mut());
         }
     }
 }
@@ -91,6 +84,11 @@ impl Instruction {
     /// Whether it is `syscall`.
     pub(crate) fn is_system_call(&self) -> bool {
         self.bytes()[..2] == [0x0f, 0x05]
+    }
+
+    /// Whether it is `rdtsc` or `rdtscp`. With a prefix it is neither: see `linux::tsc`.
+    pub(crate) fn reads_time_stamp_counter(&self) -> bool {
+        matches!(self.bytes(), [0x0f, 0x31, ..] | [0x0f, 0x01, 0xf9, _])
     }
 
     /// Its first bytes; those beyond its end are zero.
@@ -109,21 +107,35 @@ impl Instruction {
 
     /// Calls a function, which may read registers, at each execution.
     pub(crate) fn call(&self, call: OnCode) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+        let flags = sys::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: as above; the function has the type that QEMU asks for.
-        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, Some(call), flags, null_mut()) };
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, call, flags, null_mut()) };
     }
 
-    /// Calls a function with `word` for each load, and another for each store. They may not read registers: QEMU would
-    /// have to keep them up to date at each access.
+    /// Calls a function, which may write registers, with `word` before each execution.
+    pub(crate) fn call_to_write_registers(&self, call: OnCode, word: u64) {
+        let flags = sys::QEMU_PLUGIN_CB_RW_REGS;
+        // SAFETY: as above; the word is passed through and never followed.
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, call, flags, word as *mut c_void) };
+    }
+
+    /// Adds a number to the CPU's entry before each execution.
+    pub(crate) fn add(&self, to: Scoreboard, value: u64) {
+        let operation = sys::QEMU_PLUGIN_INLINE_ADD_U64;
+        // SAFETY: as above; the scoreboard lives as long as the process.
+        unsafe { sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, operation, to.0, value) };
+    }
+
+    /// Calls a function with `word` for each load, and another for each store. They may read registers in programs, as
+    /// [`ProgramCounter`](crate::program_counter::ProgramCounter) does; QEMU has to keep them up to date at each access,
+    /// and need not in the kernel, which has the same addresses in all address spaces.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
-        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        let is_programs = self.address() >> 63 == 0;
+        let flags = if is_programs { sys::QEMU_PLUGIN_CB_R_REGS } else { sys::QEMU_PLUGIN_CB_NO_REGS };
         let word = word as *mut c_void;
-        for (call, kind) in
-            [(load, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R), (store, sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W)]
-        {
+        for (call, kind) in [(load, sys::QEMU_PLUGIN_MEM_R), (store, sys::QEMU_PLUGIN_MEM_W)] {
             // SAFETY: as above; the word is passed through and never followed.
-            unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, Some(call), flags, kind, word) };
+            unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, call, flags, kind, word) };
         }
     }
 }
@@ -144,15 +156,12 @@ pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<
 
 /// What was loaded; none for more than 64 bits. Only within a load's callback.
 pub(crate) fn loaded_value(info: sys::qemu_plugin_meminfo_t) -> Option<u64> {
-    use sys::qemu_plugin_mem_value_type as Type;
-    // SAFETY: called within a load's callback with what QEMU gave it; the tag says which field holds the value.
-    unsafe {
-        let value = sys::qemu_plugin_mem_get_value(info);
-        match value.type_ {
-            Type::QEMU_PLUGIN_MEM_VALUE_U32 => Some(value.data.u32_.into()),
-            Type::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.data.u64_),
-            _ => None,
-        }
+    // SAFETY: called within a load's callback with what QEMU gave it.
+    let value = unsafe { sys::qemu_plugin_mem_get_value(info) };
+    match value.kind {
+        sys::QEMU_PLUGIN_MEM_VALUE_U32 => Some(u64::from(value.low as u32)),
+        sys::QEMU_PLUGIN_MEM_VALUE_U64 => Some(value.low),
+        _ => None,
     }
 }
 
@@ -164,14 +173,6 @@ pub(crate) struct Register(*mut sys::qemu_plugin_register);
 unsafe impl Send for Register {}
 // SAFETY: as above.
 unsafe impl Sync for Register {}
-
-unsafe extern "C" {
-    // GLib's, which QEMU itself is linked with.
-    fn g_byte_array_new() -> *mut sys::GByteArray;
-    fn g_byte_array_set_size(array: *mut sys::GByteArray, size: c_uint) -> *mut sys::GByteArray;
-    fn g_byte_array_unref(array: *mut sys::GByteArray);
-    fn g_array_unref(array: *mut sys::GArray);
-}
 
 /// The registers with these names, in their order. Only within a CPU's own callbacks.
 pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
@@ -192,7 +193,7 @@ pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>;
                 }
             }
         }
-        g_array_unref(array);
+        sys::g_array_unref(array);
     }
     found
 }
@@ -203,7 +204,7 @@ struct Bytes(*mut sys::GByteArray);
 impl Bytes {
     fn new() -> Self {
         // SAFETY: no precondition.
-        Self(unsafe { g_byte_array_new() })
+        Self(unsafe { sys::g_byte_array_new() })
     }
 
     fn first<const N: usize>(&self) -> Option<[u8; N]> {
@@ -215,17 +216,26 @@ impl Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         // SAFETY: the array exists and is not used again.
-        unsafe { g_byte_array_unref(self.0) };
+        unsafe { sys::g_byte_array_unref(self.0) };
     }
 }
 
-/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers, QEMU 10.0 has
-/// it as it was somewhere before in the block, and newer ones may have none.
+/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers there is none.
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     let bytes = Bytes::new();
     // SAFETY: the handle came from QEMU; it appends the value to the array.
-    let size = unsafe { sys::qemu_plugin_read_register(register.0, bytes.0) };
-    if size < 8 { None } else { bytes.first().map(u64::from_le_bytes) }
+    let read = unsafe { sys::qemu_plugin_read_register(register.0, bytes.0) };
+    if read { bytes.first().map(u64::from_le_bytes) } else { None }
+}
+
+/// Sets a 64-bit register. Only within a callback of that CPU that may write registers.
+pub(crate) fn write_register(register: Register, value: u64) {
+    let (bytes, value) = (Bytes::new(), value.to_le_bytes());
+    // SAFETY: the handle came from QEMU, which reads the register's eight bytes from the array.
+    unsafe {
+        sys::g_byte_array_append(bytes.0, value.as_ptr(), value.len() as c_uint);
+        sys::qemu_plugin_write_register(register.0, bytes.0);
+    }
 }
 
 /// Guest memory at a virtual address of the running CPU; none where nothing is mapped. Only within a CPU's callback.
@@ -233,7 +243,7 @@ pub(crate) fn read_memory<const N: usize>(address: u64) -> Option<[u8; N]> {
     let bytes = Bytes::new();
     // SAFETY: the array exists; QEMU writes N bytes to it and checks the address.
     let done = unsafe {
-        g_byte_array_set_size(bytes.0, N as c_uint);
+        sys::g_byte_array_set_size(bytes.0, N as c_uint);
         sys::qemu_plugin_read_memory_vaddr(address, bytes.0, N)
     };
     if done { bytes.first() } else { None }

@@ -21,10 +21,10 @@ pub(crate) struct Files {
     pub(crate) port: i32,
 }
 
-/// The kernel's command line. The guest's clock must be one that QEMU derives from its own: the HPET, not the TSC. What
-/// slows booting down and changes nothing afterwards is left out. Pages of other processes may be copied as root asks, which
-/// newer kernels of Debian leave to debuggers.
-const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=unstable clocksource=hpet lpj=1000000 \
+/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin has go with simulated time, one
+/// tick a nanosecond. What slows booting down and changes nothing afterwards is left out. Pages of other processes may be
+/// copied as root asks, which newer kernels of Debian leave to debuggers.
+const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never \
     proc_mem.force_override=always";
@@ -40,7 +40,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     let nodes = &shape.machine.nodes;
     let memory: u64 = nodes.iter().map(|node| node.memory_bytes).sum();
 
-    add("-machine", "pc,graphics=off,usb=off,vmport=off".into());
+    add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off".into());
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
     // step of a string instruction as an access of its own.
@@ -89,7 +89,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-kernel", files.kernel.display().to_string());
     add("-initrd", files.initrd.display().to_string());
     add("-append", KERNEL.into());
-    if let Some(firmware) = &assets.firmware {
+    if let Some(firmware) = &assets.qemu.firmware {
         add("-L", firmware.display().to_string());
     }
     let plugin = files.plugin.display().to_string().replace(',', ",,");

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -183,20 +183,14 @@ impl Running {
             initrd: by_number(&first_files),
             port: guest_port.as_raw_fd(),
         };
-        let mut command = Command::new(&assets.qemu);
-        command.args(arguments(assets, &run.shape, &files, out.as_ref().map(by_number).as_deref()));
         // By number, since a space or a colon in a path would be the end of it here.
-        command.env("LD_PRELOAD", by_number(&plugin_file));
-        if !assets.library_path.is_empty() {
-            let path = std::env::join_paths(&assets.library_path)
-                .map_err(|why| LabError::Host { what: "name QEMU's libraries", why: io::Error::other(why) })?;
-            command.env("LD_LIBRARY_PATH", path);
-        }
+        let mut command = assets.qemu.command(&by_number(&plugin_file));
+        command.args(arguments(assets, &run.shape, &files, out.as_ref().map(by_number).as_deref()));
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.die_with_parent();
         // Signals of the terminal are for this program, which then ends QEMU.
         command.process_group(0);
-        let mut qemu = command.spawn().map_err(|why| LabError::file("run", &assets.qemu, why))?;
+        let mut qemu = command.spawn().map_err(|why| LabError::file("run", &assets.qemu.program, why))?;
         drop(guest_port);
 
         let console = Console::follow(qemu.stdout.take(), qemu.stderr.take());

@@ -5,6 +5,7 @@ mod support;
 
 use serde_json::Value;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Lab, Ran};
@@ -88,6 +89,30 @@ fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
     assert!((600.0..600.1).contains(&time_s), "{time_s}");
     let host_s = lab.json("report.json")["host_s"].as_f64().unwrap();
     assert!(host_s < 300.0, "the host waited for {host_s} s");
+}
+
+/// One tick is a nanosecond of simulated time, and none reads an earlier time after another has read a later one.
+#[test]
+fn the_time_stamp_counter_shows_simulated_time() {
+    let lab = Lab::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ticks.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(lab.path("work/ticks")).arg(source);
+    assert!(compiler.status().unwrap().success());
+    let script = "cat /sys/devices/system/clocksource/clocksource0/current_clocksource; ./ticks";
+    let ran = lab.script("small-4x2", &["--json", "../report.json"], script).succeeded();
+    let text = ran.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let numbers = |line: &str| line.split(' ').map(|number| number.parse().unwrap()).collect::<Vec<f64>>();
+    assert_eq!((lines[0], lines.len()), ("tsc", 4), "{text}");
+    for (line, least_ns, most_ns) in [(lines[1], 50e6, 50.3e6), (lines[2], 40e3, 200e3)] {
+        let [ticks, ns] = numbers(line)[..] else { panic!("{line}") };
+        assert!((least_ns..most_ns).contains(&ns), "{line}");
+        // The clock is read before the counter, and after it. The kernel measures a tick while it boots.
+        assert!((ns - ticks).abs() < 20e3, "{line}");
+    }
+    assert_eq!(lines[3], "0", "an earlier time was read after a later one");
+    assert_eq!(lab.json("report.json")["clock_releases"], 0, "simulated time was let go");
 }
 
 /// A stopped process of the host's: no simulated time passes in it.

@@ -81,8 +81,8 @@ fn what_is_missing_or_too_old_is_named() {
         fs::write(&fake, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    script("echo QEMU emulator version 9.2.4");
-    with(&lab, "NEARSIDE_QEMU", &fake).failed(125, &["9.2.4", "older than 10.0"]);
+    script("echo QEMU emulator version 10.0.2");
+    with(&lab, "NEARSIDE_QEMU", &fake).failed(125, &["10.0.2", "older than 11.1"]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_qemu_that_fails_or_hangs_is_told() {
     fs::copy(loaded("libgcc_s"), lab.path(PLUGIN)).unwrap();
     let fake = lab.path("qemu");
     let qemu = |text: &str| {
-        let script = format!("#!/bin/sh\n[ $# -gt 2 ] || {{ echo QEMU emulator version 10.0.0; exit; }}\n{text}\n");
+        let script = format!("#!/bin/sh\n[ $# -gt 2 ] || {{ echo QEMU emulator version 11.1.0; exit; }}\n{text}\n");
         fs::write(&fake, script).unwrap();
         fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
     };

@@ -1,7 +1,7 @@
 //! When and where: the time and the CPU of an event.
 
 use core::arch::asm;
-use core::arch::x86_64::{_mm_lfence, _rdtsc};
+use core::arch::x86_64::_mm_lfence;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 use rings::{Clock, NO_CPU};
@@ -19,12 +19,16 @@ pub fn choose(clock: Clock, rseq: Option<isize>) {
 /// Now, no later than what the caller does next becomes visible to others.
 #[inline]
 pub fn now() -> u64 {
-    if TSC.load(Relaxed) {
-        // SAFETY: every x86-64 has the instruction, and the recorder chooses it only where programs may use it.
-        unsafe { _rdtsc() }
-    } else {
-        monotonic()
-    }
+    if TSC.load(Relaxed) { ticks() } else { monotonic() }
+}
+
+/// The time stamp counter, in the lab the host's: see `linux::tsc`, which writes the instruction in the same way.
+#[inline]
+fn ticks() -> u64 {
+    let (low, high): (u64, u64);
+    // SAFETY: every x86-64 has the instruction, and the recorder chooses it only where programs may use it.
+    unsafe { asm!(".byte 0x48, 0x0f, 0x31", out("rax") low, out("rdx") high, options(nostack, preserves_flags)) };
+    high << 32 | low
 }
 
 /// Now, and no earlier than what the caller has read: memory that another thread has freed is seen only after it was.

@@ -1,5 +1,5 @@
 //! A private apt: its lists, its archives and its sources are in the scratch folder, so the host's own apt and dpkg are
-//! read and never changed, and no rights are needed. It knows what the host has installed, so it fetches what lacks.
+//! read and never changed, and no rights are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,13 +52,19 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
+/// The release that has the lab's QEMU in its backports.
+const QEMU_RELEASE: &str = "trixie";
+
 /// Which releases of Debian packages are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Releases {
-    /// That of this host and its backports: what is unpacked runs on this host.
+    /// That of this host and its backports.
     Host,
     /// Backports to Debian's stable release as well, which have the newest kernels: those run on any host.
     Newer,
+    /// [`QEMU_RELEASE`] and its backports, whatever this host runs: QEMU comes with all that it needs, and nothing of it is
+    /// the host's.
+    Qemu,
 }
 
 pub struct Apt<'a> {
@@ -91,7 +97,13 @@ impl Apt<'_> {
         let hosts = configuration(scratch);
         write(&with_hosts_sources, &hosts)?;
         let list = scratch.join("debian.sources");
-        let ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
+        let mut ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
+        if releases == Releases::Qemu {
+            // As on a machine where nothing is installed yet.
+            let installed = scratch.join("installed");
+            write(&installed, "")?;
+            ours += &setting("Dir::State::status", &installed);
+        }
         write(&scratch.join("apt.conf"), &ours)?;
         let listed = run(configured("apt-get", &with_hosts_sources).args(["update", "--print-uris"]))?.checked()?;
         let sources = sources(&listed, &codename, releases);
@@ -169,10 +181,10 @@ impl Apt<'_> {
         self.unpack(&archives, "kernel-unpacked")
     }
 
-    /// Unpacks QEMU and every package that it depends on and the host does not have; the folder they are in.
+    /// Unpacks QEMU and every package that it depends on; the folder they are in.
     pub fn download_qemu(&self, offer: &Offer) -> Result<PathBuf, SetupError> {
         let mut install = private("apt-get", &self.scratch);
-        install.args(["install", "--yes", "--download-only", "--no-install-recommends", "--reinstall"]);
+        install.args(["install", "--yes", "--download-only", "--no-install-recommends"]);
         if offer.release.ends_with("-backports") {
             // Its dependencies may be there as well, where apt looks only when told to.
             install.args(["--target-release", &offer.release]);
@@ -277,7 +289,8 @@ const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
 const NEWEST_SUITES: [&str; 2] = ["stable-backports", "trixie-backports"];
 
 /// The sources of this release's main component in what `apt-get update --print-uris` lists
-/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them.
+/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them; or
+/// those of QEMU's release on the same mirrors.
 fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
     let mut found: Vec<Source> = Vec::new();
     let mut add = |source: Source| {
@@ -294,6 +307,13 @@ fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
             continue;
         }
         let source = |suite: String| Source { uri: uri.to_string(), suite };
+        if releases == Releases::Qemu {
+            if stem == suite {
+                add(source(QEMU_RELEASE.to_string()));
+                add(source(format!("{QEMU_RELEASE}-backports")));
+            }
+            continue;
+        }
         add(source(suite.to_string()));
         if stem == suite && !DEVELOPMENT_SUITES.contains(&stem) {
             add(source(format!("{stem}-backports")));
@@ -361,6 +381,8 @@ Reading package lists...
         let newer = sources(listed, "bookworm", Releases::Newer);
         let [first, second] = NEWEST_SUITES.map(|suite| source(debian, suite));
         assert_eq!(newer.iter().filter(|source| !expected.contains(source)).collect::<Vec<_>>(), [&first, &second]);
+        let qemus = [source(debian, "trixie"), source(debian, "trixie-backports")];
+        assert_eq!(sources(listed, "bookworm", Releases::Qemu), qemus);
     }
 
     #[test]
@@ -392,15 +414,15 @@ Reading package lists...
     #[test]
     fn reads_the_versions_on_offer() {
         let listed = "\
-qemu-system-x86 | 1:10.0.2+ds-2+deb13u1~bpo12+1 | http://a/debian bookworm-backports/main amd64 Packages
-qemu-system-x86 | 1:7.2+dfsg-7+deb12u18+b3 | http://a/debian bookworm/main amd64 Packages
-      qemu | 1:7.2+dfsg-7+deb12u18 | http://a/debian bookworm/main Sources
+qemu-system-x86 | 1:11.1.3+ds-1~bpo13+1 | http://a/debian trixie-backports/main amd64 Packages
+qemu-system-x86 | 1:10.0.13+ds-0+deb13u1 | http://a/debian trixie/main amd64 Packages
+      qemu | 1:10.0.13+ds-0+deb13u1 | http://a/debian trixie/main Sources
 broken | line
 ";
         let offer = |version: &str, release: &str| Offer { version: version.into(), release: release.into() };
         let expected = [
-            (Version { major: 10, minor: 0, patch: 2 }, offer("1:10.0.2+ds-2+deb13u1~bpo12+1", "bookworm-backports")),
-            (Version { major: 7, minor: 2, patch: 0 }, offer("1:7.2+dfsg-7+deb12u18+b3", "bookworm")),
+            (Version { major: 11, minor: 1, patch: 3 }, offer("1:11.1.3+ds-1~bpo13+1", "trixie-backports")),
+            (Version { major: 10, minor: 0, patch: 13 }, offer("1:10.0.13+ds-0+deb13u1", "trixie")),
         ];
         assert_eq!(offers(listed), expected);
     }

@@ -91,7 +91,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether apt's configuration and `LD_LIBRARY_PATH` can hold it.
+/// Whether apt's configuration and the loader of libraries can take it.
 fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains(['"', ':', ';', '\n']))
 }

@@ -40,8 +40,8 @@ pub enum SetupError {
     #[error("nowhere to keep QEMU and the kernel: set XDG_CACHE_HOME or HOME to an absolute path")]
     NoCacheFolder,
 
-    /// A path that neither apt's configuration nor `LD_LIBRARY_PATH` can hold.
-    #[error("cannot keep QEMU and the kernel in {}: apt and LD_LIBRARY_PATH have no way to write a quote, a colon, a \
+    /// A path that neither apt's configuration nor a loader of libraries can take.
+    #[error("cannot keep QEMU and the kernel in {}: apt and the loader have no way to write a quote, a colon, a \
              semicolon, a line break or bytes that are not UTF-8\nset XDG_CACHE_HOME to another folder", path.display())]
     CacheFolder {
         /// It.

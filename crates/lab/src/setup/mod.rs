@@ -27,21 +27,14 @@ use kernel::{KERNEL_MINIMUM, Kernel};
 use kernel_version::KERNEL_VERSIONS;
 pub use kernel_version::{KERNEL_VARIABLE, KernelVersion, NoKernelVersion};
 pub use modules::GUEST_MODULES;
-pub use qemu::QEMU_VARIABLE;
-use qemu::Qemu;
+pub use qemu::{QEMU_VARIABLE, Qemu};
 pub use version::Version;
 
 /// Everything a virtual machine is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assets {
-    /// The `qemu-system-x86_64` to run, at least 10.0 and able to load plugins.
-    pub qemu: PathBuf,
-    /// Its version.
-    pub qemu_version: Version,
-    /// What `LD_LIBRARY_PATH` must hold for it to start; empty when the host has every library.
-    pub library_path: Vec<PathBuf>,
-    /// The folder for its `-L` option; `None` when it finds its firmware by itself.
-    pub firmware: Option<PathBuf>,
+    /// The virtual machine's program.
+    pub qemu: Qemu,
     /// The guest's kernel, a bzImage.
     pub kernel_image: PathBuf,
     /// `lib/modules/<version>/kernel`, whose entries are named as in [`GUEST_MODULES`].
@@ -60,15 +53,7 @@ impl Assets {
     fn find_in(cache: &Cache, kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
         let qemu = Qemu::find(cache)?;
         let kernel = Kernel::find(cache, kernel)?;
-        Ok(Assets {
-            qemu: qemu.program,
-            qemu_version: qemu.version,
-            library_path: qemu.library_path,
-            firmware: qemu.firmware,
-            kernel_image: kernel.image,
-            modules: kernel.modules,
-            kernel_version: kernel.version,
-        })
+        Ok(Assets { qemu, kernel_image: kernel.image, modules: kernel.modules, kernel_version: kernel.version })
     }
 
     /// The module with this path under [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for
@@ -115,27 +100,20 @@ pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<
     let need_qemu = is_missing(Qemu::find(&cache))?;
     let need_kernel = is_missing(Kernel::find(&cache, kernel))?;
     let interrupts = Interrupts::noted()?;
-    if need_qemu || (need_kernel && kernel.is_none()) {
-        let scratch = cache.scratch()?;
-        let apt = Apt::new(scratch.path(), Releases::Host, &interrupts, progress)?;
-        if need_qemu {
-            fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
-        }
-        if need_kernel && kernel.is_none() {
-            let offer = apt.choose_kernel(None, KERNEL_MINIMUM)?;
-            fetch(&cache, scratch.path(), kernel::FOLDER, &|into| kernel::fetch(&apt, &offer, into, progress))?;
-        }
+    let scratch = cache.scratch()?;
+    let apt = |name, releases| Apt::new(&scratch.path().join(name), releases, &interrupts, progress);
+    if need_qemu {
+        let apt = apt("apt-qemu", Releases::Qemu)?;
+        fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
     }
-    // Not with the same lists: this QEMU needs the libraries of this host's release.
-    if let Some(wanted) = kernel
-        && (need_kernel || ask_for_newest)
-    {
-        let scratch = cache.scratch()?;
-        let apt = Apt::new(scratch.path(), Releases::Newer, &interrupts, progress)?;
-        let offer = apt.choose_kernel(Some(wanted), KERNEL_MINIMUM)?;
-        if is_missing(Kernel::find(&cache, Some(&KernelVersion::Release(offer.release.clone()))))? {
-            let name = format!("{}/{}", kernel::OTHERS, offer.release);
-            fetch(&cache, scratch.path(), &name, &|into| kernel::fetch(&apt, &offer, into, progress))?;
+    if need_kernel || ask_for_newest {
+        let apt = apt("apt-kernel", if kernel.is_some() { Releases::Newer } else { Releases::Host })?;
+        let offer = apt.choose_kernel(kernel, KERNEL_MINIMUM)?;
+        let offered = KernelVersion::Release(offer.release.clone());
+        if need_kernel || is_missing(Kernel::find(&cache, Some(&offered)))? {
+            let other = format!("{}/{}", kernel::OTHERS, offer.release);
+            let name = if kernel.is_some() { &other } else { kernel::FOLDER };
+            fetch(&cache, scratch.path(), name, &|into| kernel::fetch(&apt, &offer, into, progress))?;
         }
     }
     Assets::find_in(&cache, kernel)

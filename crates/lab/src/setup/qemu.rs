@@ -1,5 +1,6 @@
 //! QEMU: the user's own, the host's, or the cached one, whichever is first and serves.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,34 +8,43 @@ use std::process::Command;
 
 use super::apt::Apt;
 use super::cache::{Cache, create_folder};
-use super::command::run;
+use super::command::{Finished, run};
 use super::{SetupError, Version};
 
 /// Names the QEMU to use instead of the one on `PATH` or the one that setup fetches.
 pub const QEMU_VARIABLE: &str = "NEARSIDE_QEMU";
 
-/// The first release with version 4 of the plugin interface, which the lab's plugin is written for.
-pub const QEMU_MINIMUM: Version = Version::series(10, 0);
+/// The first release with version 7 of the plugin interface, which the lab's plugin is written for.
+pub const QEMU_MINIMUM: Version = Version::series(11, 1);
 
 /// Its name in the cache folder.
 pub const FOLDER: &str = "qemu";
 
 const PROGRAM: &str = "qemu-system-x86_64";
+/// The program that starts others with their libraries.
+const LOADER: &str = "ld-linux-x86-64.so.2";
+/// What the lab's plugin is linked with beside the C library. QEMU need not be.
+const PLUGINS_LIBRARY: &str = "libgcc_s.so.1";
 /// Where Debian's QEMU looks for firmware, under the root.
 const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
 /// Where Debian keeps shared libraries, under the root.
-const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-#[derive(Debug)]
+/// A QEMU, and how to start it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qemu {
+    /// The `qemu-system-x86_64`, at least 11.1 and able to load plugins.
     pub program: PathBuf,
+    /// Its version.
     pub version: Version,
-    pub library_path: Vec<PathBuf>,
+    /// The folder with all of its libraries, and their loader; `None` when the host has them.
+    libraries: Option<PathBuf>,
+    /// The folder for its `-L` option; `None` when it finds its firmware by itself.
     pub firmware: Option<PathBuf>,
 }
 
 impl Qemu {
-    pub fn find(cache: &Cache) -> Result<Qemu, SetupError> {
+    pub(super) fn find(cache: &Cache) -> Result<Qemu, SetupError> {
         if let Some(program) = std::env::var_os(QEMU_VARIABLE) {
             let path = PathBuf::from(program);
             return Qemu::installed(&path).map_err(|reason| SetupError::Variable {
@@ -58,8 +68,8 @@ impl Qemu {
     }
 
     fn installed(program: &Path) -> Result<Qemu, String> {
-        let version = probe(program, &[])?;
-        Ok(Qemu { program: program.to_path_buf(), version, library_path: vec![], firmware: None })
+        let version = probe(program, None)?;
+        Ok(Qemu { program: program.to_path_buf(), version, libraries: None, firmware: None })
     }
 
     fn cached(folder: &Path) -> Result<Qemu, String> {
@@ -67,10 +77,28 @@ impl Qemu {
         if !program.exists() {
             return Err(format!("none in {}", folder.display()));
         }
-        let library_path = vec![folder.join("lib")];
-        let version = probe(&program, &library_path)?;
-        Ok(Qemu { program, version, library_path, firmware: Some(folder.join("firmware")) })
+        let libraries = folder.join("lib");
+        let version = probe(&program, Some(&libraries))?;
+        Ok(Qemu { program, version, libraries: Some(libraries), firmware: Some(folder.join("firmware")) })
     }
+
+    /// Starts it, with a library that comes before all others. Arguments may follow.
+    pub fn command(&self, preloaded: &Path) -> Command {
+        let mut command =
+            start(&self.program, self.libraries.as_deref(), &["--preload".as_ref(), preloaded.as_os_str()]);
+        if self.libraries.is_none() {
+            command.env("LD_PRELOAD", preloaded);
+        }
+        command
+    }
+}
+
+/// Starts a program; with libraries that are not the host's, by their own loader, which is given `options`.
+fn start(program: &Path, libraries: Option<&Path>, options: &[&OsStr]) -> Command {
+    let Some(libraries) = libraries else { return Command::new(program) };
+    let mut command = Command::new(libraries.join(LOADER));
+    command.args(["--inhibit-cache", "--library-path"]).arg(libraries).args(options).arg(program);
+    command
 }
 
 fn on_path() -> Option<PathBuf> {
@@ -82,15 +110,10 @@ fn on_path() -> Option<PathBuf> {
 }
 
 /// The version of a QEMU that starts, is new enough and loads plugins; else what is wrong with it.
-fn probe(program: &Path, library_path: &[PathBuf]) -> Result<Version, String> {
-    let said = |argument: &[&str]| {
-        let mut command = Command::new(program);
-        if let Ok(path) = std::env::join_paths(library_path)
-            && !path.is_empty()
-        {
-            command.env("LD_LIBRARY_PATH", path);
-        }
-        run(command.args(argument)).and_then(super::command::Finished::checked).map_err(|error| error.to_string())
+fn probe(program: &Path, libraries: Option<&Path>) -> Result<Version, String> {
+    let said = |arguments: &[&str]| {
+        let finished = run(start(program, libraries, &[]).args(arguments));
+        finished.and_then(Finished::checked).map_err(|error| error.to_string())
     };
     let answer = said(&["--version"])?;
     let version = version_in(&answer).ok_or_else(|| format!("{} does not say its version", program.display()))?;
@@ -102,32 +125,29 @@ fn probe(program: &Path, library_path: &[PathBuf]) -> Result<Version, String> {
         .map(|_| version)
 }
 
-/// Reads `QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)`.
+/// Reads `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)`.
 fn version_in(answer: &str) -> Option<Version> {
     Version::parse(answer.lines().next()?.split_once("version ")?.1)
 }
 
-/// Fetches QEMU and the libraries that this host lacks, and keeps in `into` what [`Qemu::cached`] asks for.
+/// Fetches QEMU with all of its libraries, and keeps in `into` what [`Qemu::cached`] asks for.
 pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
     let (version, package) = apt.choose_qemu(QEMU_MINIMUM)?;
-    progress(&format!("fetching QEMU {version} and the libraries that this host lacks (20 MB)"));
+    progress(&format!("fetching QEMU {version} and its libraries (38 MB)"));
     let unpacked = apt.download_qemu(&package)?;
     let [bin, lib, firmware] = ["bin", "lib", "firmware"].map(|name| into.join(name));
     for folder in [&bin, &lib, &firmware] {
         create_folder(folder)?;
     }
-    rename(&unpacked.join("usr/bin").join(PROGRAM), &bin)?;
-    for library in LIBRARIES.iter().flat_map(|place| files(&unpacked.join(place))) {
-        if is_library(&library) {
-            rename(&library, &lib)?;
-        }
+    let (program, libraries) = (unpacked.join("usr/bin").join(PROGRAM), unpacked.join(LIBRARIES));
+    let listed = run(&mut start(&program, Some(&libraries), &["--list".as_ref()]))?.checked()?;
+    for library in linked(&listed).chain([LOADER, PLUGINS_LIBRARY]) {
+        copy(&libraries.join(library), &lib)?;
     }
-    // A host that has another QEMU has some of the firmware already, and apt does not fetch that again.
-    for place in [Path::new("/"), &unpacked].into_iter().flat_map(|root| FIRMWARE.map(|place| root.join(place))) {
-        for image in files(&place) {
-            if image.extension().is_some_and(|extension| extension == "bin" || extension == "rom") {
-                copy(&image, &firmware)?;
-            }
+    copy(&program, &bin)?;
+    for image in FIRMWARE.iter().flat_map(|place| files(&unpacked.join(place))) {
+        if image.extension().is_some_and(|extension| extension == "bin" || extension == "rom") {
+            copy(&image, &firmware)?;
         }
     }
     Qemu::cached(into).map(|_| ()).map_err(|reason| SetupError::Unavailable {
@@ -135,21 +155,17 @@ pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), Setu
     })
 }
 
+/// Reads what a loader lists: `libfdt.so.1 => /usr/lib/x86_64-linux-gnu/libfdt.so.1 (0x00007f46f21fd000)`. The loader's
+/// own line begins with a path, and the kernel's library has none.
+fn linked(listed: &str) -> impl Iterator<Item = &str> {
+    let names = listed.lines().filter_map(|line| line.trim().split_once(" => "));
+    names.map(|(name, _)| name).filter(|name| !name.contains('/'))
+}
+
 /// The entries of a folder, none when it is not there.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| !path.is_dir()).collect()
-}
-
-/// `libfdt-1.6.1.so`, `libaio.so.1`, and the links between them.
-fn is_library(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "so")
-        || path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so."))
-}
-
-fn rename(from: &Path, folder: &Path) -> Result<(), SetupError> {
-    let to = folder.join(from.file_name().unwrap_or_default());
-    fs::rename(from, &to).map_err(SetupError::io("create", &to))
 }
 
 fn copy(from: &Path, folder: &Path) -> Result<(), SetupError> {
@@ -163,23 +179,26 @@ mod tests {
 
     #[test]
     fn reads_the_version_that_qemu_says() {
-        let answer = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2+deb13u1~bpo12+1)\nCopyright (c) 2003-2025";
-        assert_eq!(version_in(answer), Some(Version { major: 10, minor: 0, patch: 2 }));
+        let answer = "QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)\nCopyright (c) 2003-2026";
+        assert_eq!(version_in(answer), Some(Version { major: 11, minor: 1, patch: 3 }));
         assert_eq!(
             version_in("QEMU emulator version 9.2.50 (v9.2.0-1-g1)"),
             Some(Version { major: 9, minor: 2, patch: 50 })
         );
-        for answer in ["", "qemu", "Copyright\nversion 10.0", "version"] {
+        for answer in ["", "qemu", "Copyright\nversion 11.1", "version"] {
             assert_eq!(version_in(answer), None, "{answer}");
         }
     }
 
     #[test]
-    fn knows_libraries_by_name() {
-        for (name, expected) in
-            [("libfdt-1.6.1.so", true), ("libaio.so.1.0.1", true), ("libx.a", false), ("resort", false)]
-        {
-            assert_eq!(is_library(Path::new(name)), expected, "{name}");
-        }
+    fn knows_libraries_by_what_the_loader_lists() {
+        let listed = "\
+\tlinux-vdso.so.1 (0x00007f46f21fd000)
+\tlibfdt.so.1 => /a b/libfdt.so.1 (0x00007f46f0cc3000)
+\tlibc.so.6 => /a b/libc.so.6 (0x00007f46f0400000)
+\t/lib64/ld-linux-x86-64.so.2 => /a b/ld-linux-x86-64.so.2 (0x00007f46f21ff000)
+";
+        assert_eq!(linked(listed).collect::<Vec<_>>(), ["libfdt.so.1", "libc.so.6"]);
+        assert_eq!(linked("").count(), 0);
     }
 }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment:
-  NEARSIDE_QEMU         a qemu-system-x86_64 to use, 10.0 or newer and built with plugins
+  NEARSIDE_QEMU         a qemu-system-x86_64 to use, 11.1 or newer and built with plugins
   NEARSIDE_KERNEL       the kernel to use where no --kernel names one
   NEARSIDE_KERNEL_DIR   a folder with boot/vmlinuz-VERSION and lib/modules/VERSION to use, Linux 6.12 or newer")]
 pub struct Arguments {
@@ -43,8 +43,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if !arguments.quiet {
         let text = format!(
             "The lab is ready.\n  QEMU    {} at {}\n  kernel  {} at {}\n",
-            assets.qemu_version,
-            assets.qemu.display(),
+            assets.qemu.version,
+            assets.qemu.program.display(),
             assets.kernel_version,
             assets.kernel_image.display()
         );

@@ -1,9 +1,9 @@
 //! The virtual PMU of the lab, from inside of the guest: one in so many of the accesses that miss the first-level cache,
 //! or are the first to write to a line there, exactly as the model served it.
 //!
-//! The guest's clock stands still for some microseconds of simulated time, in which a program may allocate, use and free an
-//! object. So samples carry the host's time stamp counter, by which the guest's is told, too: programs tell of their objects
-//! in its ticks, and all is put into one order before it becomes `CLOCK_MONOTONIC`.
+//! The guest's CPUs have times of their own, some microseconds apart, in which a program may allocate, use and free an
+//! object. So samples carry the host's time stamp counter, which `linux::tsc` reads in the guest, too: programs tell of
+//! their objects in its ticks, and all is put into one order before it becomes `CLOCK_MONOTONIC`.
 
 use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
