@@ -61,6 +61,9 @@ impl Assets {
     }
 }
 
+/// Where QEMU's packages are unpacked, in the scratch folder.
+const QEMU_SCRATCH: &str = "apt-qemu";
+
 /// Fetches what is missing and tells `progress` what it is doing. Two at once take turns; one that is killed leaves
 /// what was there before, and the next one clears up after it; Ctrl-C clears up at once.
 pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
@@ -76,8 +79,10 @@ pub fn setup(progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
         let scratch = cache.scratch()?;
         let apt = |name, releases| Apt::new(&scratch.path().join(name), releases, &interrupts, progress);
         if need_qemu {
-            let apt = apt("apt-qemu", Releases::Qemu)?;
+            let apt = apt(QEMU_SCRATCH, Releases::Qemu)?;
             fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
+            // The disk need not hold both.
+            cache::remove(&scratch.path().join(QEMU_SCRATCH))?;
         }
         if need_kernel {
             let apt = apt("apt-kernel", Releases::Host)?;
