@@ -424,12 +424,12 @@ impl Lab {
         }
     }
 
-    /// A CPU's code sees the time stamp counter, which it has just read.
+    /// A CPU's code sees the time stamp counter, which it has just read. A program goes on when no other can read less.
     fn show_ticks(&self, cpu: usize, reader: Reader) {
         if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
             counter.show(guest_clock_ns());
-            if reader == Reader::Program {
-                vcpu.read_clock();
+            if reader == Reader::Program && CLOCK.stands() {
+                self.report(cpu, vcpu, Lead::READING_CLOCK);
             }
         }
     }

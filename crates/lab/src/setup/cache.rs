@@ -100,7 +100,8 @@ pub fn create_folder(path: &Path) -> Result<(), SetupError> {
     fs::create_dir_all(path).map_err(SetupError::io("create", path))
 }
 
-fn remove(path: &Path) -> Result<(), SetupError> {
+/// Removes a folder, if it is there.
+pub fn remove(path: &Path) -> Result<(), SetupError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SetupError::io("remove", path)(error)),
         _ => Ok(()),

@@ -69,6 +69,9 @@ impl Assets {
     }
 }
 
+/// Where QEMU's packages are unpacked, in the scratch folder.
+const QEMU_SCRATCH: &str = "apt-qemu";
+
 /// The kernel that an option or else the variable names.
 fn wanted(option: Option<&KernelVersion>) -> Result<Option<KernelVersion>, SetupError> {
     let from_variable = |value: OsString| {
@@ -103,8 +106,10 @@ pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<
     let scratch = cache.scratch()?;
     let apt = |name, releases| Apt::new(&scratch.path().join(name), releases, &interrupts, progress);
     if need_qemu {
-        let apt = apt("apt-qemu", Releases::Qemu)?;
+        let apt = apt(QEMU_SCRATCH, Releases::Qemu)?;
         fetch(&cache, scratch.path(), qemu::FOLDER, &|into| qemu::fetch(&apt, into, progress))?;
+        // The disk need not hold both.
+        cache::remove(&scratch.path().join(QEMU_SCRATCH))?;
     }
     if need_kernel || ask_for_newest {
         let apt = apt("apt-kernel", if kernel.is_some() { Releases::Newer } else { Releases::Host })?;
