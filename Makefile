@@ -85,7 +85,7 @@ results: build
 	$(release)/nearside-results --keep docs/results --output docs/results.md
 
 bench: build
-	tools/requirements demo
+	tools/requirements demo bench
 	$(nearside) lab setup
 	$(release)/nearside-fidelity experiments/memprof-table-1-2.toml --quick --check
 	$(release)/nearside-bench $(BENCH)

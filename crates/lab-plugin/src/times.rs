@@ -70,6 +70,15 @@ struct Workers {
     called: usize,
 }
 
+/// What streams of the host wait for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Streams {
+    /// The guest waits for input of the host that is on its way.
+    input: bool,
+    /// What the guest wrote waits for its reader on the host.
+    output: bool,
+}
+
 /// A transfer of the simulated disk.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
@@ -127,10 +136,7 @@ pub(crate) struct Times {
     disk_free_ps: u64,
     /// The time of the last request to a device, ps: it may be ahead of the clock.
     asked_ps: u64,
-    /// The guest waits for input of the host that is on its way.
-    input: bool,
-    /// What the guest wrote waits for its reader on the host.
-    output: bool,
+    streams: Streams,
     /// Threads that wait inside QEMU for CPUs to leave the code that they execute.
     inside: usize,
     /// While no CPU runs, time passes as on the host.
@@ -152,8 +158,7 @@ impl Times {
             disk,
             disk_free_ps: 0,
             asked_ps: 0,
-            input: false,
-            output: false,
+            streams: Streams::default(),
             inside: 0,
             idles_with_host,
             releases: 0,
@@ -163,7 +168,7 @@ impl Times {
     /// Simulated time begins at 0 for every CPU; QEMU's main loop is to look for its timers by the new clock.
     pub(crate) fn start(&mut self) {
         (self.now_ps, self.measuring, self.releases) = (0, true, 0);
-        (self.disk_free_ps, self.asked_ps, self.input) = (0, 0, false);
+        (self.disk_free_ps, self.asked_ps, self.streams) = (0, 0, Streams::default());
         self.main_loop = MainLoop::Busy;
         for cpu in &mut self.cpus {
             (cpu.time_ps, cpu.held, cpu.waking_until_ps) = (0, None, 0);
@@ -318,16 +323,16 @@ impl Times {
 
     /// The guest waits for input of the host that is on its way, or does not any more.
     pub(crate) fn set_input(&mut self, on_its_way: bool) {
-        self.input = on_its_way;
+        self.streams.input = on_its_way;
     }
 
     pub(crate) fn waits_for_input(&self) -> bool {
-        self.input
+        self.streams.input
     }
 
     /// What the guest wrote waits for its reader on the host, or does not any more.
     pub(crate) fn set_output(&mut self, waits: bool) {
-        self.output = waits;
+        self.streams.output = waits;
     }
 
     /// A thread begins to wait inside QEMU for CPUs to leave the code that they execute, or ends it. None may be held
@@ -344,7 +349,7 @@ impl Times {
     /// Whether the host works on files, on input for the guest or on its output, which may take it any time.
     pub(crate) fn host_works(&self) -> bool {
         let Workers { all, idle, called } = self.workers;
-        self.input || self.output || all - idle + called > self.transfers.len()
+        self.streams.input || self.streams.output || all - idle + called > self.transfers.len()
     }
 
     /// Whether time passes as on the host: QEMU's main loop sees to that.

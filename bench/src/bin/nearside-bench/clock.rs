@@ -1,12 +1,10 @@
 //! What threads take to wait for each other in the lab, and that this does not depend on what else the host does.
 
+use crate::busy::Busy;
 use crate::target::{Row, Target, median, spread_percent};
 use bench::{Error, FULL, Run, run, shown};
-use std::process::{Child, Command, Stdio};
 
 const MACHINE: &str = "opteron-6164x2";
-/// Processes that keep the host busy.
-const BUSY_PROCESSES: usize = 8;
 /// Runs of each wait, on an idle host and on a busy one.
 const RUNS: usize = 20;
 /// Rounds of waiting that one run counts.
@@ -36,31 +34,6 @@ const WAITS: [Wait; 8] = [
     wait("asleep", "0-7", 72.0, Target::AtMost(3.0)),
     wait("asleep", "0-23", 195.0, Target::AtMost(3.0)),
 ];
-
-/// Processes that use the host's CPUs, until this is dropped.
-struct Busy(Vec<Child>);
-
-impl Busy {
-    fn start() -> Result<Self, Error> {
-        let mut busy = Self(Vec::new());
-        for _ in 0..BUSY_PROCESSES {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-            busy.0.push(command.spawn().map_err(Error::system("keep the host busy"))?);
-        }
-        Ok(busy)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            // It can only have ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
 
 /// Runs each wait on an idle host and on a busy one, and a sleep.
 pub fn measure() -> Result<Vec<Row>, Error> {

@@ -2,6 +2,7 @@
 
 mod act_speed;
 mod agent_idle;
+mod busy;
 mod clock;
 mod cold_build;
 mod host_time;
@@ -11,6 +12,7 @@ mod model_speed;
 mod placement_speed;
 mod preload_speed;
 mod profile_speed;
+mod programs;
 mod record_speed;
 mod saved_process;
 mod target;
@@ -49,6 +51,8 @@ enum Part {
     Lab,
     /// The lab's clock
     Clock,
+    /// Programs in the lab that were not written for it
+    Programs,
     /// Commands that act on programs
     Act,
     /// The service, where it has nothing to do
@@ -87,6 +91,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Look => look_speed::measure()?,
             Part::Lab => lab_speed::measure(arguments.runs.into())?,
             Part::Clock => clock::measure()?,
+            Part::Programs => programs::measure()?,
             Part::Act => act_speed::measure()?,
             Part::Agent => agent_idle::measure()?,
             Part::Profile => profile_speed::measure()?,
