@@ -350,7 +350,7 @@ impl Lab {
         let cpu = cpu as u32;
         let sample = Sample {
             time_ps,
-            ticks: linux::tsc(),
+            ticks: guest_clock_ns(),
             clock_ns: guest_clock_ns(),
             instruction,
             address,
@@ -428,7 +428,7 @@ impl Lab {
     fn show_ticks(&self, cpu: usize, reader: Reader) {
         if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
             counter.show(guest_clock_ns());
-            if reader == Reader::Program && CLOCK.stands() {
+            if reader == Reader::Held && CLOCK.stands() {
                 self.report(cpu, vcpu, Lead::READING_CLOCK);
             }
         }
@@ -571,7 +571,7 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         if let Some(pmu) = lab.pmu() {
-            pmu.note_pause(linux::tsc(), guest_clock_ns());
+            pmu.note_pause(guest_clock_ns(), guest_clock_ns());
         }
         vcpu.run_ps(PAUSE_PS);
         lab.report(cpu as usize, vcpu, Lead::SPINNING);

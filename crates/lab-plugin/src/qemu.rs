@@ -86,9 +86,14 @@ impl Instruction {
         self.bytes()[..2] == [0x0f, 0x05]
     }
 
-    /// Whether it is `rdtsc` or `rdtscp`. With a prefix it is neither: see `linux::tsc`.
+    /// Whether it is `rdtsc` or `rdtscp`.
     pub(crate) fn reads_time_stamp_counter(&self) -> bool {
         matches!(self.bytes(), [0x0f, 0x31, ..] | [0x0f, 0x01, 0xf9, _])
+    }
+
+    /// Whether it is the `rdtsc` of `linux::tsc`, which has a prefix.
+    pub(crate) fn reads_own_ticks(&self) -> bool {
+        matches!(self.bytes(), [0x48, 0x0f, 0x31, _])
     }
 
     /// Its first bytes; those beyond its end are zero.

@@ -3,16 +3,16 @@
 //! QEMU has the host's counter there. What the instruction left in registers is written over before the next one, which
 //! is in the same block or, where the instruction ends its block, the first of the next one.
 
-use crate::qemu::{self, Block, Register, Scoreboard, write_register};
+use crate::qemu::{self, Block, Instruction, Register, Scoreboard, write_register};
 use std::sync::OnceLock;
 
 /// What an instruction that ends its block adds to the CPU's entry, so that the next block begins with a look: nothing
-/// else counts so far. The second is added as well where a program did it, not the kernel.
+/// else counts so far. The second is added as well where the reader is held.
 pub(crate) const OWED: u64 = 1 << 62;
-const OWED_TO_PROGRAM: u64 = 1 << 61;
+const OWED_TO_HELD: u64 = 1 << 61;
 
-/// A word for the functions that are called: whether a program reads the counter, not the kernel.
-const BY_PROGRAM: u64 = 1;
+/// A word for the functions that are called: whether the reader is held.
+const HELD: u64 = 1;
 
 /// The registers of one CPU that the instructions write.
 #[derive(Debug, Default)]
@@ -21,38 +21,46 @@ pub(crate) struct TimeStampCounter(OnceLock<Option<[Register; 2]>>);
 /// Who has read the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    Kernel,
-    Program,
+    /// It goes on at once: the kernel, which bears that another CPU reads an earlier time afterwards, and recorders, which
+    /// order what one thread does.
+    Free,
+    /// It waits until no CPU can read an earlier time: a program.
+    Held,
 }
 
 impl Reader {
-    /// Of the code at an address: the kernel has the upper half of the address space.
-    fn at(address: u64) -> Self {
-        if address >> 63 == 0 { Self::Program } else { Self::Kernel }
+    /// Who reads by an instruction, if it does. The kernel has the upper half of the address space.
+    fn by(instruction: &Instruction) -> Option<Self> {
+        let by_program = instruction.address() >> 63 == 0;
+        if instruction.reads_own_ticks() {
+            Some(Self::Free)
+        } else {
+            instruction.reads_time_stamp_counter().then_some(if by_program { Self::Held } else { Self::Free })
+        }
     }
 
     /// From the word that a function was called with.
     pub(crate) fn from_word(word: u64) -> Self {
-        if word == BY_PROGRAM { Self::Program } else { Self::Kernel }
+        if word == HELD { Self::Held } else { Self::Free }
     }
 
     fn word(self) -> u64 {
-        if self == Self::Program { BY_PROGRAM } else { 0 }
+        if self == Self::Held { HELD } else { 0 }
     }
 
     fn owed(self) -> u64 {
-        if self == Self::Program { OWED | OWED_TO_PROGRAM } else { OWED }
+        if self == Self::Held { OWED | OWED_TO_HELD } else { OWED }
     }
 }
 
 /// Takes note of what is owed off a CPU's entry: who read the counter at the end of the block before, if any did.
 pub(crate) fn take_owed(entry: &mut u64) -> Option<Reader> {
-    let owed = *entry & (OWED | OWED_TO_PROGRAM);
+    let owed = *entry & (OWED | OWED_TO_HELD);
     *entry -= owed;
     match owed {
         0 => None,
-        OWED => Some(Reader::Kernel),
-        _ => Some(Reader::Program),
+        OWED => Some(Reader::Free),
+        _ => Some(Reader::Held),
     }
 }
 
@@ -61,8 +69,7 @@ pub(crate) fn take_owed(entry: &mut u64) -> Option<Reader> {
 pub(crate) fn follow_reads(block: &Block, owed: Scoreboard, call: qemu::OnCode) {
     let mut instructions = block.instructions().peekable();
     while let Some(instruction) = instructions.next() {
-        if instruction.reads_time_stamp_counter() {
-            let reader = Reader::at(instruction.address());
+        if let Some(reader) = Reader::by(&instruction) {
             match instructions.peek() {
                 Some(next) => next.call_to_write_registers(call, reader.word()),
                 None => instruction.add(owed, reader.owed()),
@@ -95,8 +102,8 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_taken_once_and_leaves_the_count() {
-        for (reader, address) in [(Reader::Kernel, 0xffff_ffff_8100_0000), (Reader::Program, 0x7fff_0000_1000)] {
-            assert_eq!((Reader::at(address), Reader::from_word(reader.word())), (reader, reader));
+        for reader in [Reader::Free, Reader::Held] {
+            assert_eq!(Reader::from_word(reader.word()), reader);
             let mut entry = 70 + reader.owed();
             assert_eq!((take_owed(&mut entry), entry), (Some(reader), 70));
             assert_eq!((take_owed(&mut entry), entry), (None, 70));

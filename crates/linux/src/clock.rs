@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// Whether the kernel itself tells the time by the time stamp counter, which then is the same on all CPUs and never
-/// stops. Needs no rights. Not in the lab, where [`tsc`] is another counter than the kernel's.
+/// stops. Needs no rights. Not in the lab, whose CPUs are some microseconds apart by [`tsc`].
 pub fn tells_time_by_tsc() -> bool {
     let source = fs::read_to_string(CLOCK_SOURCE);
     !is_emulated() && source.is_ok_and(|source| ["tsc", "arch_sys_counter"].contains(&source.trim()))
@@ -45,8 +45,8 @@ pub fn tsc_and_monotonic_ns() -> (u64, u64) {
 }
 
 /// The time stamp counter, neither before nor after what the program's text has before and after it; the processor may
-/// still be some ten instructions ahead. In the lab it is the host's, which tells what came first on several CPUs; programs'
-/// own `rdtsc` shows the CPU's simulated time there.
+/// still be some ten instructions ahead. In the lab it is the CPU's own simulated time, which other CPUs may be behind: a plain
+/// `rdtsc` would wait for them.
 pub fn tsc() -> u64 {
     compiler_fence(SeqCst);
     let ticks = counter();
@@ -57,7 +57,7 @@ pub fn tsc() -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
     let (low, high): (u64, u64);
-    // `rdtsc` with a prefix that processors ignore here and no compiler writes: the lab's plugin leaves it alone.
+    // `rdtsc` with a prefix that processors ignore here and no compiler writes, by which the lab's plugin knows it.
     // SAFETY: every x86-64 has the instruction; where programs may not use it, the C library's clock could not either.
     unsafe { core::arch::asm!(".byte 0x48, 0x0f, 0x31", out("rax") low, out("rdx") high, options(nomem, nostack)) };
     high << 32 | low

@@ -93,8 +93,7 @@ pub struct TaskOffsets {
 pub struct Sample {
     /// Simulated time since the measured command began, ps.
     pub time_ps: u64,
-    /// The host's time stamp counter at that moment. What `linux::tsc` reads in the guest is ahead of it by a constant, so
-    /// that it tells what a program did before and after this access.
+    /// The CPU's time stamp counter at that moment; what programs read in the guest is ahead of it by a constant.
     pub ticks: u64,
     /// What QEMU told the guest of the time at that moment, ns; the guest's clocks are ahead of it by a constant.
     pub clock_ns: u64,

@@ -22,7 +22,7 @@ pub fn now() -> u64 {
     if TSC.load(Relaxed) { ticks() } else { monotonic() }
 }
 
-/// The time stamp counter, in the lab the host's: see `linux::tsc`, which writes the instruction in the same way.
+/// The time stamp counter, in the lab the CPU's own time: see `linux::tsc`, which writes the instruction in the same way.
 #[inline]
 fn ticks() -> u64 {
     let (low, high): (u64, u64);

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// Moments that are remembered: the virtual PMU may tell so many at once, and a thread may be in the middle of telling an
-/// event for as long.
+/// Moments that are remembered: a thread may be in the middle of telling an event for as long.
 const MOMENTS: usize = 1 << 17;
 /// Rates are in units of 2^-32.
 const RATE_BITS: u32 = 32;
@@ -14,8 +13,6 @@ const RATE_BITS: u32 = 32;
 pub struct TickClock {
     is_tsc: bool,
     moments: VecDeque<Moment>,
-    /// Up to these ticks times may have been told.
-    settled: u64,
 }
 
 /// Both times grow from moment to moment.
@@ -40,7 +37,7 @@ impl TickClock {
     }
 
     pub(crate) fn new(is_tsc: bool) -> Self {
-        let mut clock = Self { is_tsc, moments: VecDeque::new(), settled: 0 };
+        let mut clock = Self { is_tsc, moments: VecDeque::new() };
         clock.look();
         clock
     }
@@ -50,23 +47,9 @@ impl TickClock {
         self.is_tsc
     }
 
-    /// What the time was at some ticks, as another source knows. It may tell so after the last [`look`](Self::look), of
-    /// what was before it: no times after the look before that are to be told until it has. What contradicts what is known is
-    /// not taken, and while a clock stands still its first moment counts.
-    pub fn note(&mut self, ticks: u64, ns: u64) {
-        if ticks <= self.settled {
-            return;
-        }
-        let before = self.place_of(ticks).checked_sub(1).and_then(|place| self.moments.get(place));
-        if before.is_none_or(|before| ns > before.ns) {
-            self.add((ticks, ns));
-        }
-    }
-
     /// Ticks up to now can be told after this.
     pub fn look(&mut self) {
         if self.is_tsc {
-            self.settled = self.moments.back().map_or(0, |last| last.ticks);
             self.add(linux::tsc_and_monotonic_ns());
         }
     }
@@ -144,7 +127,7 @@ mod tests {
 
     #[test]
     fn between_moments_time_is_on_a_line() {
-        let mut clock = TickClock { is_tsc: true, moments: VecDeque::new(), settled: 0 };
+        let mut clock = TickClock { is_tsc: true, moments: VecDeque::new() };
         assert_eq!(clock.ns(7), 7);
         clock.add((1000, 500));
         assert_eq!(clock.ns(7), 500);
@@ -152,33 +135,14 @@ mod tests {
         clock.add((3000, 2000));
         clock.add((2500, 2100));
         assert_eq!([0, 1000, 1500, 2000, 2500, 4000].map(|ticks| clock.ns(ticks)), [0, 500, 750, 1000, 1500, 3000]);
-        let ns = TickClock { is_tsc: false, moments: VecDeque::new(), settled: 0 };
+        let ns = TickClock { is_tsc: false, moments: VecDeque::new() };
         assert_eq!(ns.ns(12), 12);
-    }
-
-    #[test]
-    fn what_another_source_knows_of_before_the_last_look_counts() {
-        let mut clock = TickClock { is_tsc: true, moments: VecDeque::new(), settled: 1000 };
-        clock.add((1000, 500));
-        clock.add((3000, 2500));
-        // The clock stood until just before the look; of the same time again, the first moment is known.
-        for (ticks, ns) in [(2800, 510), (2900, 510), (2950, 2500)] {
-            clock.note(ticks, ns);
-        }
-        assert_eq!([2000, 2800, 2875, 2950, 3000].map(|ticks| clock.ns(ticks)), [505, 510, 1504, 2500, 2500]);
-        // What was told stays, and so does what contradicts it.
-        for (ticks, ns) in [(1000, 400), (900, 450), (2500, 2600), (2990, 2400)] {
-            clock.note(ticks, ns);
-        }
-        assert_eq!(clock.moments.len(), 4);
-        clock.note(4000, 3500);
-        assert_eq!(clock.ns(5000), 4500);
     }
 
     proptest! {
         #[test]
         fn time_never_goes_back(moments in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..9), a: u64, b: u64) {
-            let mut clock = TickClock { is_tsc: true, moments: VecDeque::new(), settled: 0 };
+            let mut clock = TickClock { is_tsc: true, moments: VecDeque::new() };
             for moment in moments {
                 clock.add(moment);
             }

@@ -1,9 +1,8 @@
 //! The virtual PMU of the lab, from inside of the guest: one in so many of the accesses that miss the first-level cache,
 //! or are the first to write to a line there, exactly as the model served it.
 //!
-//! The guest's CPUs have times of their own, some microseconds apart, in which a program may allocate, use and free an
-//! object. So samples carry the host's time stamp counter, which `linux::tsc` reads in the guest, too: programs tell of
-//! their objects in its ticks, and all is put into one order before it becomes `CLOCK_MONOTONIC`.
+//! Samples and what programs tell of their objects have the time of the CPU's own time stamp counter (`linux::tsc`), which
+//! puts into order what one thread does.
 
 use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
@@ -176,19 +175,15 @@ impl LabPmu {
         vec![SourceNote { source: Source::Lab, event, cannot_see: cannot_see.map(str::to_owned).to_vec() }]
     }
 
-    /// What was sampled since the last time, of all processes; at most what the PMU holds. The clock learns the time of each:
-    /// events that are told in its ticks are to be [looked](crate::objects::ObjectRings::look) for before, and drained
+    /// What was sampled since the last time, of all processes; at most what the PMU holds.
+    /// Events that are told in its ticks are to be [looked](crate::objects::ObjectRings::look) for before, and drained
     /// afterwards.
-    pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
+    pub fn drain(&mut self, clock: &TickClock, samples: &mut Vec<Sample>) {
         let mut taken = std::mem::take(&mut self.taken);
         self.pop(&mut taken);
         self.follow_rate(&taken);
-        taken.sort_by_key(|sample| sample.ticks);
-        for sample in &mut taken {
-            sample.ticks = sample.ticks.wrapping_add(self.clocks.ticks);
-            clock.note(sample.ticks, sample.clock_ns.wrapping_add(self.clocks.ns));
-        }
-        samples.extend(taken.drain(..).map(|taken| sample(&taken, clock.ns(taken.ticks))));
+        let ns = |taken: &pmu::Sample| clock.ns(taken.ticks.wrapping_add(self.clocks.ticks));
+        samples.extend(taken.drain(..).map(|taken| sample(&taken, ns(&taken))));
         self.taken = taken;
     }
 
