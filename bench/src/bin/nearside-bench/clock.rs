@@ -5,14 +5,14 @@ use crate::target::{Row, Target, median, spread_percent};
 use bench::{Error, FULL, Run, run, shown};
 
 const MACHINE: &str = "opteron-6164x2";
-/// Runs of each wait, on an idle host and on a busy one.
-const RUNS: usize = 20;
+/// Runs of each wait on an idle host, and as many on a busy one.
+const RUNS: usize = 10;
 /// Rounds of waiting that one run counts.
-const ROUNDS: usize = 500;
+const ROUNDS: usize = 300;
 
 /// A way to wait, and what it has to reach.
 struct Wait {
-    wait: &'static str,
+    how: &'static str,
     cpus: &'static str,
     /// The most that a round may take, us: the median.
     most_us: f64,
@@ -20,8 +20,8 @@ struct Wait {
     spread: Target,
 }
 
-const fn wait(wait: &'static str, cpus: &'static str, most_us: f64, spread: Target) -> Wait {
-    Wait { wait, cpus, most_us, spread }
+const fn wait(how: &'static str, cpus: &'static str, most_us: f64, spread: Target) -> Wait {
+    Wait { how, cpus, most_us, spread }
 }
 
 const WAITS: [Wait; 8] = [
@@ -40,7 +40,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for wait in &WAITS {
         let command =
-            format!("nearside-workloads waits --wait {} --pin {} --repeat {ROUNDS} --json", wait.wait, wait.cpus);
+            format!("nearside-workloads waits --wait {} --pin {} --repeat {ROUNDS} --json", wait.how, wait.cpus);
         let idle = repeated(&command)?;
         let busy = {
             let _busy = Busy::start()?;
@@ -51,7 +51,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
             let command = shown(MACHINE, FULL, &[&command]);
             Row { what, target, measured, unit, command }
         };
-        let name = format!("{}, CPUs {}", wait.wait, wait.cpus);
+        let name = format!("{}, CPUs {}", wait.how, wait.cpus);
         rows.push(row(format!("clock: {name}"), Target::AtMost(wait.most_us), median(all.iter().copied()), "us"));
         let what = format!("clock: spread of {} runs, half of them on a busy host, {name}", all.len());
         rows.push(row(what, wait.spread, spread_percent(&all), "%"));

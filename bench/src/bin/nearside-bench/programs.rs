@@ -63,7 +63,7 @@ fn write_inputs(folder: &Path) -> std::io::Result<()> {
     let numbers: Vec<String> = (0..NUMBERS).map(|number| number.to_string()).collect();
     fs::write(folder.join("numbers"), numbers.join("\n"))?;
     let mut random = Random(1);
-    let mut residue = |_| char::from(AMINO_ACIDS[random.below(AMINO_ACIDS.len()) as usize]);
+    let mut residue = |_| char::from(AMINO_ACIDS[random.below(AMINO_ACIDS.len())]);
     let protein = |number| format!(">{number}\n{}\n", (0..RESIDUES).map(&mut residue).collect::<String>());
     fs::write(folder.join("proteins"), (0..PROTEINS).map(protein).collect::<String>())
 }
