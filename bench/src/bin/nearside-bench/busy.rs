@@ -1,6 +1,7 @@
 //! Processes that keep the host busy.
 
 use bench::Error;
+use linux::ChildSetup;
 use std::process::{Child, Command, Stdio};
 
 const PROCESSES: usize = 8;
@@ -15,6 +16,7 @@ impl Busy {
         for _ in 0..PROCESSES {
             let mut command = Command::new("sh");
             command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            command.die_with_parent();
             busy.0.push(command.spawn().map_err(Error::system("keep the host busy"))?);
         }
         Ok(busy)

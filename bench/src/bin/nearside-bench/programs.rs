@@ -10,12 +10,12 @@ use std::path::Path;
 
 const MACHINE: &str = "small-4x2";
 /// Runs on an idle host, and as many on a busy one; each boots a machine of its own.
-const RUNS: usize = 3;
+const RUNS: usize = 2;
 /// Numbers in the text that is compressed.
-const NUMBERS: usize = 400_000;
+const NUMBERS: usize = 250_000;
 /// Proteins that are aligned, and how long each is.
-const PROTEINS: usize = 12;
-const RESIDUES: usize = 80;
+const PROTEINS: usize = 6;
+const RESIDUES: usize = 60;
 const AMINO_ACIDS: &[u8; 20] = b"ACDEFGHIKLMNPQRSTVWY";
 
 /// Debian's packages of the same names.
@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &str); 3] = [
     (
         "redis-server",
         "redis-server --save '' --io-threads 4 >/tmp/log & sleep 0.1; \
-         redis-benchmark -n 4000 -c 16 -q -t set,get; redis-cli shutdown; wait",
+         redis-benchmark -n 3000 -c 16 -q -t set,get; redis-cli shutdown; wait",
     ),
 ];
 
