@@ -342,7 +342,7 @@ impl Agent {
         } else {
             let mut events: Vec<Event> = Vec::new();
             let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
-            accesses.drain(false, &self.clock, &mut self.stacks, told);
+            accesses.drain(false, &mut self.clock, &mut self.stacks, told);
             self.samples.drain(..).for_each(|sample| take(&sample));
         }
         if let Some(counters) = self.host_counters.as_mut().filter(|_| is_over) {

@@ -85,7 +85,7 @@ impl Observer {
     pub fn look(&mut self) {
         if let Some(accesses) = &mut self.accesses {
             let told = Told { samples: &mut self.samples, events: &mut self.events, counts: &mut self.counts };
-            accesses.drain(false, &self.clock, &mut self.stacks, told);
+            accesses.drain(false, &mut self.clock, &mut self.stacks, told);
         }
         if let Some(side_band) = &mut self.side_band {
             side_band.drain(&mut self.stacks, &mut self.events);

@@ -149,7 +149,7 @@ impl Accesses {
 
     /// What was observed since the last time, for the last time or not. To be called after it was looked how far programs
     /// have told in ticks of their own, and before those are drained.
-    pub fn drain(&mut self, last: bool, clock: &TickClock, stacks: &mut Stacks, told: Told<'_>) {
+    pub fn drain(&mut self, last: bool, clock: &mut TickClock, stacks: &mut Stacks, told: Told<'_>) {
         let Told { samples, events, counts } = told;
         match self {
             Self::Lab(pmu) => {

@@ -178,9 +178,11 @@ impl LabPmu {
     /// What was sampled since the last time, of all processes; at most what the PMU holds.
     /// Events that are told in its ticks are to be [looked](crate::objects::ObjectRings::look) for before, and drained
     /// afterwards.
-    pub fn drain(&mut self, clock: &TickClock, samples: &mut Vec<Sample>) {
+    pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
         let mut taken = std::mem::take(&mut self.taken);
         self.pop(&mut taken);
+        // Samples that were taken so far have times before this moment.
+        clock.look();
         self.follow_rate(&taken);
         let ns = |taken: &pmu::Sample| clock.ns(taken.ticks.wrapping_add(self.clocks.ticks));
         samples.extend(taken.drain(..).map(|taken| sample(&taken, ns(&taken))));

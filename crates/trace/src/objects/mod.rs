@@ -175,8 +175,7 @@ impl ObjectRings {
         [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
     }
 
-    /// Looks how far programs have told, which is what [`drain`](Self::drain) takes. Others may tell the clock what the
-    /// time was before this moment, until then.
+    /// Looks how far programs have told, which is what [`drain`](Self::drain) takes.
     pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
         self.find_files()?;
         for process in self.processes.values_mut() {
