@@ -2,7 +2,7 @@
 //!
 //! [`Machine`] is the one description that every other part of nearside reads. It comes from a machine file (TOML),
 //! from a running or saved Linux system (sysfs), from firmware tables (SRAT, SLIT, HMAT) or from hwloc XML, and can be
-//! drawn as text, JSON, hwloc XML or SVG.
+//! written as TOML, JSON or hwloc XML.
 
 pub mod acpi;
 mod description;
@@ -14,7 +14,6 @@ mod nearest;
 mod numbers;
 mod pairs;
 pub mod presets;
-mod render;
 mod routes;
 mod routing;
 mod selection;
@@ -31,7 +30,6 @@ pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
-pub use render::{HeatMap, Place, Strip, heat_maps_to_svg, strips_to_svg};
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};

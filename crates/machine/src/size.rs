@@ -26,7 +26,7 @@ pub fn format(bytes: u64) -> String {
 }
 
 /// Three significant digits, without trailing zeros: `7.58`, `15.6`, `512`.
-pub(crate) fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     let decimals = if value >= 99.95 {
         0
     } else if value >= 9.995 {

@@ -3,6 +3,7 @@
 use crate::{machine_source, output};
 use clap::{Args, ValueEnum};
 use machine::{CpuSet, IdSet, Machine, NodeId, PackageId, Routes};
+use report::{machine_to_svg, machine_to_text, sources_to_text};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::error::Error;
@@ -76,11 +77,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let machine = machine_source::read(arguments.from.as_deref())?;
     let format = if arguments.json { Format::Json } else { arguments.format };
     let text = match format {
-        Format::Text if arguments.sources => machine.to_text() + &machine.sources_to_text(),
-        Format::Text => machine.to_text(),
+        Format::Text if arguments.sources => machine_to_text(&machine) + &sources_to_text(&machine),
+        Format::Text => machine_to_text(&machine),
         Format::Json => serde_json::to_string_pretty(&Document::of(&machine))? + "\n",
         Format::HwlocXml => machine.to_hwloc_xml()?,
-        Format::Svg => machine.to_svg(),
+        Format::Svg => machine_to_svg(&machine),
         Format::Toml => machine.to_toml()?,
     };
     output::write(&text, arguments.output.as_deref())?;

@@ -21,6 +21,7 @@ mod page_line;
 mod pages;
 mod pages_text;
 mod perfetto;
+mod picture;
 mod place;
 mod process;
 mod profile;
@@ -58,6 +59,9 @@ pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
 pub use perfetto::profile_to_perfetto;
+pub use picture::{
+    HeatMap, Place, Strip, heat_maps_to_svg, machine_to_svg, machine_to_text, sources_to_text, strips_to_svg,
+};
 pub use place::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};

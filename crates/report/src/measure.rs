@@ -1,8 +1,9 @@
 //! What `nearside measure` found, for terminals and as a picture.
 
 use crate::Table;
+use crate::picture::{HeatMap, heat_maps_to_svg};
 use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Number, Results};
-use machine::{HeatMap, NodeId, heat_maps_to_svg, size};
+use machine::{NodeId, size};
 use std::fmt::{self, Write};
 
 type Show = fn(f64) -> String;

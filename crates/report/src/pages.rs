@@ -1,8 +1,9 @@
 //! The pages of a process, page by page, as rows of neighbours that are alike, and as strips.
 
+use crate::picture::Place;
 use crate::residence::{Address, Kind, PagesOnNode};
 use linux::{BASE_PAGE, Mapping, Page, PageRefusal};
-use machine::{NodeId, Place};
+use machine::NodeId;
 use serde::{Serialize, Serializer};
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! The pages of a process as strips: in a terminal, and as a picture.
 
 use crate::pages::{MappingPages, PagesReport, Run};
+use crate::picture::{Place, Strip, strips_to_svg};
 use crate::residence::{Address, Size, shortened, size_name, sizes};
-use machine::{NodeSet, Place, Strip, size};
+use machine::{NodeSet, size};
 use std::fmt::{self, Write};
 
 /// Cells in a row of a strip.
@@ -99,7 +100,7 @@ pub fn pages_svg(report: &PagesReport) -> String {
         count => format!("; {count} smaller mappings are left out"),
     };
     let summary = format!("{} on nodes {nodes}, in {} mappings{left_out}", size::rounded(total), report.mappings.len());
-    machine::strips_to_svg(&format!("process {} ({})", report.pid, report.name), &summary, &shown)
+    strips_to_svg(&format!("process {} ({})", report.pid, report.name), &summary, &shown)
 }
 
 fn strip(mapping: &MappingPages) -> Strip {

@@ -69,7 +69,7 @@ pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Box<dyn Error>> {
     let text = if arguments.json {
         serde_json::to_string_pretty(&machine)? + "\n"
     } else {
-        machine.to_text() + &machine.sources_to_text()
+        report::machine_to_text(&machine) + &report::sources_to_text(&machine)
     };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)

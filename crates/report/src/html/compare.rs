@@ -4,9 +4,10 @@ use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
 use crate::label::{label, sentence};
+use crate::picture::{HeatMap, heat_maps_to_svg, machine_to_svg, machine_to_text};
 use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
 use askama::Template;
-use machine::{HeatMap, Machine};
+use machine::Machine;
 use std::fmt;
 
 const WIDTH: f64 = 960.0;
@@ -122,8 +123,8 @@ impl Page {
                 .chain(compared.notes.iter().map(|note| sentence(note)))
                 .collect(),
             failures: compared.policies.iter().filter_map(failure).collect(),
-            machine: cut(&machine.to_text()),
-            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine.to_svg()),
+            machine: cut(&machine_to_text(machine)),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_to_svg(machine)),
         }
     }
 }
@@ -159,7 +160,7 @@ fn map(memory: &MemoryCounts) -> Option<String> {
         more_is_better: false,
         show: percent,
     };
-    Some(machine::heat_maps_to_svg("", "", vec![shares]))
+    Some(heat_maps_to_svg("", "", vec![shares]))
 }
 
 impl Bars {

@@ -1,7 +1,8 @@
 //! The node x node heat map of accesses.
 
 use crate::count;
-use machine::{HeatMap, Machine, NodeId};
+use crate::picture::{HeatMap, heat_maps_to_svg};
+use machine::{Machine, NodeId};
 use profile::NodePair;
 use std::collections::BTreeMap;
 
@@ -29,5 +30,5 @@ pub(super) fn map(machine: &Machine, pairs: &[NodePair]) -> (Option<String>, Str
         more_is_better: false,
         show: |value| count(value.round() as u64),
     };
-    (Some(machine::heat_maps_to_svg("", "", vec![accesses])), note)
+    (Some(heat_maps_to_svg("", "", vec![accesses])), note)
 }

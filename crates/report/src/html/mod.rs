@@ -19,6 +19,7 @@ pub use compare::comparison_to_html;
 
 use crate::ProfileReport;
 use crate::label::{label, sentence};
+use crate::picture::{machine_to_svg, machine_to_text};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
 use crate::profile::text::Lines;
@@ -129,8 +130,8 @@ impl Page {
             latency: LatencyChart::of(&report.latency_over_time),
             objects: objects::parts(view, report, MOST_TIMELINES),
             tables: tables::of(report),
-            machine: cut(&machine.to_text()),
-            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine.to_svg()),
+            machine: cut(&machine_to_text(machine)),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_to_svg(machine)),
         }
     }
 }

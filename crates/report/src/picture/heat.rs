@@ -4,7 +4,7 @@
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_area, text_width};
 use super::units;
-use crate::NodeId;
+use machine::NodeId;
 
 /// Above this many nodes a square stands for the mean of several pairs.
 const MOST_SQUARES: usize = 96;

@@ -4,7 +4,7 @@ use super::block::{self, Block};
 use super::facts::Facts;
 use super::heat::{self, Heat, HeatMap};
 use super::{links, map, units};
-use crate::{LinkDirection, Machine};
+use machine::{LinkDirection, Machine};
 
 /// Above this many nodes boxes cannot be read any more: the heat map and a summary stay.
 const MOST_BOXES: usize = 32;

@@ -2,7 +2,7 @@
 
 use super::scene::{Rect, text_width};
 use super::units;
-use crate::{LinkDirection, Machine};
+use machine::{LinkDirection, Machine};
 use std::cmp::Ordering;
 
 /// A cubic Bézier curve: start, its control point, the end's control point, end.
@@ -41,7 +41,7 @@ impl Wire {
 /// The links that join two of the machine's nodes.
 pub(super) fn ends(machine: &Machine) -> Vec<Ends> {
     let place = |id| machine.nodes.iter().position(|node| node.id == id);
-    let ends = |(i, link): (usize, &crate::Link)| {
+    let ends = |(i, link): (usize, &machine::Link)| {
         let [a, b] = link.nodes;
         let label_width = text_width(&units::bandwidth(link.bandwidth_bytes_per_s), LABEL_FONT) + 8.0;
         Some(Ends { link: i, nodes: [place(a)?, place(b)?], label_width }).filter(|ends| ends.nodes[0] != ends.nodes[1])

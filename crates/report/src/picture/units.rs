@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
-pub(super) use crate::size::rounded as bytes;
-use crate::size::significant;
+pub(super) use machine::size::rounded as bytes;
+use machine::size::significant;
 
 /// A bandwidth in the largest decimal unit it reaches, such as `2.85 GB/s`: links and controllers are sold in powers of
 /// ten.

@@ -1,7 +1,8 @@
 //! Machines of many shapes, and what must hold of their text and picture.
 
 use super::scene::{self, Rect, Shape, Style, text_area};
-use crate::*;
+use super::{machine_to_svg, machine_to_text, sources_to_text};
+use machine::*;
 use proptest::prelude::*;
 use quick_xml::events::Event;
 
@@ -201,7 +202,7 @@ fn whatever_a_machine_is_called_the_picture_is_xml() {
     let mut machine = mesh(machine(2, 1, 2, 1));
     machine.name = "<script>&\"'\u{1}]]>".to_owned();
     machine.description = "a\u{0}b <b>&amp;</b> \u{ffff}".to_owned();
-    let svg = machine.to_svg();
+    let svg = machine_to_svg(&machine);
     assert!(!svg.contains("<script>") && !svg.contains(['\u{0}', '\u{1}', '\u{ffff}']));
     assert_eq!(texts_of_xml(&svg).first().map(String::as_str), Some("<script>&\"'\u{fffd}]]>"));
 }
@@ -233,11 +234,11 @@ fn texts_of_xml(xml: &str) -> Vec<String> {
 #[test]
 fn a_thousand_nodes_stay_a_page_of_text_and_a_picture() {
     let machine = hypercube(machine(1024, 8, 4, 2));
-    let text = machine.to_text();
+    let text = machine_to_text(&machine);
     assert!(text.lines().count() < 60, "{text}");
     assert!(text.lines().all(|line| line.len() <= 110), "{text}");
     assert!(text.contains("1024 nodes, 8192 CPUs, 4096 cores, 128 packages, 16 TiB"), "{text}");
-    let svg = machine.to_svg();
+    let svg = machine_to_svg(&machine);
     assert!(svg.len() < 1_000_000, "{} bytes", svg.len());
     assert!(svg.contains("1024 nodes of 8 CPUs, 16 GiB") && svg.contains("the mean of 16 x 16 pairs"));
 }
@@ -247,7 +248,7 @@ fn values_of_many_pairs_are_told_in_ascending_order() {
     let mut machine = hypercube(machine(64, 8, 1, 1));
     let by_hops_ns = vec![90.0, 104.4, 950.5, 1020.0, 1100.0, 1200.0, 1300.0];
     machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), ..Latency::default() });
-    let text = machine.to_text();
+    let text = machine_to_text(&machine);
     let table = text.split("Latency").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
     let values: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(values, ["90", "104.4", "950.5", "1020", "1100", "1200", "1300"]);
@@ -258,14 +259,14 @@ fn sets_that_do_not_compress_wrap_and_end() {
     let mut machine = machine(2, 1, 1, 1);
     machine.nodes[0].cpus = (0..600).map(|k| CpuId(2 * k)).collect();
     machine.nodes[1].cpus = (0..600).map(|k| CpuId(2 * k + 1)).collect();
-    let text = machine.to_text();
+    let text = machine_to_text(&machine);
     assert!(text.lines().count() < 40 && text.lines().all(|line| line.len() <= 110), "{text}");
     assert!(text.contains("..."));
 }
 
 #[test]
 fn the_text_names_what_is_missing_or_one_way() {
-    let text = with_expanders().to_text();
+    let text = machine_to_text(&with_expanders());
     assert!(text.contains("  5     -        64 GiB          -      0  -\n"), "{text}");
     assert!(text.contains("  1 -> 5    64 GB/s  one way\n"), "{text}");
 }
@@ -273,7 +274,7 @@ fn the_text_names_what_is_missing_or_one_way() {
 #[test]
 fn sources_tell_what_they_are_for() {
     assert_eq!(
-        machine(2, 1, 1, 1).sources_to_text(),
+        sources_to_text(&machine(2, 1, 1, 1)),
         "\nSources\n  book\n      A book & its <author>\n      for node (2)\n"
     );
 }
@@ -304,7 +305,7 @@ proptest! {
         }
         machine.distances = table.map(|matrix| Distances { matrix, source: None });
         machine.latency = Some(Latency { matrix_ns: times, ..Latency::default() });
-        let _ = machine.to_text();
-        texts_of_xml(&machine.to_svg());
+        let _ = machine_to_text(&machine);
+        texts_of_xml(&machine_to_svg(&machine));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::facts::{Alike, Facts};
 use super::units;
-use crate::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
+use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
@@ -80,14 +80,14 @@ fn caches(text: &mut String, machine: &Machine) {
     *text += "\nCaches\n";
     let mut caches: Vec<_> = machine.caches.iter().collect();
     caches.sort_by_key(|cache| (cache.level, cache.kind));
-    let row = |cache: &&crate::Cache| {
+    let row = |cache: &&machine::Cache| {
         let instances = machine.cache_instances(cache);
         let shared_by = match &cache.shared_by {
             Sharing::Core => "core".to_owned(),
             Sharing::Node => "node".to_owned(),
             Sharing::Package => "package".to_owned(),
             Sharing::Cpus(sets) => {
-                let sizes: BTreeSet<usize> = sets.iter().map(crate::CpuSet::len).collect();
+                let sizes: BTreeSet<usize> = sets.iter().map(machine::CpuSet::len).collect();
                 match (sizes.first(), sizes.last()) {
                     (Some(1), Some(1)) => "1 CPU".to_owned(),
                     (Some(least), Some(most)) if least == most => format!("{most} CPUs"),

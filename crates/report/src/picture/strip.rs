@@ -2,7 +2,7 @@
 
 use super::scene::{MARGIN, Rect, Scene, Shape, Style, text_area};
 use super::svg::MIXED;
-use crate::NodeId;
+use machine::NodeId;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -116,8 +116,8 @@ fn row(cells: &[Option<Place>], y: f64, colours: &BTreeMap<Place, usize>) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use super::super::strips_to_svg;
     use super::*;
-    use crate::strips_to_svg;
 
     #[test]
     fn neighbours_share_a_rectangle_and_each_node_has_a_colour() {

@@ -5,7 +5,7 @@ use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_width};
 use super::text::letter;
 use super::units;
-use crate::{Cache, CacheKind, CpuId, CpuSet};
+use machine::{Cache, CacheKind, CpuId, CpuSet};
 use std::collections::HashMap;
 
 /// Cores are drawn one by one up to this many in a node, and …
@@ -138,7 +138,7 @@ pub(super) fn of_nodes(facts: &Facts) -> Vec<Block> {
     let spread = !machine.links.is_empty() && machine.nodes.len() > MOST_LINKED_NODES;
     let each_core = most <= MOST_CORES_A_NODE && total <= MOST_CORES && !spread;
     let name_packages = facts.nodes_name_packages();
-    let block = |((node, cores), packages): ((&crate::Node, &Vec<CpuSet>), &crate::IdSet<crate::PackageId>)| {
+    let block = |((node, cores), packages): ((&machine::Node, &Vec<CpuSet>), &machine::IdSet<machine::PackageId>)| {
         let mut note = if node.cpus.is_empty() { "no CPUs".to_owned() } else { short_set("CPU", &node.cpus) };
         if !packages.is_empty() && (name_packages || packages.len() > 1) {
             let plural = if packages.len() == 1 { "" } else { "s" };

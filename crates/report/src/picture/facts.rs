@@ -2,7 +2,7 @@
 
 use super::map::Group;
 use super::units;
-use crate::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing};
+use machine::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing};
 use std::collections::{HashMap, HashSet};
 
 /// What a machine's parts have to do with each other. Lists by node are in the order of [`Machine::nodes`].

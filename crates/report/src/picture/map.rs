@@ -6,7 +6,7 @@
 use super::block::columns;
 use super::links::{self, Ends, Wire};
 use super::scene::Rect;
-use crate::PackageId;
+use machine::PackageId;
 
 const GAP: f64 = 20.0;
 /// Between neighbours that a link joins: room for its label.

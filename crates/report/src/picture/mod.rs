@@ -25,8 +25,8 @@ mod tests;
 mod text;
 mod units;
 
-use crate::Machine;
 pub use heat::HeatMap;
+use machine::Machine;
 pub use strip::{Place, Strip};
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
@@ -39,24 +39,21 @@ pub fn strips_to_svg(title: &str, summary: &str, strips: &[Strip]) -> String {
     svg::write(&strip::of_strips(title, summary, strips))
 }
 
-impl Machine {
-    /// The machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with
-    /// more than 32 nodes or links are summed up by what they have in common, so that the text stays a page long at any
-    /// size.
-    pub fn to_text(&self) -> String {
-        text::machine(self)
-    }
+/// A machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with more
+/// than 32 nodes or links are summed up by what they have in common, so that the text stays a page long at any size.
+pub fn machine_to_text(machine: &Machine) -> String {
+    text::machine(machine)
+}
 
-    /// Where the numbers come from: each source with its citation and the tables that cite it. Empty when nothing has a
-    /// source.
-    pub fn sources_to_text(&self) -> String {
-        text::sources(self)
-    }
+/// Where a machine's numbers come from: each source with its citation and the tables that cite it. Empty when nothing
+/// has a source.
+pub fn sources_to_text(machine: &Machine) -> String {
+    text::sources(machine)
+}
 
-    /// The machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map
-    /// of latencies or firmware distances. No scripts, no external fonts. Above 32 nodes the heat map and a summary are
-    /// drawn alone.
-    pub fn to_svg(&self) -> String {
-        svg::write(&scene::of(self))
-    }
+/// A machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map of
+/// latencies or firmware distances. No scripts, no external fonts. Above 32 nodes the heat map and a summary are drawn
+/// alone.
+pub fn machine_to_svg(machine: &Machine) -> String {
+    svg::write(&scene::of(machine))
 }
