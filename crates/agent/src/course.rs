@@ -1,8 +1,8 @@
 //! What a run's rounds came to, before anything was moved and since.
 
 use crate::act::Done;
+use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
 use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
-use report::{PlaceMetrics, PlaceRefusal, PlaceRule, refusal_word};
 use std::collections::BTreeMap;
 
 /// What rounds came to.
@@ -68,7 +68,7 @@ impl Course {
         self.pages_split += done.pages_split;
         self.threads_moved += done.threads_moved;
         for (refusal, pages) in &done.pages_refused {
-            *self.pages_refused.entry(refusal_word(*refusal)).or_default() += pages;
+            *self.pages_refused.entry(refusal.word()).or_default() += pages;
         }
         let pages = done.pages_moved + done.pages_copied + done.pages_split;
         if pages > 0 {

@@ -25,7 +25,7 @@
 //!     agent.look()?;
 //! }
 //! let (report, _put_back) = agent.finish()?;
-//! print!("{report}");
+//! println!("{} pages were moved", report.pages_moved);
 //! # Ok(())
 //! # }
 //! ```
@@ -56,8 +56,7 @@ mod round;
 mod sampled;
 mod start;
 mod status;
-mod status_metrics;
-mod status_text;
+mod summary;
 mod thread_counts;
 mod turns;
 
@@ -71,5 +70,4 @@ pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
-pub use status_metrics::{StatusMetrics, prometheus};
-pub use status_text::{ExplanationText, StatusText};
+pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};

@@ -204,7 +204,7 @@ fn explanation(round: u64, step: &Step, done: Option<&crate::act::Done>) -> Stri
     if done.pages_moved + done.pages_copied != wanted {
         parts.push(format!("; {} did", done.pages_moved + done.pages_copied));
         let refused = done.pages_refused.iter();
-        parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", report::refusal_word(*why))));
+        parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", why.word())));
     }
     parts.extend(done.note.iter().map(|note| format!("; {note}")));
     parts.concat()

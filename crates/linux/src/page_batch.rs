@@ -49,6 +49,21 @@ pub enum PageRefusal {
     Other(i32),
 }
 
+impl PageRefusal {
+    /// The reason in one word, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NotPresent | Self::ZeroOrUnmapped => "gone",
+            Self::Shared => "shared",
+            Self::Busy => "busy",
+            Self::Stayed => "held",
+            Self::NoMemory => "no_memory",
+            Self::WriteBack => "write_back",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 impl PageStatus {
     /// The node that the page lies on, or why that cannot be told.
     pub fn node(self) -> Result<NodeId, PageRefusal> {

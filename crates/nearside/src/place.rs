@@ -8,12 +8,12 @@ use crate::record::{Followed, Source};
 use crate::wrong::Wrong;
 use crate::{machine_source, output};
 use agent::journal::default_folder;
-use agent::{Agent, Journal, Options, PutBack, Scope};
+use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
 use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, size};
 use placement::{POLICIES, Policy, PolicyName, Settings};
-use report::PlaceReport;
+use report::PlaceText;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -367,7 +367,7 @@ impl Placing<'_> {
         }
         if !self.arguments.quiet {
             // There is nobody left to tell when standard error is closed.
-            let _ = write!(std::io::stderr(), "{report}");
+            let _ = write!(std::io::stderr(), "{}", PlaceText(report));
         }
     }
 }

@@ -88,7 +88,7 @@ fn what_came_of_it_is_json_on_any_machine() {
     };
     let output = run("-");
     assert_eq!(output.status.code(), Some(7));
-    let report: report::PlaceReport = serde_json::from_slice(&output.stdout).unwrap();
+    let report: agent::PlaceReport = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.policy.as_str(), report.exit_status), ("balanced", Some(7)));
     // A report that there is no room for is no reason to lose the program's status.
     let full = run("/dev/full");

@@ -1,5 +1,6 @@
 //! What nearside found, as tables for terminals; the same values, serialised, are its JSON.
 
+mod agent;
 mod bind;
 mod choice;
 mod compare;
@@ -22,7 +23,6 @@ mod pages;
 mod pages_text;
 mod perfetto;
 mod picture;
-mod place;
 mod process;
 mod profile;
 mod record;
@@ -31,6 +31,7 @@ mod residence;
 mod table;
 mod top;
 
+pub use self::agent::{ExplanationText, PlaceText, StatusMetrics, StatusText, prometheus};
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
     AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
@@ -50,7 +51,7 @@ pub use html::{comparison_to_html, profile_to_html};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};
-pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads, refusal_word};
+pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads};
 pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use numactl::{HardwareReport, PolicyReport};
 pub use number::{bytes, count, percent};
@@ -62,7 +63,6 @@ pub use perfetto::profile_to_perfetto;
 pub use picture::{
     HeatMap, Place, Strip, heat_maps_to_svg, machine_to_svg, machine_to_text, sources_to_text, strips_to_svg,
 };
-pub use place::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};
 pub use replay::{ReplayDifference, ReplayReport};

@@ -114,7 +114,7 @@ impl MigrateReport {
         let stayed = tally.stayed.iter().map(|(&(refusal, node), stayed)| {
             let (why, what_to_do) = diagnose_pages(refusal, node, free.get(&node).copied());
             StayedPages {
-                reason: refusal_word(refusal),
+                reason: refusal.word(),
                 node,
                 count: stayed.amount.into(),
                 first_address: format!("{:#x}", stayed.first),
@@ -143,22 +143,9 @@ impl MigrateReport {
 
     /// Whether something that was asked for was not done. Pages that others map too are left alone unless asked for.
     pub fn is_partial(&self) -> bool {
-        let failed = self.stayed.iter().any(|stayed| stayed.reason != refusal_word(PageRefusal::Shared));
+        let failed = self.stayed.iter().any(|stayed| stayed.reason != PageRefusal::Shared.word());
         let refused = self.threads.as_ref().is_some_and(|threads| !threads.refused.is_empty());
         failed || self.interrupted || self.unmapped_bytes > 0 || refused
-    }
-}
-
-/// Why a page stayed, in a word of JSON.
-pub fn refusal_word(refusal: PageRefusal) -> &'static str {
-    match refusal {
-        PageRefusal::NotPresent | PageRefusal::ZeroOrUnmapped => "gone",
-        PageRefusal::Shared => "shared",
-        PageRefusal::Busy => "busy",
-        PageRefusal::Stayed => "held",
-        PageRefusal::NoMemory => "no_memory",
-        PageRefusal::WriteBack => "write_back",
-        PageRefusal::Other(_) => "other",
     }
 }
 
@@ -254,7 +241,7 @@ mod tests {
     fn what_stayed_makes_it_partial() {
         assert!(!report().is_partial());
         let mut report = report();
-        report.stayed[0].reason = refusal_word(PageRefusal::Busy);
+        report.stayed[0].reason = PageRefusal::Busy.word();
         assert!(report.is_partial());
     }
 }

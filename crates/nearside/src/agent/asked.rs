@@ -4,7 +4,7 @@ use super::SOCKET;
 use crate::output;
 use ::agent::control::{Answer, Request, ask};
 use ::agent::journal::default_folder;
-use ::agent::{ExplanationText, StatusText, prometheus};
+use report::{ExplanationText, StatusText, prometheus};
 use serde::Serialize;
 use std::error::Error;
 use std::path::{Path, PathBuf};

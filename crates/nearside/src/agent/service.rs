@@ -6,12 +6,10 @@ use super::wake::Wake;
 use crate::place::time_scale as time_scale_of;
 use ::agent::control::{Listener, Server, answer};
 use ::agent::journal::default_folder;
-use ::agent::{
-    Agent, Configuration, Described, Journal, KernelBalancing, ONE_NODE, Options, Scope, Status, StatusMetrics,
-    prometheus,
-};
+use ::agent::{Agent, Configuration, Described, Journal, KernelBalancing, ONE_NODE, Options, Scope, Status};
 use linux::{Pid, Process, process_cpu_time};
 use machine::Machine;
+use report::{StatusMetrics, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! A run under one of nearside's own policies: what `nearside place` tells of it.
 
+use agent::PlaceReport;
 use placement::PolicyName;
-use report::PlaceReport;
 use std::ffi::OsString;
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
 
-use crate::status::Status;
-use report::Family;
+use crate::Family;
+use agent::Status;
 use std::fmt::{self, Write};
 
 /// A status as `OpenMetrics`.
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_agent_has_metrics() {
-        let told = StatusMetrics(&crate::status_text::tests::status()).to_string();
+        let told = StatusMetrics(&crate::agent::status::tests::status()).to_string();
         for lines in [
             "# TYPE nearside_agent info\n# HELP nearside_agent What the agent is at work with.\n\
              nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn prometheus_has_headings_by_the_names_of_samples() {
-        let open_metrics = StatusMetrics(&crate::status_text::tests::status()).to_string();
+        let open_metrics = StatusMetrics(&crate::agent::status::tests::status()).to_string();
         let told = prometheus(&open_metrics);
         for lines in [
             "# TYPE nearside_agent_info gauge\n# HELP nearside_agent_info What the agent is at work with.\n\

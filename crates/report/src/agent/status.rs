@@ -1,9 +1,9 @@
 //! What a running agent tells of itself, as text.
 
-use crate::control::Explanation;
-use crate::status::Status;
+use crate::{Table, bytes, count, percent};
+use agent::Status;
+use agent::control::Explanation;
 use placement::SMALL_PAGE;
-use report::{Table, bytes, count, percent};
 use std::fmt;
 
 /// Processes that are listed at most, those with the most CPU time first.
@@ -111,7 +111,7 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::ManagedProcess;
+    use agent::ManagedProcess;
     use machine::Pid;
     use placement::Rule;
 

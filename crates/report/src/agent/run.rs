@@ -1,0 +1,130 @@
+//! A run of the agent, as text.
+
+use crate::{Table, bytes, count, percent};
+use agent::{PlaceMetrics, PlaceReport, PlaceRule};
+use std::fmt;
+
+/// What a run of the agent did, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaceText<'a>(pub &'a PlaceReport);
+
+impl fmt::Display for PlaceText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
+        let simulated = if report.simulated { " simulated" } else { "" };
+        let dry = if report.dry_run { ", which decided and changed nothing" } else { "" };
+        let (rounds, samples) = (many(report.rounds, "round"), many(report.samples, "sample"));
+        writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", report.policy, report.time_s)?;
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
+        if !report.dry_run {
+            let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
+            line(f, "moved", &moved)?;
+            if report.pages_copied > 0 {
+                let (pages, bytes) = (many(report.pages_copied, "page"), bytes(report.bytes_copied));
+                line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
+            }
+            for PlaceRule { why, pages, .. } in &report.by_rule {
+                line(f, "", &format!("{}: {why}", count(*pages)))?;
+            }
+            let refused: Vec<String> =
+                report.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
+            if !refused.is_empty() {
+                line(f, "stayed", &refused.join(", "))?;
+            }
+            for (name, number, what) in
+                [("split", report.pages_split, "huge page"), ("threads", report.threads_moved, "move")]
+            {
+                if number > 0 {
+                    line(f, name, &many(number, what))?;
+                }
+            }
+        }
+        line(
+            f,
+            "own CPU time",
+            &format!("{:.1} ms, {} of one CPU", report.cpu_time_s * 1e3, percent(report.cpu_share)),
+        )?;
+        let has_numbers = |metrics: &PlaceMetrics| metrics.accesses_per_us.is_some();
+        let sides = [("before that", &report.before), ("since then", &report.after)];
+        let told: Vec<_> = sides.into_iter().filter(|(_, metrics)| has_numbers(metrics)).collect();
+        if !told.is_empty() {
+            let mut table = Table::new(["", "time", "accesses/µs", "local", "imbalance", "an access"]);
+            for (name, metrics) in &told {
+                let name = if report.after.time_s == 0.0 { "all the time" } else { name };
+                let number = |value: Option<f64>, decimals: usize, unit: &str| {
+                    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}{unit}"))
+                };
+                table.row([
+                    format!("  {name}"),
+                    format!("{:.3} s", metrics.time_s),
+                    number(metrics.accesses_per_us, 1, ""),
+                    metrics.local_access_ratio.map_or_else(|| "-".to_owned(), percent),
+                    number(metrics.imbalance, 2, ""),
+                    number(metrics.access_ns, 0, " ns"),
+                ]);
+            }
+            write!(f, "{table}")?;
+        }
+        report.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent::PlaceRefusal;
+
+    #[test]
+    fn what_was_moved_why_and_what_came_of_it() {
+        let metrics = |time_s, ns| PlaceMetrics {
+            time_s,
+            accesses_per_us: Some(76.25),
+            local_access_ratio: Some(0.25),
+            imbalance: Some(1.5),
+            access_ns: Some(ns),
+        };
+        let report = PlaceReport {
+            policy: "carrefour".to_owned(),
+            simulated: true,
+            time_s: 1.5,
+            rounds: 30,
+            samples: 61_234,
+            pages_moved: 412,
+            bytes_moved: 412 * 4096,
+            pages_copied: 2,
+            bytes_copied: 8192,
+            by_rule: vec![PlaceRule {
+                rule: "one_node_uses".to_owned(),
+                why: "only that node uses them".to_owned(),
+                pages: 412,
+            }],
+            pages_refused: vec![PlaceRefusal { why: "busy".to_owned(), pages: 3 }],
+            threads_moved: 1,
+            before: metrics(0.1, 991.4),
+            after: metrics(1.4, 383.0),
+            cpu_time_s: 0.0123,
+            cpu_share: 0.0082,
+            notes: vec!["the kernel's NUMA balancing is off meanwhile".to_owned()],
+            ..PlaceReport::default()
+        };
+        assert_eq!(
+            PlaceText(&report).to_string(),
+            "nearside: carrefour: 30 rounds in 1.500 s simulated, 61.2 k samples\n  \
+             moved         412 pages (1.69 MB)\n  \
+             copied        2 pages (8.19 kB) of files, for single processes\n                \
+             412: only that node uses them\n  \
+             stayed        3 busy\n  \
+             threads       1 move\n  \
+             own CPU time  12.3 ms, 0.8 % of one CPU\n                  \
+             time  accesses/µs   local  imbalance  an access\n  \
+             before that  0.100 s         76.2  25.0 %       1.50     991 ns\n  \
+             since then   1.400 s         76.2  25.0 %       1.50     383 ns\n  \
+             note: the kernel's NUMA balancing is off meanwhile\n"
+        );
+        let idle = PlaceReport { dry_run: true, after: PlaceMetrics::default(), ..report };
+        let text = PlaceText(&idle).to_string();
+        assert!(text.starts_with("nearside: carrefour, which decided and changed nothing: 30 rounds"), "{text}");
+        assert!(text.contains("  all the time  0.100 s") && !text.contains("moved"), "{text}");
+    }
+}
