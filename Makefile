@@ -64,14 +64,14 @@ nightly:
 	tools/requirements build test
 	cargo build --release --workspace --all-targets --locked
 	$(nearside) lab setup
-	cargo test --release --workspace --locked --test 'lab_*' --test measure
+	cargo test --release --workspace --locked --test lab
 
 # Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
 # would have other features of what tests use as well, and build DataFusion once more.
 sql: build
 	tools/requirements test
 	cargo clippy --release --workspace --all-targets --features nearside/sql --locked -- --deny warnings
-	cargo test --release --workspace --features nearside/sql --locked --test sql
+	cargo test --release --workspace --features nearside/sql --locked --test commands sql::
 
 fidelity: build
 	tools/requirements test

@@ -1,5 +1,5 @@
-//! Virtual machines for whole-program tests: one boots at a time, from files that everybody can read, and each test
-//! says what its run may leave behind: nothing.
+//! Virtual machines for whole-program tests: at most one for each CPU of the host at a time, from files that all users
+//! can read. Each test says what its run may leave behind: nothing.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -25,19 +25,41 @@ const RECORDING: &str = "nearside-objects-";
 /// No run of these tests takes longer, on however busy a host.
 const LIMIT: &str = "600";
 
-static ONE_MACHINE: Mutex<()> = Mutex::new(());
+/// Labs that exist now.
+static LABS: Mutex<usize> = Mutex::new(0);
+static LAB_GONE: Condvar = Condvar::new();
 
-/// A folder of its own for one test, with everything a run needs. While it lives no other test boots a machine.
+/// The right to boot machines, one at a time: for as many labs at once as the host has CPUs, as each takes one at least.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Self {
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        let labs = LABS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labs = LAB_GONE.wait_while(labs, |labs| *labs >= most).unwrap_or_else(PoisonError::into_inner);
+        *labs += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *LABS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        LAB_GONE.notify_one();
+    }
+}
+
+/// A folder of its own for one test, with everything a run needs. While it lives few others boot machines.
 pub struct Lab {
     folder: TempDir,
     /// Shared memory with a name that was there before: other programs', and what killed ones left.
     shared: Vec<OsString>,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Lab {
     pub fn new() -> Self {
-        let turn = ONE_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::wait();
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let lab = Self { folder, shared: names(Path::new(SHARED)), _turn: turn };

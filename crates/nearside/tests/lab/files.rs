@@ -1,12 +1,10 @@
 //! Files of the host: what comes back through `--out`, what an ordinary user can read, and a lab for ordinary users.
 
-mod support;
-
+use crate::support::{Lab, is_root, noise};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use support::{Lab, is_root, noise};
 
 #[test]
 fn files_below_out_come_back_and_others_do_not() {

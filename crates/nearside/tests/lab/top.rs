@@ -1,9 +1,7 @@
 //! `nearside top` on a virtual machine.
 
-mod support;
-
+use crate::support::{FAST, Lab};
 use serde_json::Value;
-use support::{FAST, Lab};
 
 /// Two threads of node 1 read what is on node 0: as the virtual PMU sees it, and as page faults tell until the kernel moves
 /// it to them.

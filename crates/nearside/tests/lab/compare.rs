@@ -1,10 +1,8 @@
 //! `nearside compare` in the lab, from outside and from inside.
 
-mod support;
-
+use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
 use std::process::Command;
-use support::{FAST, Lab, Ran, is_root};
 
 const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "600"];
 /// All threads read and write what one thread filled.

@@ -1,12 +1,10 @@
 //! What goes wrong, and what is said about it. Nothing is left behind: `Lab::run` looks.
 
-mod support;
-
+use crate::support::{Lab, PLUGIN, Ran, is_root};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Lab, PLUGIN, Ran, is_root};
 
 fn with(lab: &Lab, variable: &str, value: &Path) -> Ran {
     let mut run = lab.command("small-2x2", &[], &["true"]);

@@ -1,13 +1,11 @@
 //! A run that is interrupted, at any moment, leaves nothing.
 
-mod support;
-
+use crate::support::{Lab, Ran};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
-use support::{Lab, Ran};
 
 fn start(lab: &Lab, script: &str) -> Child {
     let mut run = lab.command("small-2x2", &["--out", "out"], &["sh", "-c", script]);

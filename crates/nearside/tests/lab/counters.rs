@@ -1,10 +1,8 @@
 //! What the model measures of known workloads: simulated time, counters and samples.
 
-mod support;
-
+use crate::support::{Lab, Ran, topology_of};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use support::{Lab, Ran, topology_of};
 
 /// What the last line of a workload's output says.
 fn said(ran: &Ran, line: usize) -> Value {

@@ -1,12 +1,10 @@
 //! `nearside memory` on this host; in the lab: `lab_look.rs`.
 
-mod support;
-
+use crate::support::Ran;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use support::Ran;
 
 fn memory(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));

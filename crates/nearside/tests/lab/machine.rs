@@ -1,10 +1,8 @@
 //! What a program sees of the virtual machine: its nodes, CPUs, distances and memory, its kernel's settings, and no
 //! network.
 
-mod support;
-
+use crate::support::{Lab, topology_of};
 use serde_json::Value;
-use support::{Lab, topology_of};
 
 /// The guest's own Linux has what the preset says.
 fn the_guest_is(preset: &str) {
@@ -53,7 +51,7 @@ fn settings_take_effect() {
         free -m | awk '/Mem/ { print ($2 > 450 && $2 < 640) }'; nproc; ls /sys/class/net; \
         timeout 5 sh -c 'exec 3<>/dev/tcp/127.0.0.1/9' 2>/dev/null; hostname";
     // debugfs is for root only, and so are these settings to read.
-    let show = if support::is_root() {
+    let show = if crate::support::is_root() {
         show.to_owned()
     } else {
         show.replace("cd /sys/kernel/debug/sched/numa_balancing && ", "")
@@ -62,7 +60,7 @@ fn settings_take_effect() {
     let options = "--numa-balancing off --thp never --time-scale 10 --cpus-per-node 1 --memory-per-node 320M --json ../report.json";
     let options: Vec<&str> = options.split(' ').collect();
     let ran = lab.script("small-2x2", &options, &show);
-    let wanted = if support::is_root() {
+    let wanted = if crate::support::is_root() {
         "0\n100\n100\n6000\nalways madvise [never]\n1000\n1\n2\nlo\nnearside-lab\n"
     } else {
         "0\n"
@@ -86,7 +84,7 @@ fn other_settings_take_effect_and_files_of_the_host_do_not_change() {
     let before = std::fs::metadata(lab.path("nearside")).unwrap();
     let ran = lab.script("small-2x2", &["--quiet", "--numa-balancing", "on", "--thp", "madvise"], script).succeeded();
     let wanted = "1\nalways [madvise] never\nchanged\nfolder\nkept\nnew\n0\n/tmp/nearside-lab-test-file\n";
-    if support::is_root() {
+    if crate::support::is_root() {
         assert_eq!((ran.text(), ran.error.as_str()), (wanted, ""));
     }
     assert_eq!(lab.text("work/kept"), "as it was");

@@ -1,11 +1,9 @@
 //! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl,
 //! `numa_maps`, `move_pages` (which `pages` asks) and each other.
 
-mod support;
-
+use crate::support::{Lab, Ran, is_root};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use support::{Lab, Ran, is_root};
 
 const BASE: u64 = 4 << 10;
 const HUGE: u64 = 2 << 20;

@@ -1,10 +1,8 @@
 //! `nearside migrate` and `nearside bind` on virtual machines: pages move where they are sent, keep every write, and say
 //! why when they stay.
 
-mod support;
-
+use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
-use support::{FAST, Lab, Ran, is_root};
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
 const HOLD: &str = r#"

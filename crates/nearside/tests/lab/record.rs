@@ -1,14 +1,12 @@
 //! `nearside record` in the lab: samples of the virtual PMU and what the program tells of its objects make one trace, in
 //! which accesses belong to the right objects.
 
-mod support;
-
+use crate::support::{Lab, is_root};
 use machine::CpuId;
 use profile::{Filter, ObjectKind, Predicate, Profile, Recording};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{Lab, is_root};
 use trace::{About, Event, Record, Served, Source, Trace, What};
 
 /// A trace, and what it shows.
@@ -85,7 +83,7 @@ const SCRIPT: &str = "
 #[test]
 fn accesses_in_the_lab_belong_to_their_objects() {
     let lab = Lab::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/reuse.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/reuse.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-g", "-o"]).arg(lab.path("work/reuse")).arg(source);
     assert!(compiler.status().unwrap().success());

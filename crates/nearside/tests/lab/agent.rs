@@ -1,9 +1,7 @@
 //! The service, on four nodes: killed again and again under programs whose results are checked, and asked.
 
-mod support;
-
+use crate::support::{FAST, Lab, is_root};
 use serde_json::Value;
-use support::{FAST, Lab, is_root};
 
 /// A program that stays, programs that come and go and check that no write was lost, an agent that moves pages and
 /// threads, and how it is asked.

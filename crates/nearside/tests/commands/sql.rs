@@ -1,19 +1,15 @@
 //! `nearside sql` on traces that are made here, and on what is none.
 
-mod support;
-#[path = "../../profile/tests/support/mod.rs"]
-mod traces;
-
+use crate::support::Ran;
+use crate::traces::{allocated, event, freed, machine, sample};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::Ran;
 use tempfile::TempDir;
 use trace::{About, Count, Counter, Flush, Sample, What, Writer};
-use traces::{allocated, event, freed, machine, sample};
 
 const FIRST: u64 = 0x1000;
 const SECOND: u64 = 0x2000;

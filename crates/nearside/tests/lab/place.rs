@@ -1,12 +1,10 @@
 //! `nearside place` on virtual machines: what a policy does makes programs faster, loses nothing whatever they do
 //! meanwhile, and leaves everything as it was.
 
-mod support;
-
+use crate::support::{FAST, Lab, Ran};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use support::{FAST, Lab, Ran};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))

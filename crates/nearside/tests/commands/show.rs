@@ -1,14 +1,12 @@
 //! `nearside show` on this host and on a saved system; in the lab: `lab_look.rs`.
 
-mod support;
-
+use crate::support::Ran;
 use saved_files::SavedFiles;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::Ran;
 
 fn show(arguments: &[&str]) -> Ran {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));

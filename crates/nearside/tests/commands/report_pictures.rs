@@ -1,13 +1,11 @@
 //! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. What they draw is tested
 //! in crate `report`.
 
-mod support;
-
+use crate::support::Ran;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::Ran;
 use tempfile::TempDir;
 
 /// Reports in this folder.

@@ -2,11 +2,9 @@
 //! asked of the kernel, seen by the machine's own memory, and beside numactl doing the same; as root and as an ordinary
 //! user.
 
-mod support;
-
+use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use support::{FAST, Lab, Ran, is_root};
 
 /// `placed OPTIONS` has a program fill 4 MiB under options of `nearside run`, and tells its process, the node of each
 /// page as `move_pages` has it, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` those alone.
@@ -81,7 +79,7 @@ fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
 #[test]
 fn each_policy_places_pages_where_it_says() {
     let lab = Lab::new();
-    support::write_uneven_machine(&lab.path("uneven.toml"));
+    crate::support::write_uneven_machine(&lab.path("uneven.toml"));
     let others = r#"
         for options in '--interleave=0,3,5' --membind=4 --preferred=1 '-N 3 --localalloc'; do user=root; placed $options; placed_by_numactl $options; done
         echo 3 > /sys/kernel/mm/mempolicy/weighted_interleave/node0 && placed --weighted-interleave 0-1

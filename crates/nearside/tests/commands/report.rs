@@ -1,8 +1,6 @@
 //! `nearside report` and `nearside diff` on traces that are made here, and on files that are none.
 
-#[path = "../../profile/tests/support/mod.rs"]
-mod traces;
-
+use crate::traces;
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;

@@ -1,8 +1,7 @@
 //! The lab's clock: what threads take to wait for each other, and that no host time is in it. The host is kept busy on
 //! purpose, by processes that each test starts and ends.
 
-mod support;
-
+use crate::support::{Lab, Ran};
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyEvent, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
@@ -12,7 +11,6 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Lab, Ran};
 
 const MACHINE: &str = "opteron-6164x2";
 const BUSY_PROCESSES: usize = 8;
@@ -99,7 +97,7 @@ fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
 #[test]
 fn the_time_stamp_counter_shows_simulated_time() {
     let lab = Lab::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ticks.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/ticks.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-pthread", "-o"]).arg(lab.path("work/ticks")).arg(source);
     assert!(compiler.status().unwrap().success());
@@ -172,7 +170,7 @@ fn files_take_the_time_of_the_simulated_disk() {
 /// before it lets QEMU read.
 #[test]
 fn a_file_that_the_host_reads_slowly_takes_no_longer() {
-    if !support::is_root() {
+    if !crate::support::is_root() {
         eprintln!("skipped: only root may hold up others' reads");
         return;
     }

@@ -1,10 +1,8 @@
 //! The kernel's calls as crate `linux` has them, on a virtual machine of four nodes: as root, and as an ordinary user.
 //! Claims are those of the specification's section 8.
 
-mod support;
-
+use crate::support::{Lab, is_root};
 use serde_json::{Value, json};
-use support::{Lab, is_root};
 
 const CALLS: &str = "
     nobody=; if [ $(id -u) = 0 ]; then

@@ -1,10 +1,8 @@
 //! `nearside run` on a virtual machine of 4 nodes: a program started by it sees what numactl would have given it, and
 //! limits of control groups are named.
 
-mod support;
-
+use crate::support::{FAST, Lab, Ran, is_root};
 use std::fmt::Write;
-use support::{FAST, Lab, Ran, is_root};
 
 /// Options that both know, and that this Debian's numactl knows; shortened, repeated and in any order as well.
 const OPTIONS: [&str; 22] = [

@@ -1,0 +1,23 @@
+//! Whole commands on virtual machines: as many machines at a time as the host has CPUs. A test says what its run may leave
+//! behind: nothing.
+
+mod agent;
+mod calls;
+mod clock;
+mod compare;
+mod counters;
+mod failures;
+mod files;
+mod interrupts;
+mod look;
+mod machine;
+mod measure;
+mod migrate;
+mod place;
+mod policies;
+mod record;
+mod run;
+mod streams;
+#[path = "../support/mod.rs"]
+mod support;
+mod top;
