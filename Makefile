@@ -4,6 +4,7 @@
 #   make demo       runs three programs on a virtual machine, each with its memory placed in two ways, and one under several policies
 #   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
 #   make nightly    runs the tests that boot virtual machines with the newest kernel that Debian has, fetched anew each time
+#   make fuzz       fuzzes each parser of outside input with libFuzzer, for FUZZ_SECONDS (600) each; `make test` has their seeds
 #   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps what came of it in docs/results, and writes docs/results.md of
@@ -18,7 +19,7 @@
 
 PREFIX ?= /usr/local
 BENCH ?=
-FUZZ_SECONDS ?= 3
+FUZZ_SECONDS ?= 600
 
 # Where rustup puts cargo, for shells that have not read it yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -28,7 +29,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test nightly sql fidelity results bench setup install uninstall clean
+.PHONY: build demo test nightly fuzz sql fidelity results bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -52,7 +53,6 @@ test:
 	$(nearside) lab setup
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- --deny warnings
-	fuzz/run all $(FUZZ_SECONDS)
 	cargo test --release --workspace --locked
 	$(release)/nearside-fidelity experiments/*.toml --quick --check
 	$(release)/nearside-diagnoses facerec psearchy --check
@@ -65,6 +65,10 @@ nightly:
 	cargo build --release --workspace --all-targets --locked
 	$(nearside) lab setup
 	cargo test --release --workspace --locked --test lab
+
+fuzz:
+	tools/requirements build test
+	fuzz/run all $(FUZZ_SECONDS)
 
 # Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
 # would have other features of what tests use as well, and build DataFusion once more.

@@ -1,11 +1,10 @@
-//! The journal of a killed agent. What is kept of it says the same when it is written anew.
-#![no_main]
+//! What a killed agent leaves.
 
 use agent::journal::{FORMAT, Header, Kept, parse};
-use libfuzzer_sys::fuzz_target;
 use machine::Pid;
 
-fuzz_target!(|bytes: &[u8]| {
+/// The journal of a killed agent. What is kept of it says the same when it is written anew.
+pub(crate) fn journal(bytes: &[u8]) {
     let _ = parse(bytes, "boot");
     let header = Header { journal: FORMAT, boot: "boot".to_owned(), pid: Pid(7) };
     let mut text = serde_json::to_vec(&header).unwrap();
@@ -16,4 +15,4 @@ fuzz_target!(|bytes: &[u8]| {
     let mut anew = Kept::default();
     parsed.kept.changes().for_each(|change| anew.add(&change));
     assert_eq!(anew, parsed.kept);
-});
+}

@@ -1,0 +1,39 @@
+//! What each parser of outside input must hold for any bytes: it never panics, and what else its function says.
+//!
+//! `fuzz/` runs them with libFuzzer, for as long as one likes. `tests/seeds.rs` runs them on the seeds of `fuzz/corpus/`
+//! and on some thousand changed ones.
+
+mod firmware;
+mod grammar;
+mod journal;
+mod kernel_text;
+mod recordings;
+
+/// A parser, by the name of the folder of its seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Reads these bytes; panics where a promise is broken.
+    pub run: fn(&[u8]),
+}
+
+macro_rules! targets {
+    ($($file:ident: $($name:ident),+;)+) => {
+        /// All of them.
+        pub const TARGETS: &[Target] = &[$($(Target { name: stringify!($name), run: $file::$name }),+),+];
+    };
+}
+
+targets! {
+    firmware: srat, slit, hmat, hwloc_xml;
+    grammar: machine_toml, agent_toml, set, selection;
+    kernel_text: numa_maps, smaps, node_files, cgroup, process;
+    recordings: trace, perf_data, spe;
+    journal: journal;
+}
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().copied().find(|target| target.name == name)
+}
