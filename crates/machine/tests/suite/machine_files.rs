@@ -1,0 +1,259 @@
+//! Machine files: what is read, and the file, line, field and rule of what is wrong.
+
+use machine::{Machine, MachineError, Mistake, presets};
+use proptest::prelude::*;
+use std::path::Path;
+
+/// The example of the manual.
+fn example() -> String {
+    let manual = include_str!("../../../../docs/machine-files.md");
+    manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_owned()
+}
+
+fn mistakes(text: &str) -> Vec<Mistake> {
+    match Machine::from_toml(text, Path::new("my.toml")) {
+        Err(MachineError::Mistakes(mistakes)) => mistakes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_manuals_example_is_a_machine_with_a_source_for_each_number() {
+    let machine = Machine::from_toml(&example(), Path::new("docs/machine-files.md")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(machine.missing_sources(), []);
+    // Everything that the form has is in the example.
+    assert!(!machine.smt_cores.is_empty() && machine.core.is_some() && machine.latency.is_some());
+    assert!(machine.distances.is_some() && !machine.packages.is_empty() && !machine.caches.is_empty());
+    assert!(!machine.links.is_empty() && !machine.routes.is_empty());
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let machines = presets::names().into_iter().map(|name| presets::find(name).unwrap());
+    let example = Machine::from_toml(&example(), Path::new("example")).unwrap();
+    for machine in machines.chain([example]) {
+        let text = machine.to_toml().unwrap();
+        assert_eq!(Machine::from_toml(&text, Path::new("again")).unwrap(), machine);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Machine::load(Path::new("/nowhere/my.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: No such file"), "{error}");
+}
+
+/// Each replaces a part of the example: what is replaced, by what, and the mistakes, each as `field: part of the rule`.
+/// The line must be that of the replacement, where the replacement says which by `@`.
+const WRONG: &[(&str, &str, &[&str])] = &[
+    ("name = ", "@name = = ", &[": "]),
+    ("name = \"two-sockets\"", "", &[": missing field `name`"]),
+    (
+        "description =",
+        "@descripton =",
+        &["descripton: unknown field `descripton` (did you mean `description`?), expected one of"],
+    ),
+    (
+        "id = 1\ncpus = \"4-7\"\nmemory",
+        "id = 1\n@cpus = \"4-x\"\nmemory",
+        &["node[1].cpus: `4-x` in `4-x` is neither a number nor"],
+    ),
+    ("memory_bytes = \"8 GiB\"", "@memory_bytes = \"8 Gib/s\"", &["node[0].memory_bytes: "]),
+    ("memory_bytes = \"8 GiB\"", "@memory_bytes = true", &["node[0].memory_bytes: "]),
+    ("shared_by = \"core\"", "@shared_by = \"cores\"", &["cache[0].shared_by: "]),
+    (
+        "id = 1\ncpus = \"4-7\"\nmemory",
+        "@id = 0\ncpus = \"4-7\"\nmemory",
+        &["node[1].id: ids ascend and differ, but 0 follows 0"],
+    ),
+    (
+        "id = 2\n",
+        "@id = 2000000\n",
+        &[
+            "node[2].id: a node's id is at most 1048576",
+            // Links are not looked at while nodes are wrong.
+        ],
+    ),
+    ("cpus = \"4-7\"\nmemory", "@cpus = \"3-7\"\nmemory", &["node[1].cpus: a node already has CPU 3"]),
+    ("smt_cores = [\"0-1\",", "@smt_cores = [\"0,9\",", &["smt_cores[0]: no node has CPU 9"]),
+    ("smt_cores = [\"0-1\",", "@smt_cores = [\"0-2\",", &["smt_cores[1]: a core already has CPU 2"]),
+    (
+        "cpus = \"0-3\"\n\n[[package]]\n",
+        "@cpus = \"0-4,8\"\n\n[[package]]\n",
+        &["package[0].cpus: no node has CPU 8", "package[1].cpus: a package already has CPU 4"],
+    ),
+    (
+        "line_bytes = 64 # L1",
+        "@line_bytes = 48 # L1",
+        &[
+            "cache[0].line_bytes: a line is a power of two, not 48",
+            "cache[0].size_bytes: a size is sets x ways x line, but 32768 is no multiple of 8 x 48",
+        ],
+    ),
+    (
+        "line_bytes = 64 # L1",
+        "@line_bytes = 0 # L1",
+        &[
+            "cache[0].line_bytes: a line is a power of two, not 0",
+            "cache[0].line_bytes: must be from 8.0 to 65536.0 bytes, is 0",
+        ],
+    ),
+    (
+        "[\"0-3\", \"4-7\"]",
+        "[\"0-4\", \"4-8\"]",
+        &[
+            "cache[1].shared_by[1]: no node has CPU 8",
+            "cache[1].shared_by[1]: a level 3 unified cache already has CPU 4",
+        ],
+    ),
+    (
+        "level = 3\nkind = \"unified\"",
+        "level = 1\nkind = \"data\"",
+        &["cache[1].shared_by[0]: a level 1 data cache already has CPU 0-3", "cache[1].shared_by[1]: "],
+    ),
+    ("latency_ns = 1.2", "@latency_ns = -1.2", &["cache[0].latency_ns: must be from 0.01 to 10000000.0 ns, is -1.2"]),
+    ("latency_ns = 1.2", "@latency_ns = nan", &["cache[0].latency_ns: must be from 0.01 to 10000000.0 ns, is NaN"]),
+    (
+        "bandwidth_bytes_per_s = 20e9",
+        "@bandwidth_bytes_per_s = 20",
+        &["link[0].bandwidth_bytes_per_s: must be from 1000000.0 to 100000000000000.0 bytes/s, is 20"],
+    ),
+    ("clock_hz = 2.5e9", "@clock_hz = inf", &["core.clock_hz: must be from 1000000.0 to 100000000000.0 Hz, is inf"]),
+    (
+        "    [10, 21, 17],",
+        "    @[11, 21, 17],",
+        &["distances.matrix[0][0]: the distance of a node to itself is 10, not 11"],
+    ),
+    ("    [10, 21, 17],", "    @[10, 9, 17],", &["distances.matrix[0][1]: must be from 10.0 to 255.0, is 9"]),
+    ("    [10, 21, 17],", "    @[10, 21],", &["distances.matrix[0]: has a column for each of the 3 nodes, not 2"]),
+    (
+        "    [10, 21, 17],",
+        "",
+        &[
+            "distances.matrix: has a row for each of the 3 nodes, not 2",
+            "distances.matrix[0][0]: the distance of a node to itself is 10, not 21",
+            "distances.matrix[1][1]: the distance of a node to itself is 10, not 28",
+        ],
+    ),
+    (
+        "by_hops_ns = [90, 140, 210]",
+        "@by_hops_ns = [90, 140]",
+        &["latency.by_hops_ns: the longest route has 2 hops, so 3 latencies are needed"],
+    ),
+    (
+        "by_hops_ns = [90, 140, 210]",
+        "matrix_ns = [[90]]",
+        &["latency.matrix_ns: has a row for each of the 3 nodes, not 1"],
+    ),
+    (
+        "by_hops_ns = [90, 140, 210]",
+        "by_hops_ns = [90, 140, 210]\nmatrix_ns = [[90]]",
+        &["latency: only one of by_hops_ns and matrix_ns is given"],
+    ),
+    ("by_hops_ns = [90, 140, 210]", "", &["latency: one of by_hops_ns and matrix_ns is given"]),
+    ("nodes = [0, 1]", "@nodes = [0, 0]", &["link[0].nodes: a link joins two different nodes"]),
+    ("nodes = [0, 1]", "@nodes = [0, 7]", &["link[0].nodes: there is no node 7"]),
+    (
+        "nodes = [0, 1]",
+        "nodes = [0, 2]",
+        &[
+            "route[0]: no link carries accesses from node 1 to node 0",
+            "link: links join all nodes, but none leads from node 0 to node 1",
+            "link: links join all nodes, but none leads from node 1 to node 0,2",
+            "link: links join all nodes, but none leads from node 2 to node 1",
+        ],
+    ),
+    ("via = [0]", "via = [7]", &["route[0]: there is no node 7"]),
+    ("via = [0]", "via = []", &["route[0]: no link carries accesses from node 1 to node 2"]),
+    ("via = [0]", "via = [0, 1]", &["route[0]: a route passes each node once"]),
+    (
+        "[[route]]",
+        "[[route]]\nfrom = 1\nto = 2\nvia = [0]\n\n[[route]]",
+        &["route[1]: there is one route from node 1 to node 2"],
+    ),
+    ("20e9\nsource = \"board\"", "20e9\n@source = \"bord\"", &["link[0].source: `bord` is not declared in [sources]"]),
+    (
+        "source = { latency_ns =",
+        "source = { latencyns =",
+        &[
+            "cache[0].source: `latencyns` is no number of this table; level, size_bytes, ways, line_bytes, latency_ns are, and *",
+        ],
+    ),
+];
+
+#[test]
+fn mistakes_name_file_line_field_and_rule() {
+    for (part, wrong, expected) in WRONG {
+        let example = example();
+        assert!(example.contains(part), "the example lacks {part}");
+        let marked = example.replacen(part, wrong, 1);
+        let line = marked
+            .split_once('@')
+            .map(|(before, _)| before.lines().count().max(1) + usize::from(before.ends_with('\n')));
+        let text = marked.replacen('@', "", 1);
+        let found = mistakes(&text);
+        let shown: Vec<String> = found.iter().map(|m| format!("{}: {}", m.field, m.rule)).collect();
+        assert_eq!(found.len(), expected.len(), "{wrong}: {shown:#?}");
+        for (shown, expected) in shown.iter().zip(*expected) {
+            assert!(shown.starts_with(expected), "{wrong}:\n{shown}\n{expected}");
+        }
+        assert_eq!(line.unwrap_or(found[0].line), found[0].line, "{wrong}: {shown:#?}");
+    }
+}
+
+#[test]
+fn a_mistake_reads_as_compilers_write_them() {
+    let text = "name = \"x\"\n\n[[node]]\nid = 0\nmemory_bytes = 0\n\n[[node]]\nid = 1\nmemory_bytes = 0\nbandwidth_bytes_per_s = 1\n";
+    let error = Machine::from_toml(text, Path::new("my.toml")).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "my.toml:3: node: some node has memory, but every memory_bytes is 0\n\
+         my.toml:10: node[1].bandwidth_bytes_per_s: must be from 1000000.0 to 100000000000000.0 bytes/s, is 1"
+    );
+    let error = Machine::from_toml("name = \"x\"\nnode = []\n", Path::new("my.toml")).unwrap_err().to_string();
+    assert_eq!(error, "my.toml:2: node: a machine has at least one node");
+}
+
+#[test]
+fn very_many_mistakes_are_counted() {
+    let text = format!("name = \"x\"\n{}", "[[node]]\nid = 1\nmemory_bytes = 1\n".repeat(100));
+    let error = Machine::from_toml(&text, Path::new("my.toml")).unwrap_err();
+    assert_eq!(error.to_string().lines().count(), 21);
+    assert!(error.to_string().ends_with("and 79 more"));
+}
+
+#[test]
+fn a_number_without_source_is_named() {
+    let text = example().replacen("20e9\nsource = \"board\"", "20e9", 1).replacen(", \"*\" = \"guide\"", "", 1);
+    let machine = Machine::from_toml(&text, Path::new("my.toml")).unwrap();
+    let missing: Vec<String> = machine.missing_sources().into_iter().map(|violation| violation.field).collect();
+    assert_eq!(
+        missing,
+        [
+            "cache[0].level",
+            "cache[0].size_bytes",
+            "cache[0].ways",
+            "cache[0].line_bytes",
+            "link[0].bandwidth_bytes_per_s"
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".*") {
+        let _ = Machine::from_toml(&text, Path::new("any"));
+    }
+
+    /// Texts that are nearly machine files: the example with a part cut out and another put in its place.
+    #[test]
+    fn a_damaged_machine_file_is_read_or_refused(from in 0_usize..3000, length in 0_usize..60, put in "[\\[\\]{}=\"0-9a-z.,\n# -]{0,12}") {
+        let example = example();
+        let cut: String = example.chars().enumerate().filter(|(at, _)| *at < from || *at >= from + length).map(|(_, c)| c).collect();
+        let at = cut.char_indices().nth(from).map_or(cut.len(), |(at, _)| at);
+        let text = format!("{}{put}{}", &cut[..at], &cut[at..]);
+        if let Err(error) = Machine::from_toml(&text, Path::new("any")) {
+            prop_assert!(error.to_string().starts_with("any:"), "{}", error);
+        }
+    }
+}

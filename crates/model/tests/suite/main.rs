@@ -1,0 +1,7 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod machines;
+mod mechanisms;
+mod queues;
+#[path = "../support/mod.rs"]
+mod support;

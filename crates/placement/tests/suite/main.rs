@@ -1,0 +1,10 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod carrefour;
+mod carrefour_today;
+mod manager;
+mod other_policies;
+mod properties;
+mod replay;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,361 @@
+//! Moments at which a library like this one goes wrong.
+
+use crate::support::{Program, Told, compile, library, options, record};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Duration;
+use trace::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
+use trace::{Event, Stacks, TickClock, What};
+
+static CASES: LazyLock<Program> = LazyLock::new(|| Program::new("cases.c", &["-O2", "-fomit-frame-pointer"]));
+
+/// Objects of this size, and how many of them were freed, by process.
+fn lives(told: &Told, size: u64) -> BTreeMap<u32, (usize, usize)> {
+    let mut live = BTreeSet::new();
+    let mut lives = BTreeMap::<u32, (usize, usize)>::new();
+    // Each event of a process in the order of times.
+    let mut events: Vec<&Event> = told.events.iter().collect();
+    events.sort_by_key(|event| event.time_ns);
+    for event in events {
+        match event.what {
+            What::Allocated { address, bytes, .. } => {
+                live.remove(&(event.pid, address));
+                if bytes == size {
+                    assert!(live.insert((event.pid, address)), "{address:#x} was not free");
+                    lives.entry(event.pid.0).or_default().0 += 1;
+                }
+            }
+            What::Freed { address } if live.remove(&(event.pid, address)) => {
+                lives.entry(event.pid.0).or_default().1 += 1;
+            }
+            _ => {}
+        }
+    }
+    lives
+}
+
+fn nothing_is_lost(told: &Told) {
+    assert_eq!((told.losses.lost, told.losses.malformed), (0, 0));
+}
+
+#[test]
+fn threads_are_followed_whichever_way_they_end() {
+    let told = CASES.run(&["threads"]).succeeded();
+    nothing_is_lost(&told);
+    for size in 1000..1004 {
+        assert_eq!(lives(&told, size).into_values().collect::<Vec<_>>(), [(100, 100)], "{size}");
+    }
+    assert_eq!(lives(&told, 2000).into_values().collect::<Vec<_>>(), [(300_000, 300_000)]);
+    // What their destructors free, too.
+    assert_eq!(lives(&told, 4242).into_values().collect::<Vec<_>>(), [(3004, 3004)]);
+    let count = |wanted: fn(&What) -> bool| told.events.iter().filter(|event| wanted(&event.what)).count();
+    assert_eq!(count(|what| matches!(what, What::ThreadStarted)), 3004);
+    assert_eq!(count(|what| matches!(what, What::ThreadEnded)), 3004);
+    // Each thread's own events are in the order of their times.
+    let mut last = BTreeMap::new();
+    for event in &told.events {
+        let before = last.insert((event.pid, event.tid), event.time_ns).unwrap_or(0);
+        assert!(before <= event.time_ns, "{event:?} is before {before}");
+    }
+}
+
+#[test]
+fn stacks_may_be_small_deep_or_no_threads() {
+    let told = CASES.run(&["stacks"]).succeeded();
+    nothing_is_lost(&told);
+    for (size, number, function) in
+        [(3000, 10, "small"), (3001, 10, "deep"), (3002, 10, "in_coroutine"), (3003, 1, "handler")]
+    {
+        assert_eq!(lives(&told, size).into_values().collect::<Vec<_>>(), [(number, number)], "{size}");
+        let stack = told.events.iter().find_map(|event| match event.what {
+            What::Allocated { bytes, stack, .. } if bytes == size => Some(stack),
+            _ => None,
+        });
+        let chain = told.stacks.chain(stack.unwrap());
+        let functions: Vec<String> = chain.iter().map(|&address| CASES.function(&told, address)).collect();
+        assert!(functions.iter().any(|name| name == function), "{size}: {functions:?}");
+        // Beyond the frame of a signal, and no further than was asked for.
+        assert!(chain.len() <= 32 && (size != 3003 || functions.iter().any(|name| name == "main")), "{functions:?}");
+    }
+}
+
+#[test]
+fn signal_handlers_may_come_at_any_moment() {
+    let told = CASES.run(&["signals"]).succeeded();
+    let text = told.text();
+    let events: u64 = text.trim().strip_prefix("events ").unwrap().parse().unwrap();
+    let of_it = |what: &What| match *what {
+        What::Allocated { bytes, .. } => u64::from(bytes == 5000 || bytes == 5001),
+        _ => 0,
+    };
+    let allocated: u64 = told.events.iter().map(|event| of_it(&event.what)).sum();
+    assert_eq!(told.losses.malformed, 0);
+    // Each is told or counted; of a pair either may be lost.
+    let missing = events / 2 - allocated;
+    assert!(missing <= told.losses.lost && told.losses.lost <= 2000, "{missing} of {events}, {:?}", told.losses);
+}
+
+#[test]
+fn forks_and_executed_programs_tell_of_themselves() {
+    let told = CASES.run(&["processes"]).succeeded();
+    nothing_is_lost(&told);
+    for (size, processes, objects) in [(6000, 2, 50), (6001, 2, 50), (6002, 4, 10), (6004, 3, 10), (6005, 1, 5)] {
+        let lives = lives(&told, size);
+        assert_eq!(lives.len(), processes, "{size}: {lives:?}");
+        assert!(lives.values().all(|&life| life == (objects, objects)), "{size}: {lives:?}");
+    }
+    let main = told.events[0].pid;
+    let forks = |parent| told.events.iter().filter(|event| event.what == What::ProcessStarted { parent }).count();
+    assert_eq!((forks(Some(main)), forks(None)), (4, 3));
+    let executed = |event: &&Event| matches!(event.what, What::Named { exec: true, .. });
+    assert_eq!(told.events.iter().filter(executed).count(), 4);
+}
+
+#[test]
+fn a_fork_that_can_make_no_file_is_known_to_tell_nothing() {
+    let told = CASES.run(&["silent"]).succeeded();
+    nothing_is_lost(&told);
+    let child: u32 = told.text().trim().strip_prefix("child ").unwrap().parse().unwrap();
+    let events: Vec<&What> = told.events.iter().filter(|event| event.pid.0 == child).map(|event| &event.what).collect();
+    assert_eq!(events, [&What::Untold { start: 0, bytes: u64::MAX }]);
+    assert_eq!(told.losses.silent, 1);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_not_cut_to_another() {
+    let told = CASES.run(&["long"]).succeeded();
+    let object = &told.printed()["long"];
+    let names = told.events.iter().filter_map(|event| match &event.what {
+        What::Mapped { start, name, .. } if *start == object.address => Some(&**name),
+        _ => None,
+    });
+    assert_eq!(names.collect::<Vec<_>>(), [""]);
+}
+
+#[test]
+fn the_program_sees_nothing_of_it() {
+    let told = CASES.run(&["nothing"]).succeeded();
+    nothing_is_lost(&told);
+    let alone = Command::new(&CASES.path).arg("nothing").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(told.output.stdout, alone.stdout);
+    for (size, number) in [(7000, 10), (7001, 10), (7002, 10), (7003, 1000)] {
+        assert_eq!(lives(&told, size).into_values().collect::<Vec<_>>(), [(number, number)], "{size}");
+    }
+}
+
+#[test]
+fn libraries_come_and_go_at_the_same_address() {
+    let names = ["first.so", "second.so"].map(|name| CASES.beside(name));
+    compile("library.c", &names[0], &["-shared", "-fPIC", "-O2"]);
+    compile("library.c", &names[1], &["-shared", "-fPIC", "-O2", "-DDIFFERENT"]);
+    let [first, second] = names.each_ref().map(|name| name.to_str().unwrap());
+    let told = CASES.run(&["libraries", first, second]).succeeded();
+    nothing_is_lost(&told);
+    for number in 0..20 {
+        let is_it = |event: &&Event| matches!(event.what, What::Allocated { bytes, .. } if bytes == 8000 + number);
+        let event = told.events.iter().find(is_it).unwrap();
+        let What::Allocated { stack, .. } = event.what else { unreachable!() };
+        let chain = told.stacks.chain(stack);
+        // The library that is mapped where the code is, at that time.
+        let library = told.events.iter().rev().find_map(|mapped| match &mapped.what {
+            What::Mapped { start, bytes, name, file: Some(_), .. }
+                if mapped.time_ns <= event.time_ns && (*start..start + bytes).contains(&chain[0]) =>
+            {
+                Some(name.to_string())
+            }
+            _ => None,
+        });
+        assert_eq!(library.as_deref(), Some([first, second][number as usize % 2]));
+        assert_eq!(CASES.function(&told, chain[1]), "main");
+    }
+}
+
+#[test]
+fn a_process_may_end_in_the_middle() {
+    let told = CASES.run(&["exit"]).succeeded();
+    assert_eq!(told.losses.malformed, 0);
+    assert!(told.events.iter().any(|event| matches!(event.what, What::Allocated { bytes: 6003, .. })));
+}
+
+#[test]
+fn an_allocator_of_its_own_announces_objects() {
+    let told = CASES.run(&["pool"]).succeeded();
+    let object = &told.printed()["pool"];
+    assert_eq!(told.life(object.address), "AF");
+    let [(bytes, stack)] = told.objects(object.address)[..] else { panic!() };
+    assert_eq!((bytes, CASES.function(&told, told.stacks.chain(stack)[0])), (9000, "from_pool".to_owned()));
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let options = ObjectOptions { ring_bytes: 64 << 10, patience: Duration::ZERO, ..ObjectOptions::default() };
+    let told = CASES.run_with(&["pairs", "4000", "200000"], &options).succeeded();
+    let of_it = |what: &What| matches!(what, What::Allocated { bytes: 4000, .. });
+    let allocated = told.events.iter().filter(|event| of_it(&event.what)).count() as u64;
+    let freed = told.events.iter().filter(|event| matches!(event.what, What::Freed { .. })).count() as u64;
+    assert_eq!(told.losses.malformed, 0);
+    assert!(allocated + freed + told.losses.lost >= 400_000, "{allocated} {freed} {:?}", told.losses);
+    // Of what was lost: its addresses are of no object that is known.
+    let objects: BTreeSet<u64> = told
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Allocated { address, bytes: 4000, .. } => Some(address),
+            _ => None,
+        })
+        .collect();
+    let untold = told.events.iter().any(|event| match event.what {
+        What::Untold { start, bytes } => objects.iter().any(|object| (start..start + bytes).contains(object)),
+        _ => false,
+    });
+    assert!(untold || told.losses.lost == 0);
+}
+
+#[test]
+fn a_recorder_that_ends_keeps_nobody_waiting() {
+    let options = ObjectOptions { ring_bytes: 64 << 10, patience: Duration::from_secs(3600), ..options() };
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(&options, &clock).unwrap();
+    let mut command = Command::new(&CASES.path);
+    let mut child =
+        command.args(["pairs", "4000", "200000"]).envs(rings.environment(&library(), None)).spawn().unwrap();
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    while events.is_empty() {
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
+    }
+    // The ring has room for two thousand of its events.
+    rings.finish(&clock, &mut stacks, &mut events);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn small_objects_are_counted_by_site() {
+    let options = ObjectOptions { small_bytes: 5000, ..options() };
+    let told = CASES.run_with(&["pairs", "4000", "10000"], &options).succeeded();
+    nothing_is_lost(&told);
+    assert!(lives(&told, 4000).is_empty());
+    let counted = told.events.iter().filter_map(|event| match event.what {
+        What::Counted { objects, bytes, stack } if objects >= 10_000 => Some((objects, bytes, stack)),
+        _ => None,
+    });
+    let [(10_000, 40_000_000, stack)] = counted.collect::<Vec<_>>()[..] else { panic!("{:?}", told.events) };
+    let chain = told.stacks.chain(stack);
+    assert!(chain.iter().any(|&address| CASES.function(&told, address) == "main"));
+    let large = CASES.run_with(&["pairs", "6000", "100"], &options).succeeded();
+    assert_eq!(lives(&large, 6000).into_values().collect::<Vec<_>>(), [(100, 100)]);
+}
+
+#[test]
+fn what_is_counted_is_told_at_its_time() {
+    let options = ObjectOptions { small_bytes: 5000, ..options() };
+    let told = CASES.run_with(&["levels", "4000"], &options).succeeded();
+    nothing_is_lost(&told);
+    let counted = told.events.iter().filter(|event| matches!(event.what, What::Counted { .. }));
+    let times: BTreeSet<u64> = counted.map(|event| event.time_ns).collect();
+    assert!(times.len() > 100, "{times:?}");
+}
+
+#[test]
+fn every_form_of_new_and_delete_is_told() {
+    for flags in [&["-O2"][..], &["-O2", "-static-libstdc++", "-static-libgcc", "-fsized-deallocation"]] {
+        let program = Program::new("operators.cc", &[flags, &["-std=c++17"]].concat());
+        let told = program.run(&[]).succeeded();
+        nothing_is_lost(&told);
+        assert!(told.text().ends_with("caught\n"));
+        let printed = told.printed();
+        assert_eq!(printed.len(), 7);
+        for (name, object) in &printed {
+            let objects = told.objects(object.address);
+            let sizes: Vec<u64> = objects.iter().map(|(bytes, _)| *bytes).collect();
+            // Aligned forms may ask for a multiple of the alignment.
+            assert!(sizes.contains(&object.bytes), "{name}: {sizes:?}");
+            assert!(told.life(object.address).contains("AF"), "{name}");
+        }
+        let chain = told.stacks.chain(told.objects(printed["plain"].address)[0].1);
+        let names: Vec<String> = chain.iter().map(|&address| program.function(&told, address)).collect();
+        let site = names.iter().position(|name| name.contains("site")).unwrap();
+        assert!(site <= 1 && names[site + 1] == "main", "{names:?}");
+    }
+}
+
+#[test]
+fn objects_of_operators_that_call_no_malloc_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("liballocator.so");
+    compile("allocator.cc", &library, &["-std=c++17", "-shared", "-fPIC", "-O2"]);
+    let program = Program::new("operators.cc", &["-O2", "-std=c++17", library.to_str().unwrap()]);
+    let told = program.run(&[]).succeeded();
+    nothing_is_lost(&told);
+    assert!(told.text().ends_with("caught\n"));
+    for (name, object) in &told.printed() {
+        assert_eq!(told.life(object.address), "AF", "{name}");
+        assert_eq!(told.objects(object.address)[0].0, object.bytes, "{name}");
+    }
+    let plain = &told.printed()["plain"];
+    let chain = told.stacks.chain(told.objects(plain.address)[0].1);
+    let names: Vec<String> = chain.iter().take(2).map(|&address| program.function(&told, address)).collect();
+    assert!(names[0].contains("site") && names[1] == "main", "{names:?}");
+    // Those that are small are counted, and nothing ends that was not told.
+    let small = program.run_with(&[], &ObjectOptions { small_bytes: 5000, ..options() }).succeeded();
+    let of_it = |object: &crate::support::Printed| small.life(object.address).contains('A');
+    assert!(!small.printed().values().any(of_it));
+    let counted = small.events.iter().any(|event| matches!(event.what, What::Counted { bytes: 1501, .. }));
+    assert!(counted, "{:?}", small.events);
+}
+
+#[test]
+fn a_library_in_cpp_may_come_to_a_program_in_c() {
+    let library = CASES.beside("plugin.so");
+    compile("plugin.cc", &library, &["-std=c++17", "-shared", "-fPIC"]);
+    let library = library.to_str().unwrap();
+    let told = CASES.run(&["libraries", library, library]).succeeded();
+    nothing_is_lost(&told);
+    for number in 0..20 {
+        let events = told.events.iter();
+        let of_it = |event: &&Event| matches!(event.what, What::Allocated { bytes, .. } if bytes == 8000 + number);
+        // By `operator new` and by `malloc`; the others are larger.
+        assert_eq!(events.filter(of_it).count(), 2, "{number}");
+    }
+}
+
+/// The allocator of one looks functions up before there is an environment, and frees what says that one is missing; that
+/// of the other one wants to be the first library.
+#[test]
+fn programs_with_sanitizers_are_told_like_others() {
+    for sanitizer in ["-fsanitize=leak", "-fsanitize=address"] {
+        let program = Program::new("cases.c", &[sanitizer]);
+        let mut command = Command::new(&program.path);
+        let told = record(command.args(["pairs", "4000", "100"]).env("LSAN_OPTIONS", "detect_leaks=0"), &options());
+        let told = told.succeeded();
+        assert_eq!(lives(&told, 4000).into_values().collect::<Vec<_>>(), [(100, 100)], "{sanitizer}");
+    }
+}
+
+#[test]
+fn a_program_that_it_cannot_enter_is_known_before_and_after() {
+    let program = Program::new("objects.c", &["-static"]);
+    assert_eq!(obstacle(&program.path).unwrap(), Some(Obstacle::Static(program.path.clone())));
+    let told = program.run(&[]).succeeded();
+    assert!(told.events.is_empty() && told.losses.lost == 0);
+    assert_eq!(obstacle(&CASES.path).unwrap(), None);
+}
+
+#[test]
+fn without_a_recorder_it_only_passes_on() {
+    for folder in [None, Some("/nowhere"), Some("/proc"), Some("")] {
+        let mut command = Command::new(&CASES.path);
+        command.arg("nothing").env("LD_PRELOAD", library());
+        if let Some(folder) = folder {
+            command.env("NEARSIDE_RINGS", folder);
+        }
+        assert!(command.output().unwrap().status.success(), "{folder:?}");
+    }
+    // No file may be as large as one of rings, or none at all.
+    for limit in ["ulimit -f 0", "ulimit -f 100", "ulimit -v 60000"] {
+        let script = format!("{limit}; exec \"$0\" pairs 100 1000");
+        let told = record(Command::new("sh").args(["-c", &script]).arg(&CASES.path), &options());
+        assert!(told.output.status.success(), "{limit}: {:?}", told.output);
+    }
+}

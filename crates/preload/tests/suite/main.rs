@@ -1,0 +1,7 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod hard_cases;
+mod objects;
+mod real_programs;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,275 @@
+//! The cure that the `MemProf` study found for each of its programs is the one that is advised: claims C10 to C13 of
+//! its specification, 13.1, on traces of that shape.
+
+use crate::support::{Trace, face_recognition, indexing, stream_clustering, web_server};
+use machine::NodeId;
+use profile::{Action, Advice, Confidence, Filter, Measurements, Predicate, Problem, Profile, Usage};
+use trace::AccessKind;
+
+fn top(profile: &Profile) -> Advice {
+    profile.view(&Filter::default()).advice(3).into_iter().next().unwrap()
+}
+
+fn problem(profile: &Profile) -> Problem {
+    profile.view(&Filter::default()).verdict(&Measurements::default()).problem
+}
+
+/// `left` within a part of `right`.
+fn near(left: f64, right: f64, part: f64) -> bool {
+    (left / right - 1.0).abs() < part
+}
+
+#[test]
+fn c10_one_writer_and_then_many_readers_replicate() {
+    let profile = face_recognition().profile();
+    let advice = top(&profile);
+    assert_eq!(
+        (advice.label.as_str(), advice.action, advice.confidence),
+        ("makeMatrix+0x59", Action::Replicate, Confidence::High)
+    );
+    let view = profile.view(&Filter::default());
+    let flow = view.flows_of_objects(&[advice.object.unwrap()]).remove(0);
+    // Stores of one thread first, then loads of several.
+    let stores = flow.accesses().take_while(|access| access.kind == AccessKind::Store).count();
+    assert_eq!(stores, 300);
+    assert!(flow.accesses().skip(stores).all(|access| access.kind == AccessKind::Load));
+    let usage: Vec<_> = flow.phases().iter().map(|phase| (phase.usage, phase.node, phase.threads)).collect();
+    assert_eq!(
+        (usage.first(), usage.last()),
+        (Some(&(Usage::Write, Some(NodeId(0)), 1)), Some(&(Usage::Read, None, 8)))
+    );
+    let facts = flow.facts();
+    let last_store = flow.accesses().nth(stores - 1).unwrap().time_ns;
+    assert_eq!((facts.read_only_since_ns, facts.first_writer.map(|writer| writer.tid)), (Some(last_store), Some(1)));
+    assert!(facts.before_others_samples >= 300 && facts.by_allocating_thread.unwrap() < 0.3);
+    assert!(advice.after_ns.unwrap() > last_store);
+    let gain = advice.gain.unwrap();
+    assert!(gain.local_access_ratio_after > 0.99 && gain.local_access_ratio_before < 0.35, "{gain:?}");
+    assert!(near(gain.latency_after_ns, 103.0, 0.02) && gain.speedup > 1.19 && gain.speedup < 1.41, "{gain:?}");
+    assert_eq!(problem(&profile), Problem::Distance);
+}
+
+#[test]
+fn c11_many_writers_on_a_saturated_node_interleave() {
+    let profile = stream_clustering().profile();
+    let advice = top(&profile);
+    assert_eq!(
+        (advice.label.as_str(), advice.action, advice.confidence),
+        ("makeMatrix+0x59", Action::Interleave, Confidence::High)
+    );
+    let mut out: Vec<_> = advice.ruled_out.iter().map(|out| out.action).collect();
+    out.sort_unstable();
+    assert_eq!(out, [Action::Replicate, Action::Migrate]);
+    let gain = advice.gain.unwrap();
+    assert!(gain.latency_after_ns < 220.0 && gain.speedup > 1.8 && gain.speedup < 4.0, "{gain:?}");
+    assert!(near(gain.local_access_ratio_after, 0.25, 0.1), "{gain:?}");
+    assert_eq!(problem(&profile), Problem::Contention);
+    let parts = profile.view(&Filter::default()).flow().latency_over_time();
+    let saturations = profile::saturations(&parts);
+    assert_eq!((saturations.len(), saturations[0].node), (1, NodeId(0)));
+}
+
+#[test]
+fn c12_own_objects_on_another_node_are_allocated_locally() {
+    let profile = indexing().profile();
+    let advice = top(&profile);
+    assert_eq!(
+        (advice.label.as_str(), advice.action, advice.confidence),
+        ("table_new+0x59", Action::AllocateLocally, Confidence::High)
+    );
+    assert_eq!((advice.objects, advice.object), (400, None));
+    let flow = profile.view(&Filter::default()).flows_of_sites(&[advice.site]).remove(0);
+    let facts = flow.facts();
+    assert_eq!((facts.by_allocating_thread, facts.avoidable.by_pinning_accesses), (Some(1.0), 0.0));
+    assert!(near(facts.avoidable.by_allocation_accesses, advice.counts.remote_accesses, 1e-9));
+    let gain = advice.gain.unwrap();
+    assert!(gain.local_access_ratio_after > 0.99 && gain.speedup > 1.1 && gain.speedup < 1.41, "{gain:?}");
+}
+
+#[test]
+fn c13_what_processes_share_among_their_threads_pins_them() {
+    let profile = web_server().profile();
+    let advice = top(&profile);
+    assert_eq!(
+        (advice.label.as_str(), advice.action, advice.confidence),
+        ("apr_pool_create+0x59", Action::PinThreads, Confidence::High)
+    );
+    let mut nodes: Vec<_> = advice.processes.iter().map(|process| process.node.0).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, [0, 1, 2, 3]);
+    let gain = advice.gain.unwrap();
+    assert!(gain.local_access_ratio_after > 0.99 && gain.speedup > 1.1, "{gain:?}");
+}
+
+#[test]
+fn what_is_local_or_seldom_seen_is_left_alone() {
+    let mut local = stream_clustering();
+    for sample in &mut local.samples {
+        (sample.node, sample.latency_ns) = (Some(NodeId(sample.cpu.0 / 2)), Some(103.0));
+    }
+    let local = local.profile();
+    assert_eq!(top(&local).action, Action::LeaveAlone);
+    assert_eq!(problem(&local), Problem::None);
+    let mut few = stream_clustering();
+    few.samples.truncate(9);
+    let few = few.profile();
+    assert_eq!((top(&few).action, top(&few).confidence), (Action::LeaveAlone, Confidence::Low));
+    assert_eq!(problem(&few), Problem::Unknown);
+    assert_eq!(problem(&crate::support::profile(Vec::new(), Vec::new())), Problem::Unknown);
+}
+
+#[test]
+fn without_a_saturated_node_interleaving_is_ruled_out() {
+    let mut trace = stream_clustering();
+    for sample in &mut trace.samples {
+        sample.latency_ns = Some(if sample.cpu.0 < 2 { 103.0 } else { 145.0 });
+        sample.weight = 1.0;
+    }
+    let advice = top(&trace.profile());
+    assert_eq!(advice.action, Action::LeaveAlone);
+    assert!(advice.ruled_out.iter().any(|out| out.action == Action::Interleave), "{:?}", advice.ruled_out);
+}
+
+#[test]
+fn what_the_whole_program_should_lose_by_is_not_advised() {
+    // A thread of the saturated node uses an object of its own on an idle one: at home it would only queue with the others.
+    let mut trace = Trace::new(&[1]);
+    let (block, own) = (0x7f00_0000_0000, 0x6000_0000);
+    trace.allocate((1, 1, 0), block, 100 << 20, "makeMatrix");
+    trace.allocate((1, 1, 0), own, 1 << 20, "table_new");
+    for number in 0..4000 {
+        let thread = trace.random(8) as u32;
+        if number % 4 == 0 {
+            let address = own + trace.random(1 << 20);
+            trace.access((1, 1, 0), address, 1, AccessKind::Load).weight = 90.0;
+        } else {
+            let address = block + trace.random(100 << 20);
+            let sample = trace.access((1, 1 + thread, thread), address, 0, AccessKind::Load);
+            (sample.weight, sample.latency_ns) = (90.0, Some(412.0));
+        }
+    }
+    let advice = trace.profile().view(&Filter::default()).advice(3);
+    let own = advice.iter().find(|advice| advice.label.starts_with("table_new")).unwrap();
+    assert_eq!((own.action, own.gain.is_none()), (Action::LeaveAlone, true), "{own:?}");
+    let lost = own.ruled_out.iter().find(|out| out.because.what == "predicted_speedup").unwrap();
+    assert_eq!(lost.action, Action::AllocateLocally);
+    assert!(lost.because.value < 1.0 && lost.because.text.contains("should be 0."), "{lost:?}");
+    // All advice that is left promises something.
+    assert!(advice.iter().filter_map(|advice| advice.gain.as_ref()).all(|gain| gain.speedup >= 1.0), "{advice:?}");
+    assert!(advice.iter().any(|advice| advice.gain.is_some()), "{advice:?}");
+}
+
+#[test]
+fn a_program_that_hardly_uses_memory_is_no_victim() {
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.weight = 0.1);
+    let profile = trace.profile();
+    assert_eq!(problem(&profile), Problem::NotMemoryBound);
+    // Counters know better than samples.
+    let measured = Measurements { instructions: Some(1e9), memory_accesses: Some(5.1e6), ..Measurements::default() };
+    let verdict = profile.view(&Filter::default()).verdict(&measured);
+    assert_eq!(verdict.problem, Problem::Distance);
+    assert!(verdict.is_numa_problem && verdict.metrics[0].counted);
+    let few = Measurements { memory_accesses: Some(4.9e6), ..measured };
+    assert_eq!(profile.view(&Filter::default()).verdict(&few).problem, Problem::NotMemoryBound);
+    // And know best how long threads wait.
+    let waiting = Measurements { memory_bound: Some(0.3), ..few };
+    assert_eq!(profile.view(&Filter::default()).verdict(&waiting).problem, Problem::Distance);
+    let working = Measurements { memory_bound: Some(0.03), memory_accesses: Some(5.1e6), ..waiting };
+    assert_eq!(profile.view(&Filter::default()).verdict(&working).problem, Problem::NotMemoryBound);
+}
+
+#[test]
+fn one_user_after_another_migrates() {
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 1, 0), 0x6000_0000, 1 << 20, "table_new");
+    for number in 0..2000_u32 {
+        let cpu = number / 500 * 2;
+        let address = 0x6000_0000 + trace.random(1 << 20);
+        trace.access((1, 1 + cpu, cpu), address, 0, AccessKind::Store);
+    }
+    let profile = trace.profile();
+    let advice = top(&profile);
+    assert_eq!((advice.action, advice.node), (Action::Migrate, None));
+    let flow = profile.view(&Filter::default()).flows_of_sites(&[advice.site]).remove(0);
+    let nodes: Vec<_> = flow.phases().iter().filter_map(|phase| phase.node).collect();
+    assert!(nodes.starts_with(&[NodeId(0)]) && nodes.ends_with(&[NodeId(3)]), "{nodes:?}");
+    // Of its last user alone there is one node to move it to.
+    let last = Filter(vec![Predicate::FromNode([NodeId(3)].into_iter().collect())]);
+    assert_eq!(profile.view(&last).advice(1)[0].node, Some(NodeId(3)));
+}
+
+const HUGE: u64 = 0x6000_0000;
+
+/// A huge page of which each thread has an eighth for itself.
+fn parts_of_a_huge_page() -> crate::support::Trace {
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 99, 0), HUGE, 2 << 20, "table_new");
+    for _ in 0..20_000 {
+        let thread = trace.random(8) as u32;
+        let address = HUGE + u64::from(thread) * (256 << 10) + trace.random(256 << 10);
+        trace.access((1, 1 + thread, thread), address, 0, AccessKind::Store);
+    }
+    trace
+}
+
+#[test]
+fn pages_that_lie_like_a_huge_one_in_physical_memory_are_one() {
+    let advised = |frame: fn(u64) -> u64| {
+        let mut trace = parts_of_a_huge_page();
+        for sample in &mut trace.samples {
+            sample.physical = Some(frame(sample.address / 4096) * 4096 + sample.address % 4096);
+        }
+        top(&trace.profile()).action
+    };
+    assert_eq!(advised(|page| page + (4 << 9)), Action::SplitHugePages);
+    for other in [|page: u64| page + 1, |page: u64| page ^ 1, |page: u64| 1000 + page % 7] {
+        assert_ne!(advised(other), Action::SplitHugePages);
+    }
+}
+
+#[test]
+fn parts_of_huge_pages_that_nodes_use_by_themselves_want_small_pages() {
+    let mut trace = parts_of_a_huge_page();
+    trace.event(1, 1, 0, trace::What::PagePlaced { address: HUGE, bytes: 2 << 20, node: NodeId(0), from: None });
+    let profile = trace.profile();
+    let advice = top(&profile);
+    assert_eq!((advice.action, advice.confidence), (Action::SplitHugePages, Confidence::High));
+    let flow = profile.view(&Filter::default()).flow();
+    let pages = flow.huge_pages();
+    assert!(pages.len() == 1 && pages[0].is_huge && pages[0].is_falsely_shared());
+    assert_eq!(flow.pages().iter().filter(|page| page.from.len() == 1).count(), flow.pages().len());
+}
+
+/// More small pages than are looked at.
+#[test]
+fn of_many_huge_pages_some_tell_that_small_pages_are_wanted() {
+    let (huge_pages, small_pages) = (300, 512);
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 1, 0), HUGE, huge_pages << 21, "table_new");
+    for _ in 0..400_000 {
+        let page = trace.random(huge_pages * small_pages);
+        let node = (page % small_pages / 128) as u32;
+        trace.access((1, 1 + node, 2 * node), HUGE + page * 4096, 0, AccessKind::Load);
+    }
+    for sample in &mut trace.samples {
+        sample.physical = Some(sample.address - HUGE);
+    }
+    let advice = top(&trace.profile());
+    assert_eq!((advice.action, advice.confidence), (Action::SplitHugePages, Confidence::High));
+}
+
+#[test]
+fn threads_that_were_moved_away_are_pinned() {
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 1, 0), 0x6000_0000, 1 << 20, "table_new");
+    for _ in 0..1000 {
+        let address = 0x6000_0000 + trace.random(1 << 20);
+        trace.access((1, 1, 6), address, 0, AccessKind::Load);
+    }
+    let profile = trace.profile();
+    let advice = top(&profile);
+    assert_eq!((advice.action, advice.confidence), (Action::PinThreads, Confidence::High));
+    let facts = profile.view(&Filter::default()).flow().facts();
+    assert!((facts.avoidable.by_pinning_accesses, facts.avoidable.by_allocation_accesses) == (1000.0, 0.0));
+}

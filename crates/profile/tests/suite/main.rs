@@ -1,0 +1,9 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod advice;
+mod attribution;
+mod home;
+mod output;
+mod properties;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,11 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod compare;
+mod flamegraph;
+mod html;
+mod perfetto;
+mod profile;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../../profile/tests/support/mod.rs"]
+mod traces;

@@ -1,0 +1,244 @@
+//! What is told of small synthetic traces, as text.
+
+use crate::traces::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
+use profile::{Filter, ObjectId, Predicate, Profile};
+use report::{
+    By, Compared, Controller, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts, Wanted,
+};
+use trace::{About, AccessKind, SourceNote, What};
+
+fn facts(profile: &Profile) -> TraceFacts {
+    let mut about = About::of_command(vec!["recognise".into(), "--faces".into(), "8".into()]);
+    about.complete = true;
+    about.simulated = true;
+    about.sources.push(SourceNote {
+        source: trace::Source::Lab,
+        event: "l1 misses".into(),
+        cannot_see: vec!["Accesses that the first-level cache serves.".into()],
+    });
+    about.lose("samples that the recorder dropped", 1234);
+    let lost = about.lost.clone();
+    TraceFacts::of("trace".into(), &about, lost, profile, "as the trace describes it".into())
+}
+
+fn report(profile: &Profile, filter: Vec<Predicate>, words: &[&str]) -> String {
+    let view = profile.view(&Filter(filter));
+    let filter = words.iter().map(ToString::to_string).collect();
+    ProfileReport::of(&view, facts(profile), Wanted { top: 5, by: By::Cost, filter }).to_string()
+}
+
+fn detail(profile: &Profile, predicate: Predicate, subject: impl Fn(&profile::View) -> Option<Subject>) -> String {
+    let (all, view) = (profile.view(&Filter::default()), profile.view(&Filter(vec![predicate])));
+    let detail = ProfileDetail { top: 4, by: By::Samples, rows: 12, filter: Vec::new() };
+    DetailReport::of(subject(&view).unwrap(), &view, all.tally(), facts(profile), detail).to_string()
+}
+
+/// No line is too long for a terminal of 120 columns.
+fn checked(text: String) -> String {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 118 && line.trim_end() == line, "{line}");
+    }
+    text
+}
+
+#[test]
+fn a_matrix_that_all_read_is_to_be_replicated() {
+    insta::assert_snapshot!(checked(report(&face_recognition().profile(), Vec::new(), &[])));
+}
+
+#[test]
+fn a_saturated_array_is_to_be_interleaved() {
+    insta::assert_snapshot!(checked(report(&stream_clustering().profile(), Vec::new(), &[])));
+}
+
+#[test]
+fn several_processes_and_a_filter() {
+    let profile = web_server().profile();
+    insta::assert_snapshot!(checked(report(&profile, vec![Predicate::Remote], &["remote accesses"])));
+}
+
+#[test]
+fn an_empty_trace_says_so() {
+    let profile = crate::traces::profile(Vec::new(), Vec::new());
+    insta::assert_snapshot!(checked(report(&profile, Vec::new(), &[])));
+}
+
+#[test]
+fn an_object_in_detail() {
+    let profile = face_recognition().profile();
+    let (object, _) = profile.view(&Filter::default()).objects()[0];
+    let text = detail(&profile, Predicate::Object(object), |view| Subject::object(view, object));
+    insta::assert_snapshot!(checked(text));
+    assert_eq!(Subject::object(&profile.view(&Filter::default()), ObjectId(9999)), None);
+}
+
+#[test]
+fn names_of_threads_do_not_change_the_terminal() {
+    let mut trace = face_recognition();
+    trace.event(1, 3, 2, What::Named { name: "\u{1b}[31mred\u{7}".into(), exec: false });
+    let profile = trace.profile();
+    let (object, _) = profile.view(&Filter::default()).objects()[0];
+    let text = detail(&profile, Predicate::Object(object), |view| Subject::object(view, object));
+    assert!(text.contains("thread 3 ?[31mred?\n"), "{text}");
+    assert!(!text.contains(|one: char| one.is_control() && one != '\n'), "{text:?}");
+}
+
+#[test]
+fn a_thread_a_site_and_a_function_in_detail() {
+    let profile = indexing().profile();
+    let all = profile.view(&Filter::default());
+    let ((thread, _), (site, _)) = (all.threads()[0], all.sites()[0]);
+    let texts = [
+        detail(&profile, Predicate::Thread(thread), |view| Subject::thread(view, thread)),
+        detail(&profile, Predicate::OfSite(site), |view| Subject::site(view, site)),
+        detail(&profile, Predicate::Function("transpose".into()), |view| Some(Subject::function(view, "transpose", 3))),
+    ];
+    insta::assert_snapshot!(checked(texts.join("\n----\n\n")));
+}
+
+#[test]
+fn what_got_better_is_told_from_chance() {
+    let (mut before, after) = (stream_clustering(), stream_clustering());
+    for sample in &mut before.samples {
+        sample.latency_ns = sample.latency_ns.map(|ns| 3.0 * ns);
+    }
+    // Of a second object there are too few samples to tell.
+    before.samples.retain(|sample| sample.address > 0x7000_0000 || sample.time_ns % 32 == 0);
+    let (before, after) = (before.profile(), after.profile());
+    let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
+    let (a, b) = (Compared { view: &a, trace: facts(&before) }, Compared { view: &b, trace: facts(&after) });
+    insta::assert_snapshot!(checked(DiffReport::of(a, b, 6, Vec::new()).to_string()));
+}
+
+#[test]
+fn rates_are_of_the_time_that_is_looked_at() {
+    let profile = face_recognition().profile();
+    let (first, last) = profile.span_ns().unwrap();
+    let all = facts(&profile);
+    assert_eq!((all.from_ns, all.duration_ns), (first, last - first));
+    // The last quarter, and what would come after the end.
+    let from = last - (last - first) / 4;
+    let view = profile.view(&Filter(vec![Predicate::Time(from..=u64::MAX)]));
+    let wanted = Wanted { top: 5, by: By::Cost, filter: vec!["time".into()] };
+    let report = ProfileReport::of(&view, all.clone().within((from, u64::MAX)), wanted);
+    assert_eq!((report.trace.start_ns, report.trace.from_ns, report.trace.duration_ns), (first, from, last - from));
+    let [accesses, bytes_per_s] = [|row: &Controller| row.counts.accesses, |row: &Controller| row.bytes_per_s.unwrap()]
+        .map(|of| report.controllers.iter().map(of).sum::<f64>());
+    let seconds = (last - from) as f64 / 1e9;
+    assert!(accesses > 0.0 && (bytes_per_s - 64.0 * accesses / seconds).abs() < 1e-6 * bytes_per_s, "{bytes_per_s}");
+    // Of a time outside of the trace there are no rates.
+    let beyond = all.within((last + 5, last + 9));
+    assert_eq!((beyond.from_ns, beyond.duration_ns), (last, 0));
+}
+
+/// An array and two tables of one site, and nobody who sampled accesses.
+fn without_samples() -> (Profile, TraceFacts) {
+    let mut trace = Trace::new(&[1]);
+    trace.allocate((1, 1, 0), 0x10_0000, 5 << 20, "makeMatrix");
+    trace.allocate((1, 1, 0), 0x1000_0000, 0x3000, "table_new");
+    trace.allocate((1, 2, 4), 0x2000_0000, 0x4000, "table_new");
+    for (function, objects) in [("table_new", 12_345), ("handle", 1)] {
+        let stack = trace.stacks.id(&["malloc", function, "main"].map(App::in_function));
+        trace.event(1, 1, 0, What::Counted { objects, bytes: 16 * objects, stack });
+    }
+    let span = (1000, trace.time_ns - 1);
+    let profile = trace.profile();
+    let mut about = About::of_command(vec!["recognise".into()]);
+    about.notes = vec!["no accesses to memory were sampled".into()];
+    let facts = TraceFacts::of("trace".into(), &about, Vec::new(), &profile, "as the trace describes it".into());
+    (profile, facts.with_records(span))
+}
+
+#[test]
+fn without_samples_objects_are_told_by_size() {
+    let (profile, facts) = without_samples();
+    let view = profile.view(&Filter::default());
+    let of = |filter: Vec<String>| ProfileReport::of(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
+    let report = of(Vec::new());
+    assert_eq!((report.objects.all, report.objects.first.len(), report.sites.all), (3, 2, 2));
+    assert_eq!((report.sites.first[1].objects, report.sites.first[1].bytes), (2, 0x7000));
+    insta::assert_snapshot!(checked(report.to_string()));
+    // A filter is of accesses, of which there are none.
+    assert_eq!(of(vec!["loads".into()]).objects.all, 0);
+    // In detail.
+    let site = profile.site_of(ObjectId(2)).unwrap();
+    let of_site = profile.view(&Filter(vec![Predicate::OfSite(site)]));
+    let detail = ProfileDetail { top: 4, by: By::Cost, rows: 12, filter: Vec::new() };
+    let subject = Subject::site(&of_site, site).unwrap();
+    let told = DetailReport::of(subject, &of_site, view.tally(), facts.clone(), detail.clone());
+    assert_eq!((told.facts.objects, told.objects.all), (2, 2));
+    let of_object = profile.view(&Filter(vec![Predicate::Object(ObjectId(1))]));
+    let subject = Subject::object(&of_object, ObjectId(1)).unwrap();
+    let object = DetailReport::of(subject, &of_object, view.tally(), facts, detail);
+    assert_eq!(object.facts.objects, 1);
+    insta::assert_snapshot!(checked(format!("{told}\n----\n\n{object}")));
+}
+
+#[test]
+fn what_nobody_told_may_have_been_writes() {
+    let mut trace = face_recognition();
+    let told = |trace: crate::traces::Trace| {
+        let profile = trace.profile();
+        let (object, _) = profile.view(&Filter::default()).objects()[0];
+        detail(&profile, Predicate::Object(object), |view| Subject::object(view, object))
+    };
+    trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Unknown);
+    let nothing = told(trace);
+    assert!(
+        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" not told\n"),
+        "{nothing}"
+    );
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Load);
+    let reads = told(trace);
+    assert!(reads.contains("read only       nothing was seen writing") && !reads.contains("not told,"), "{reads}");
+}
+
+#[test]
+fn without_latencies_a_difference_is_one_of_shares() {
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.latency_ns = None);
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let side = || Compared { view: &view, trace: facts(&profile) };
+    let text = DiffReport::of(side(), side(), 6, Vec::new()).to_string();
+    let row = text.lines().find(|line| line.starts_with("  local access ratio")).unwrap();
+    assert!(row.ends_with("same") && !text.contains("mean latency"), "{text}");
+}
+
+/// Shares are of what `nearside report` has in its column of that name.
+#[test]
+fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
+    let profile = face_recognition().profile();
+    let view = profile.view(&Filter::default());
+    let side = || Compared { view: &view, trace: facts(&profile) };
+    let report = DiffReport::of(side(), side(), 1, Vec::new());
+    let counts = report.sites[0].a.unwrap().counts;
+    assert!((counts.share - counts.memory_time_share.unwrap()).abs() > 1e-3, "{counts:?}");
+    let text = report.to_string();
+    let row = text.lines().skip_while(|line| !line.starts_with("  sites")).nth(1).unwrap();
+    assert!(row.contains(&report::percent(counts.share)), "{text}");
+}
+
+/// Reference values for what a text says of objects: those of the profile.
+#[test]
+fn json_has_all_that_the_text_has() {
+    let profile = face_recognition().profile();
+    let view = profile.view(&Filter::default());
+    let wanted = Wanted { top: 5, by: By::Cost, filter: Vec::new() };
+    let json = serde_json::to_value(ProfileReport::of(&view, facts(&profile), wanted)).unwrap();
+    let text = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json:#}")).to_string();
+    assert_eq!(text("/verdict/problem"), "\"distance\"");
+    assert_eq!(text("/advice/0/action"), "\"replicate\"");
+    assert_eq!(text("/objects/first/0/label"), "\"makeMatrix+0x59\"");
+    assert_eq!(text("/objects/first/0/facts/first_writer/tid"), "1");
+    assert_eq!((text("/objects/all"), text("/threads/all")), ("9".into(), "8".into()));
+    assert_eq!(text("/trace/lost/0/count"), "1234");
+    assert_eq!(text("/controllers/0/node"), "0");
+    assert_eq!(text("/threads/first/0/ran_on").matches(':').count(), 1);
+    for pointer in
+        ["/sites/first/0/called_from", "/functions/first/0/remote_time_share", "/nodes/0/from", "/counts/samples"]
+    {
+        text(pointer);
+    }
+}
