@@ -271,7 +271,10 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     assert!(before < 0.4 && after > before + 0.2, "{before} {after}");
     let moved = json(ran.section("moved"));
     let to: Vec<_> = moved["moved_to"].as_array().unwrap().iter().map(|node| node["node"].as_u64().unwrap()).collect();
-    assert_eq!((to, &moved["stayed"]), (vec![1, 2, 3], &Value::Array(vec![])), "{moved:#}");
+    assert_eq!(to, [1, 2, 3], "{moved:#}");
+    // A sample may be of a library, whose pages other processes map as well.
+    let stayed = moved["stayed"].as_array().unwrap();
+    assert!(stayed.iter().all(|stayed| stayed["reason"] == "shared"), "{moved:#}");
     let bound = "process N (nearside-worklo), by the memory that its threads use:\nnode 2: 1 thread runs on CPUs 4-5\n";
     assert_eq!(ran.section("bound"), bound.to_owned() + "0 4-5 \n");
     let refused = |trace: &str, why: &str| format!("nearside: {trace} cannot be used: {why}\nstatus 2\n");
