@@ -251,8 +251,8 @@ fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go()
 fn what_cannot_be_read_is_told() {
     let refused = |bytes: &[u8]| read_bytes(bytes).err().unwrap().to_string();
     let good = file("mem-loads", SAMPLE_TYPE, &[]);
-    assert!(refused(b"").contains("is no trace"));
-    assert!(refused(b"hello, world").contains("is no trace"));
+    assert!(refused(b"").contains("is not a trace"));
+    assert!(refused(b"hello, world").contains("is not a trace"));
     assert!(refused(&good[..16]).contains("its header ends early"));
     assert!(refused(&[b"2ELIFREP", &good[8..]].concat()).contains("big-endian"));
     assert!(refused(&good[..104]).contains("names no event"));

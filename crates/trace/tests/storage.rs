@@ -290,8 +290,8 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     let again = Writer::create(folder.path(), About::of_command(vec![]), &machine(), flush(10));
     assert!(matches!(again, Err(WriteError::Exists(_))));
     let refused = |path: &Path| Trace::open(path).unwrap_err().to_string();
-    assert!(refused(&folder.path().join("samples")).contains("is no trace"));
-    assert!(refused(&folder.path().join("machine.toml")).contains("is no trace"));
+    assert!(refused(&folder.path().join("samples")).contains("is not a trace"));
+    assert!(refused(&folder.path().join("machine.toml")).contains("is not a trace"));
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
