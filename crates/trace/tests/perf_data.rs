@@ -150,7 +150,7 @@ fn what_served_a_sample_and_how_long_it_took() {
     let other = Sample { time_ns: 26, physical: None, ..expected };
     let local = Sample { time_ns: 30, physical: Some(4096), node: Some(NodeId(0)), ..expected };
     assert_eq!(read.samples, [expected, other, local]);
-    assert_eq!((read.lost[0].count, read.lost[0].what.contains("without the address")), (1, true));
+    assert_eq!((read.lost[0].count, read.lost[0].what.contains("without a data address")), (1, true));
 }
 
 /// Feature F33 and claim C5.
@@ -177,7 +177,7 @@ fn what_virtual_machines_do_is_not_told_of_the_process_that_they_run_in() {
     let read = read_bytes(&file("mem-loads", SAMPLE_TYPE, &[1, 2, 3, 4, 5].map(sample))).unwrap();
     let kept: Vec<(u64, bool)> = read.samples.iter().map(|sample| (sample.time_ns, sample.kernel)).collect();
     assert_eq!(kept, [(1, true), (2, false), (3, false)]);
-    assert_eq!(read.lost, [Loss { what: "samples of what virtual machines do".into(), count: 2 }]);
+    assert_eq!(read.lost, [Loss { what: "samples of virtual machine guests".into(), count: 2 }]);
 }
 
 #[test]
@@ -232,11 +232,11 @@ fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go()
     let cut = read_bytes(&bytes[..data + 3 * records[0].len()]).unwrap();
     assert_eq!(cut.samples.len(), 3);
     let lost = |lost: &[Loss]| lost.iter().map(|loss| (loss.what.clone(), loss.count)).collect::<Vec<_>>();
-    let gone = "bytes of records that the file should have: its end is gone";
+    let gone = "bytes of records missing at the end of the file";
     let length = records[0].len();
     assert_eq!(lost(&cut.lost), [(gone.to_owned(), 7 * length as u64)]);
     let within = read_bytes(&bytes[..data + 3 * length + 18]).unwrap();
-    let half = "bytes at the end that are no complete record";
+    let half = "bytes at the end that are not a complete record";
     assert_eq!(lost(&within.lost), [(gone.to_owned(), 7 * length as u64 - 18), (half.to_owned(), 18)]);
     // What tells the events' names is behind the records.
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go()
     fs::write(&path, &bytes[..data + 3 * length]).unwrap();
     let about = Trace::open(&path).unwrap().about().clone();
     assert_eq!((about.complete, about.written_by.as_str()), (false, "perf"));
-    assert_eq!(about.sources[0].event, "an event that the file does not name");
+    assert_eq!(about.sources[0].event, "an unnamed event");
 }
 
 #[test]

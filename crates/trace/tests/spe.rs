@@ -222,20 +222,20 @@ fn what_cannot_be_told_is_counted() {
     };
     let load = LOAD.packets();
     for (operation, what) in [
-        (Operation { thread: Some(99), ..LOAD }, "samples of Arm's SPE of threads that nothing tells of"),
-        (Operation { thread: None, ..LOAD }, "samples of Arm's SPE of threads that nothing tells of"),
+        (Operation { thread: Some(99), ..LOAD }, "samples of Arm's SPE from unknown threads"),
+        (Operation { thread: None, ..LOAD }, "samples of Arm's SPE from unknown threads"),
     ] {
         assert_eq!(lost(&[time_conversion(), data(0, 0, &[operation.packets()])]), [(1, what.to_owned())]);
     }
-    let timeless = "samples of Arm's SPE without a time (`ts_enable=1` makes them)".to_owned();
+    let timeless = "samples of Arm's SPE without a time (`ts_enable=1` adds it)".to_owned();
     assert_eq!(lost(&[data(0, 0, std::slice::from_ref(&load))]), [(1, timeless.clone())]);
     let ended = [&load[..load.len() - 9], &[1]].concat();
     assert_eq!(lost(&[time_conversion(), data(0, 0, &[ended])]), [(1, timeless)]);
-    let no_cpu = "samples of Arm's SPE that do not say on which CPU".to_owned();
+    let no_cpu = "samples of Arm's SPE without a CPU".to_owned();
     assert_eq!(lost(&[time_conversion(), data(u32::MAX, 0, std::slice::from_ref(&load))]), [(1, no_cpu)]);
     // A buffer that makes no sense ends there, and the next one is read.
     let junk = [vec![0xff], load.clone()].concat();
-    let nonsense = (junk.len() as u64, "bytes of Arm's SPE that make no record".to_owned());
+    let nonsense = (junk.len() as u64, "bytes of Arm's SPE data that are not a valid record".to_owned());
     assert_eq!(lost(&[time_conversion(), data(0, 0, &[junk]), data(0, 0, &[])]), [nonsense]);
     // Data of another kind (Intel's, 1) are skipped.
     let other = record(AUXTRACE_INFO, 0, &words(&[1, 0]));
