@@ -117,7 +117,7 @@ mod tests {
             (pieces, lost)
         };
         assert_eq!(told(&[0, 64], 100), (vec![(0, 64), (64, 36)], 0));
-        // A piece written meanwhile belongs to the next call. Offsets that go back or lie outside the area are
+        // A piece beyond the head belongs to the next call. Offsets that go back or lie outside the area are
         // ignored.
         assert_eq!(told(&[128, 512, 300, 1 << 60], 256), (vec![(100, 28), (128, 128)], 0));
         assert_eq!(told(&[600], 640), (vec![(256, 256), (512, 88), (600, 40)], 0));

@@ -21,7 +21,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct HintFault {
     pub sample: Sample,
-    /// Whether the kernel moved the page at once.
+    /// Whether the kernel moved the page on this fault.
     pub moved: bool,
 }
 

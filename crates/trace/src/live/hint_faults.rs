@@ -19,8 +19,7 @@ use std::path::Path;
 
 const PAGE_BYTES: u64 = 4096;
 const DROPPED: &str = "page faults that the kernel dropped";
-const SWITCHED_OFF: &str =
-    "switch (NUMA balancing) turned off during the recording: later accesses are not seen";
+const SWITCHED_OFF: &str = "switch (NUMA balancing) turned off during the recording: later accesses are not seen";
 const RING_BYTES: usize = 512 << 10;
 /// Value of the kernel's `sysctl_numa_balancing_mode` that moves pages towards their users. The other mode concerns
 /// memory tiers only.
@@ -116,7 +115,7 @@ impl HintFaults {
             "Not marked are memory with a policy of its own (numactl, mbind), shared libraries, and, in programs with \
              one thread, pages on the thread's node.",
             "The kernel's own accesses to the program's memory are not seen.",
-            "The kernel moves pages meanwhile. A sample has the node from before the move: where the page was when it \
+            "The kernel moves pages while it observes them. A sample has the node from before the move: where the page was when it \
              was last touched or seen, or the other one of two nodes. For pages that moved unseen it is unknown.",
         ];
         if !self.tells_first_touches {

@@ -96,9 +96,11 @@ impl HostCounters {
 fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
     let events = controller_events(Path::new(DEVICES));
     if events.is_empty() {
-        return Err("the load of memory controllers is not counted: the processor, or its virtual machine, exposes no \
+        return Err(
+            "the load of memory controllers is not counted: the processor, or its virtual machine, exposes no \
                     counters for them (Intel's uncore_imc, AMD's amd_umc or amd_df)"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let mut controllers = Vec::new();
     for event in events {

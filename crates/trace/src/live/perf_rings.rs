@@ -330,7 +330,7 @@ mod tests {
     fn each_access_has_its_address_thread_and_time_although_rings_wrap() {
         let before = monotonic_ns();
         let Some((samples, memory, lost)) = faults(64 << 10, 100) else { return };
-        // Other tests of this process may fill the ring meanwhile.
+        // Other tests of this process may fill the ring at the same time.
         assert!(samples.len() as u64 + lost > PAGES && samples.len() as u64 > PAGES / 2, "{} {lost}", samples.len());
         for sample in &samples {
             assert_eq!((sample.pid, sample.tid), (Pid(std::process::id()), own_thread()));

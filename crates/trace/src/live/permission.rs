@@ -133,7 +133,7 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
             Cause::Other(format!("the processor or the kernel does not have this event ({error})")).into()
         }
         Some(Errno::BUSY) => with_remedy(
-            "another recording uses the unit of this processor, which serves one recording at a time",
+            "another recording uses the sampling unit of this processor, which serves one at a time",
             "end that recording (perf or another nearside) first",
         ),
         Some(Errno::MFILE | Errno::NFILE) => with_remedy(

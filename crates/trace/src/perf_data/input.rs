@@ -66,7 +66,7 @@ impl Input {
         Ok(self.buffer.get(self.start..self.end).unwrap_or_default())
     }
 
-    /// The next record with its header. `Ok(None)` at the end, or if the data are no record.
+    /// The next record with its header. `Ok(None)` at the end, or if the data are not a record.
     pub fn next(&mut self) -> io::Result<Option<(Header, &[u8])>> {
         let Some(header) = Header::parse(self.at_least(HEADER_BYTES)?) else { return Ok(None) };
         if self.at_least(header.size)?.len() < header.size {
@@ -90,7 +90,7 @@ impl Input {
         Ok(())
     }
 
-    /// Number of bytes left that are no record.
+    /// Number of remaining bytes that are not a record.
     pub fn left(&self) -> u64 {
         (self.end - self.start) as u64 + self.rest
     }

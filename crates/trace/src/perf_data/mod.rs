@@ -263,9 +263,9 @@ pub(crate) fn note(attribute: &Attribute) -> SourceNote {
             "Latencies are counted in core cycles, and reported only if the machine's description has the core frequency.",
             SPE_SERVED,
         ],
-        _ => &[
-            "Samples of this event lack the latency of an access and what served it, unless perf was asked for them.",
-        ],
+        _ => {
+            &["Samples of this event lack the latency of an access and what served it, unless perf was asked for them."]
+        }
     };
     let cannot_see = cannot_see.iter().map(|sentence| (*sentence).to_owned()).collect();
     // The names of events are at the end of a file, which may be missing.
