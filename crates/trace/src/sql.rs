@@ -46,7 +46,7 @@ FROM information_schema.columns WHERE table_schema = 'trace' ORDER BY table_name
 pub enum SqlError {
     /// The trace is not a folder, and has no tables.
     #[error(
-        "a perf.data file has no tables to query: `nearside report` reads it, and `nearside record` writes traces with tables"
+        "a perf.data file has no tables: `nearside report` reads it, and `nearside record` writes traces with tables"
     )]
     PerfData,
     /// Threads could not be created.

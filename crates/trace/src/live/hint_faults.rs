@@ -115,8 +115,9 @@ impl HintFaults {
             "Not marked are memory with a policy of its own (numactl, mbind), shared libraries, and, in programs with \
              one thread, pages on the thread's node.",
             "The kernel's own accesses to the program's memory are not seen.",
-            "The kernel moves pages while it observes them. A sample has the node from before the move: where the page was when it \
-             was last touched or seen, or the other one of two nodes. For pages that moved unseen it is unknown.",
+            "The kernel moves pages during the recording. A sample has the node from before the move: where the page \
+             was when it was last touched or seen, or the other one of two nodes. For pages that moved unseen, it is \
+             unknown.",
         ];
         if !self.tells_first_touches {
             cannot_see.push("This kernel does not distinguish first touches: they are among the samples.");

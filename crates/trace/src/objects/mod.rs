@@ -29,7 +29,7 @@ use std::time::Duration;
 pub const LIBRARY: &str = "libnearside_preload.so";
 /// Environment variable with the library's path, if it is not where [`library`] searches.
 pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
-/// Environment variable with the options of AddressSanitizer.
+/// Environment variable with the options of `AddressSanitizer`.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 
@@ -77,7 +77,7 @@ pub enum ObjectsError {
     },
     /// The options are out of range.
     #[error(
-        "objects cannot be recorded with these options: rings need a power of two from 64 KiB to 1 GiB, 1 to 65536 threads, 1 to 48 frames"
+        "cannot record objects: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
     )]
     Options,
     /// The programs' files could not be read.
@@ -161,7 +161,7 @@ impl ObjectRings {
     }
 
     /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
-    /// and the AddressSanitizer options of this process, with an option added that lets its runtime come second.
+    /// and the `AddressSanitizer` options of this process, with an option added that lets its runtime come second.
     pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
         let mut libraries = library.as_os_str().to_owned();
         if let Some(others) = preloaded.filter(|others| !others.is_empty()) {

@@ -28,7 +28,7 @@ impl fmt::Display for Obstacle {
             ),
             Self::Privileged(path) => write!(
                 f,
-                "{} is setuid, setgid or has capabilities, so the dynamic linker ignores libraries named by its caller: \
+                "{} is setuid, setgid or has capabilities, so the dynamic linker ignores libraries of its caller: \
                  record a copy without these, as its owner",
                 path.display()
             ),

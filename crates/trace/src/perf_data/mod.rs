@@ -249,8 +249,8 @@ impl PerfData {
 }
 
 /// Limits of the levels reported by Arm's SPE.
-pub(crate) const SPE_SERVED: &str = "For stores, and for loads on processors whose data sources nearside does not know, \
-                                     what served them is inferred from the misses of the caches near the core.";
+pub(crate) const SPE_SERVED: &str = "For stores, and for loads on processors whose data sources nearside does not \
+                                     know, what served them is inferred from the misses of the caches near the core.";
 
 pub(crate) fn note(attribute: &Attribute) -> SourceNote {
     let cannot_see: &[&str] = match attribute.source {
@@ -260,7 +260,7 @@ pub(crate) fn note(attribute: &Attribute) -> SourceNote {
             "Latencies are counted in core cycles, and converted at the base frequency.",
         ],
         Source::Spe => &[
-            "Latencies are counted in core cycles, and reported only if the machine's description has the core frequency.",
+            "Latencies are counted in core cycles, and reported only if the machine description has the core frequency.",
             SPE_SERVED,
         ],
         _ => {
