@@ -1,25 +1,25 @@
-//! From what was printed to numbers, and from numbers to a verdict.
+//! Turns output into numbers, and numbers into verdicts.
 
 use crate::experiment::{Experiment, Figure, Reading, Value, Verdict};
 use crate::extract::numbers;
 use crate::plan::{Printed, Session};
 use serde_json::Value as Json;
 
-/// What is near the largest figure, as a part of it: where more CPUs bring less than a tenth, they queue.
+/// Share of the largest figure that counts as near it: where more CPUs bring less than a tenth, they queue.
 const NEAR_THE_LARGEST: f64 = 0.9;
 
-/// What the sessions printed and reported.
+/// The output and the reports of all sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     sessions: Vec<(Session, Printed, Json)>,
 }
 
-/// What came of an experiment.
+/// The result of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// The number, in the experiment's unit.
+    /// The measured number, in the experiment's unit.
     pub measured: f64,
-    /// How near it is to the published one.
+    /// How it compares with the published number.
     pub verdict: Verdict,
 }
 
@@ -31,21 +31,21 @@ pub enum EvaluateError {
     NotRun(Box<Reading>),
     /// A run printed no such number, or several.
     #[error(
-        "on {}, `{}` was to print one number at {} and printed {found}: {printed}",
+        "on {}, `{}` should print one number at {}, but printed {found}: {printed}",
         reading.boot, reading.command, reading.figure.pointer()
     )]
     NotOne {
-        /// What was to be read.
+        /// The number to be read.
         reading: Box<Reading>,
-        /// How many there are.
+        /// How many numbers there were.
         found: usize,
-        /// What was printed.
+        /// The output.
         printed: String,
     },
 }
 
 impl Observed {
-    /// Adds what a session printed, and the lab's report of it.
+    /// Adds the output of a session, and the lab's report of it.
     pub fn add(&mut self, session: Session, text: &str, report: Json) {
         let printed = session.printed(text);
         self.sessions.push((session, printed, report));
@@ -78,7 +78,7 @@ impl Observed {
     }
 }
 
-/// The number of an experiment, from what was observed.
+/// Computes the number of an experiment from the observations.
 pub fn evaluate(experiment: &Experiment, observed: &Observed) -> Result<Outcome, EvaluateError> {
     let measured = match &experiment.value {
         Value::Alone(reading) => observed.read(reading)?,
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Runs an experiment, whose commands are what they print, on this host.
+    /// Runs an experiment on this host, whose commands are the text that they print.
     fn run(experiment: &Experiment, report: &Json) -> Result<Outcome, EvaluateError> {
         let mut observed = Observed::default();
         for session in plan([experiment]) {
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_printed_is_told() {
+    fn missing_output_is_reported() {
         let wrong = |command| run(&experiment(Value::Alone(reading(command)), 1, 1.0), &json!({})).unwrap_err();
         let message = wrong("echo hello").to_string();
         assert!(
-            message.contains("on small, `echo hello` was to print one number at /x and printed 0: hello"),
+            message.contains("on small, `echo hello` should print one number at /x, but printed 0: hello"),
             "{message}"
         );
         assert!(matches!(wrong("printf '{\"x\": 1}\\n{\"x\": 2}\\n'"), EvaluateError::NotOne { found: 2, .. }));

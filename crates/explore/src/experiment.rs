@@ -1,4 +1,4 @@
-//! What an experiment is, once its file is read.
+//! Experiments, as parsed from their files.
 
 use crate::Within;
 use crate::extract::Curve;
@@ -9,77 +9,77 @@ use std::fmt;
 /// A file of experiments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// Its file's name, without `.toml`.
+    /// Name of the file, without `.toml`.
     pub name: String,
-    /// A heading.
+    /// Heading.
     pub title: String,
-    /// What was done in the source, and how it is done here; Markdown.
+    /// What the source did, and how it is done here; Markdown.
     pub about: String,
-    /// In the order of the file.
+    /// Experiments, in the order of the file.
     pub experiments: Vec<Experiment>,
     /// Published numbers that contradict each other.
     pub contradictions: Vec<Contradiction>,
 }
 
-/// One number that was published, and how it is measured here.
+/// A published number, and how it is measured here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
-    /// What `--only` calls it. Rows of one table share a name.
+    /// Name for `--only`. The rows of a table share a name.
     pub name: String,
-    /// What it is for people: `latency, 1 hop`.
+    /// What the number is, for readers: `latency, 1 hop`.
     pub quantity: String,
-    /// The unit of both numbers; empty for a ratio.
+    /// Unit of both numbers; empty for a ratio.
     pub unit: String,
-    /// How the number comes about.
+    /// How the number is obtained.
     pub value: Value,
-    /// How often each command is run; the median counts.
+    /// Number of runs of each command, of which the median is used.
     pub repeats: u32,
-    /// The number that was published.
+    /// The published number.
     pub published: f64,
-    /// How near the measured one has to be.
+    /// Tolerance of the measured number.
     pub within: Within,
-    /// The least that it may be, where the published number is the most.
+    /// Lower bound, if the published number is an upper bound.
     pub least: Option<f64>,
     /// Where it was published.
     pub source: String,
-    /// Whether the number, or one that it follows from, was put into the preset: then it shows that the model does what
-    /// the preset says. Any other is a prediction.
+    /// Whether the number, or one that it follows from, is an input of the preset: it then shows that the model does
+    /// what the preset says. All others are predictions.
     pub input: bool,
-    /// Why it is missed, where it is, and what was measured when that was written.
+    /// If it is missed: the known reason, and the number measured at that time.
     pub known: Option<Known>,
-    /// Whether it belongs to the few that every test runs.
+    /// Whether it belongs to the few experiments that run in every test.
     pub quick: bool,
 }
 
-/// A miss that is known.
+/// A known miss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What was measured: a later number may not be further off.
+    /// The number measured at that time. A later number may not be further off.
     pub was: f64,
 }
 
-/// How near a measured number is to the published one.
+/// How a measured number compares with the published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As near as it has to be.
+    /// Within the tolerance.
     Within,
-    /// It is not, for a known reason, and no further off than it was.
+    /// Outside the tolerance for a known reason, and no further off than before.
     Known,
-    /// It is further off than it was.
+    /// Further off than before.
     Worse,
-    /// It is not, and no reason is known.
+    /// Outside the tolerance for no known reason.
     Missed,
 }
 
-/// What a number may be further off than it was, as a part of the larger one: numbers of two runs differ by as much.
+/// How much further off a number may be than before, as a share of the larger one: two runs differ by as much.
 const REPEATS_WITHIN: f64 = 0.05;
 
 /// Published numbers that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// Which, and what is done about it.
+    /// The contradiction, and how it is handled.
     pub text: String,
     /// Where they were published.
     pub source: String,
@@ -90,11 +90,11 @@ pub struct Contradiction {
 pub struct Boot {
     /// The preset.
     pub preset: String,
-    /// Memory of each node, bytes; the lab's own default where it is left out.
+    /// Memory per node, in bytes; `None` for the lab's default.
     pub memory_per_node: Option<u64>,
-    /// CPUs of each node, if not all.
+    /// CPUs per node, if not all.
     pub cpus_per_node: Option<u32>,
-    /// Transparent huge pages; the kernel's own default where it is left out.
+    /// Transparent huge pages; `None` for the kernel's default.
     pub thp: Option<Thp>,
 }
 
@@ -102,16 +102,16 @@ pub struct Boot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Thp {
-    /// Wherever it can.
+    /// Wherever possible.
     Always,
     /// Where a program asks for them.
     Madvise,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
 impl Thp {
-    /// The argument of `nearside lab run --thp`.
+    /// The value of `nearside lab run --thp`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -121,55 +121,55 @@ impl Thp {
     }
 }
 
-/// A number of a run.
+/// A number that is read from a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Where to run.
+    /// The machine to run on.
     pub boot: Boot,
-    /// What to run: text for a shell.
+    /// The shell command to run.
     pub command: String,
-    /// What to read.
+    /// The number to read.
     pub figure: Figure,
 }
 
-/// Where a number is.
+/// Where a number is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
-    /// At this JSON pointer of what the command prints.
+    /// At this JSON pointer of the command's output.
     Printed(String),
-    /// On a curve that the command prints.
+    /// On a curve in the command's output.
     OnCurve(Curve),
-    /// At this JSON pointer of the lab's report, which stands for the hardware counters of a real machine. The command
-    /// has a virtual machine for itself.
+    /// At this JSON pointer of the lab's report, which stands for the hardware counters of a real machine. The
+    /// command has a virtual machine of its own.
     Reported(String),
 }
 
-/// How the number of an experiment comes about.
+/// How the number of an experiment is obtained.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// As it is read.
+    /// A single reading.
     Alone(Reading),
-    /// From two.
+    /// A comparison of two readings.
     Compared(Comparison, Reading, Reading),
-    /// How many of these readings it takes, in order, to come within a tenth of the largest: the first alone is 1.
+    /// The number of these readings, in order, up to the first within a tenth of the largest: 1 if it is the first.
     Saturation(Vec<Reading>),
 }
 
-/// What is made of a number and the one that it is compared with.
+/// How two numbers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The first over the second.
+    /// The first divided by the second.
     Ratio,
-    /// The first less the second.
+    /// The first minus the second.
     Difference,
-    /// How much less the first is, in hundredths of the second.
+    /// How much smaller the first is, in percent of the second.
     Loss,
-    /// How much more the first is, in hundredths of the second.
+    /// How much larger the first is, in percent of the second.
     Increase,
 }
 
 impl Figure {
-    /// The JSON pointer, of a curve that of its points.
+    /// The JSON pointer; for a curve, that of its points.
     pub fn pointer(&self) -> &str {
         match self {
             Self::Printed(pointer) | Self::Reported(pointer) => pointer,
@@ -179,7 +179,7 @@ impl Figure {
 }
 
 impl Experiment {
-    /// How near a measured number is.
+    /// Compares a measured number with the published one.
     pub fn verdict(&self, measured: f64) -> Verdict {
         let least = self.least.map(|least| (Within::AtLeast, least));
         let bounds = [Some((self.within, self.published)), least].into_iter().flatten();
@@ -192,7 +192,7 @@ impl Experiment {
 }
 
 impl Value {
-    /// All that has to be read.
+    /// All readings that it needs.
     pub fn readings(&self) -> Vec<&Reading> {
         match self {
             Self::Alone(reading) => vec![reading],
@@ -201,14 +201,14 @@ impl Value {
         }
     }
 
-    /// The machine that it is about: of two, the first reading's.
+    /// The preset it is about; for a comparison, that of the first reading.
     pub fn preset(&self) -> &str {
         self.readings().first().map_or("", |reading| &reading.boot.preset)
     }
 }
 
 impl Comparison {
-    /// What comes of the two numbers.
+    /// Compares two numbers.
     pub fn of(self, one: f64, other: f64) -> f64 {
         match self {
             Self::Ratio => one / other,

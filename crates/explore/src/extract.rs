@@ -1,9 +1,9 @@
-//! Numbers in what a program printed.
+//! Extracts numbers from a program's output.
 
 use serde_json::Value;
 
-/// The numbers at this JSON pointer (`/kernels/4/mean_mb_per_s`): of the one JSON text that was printed, or of every
-/// line that is JSON.
+/// The numbers at this JSON pointer (`/kernels/4/mean_mb_per_s`), in the output as one JSON text, or in each of its
+/// lines that is JSON.
 pub fn numbers(printed: &str, pointer: &str) -> Vec<f64> {
     let number = |json: Value| json.pointer(pointer)?.as_f64();
     match serde_json::from_str(printed) {
@@ -12,21 +12,21 @@ pub fn numbers(printed: &str, pointer: &str) -> Vec<f64> {
     }
 }
 
-/// A curve among what a program printed as JSON, and a place on it.
+/// A curve in a program's JSON output, and a position on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// JSON pointer of its points, an array.
+    /// JSON pointer to its points, an array.
     pub points: String,
-    /// JSON pointer, from a point, of where it is.
+    /// JSON pointer, within a point, to its x.
     pub x: String,
-    /// JSON pointer, from a point, of its value.
+    /// JSON pointer, within a point, to its y.
     pub y: String,
-    /// Where the value is wanted.
+    /// The x at which the value is read.
     pub at: f64,
 }
 
 impl Curve {
-    /// The value there, linear between the two points around it; nothing beyond the ends of the curve.
+    /// The value at that position, interpolated linearly between two points; `None` beyond the ends of the curve.
     pub fn value(&self, printed: &str) -> Option<f64> {
         let json: Value = serde_json::from_str(printed).ok()?;
         let coordinates = |point: &Value| Some((point.pointer(&self.x)?.as_f64()?, point.pointer(&self.y)?.as_f64()?));

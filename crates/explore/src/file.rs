@@ -1,7 +1,7 @@
-//! Files of experiments: TOML, with mistakes that name file, line, field and rule.
+//! Experiment files: TOML. Errors name the file, line, field and rule.
 //!
-//! Tables are written short: a `{word}` in a text stands for an entry of `[fragments]` or for a value of a row of `each`,
-//! and an experiment with rows is one experiment for each of them.
+//! Tables are abbreviated: `{word}` in a text stands for an entry of `[fragments]` or for a value in a row of `each`.
+//! An experiment with rows becomes one experiment per row.
 
 use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value};
 use crate::extract::Curve;
@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there are no experiments.
+/// Why a file of experiments cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The file cannot be read.
@@ -21,15 +21,15 @@ pub enum ExperimentError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is read, but holds no experiments.
+    /// The file has mistakes.
     #[error("{}", .0.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
     Mistakes(Vec<Mistake>),
 }
 
-/// The file as it is written.
+/// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -44,7 +44,7 @@ struct File {
     contradiction: Vec<Note>,
 }
 
-/// An experiment as it is written.
+/// An experiment as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -58,13 +58,13 @@ struct Table {
     #[serde(default)]
     unit: String,
     command: Option<String>,
-    /// In place of `command`: the value is how many of them it takes to come near the largest figure.
+    /// In place of `command`: the value is the number of commands up to the first that comes near the largest figure.
     saturate: Option<Vec<String>>,
     figure: Option<String>,
     report: Option<String>,
     curve: Option<OnCurve>,
     compare: Option<Compare>,
-    /// What to compare with; everything that is left out is as it is without `against_`.
+    /// What to compare with. Omitted fields have the values of those without `against_`.
     against: Option<String>,
     against_figure: Option<String>,
     against_preset: Option<String>,
@@ -84,7 +84,7 @@ struct Table {
     each: Vec<Row>,
 }
 
-/// A curve, and where its value is wanted: a number, as a text for the sake of `{words}`.
+/// A curve, and the position to read. The position is a number, written as text so that it can contain `{words}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OnCurve {
@@ -94,7 +94,7 @@ struct OnCurve {
     at: String,
 }
 
-/// One row of an experiment's table.
+/// A row of an experiment's table.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Row {
     published: Option<f64>,
@@ -107,7 +107,7 @@ struct Row {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "a text or a whole number")]
+#[serde(untagged, expecting = "a string or an integer")]
 enum Word {
     Text(String),
     Number(i64),
@@ -146,7 +146,7 @@ impl Suite {
         Self::from_toml(&text, path)
     }
 
-    /// Reads and checks the text of a file of experiments. The suite has the file's name.
+    /// Parses and checks the text of a file of experiments. The suite is named after the file.
     pub fn from_toml(text: &str, path: &Path) -> Result<Self, ExperimentError> {
         let check = |file: &File| file.experiments().err().unwrap_or_default();
         let file: File = read_checked(text, path, check).map_err(ExperimentError::Mistakes)?;
@@ -162,7 +162,7 @@ impl Suite {
 }
 
 impl File {
-    /// The experiments that the tables stand for, or every rule that they break.
+    /// The experiments of all tables, or all violated rules.
     fn experiments(&self) -> Result<Vec<Experiment>, Vec<Violation>> {
         let (mut experiments, mut violations) = (Vec::new(), Vec::new());
         let mut used = BTreeSet::new();
@@ -181,7 +181,7 @@ impl File {
                 let unused = row.words.keys().filter(|word| !words.used.contains(*word));
                 violations.extend(unused.map(|word| Violation {
                     field: format!("experiment[{index}].each[{number}].{word}"),
-                    rule: format!("no text of this experiment has {{{word}}} in it"),
+                    rule: format!("no text of this experiment uses {{{word}}}"),
                 }));
                 used.extend(words.used);
             }
@@ -197,7 +197,7 @@ impl File {
         used.extend(self.contradiction.iter().map(|note| note.source.clone()));
         let unused = |table: &'static str, words: &BTreeMap<String, String>| {
             let unused = words.keys().filter(|word| !used.contains(*word));
-            let rule = "it is used nowhere";
+            let rule = "it is not used";
             unused.map(|word| Violation { field: format!("{table}.{word}"), rule: rule.into() }).collect::<Vec<_>>()
         };
         violations.extend(unused("sources", &self.sources));
@@ -206,7 +206,7 @@ impl File {
     }
 }
 
-/// A field and the rule that it breaks.
+/// A field and the rule that it violates.
 type Broken = (&'static str, String);
 
 impl Table {
@@ -226,7 +226,7 @@ impl Table {
             return Err(("repeats", format!("must be from 1 to 100, is {}", self.repeats)));
         }
         if matches!(self.within, Within::Points(_)) && self.unit != "%" {
-            return Err(("within", "points are of hundredths: the unit must be `%`".into()));
+            return Err(("within", "points are percentage points: the unit must be `%`".into()));
         }
         let least = row.least.or(self.least);
         if least.is_some_and(|least| !least.is_finite() || least > published)
@@ -237,7 +237,7 @@ impl Table {
                 "must be a number, no more than `published`, and needs `within = \"at most\"`".into(),
             ));
         }
-        // A reason may be that of several rows, of which some are not missed.
+        // A reason may be shared by several rows, some of which are not missed.
         let known = match (row.reason.as_ref().or(self.reason.as_ref()), row.was.or(self.was)) {
             (Some(reason), Some(was)) if was.is_finite() => Some(Known { reason: reason.clone(), was }),
             (Some(_), None) if self.reason.is_some() && !self.each.is_empty() => None,
@@ -245,7 +245,7 @@ impl Table {
             _ => {
                 return Err((
                     "reason",
-                    "needs a number `was`, what was measured when it was written, and `was` needs it".into(),
+                    "needs a number `was`, as measured when the reason was written, and `was` needs a reason".into(),
                 ));
             }
         };
@@ -281,7 +281,10 @@ impl Table {
             (Some(command), None) => reading(words.fill("command", command)?),
             (None, Some(commands)) => {
                 if commands.is_empty() || self.compare.is_some() {
-                    return Err(("saturate", "needs a command at least, and nothing to compare with".into()));
+                    return Err((
+                        "saturate",
+                        "needs at least one command, and cannot be combined with `compare`".into(),
+                    ));
                 }
                 let filled: Result<Vec<_>, _> = commands.iter().map(|text| words.fill("saturate", text)).collect();
                 return Ok(Value::Saturation(filled?.into_iter().map(reading).collect()));
@@ -330,11 +333,11 @@ fn pointer(field: &'static str, text: &str, words: &mut Words<'_>) -> Result<Str
     if pointer.starts_with('/') {
         Ok(pointer)
     } else {
-        Err((field, format!("`{pointer}` is no JSON pointer: it begins with a /")))
+        Err((field, format!("`{pointer}` is not a JSON pointer: these start with /")))
     }
 }
 
-/// What `{word}` stands for.
+/// The values of `{word}`.
 struct Words<'a> {
     fragments: &'a BTreeMap<String, String>,
     row: &'a BTreeMap<String, Word>,
@@ -342,7 +345,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// The text with its words filled in, fragments first: they may have words of the row.
+    /// Replaces the words in a text, fragments first: they may contain words of the row.
     fn fill(&mut self, field: &'static str, text: &str) -> Result<String, Broken> {
         let used = &mut self.used;
         let with_fragments = replaced(text, |word| {
@@ -363,11 +366,11 @@ impl Words<'_> {
     }
 }
 
-/// The text with every `{word}` replaced.
+/// Replaces every `{word}` in a text.
 fn replaced(text: &str, mut by: impl FnMut(&str) -> Option<String>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
-        let (word, after) = after.split_once('}').ok_or("a { begins a word, and has no } after it")?;
+        let (word, after) = after.split_once('}').ok_or("a { starts a word, but no } follows")?;
         let filled =
             by(word).ok_or_else(|| format!("{{{word}}} is neither in [fragments] nor in the row of `each`"))?;
         out.push_str(before);

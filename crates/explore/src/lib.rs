@@ -1,9 +1,9 @@
-//! Experiments as data: what to run on which machine, what to read of what it prints, what was published, and how far
-//! apart the two are.
+//! Experiments as data: what to run on which machine, which number to read from its output, which number was
+//! published, and how far apart the two are.
 //!
-//! A [`Suite`] is a TOML file of [`Experiment`]s. [`plan`] says which virtual machines to boot and what to run on each;
-//! the program that does that hands back the [`Printed`] and the reports, and [`evaluate`] and [`Page`] do the rest. Nothing in
-//! here runs anything.
+//! A [`Suite`] is a TOML file of [`Experiment`]s. [`plan`] determines which virtual machines to boot, and what to run
+//! on each. The caller runs them, and returns the [`Printed`] output and the reports; [`evaluate`] and [`Page`] do
+//! the rest. This crate runs nothing itself.
 
 mod evaluate;
 mod experiment;

@@ -1,34 +1,34 @@
-//! What was measured beside what was published, in Markdown.
+//! Measured numbers next to published ones, in Markdown.
 
 use crate::evaluate::Outcome;
 use crate::experiment::{Contradiction, Experiment, Verdict};
 use crate::tolerance::Within;
 use std::fmt;
 
-/// A page of results. It is the same whenever the numbers are.
+/// A page of results. It depends on the numbers only.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
-    /// The version of the model that the numbers belong to.
+    /// The model version that the numbers belong to.
     pub model_version: &'a str,
-    /// One for each suite.
+    /// One section for each suite.
     pub sections: Vec<Section<'a>>,
 }
 
-/// What came of a suite, or of a part of it.
+/// The results of a suite, or of a part of it.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
-    /// Its heading.
+    /// Heading.
     pub title: &'a str,
-    /// What is below the heading.
+    /// Text below the heading.
     pub about: &'a str,
-    /// What was measured; nothing where that failed.
+    /// The results; `None` for a failed measurement.
     pub rows: Vec<(&'a Experiment, Option<Outcome>)>,
     /// Published numbers that contradict each other.
     pub contradictions: &'a [Contradiction],
 }
 
 impl Section<'_> {
-    /// How many of its predictions, or of its inputs, there are, and how many of those are as near as they have to be.
+    /// The number of its inputs or predictions, and how many of them are within their tolerances.
     fn count(&self, input: bool) -> (usize, usize) {
         let rows = self.rows.iter().filter(|(experiment, _)| experiment.input == input);
         let within = |outcome: &Option<Outcome>| outcome.is_some_and(|outcome| outcome.verdict == Verdict::Within);
@@ -46,11 +46,11 @@ impl fmt::Display for Page<'_> {
         writeln!(
             f,
             "# Fidelity\n\n\
-            What programs measure inside the lab's virtual machines, against what was measured on the machines themselves. The programs are\n\
+            What programs measure inside the lab's virtual machines, compared with measurements on the real machines. The programs are\n\
             unmodified and know nothing of the model. `make fidelity` writes this page from `experiments/`, model {}.\n\n\
-            **{predicted} of {predictions} predictions are as near the published numbers as they have to be**, and {shown} of {inputs} inputs. An\n\
+            **{predicted} of {predictions} predictions are within their tolerance of the published numbers**, and {shown} of {inputs} inputs. An\n\
             input is a number that was put into the preset, or that follows from such numbers alone: it shows that the\n\
-            model does what the preset says, and no more. What misses is marked 🔴, with the reason where it is known.\n",
+            model does what the preset says, and no more. Missed numbers are marked 🔴, with the reason if it is known.\n",
             self.model_version,
         )?;
         writeln!(f, "| | predictions | within | inputs | within |\n|---|---|---|---|---|")?;
@@ -99,7 +99,7 @@ impl fmt::Display for Section<'_> {
     }
 }
 
-/// How far off a number is, in the words of its tolerance.
+/// The error of a number, in the units of its tolerance.
 fn error(experiment: &Experiment, outcome: &Outcome) -> String {
     let off = outcome.measured - experiment.published;
     match experiment.within {
@@ -124,12 +124,12 @@ fn verdict(experiment: &Experiment, outcome: &Outcome) -> String {
     }
 }
 
-/// Text in one cell of a table.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A number with as many decimals as its size deserves.
+/// Formats a number with decimals according to its size.
 pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
         1000.0.. => 0,
@@ -196,7 +196,7 @@ source = "table"
 [[experiment]]
 name = "failed"
 preset = "small-2x2"
-quantity = "what could not be had"
+quantity = "not available"
 command = "x"
 figure = "/x"
 published = 5

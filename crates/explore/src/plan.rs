@@ -1,35 +1,36 @@
-//! Which virtual machines to boot, and what to run on each: every command once, however many experiments read it.
+//! Plans which virtual machines to boot, and what to run on each. Each command runs once, however many experiments
+//! read it.
 
 use crate::experiment::{Boot, Experiment, Figure};
 use std::fmt::Write;
 
-/// Begins the line that a script prints before each run of a command.
+/// Start of the line that a script prints before each run of a command.
 const MARK: &str = "=== nearside experiment ";
 
-/// A virtual machine, and what it runs, in order.
+/// A virtual machine, and the jobs that it runs, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The machine.
     pub boot: Boot,
-    /// Whether the lab's report is read: then there is one job.
+    /// Whether the lab's report is read. The session then has one job.
     pub reported: bool,
-    /// What it runs.
+    /// The jobs.
     pub jobs: Vec<Job>,
 }
 
 /// A command that is run a number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Text for a shell.
+    /// The shell command.
     pub command: String,
-    /// How often it runs.
+    /// Number of runs.
     pub repeats: u32,
 }
 
-/// What the jobs of a session printed: of each, what each of its runs did.
+/// The output of the jobs of a session: for each job, that of each run.
 pub type Printed = Vec<Vec<String>>;
 
-/// One session a machine, and one more for each command of whose report something is read.
+/// Plans one session per machine, and another for each command whose report is read.
 pub fn plan<'a>(experiments: impl IntoIterator<Item = &'a Experiment>) -> Vec<Session> {
     let mut sessions: Vec<Session> = Vec::new();
     for experiment in experiments {
@@ -55,24 +56,25 @@ pub fn plan<'a>(experiments: impl IntoIterator<Item = &'a Experiment>) -> Vec<Se
 }
 
 impl Session {
-    /// The script that runs all jobs, each after this command, and ends with the first that fails.
+    /// A shell script that runs all jobs, each after the command `first`, and stops at the first failure.
     pub fn script(&self, first: &str) -> String {
         let mut script = String::new();
         for (number, job) in self.jobs.iter().enumerate() {
             for _ in 0..job.repeats {
-                // Writing to a string cannot fail. The mark begins a line whatever the last command ended with.
+                // Writing to a string cannot fail. The mark starts on a new line, whatever the previous command
+                // printed last.
                 let _ = writeln!(script, "{first}\nprintf '\\n{MARK}{number}\\n'\n(\n{}\n) || exit", job.command);
             }
         }
         script
     }
 
-    /// The job that a line of what the script prints says is about to run.
+    /// The job that starts at a line of the script's output.
     pub fn begun(&self, line: &str) -> Option<&Job> {
         self.jobs.get(number_of(line)?)
     }
 
-    /// What each run of each job printed, of what the script did.
+    /// Splits the script's output into the output of each run of each job.
     pub fn printed(&self, text: &str) -> Printed {
         let mut printed: Printed = vec![Vec::new(); self.jobs.len()];
         let mut current = None;
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_prints_is_told_apart() {
+    fn output_of_a_shell_is_split() {
         let jobs = vec![job("echo a; echo b", 2), job("printf c", 1), job("true", 1)];
         let session = Session { boot: reading("a", "", false).boot, reported: false, jobs };
         let run = |script| {

@@ -1,27 +1,28 @@
-//! How near a measured number has to be to the published one.
+//! Tolerances of measured numbers.
 
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// How near a measured number has to be to the published one. Written `3 %`, `8 points`, `0.5`, `at most`, `at least`.
+/// How near a measured number has to be to the published one. Written `3 %`, `8 points`, `0.5`, `at most`, `at
+/// least`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Within {
-    /// So many hundredths of the published number.
+    /// Within this many percent of the published number.
     Percent(f64),
-    /// So many hundredths, where both numbers are hundredths themselves.
+    /// Within this many percentage points, if both numbers are percentages.
     Points(f64),
-    /// So much, in the unit of both.
+    /// Within this difference, in the unit of both.
     Absolute(f64),
-    /// The published number is the most that was seen.
+    /// The published number is an upper bound.
     AtMost,
-    /// The published number is the least that was seen.
+    /// The published number is a lower bound.
     AtLeast,
 }
 
 impl Within {
-    /// Whether a measured number is near enough. What is no number never is.
+    /// Whether a measured number is within the tolerance. NaN never is.
     pub fn allows(self, published: f64, measured: f64) -> bool {
         let off = self.off(published, measured);
         match self {
@@ -31,7 +32,8 @@ impl Within {
         }
     }
 
-    /// How far off a measured number is, in the unit of both: from the published one, or beyond it where that is a bound.
+    /// The error of a measured number, in the unit of both: its distance from the published one, or beyond it for a
+    /// bound.
     pub fn off(self, published: f64, measured: f64) -> f64 {
         match self {
             Self::Percent(_) | Self::Points(_) | Self::Absolute(_) => (measured - published).abs(),

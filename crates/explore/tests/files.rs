@@ -1,4 +1,4 @@
-//! Files of experiments: those that come with nearside, and mistakes in others.
+//! The experiment files of nearside, and mistakes in others.
 
 use explore::{Comparison, ExperimentError, Suite, Value, plan};
 use proptest::prelude::*;
@@ -65,21 +65,17 @@ fn mistakes_have_file_line_field_and_rule() {
         "folder/table.toml:13: experiment[0].memory_per_node: `512 miles` is not a size",
     );
     mistake("3 points", "3 dots", "folder/table.toml:21: experiment[0].within: `3 dots` is not one of");
-    mistake("\"%\"", "\"ns\"", "folder/table.toml:21: experiment[0].within: points are of hundredths");
+    mistake("\"%\"", "\"ns\"", "folder/table.toml:21: experiment[0].within: points are percentage points");
     mistake("\"increase\"", "\"more\"", "folder/table.toml:19: experiment[0].compare: unknown variant `more`");
     mistake("{distance}", "{distant}", "folder/table.toml:14: experiment[0].quantity: {distant} is neither in");
-    mistake("{distance}", "{distance", ":14: experiment[0].quantity: a { begins a word");
-    mistake(
-        "distance}",
-        "node}",
-        ":23: experiment[0].each[0].distance: no text of this experiment has {distance} in it",
-    );
-    mistake("/mean_ns", "mean_ns", ":17: experiment[0].figure: `mean_ns` is no JSON pointer");
+    mistake("{distance}", "{distance", ":14: experiment[0].quantity: a { starts a word");
+    mistake("distance}", "node}", ":23: experiment[0].each[0].distance: no text of this experiment uses {distance}");
+    mistake("/mean_ns", "mean_ns", ":17: experiment[0].figure: `mean_ns` is not a JSON pointer");
     mistake("figure = \"/mean_ns\"\n", "", "experiment[0].figure: needs one of `figure`, `report`");
     let curve = |at| format!("curve = {{ points = \"/p\", x = \"/x\", y = \"/y\", at = \"{at}\" }}");
     mistake("figure = \"/mean_ns\"", &curve("much"), ":17: experiment[0].curve: `at` must be a number, is `much`");
     mistake("compare = \"increase\"\n", "", "experiment[0].compare: needs `against`");
-    mistake("command =", "saturate = []\n#", "experiment[0].saturate: needs a command at least");
+    mistake("command =", "saturate = []\n#", "experiment[0].saturate: needs at least one command");
     mistake(
         "source = \"table\"",
         "source = \"table\"\nreason = \"why\"\nwas = inf",
@@ -98,7 +94,7 @@ fn mistakes_have_file_line_field_and_rule() {
         "source = \"book\"",
         ":22: experiment[0].source: `book` is not declared in [sources]",
     );
-    mistake("[fragments]", "[fragments]\nother = \"\"", ":8: fragments.other: it is used nowhere");
+    mistake("[fragments]", "[fragments]\nother = \"\"", ":8: fragments.other: it is not used");
     mistake("[fragments]", "fragments = 3\n[x]", "table.toml");
     mistake("title =", "title", "folder/table.toml:1: ");
     mistake("quantity", "repeats = 0\nquantity", ":14: experiment[0].repeats: must be from 1 to 100, is 0");
@@ -127,11 +123,11 @@ fn the_experiments_of_nearside_are_good_and_have_names_of_their_own() {
         }
         quick.extend(suite.experiments.into_iter().filter(|experiment| experiment.quick));
     }
-    // They are run at every test.
+    // They run in every test.
     assert!((1..=4).contains(&plan(&quick).len()), "{} boots for the quick ones", plan(&quick).len());
 }
 
-/// What was put into a preset is no prediction of it.
+/// A number that was put into a preset is not a prediction of it.
 #[test]
 fn a_number_that_is_in_the_preset_is_marked_as_an_input() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");

@@ -1,10 +1,10 @@
-//! What the library in a profiled program and its recorder tell each other through shared memory: where things are in
-//! it, and the records. Plain numbers only, no system calls, no memory of its own: the library uses it where nothing
-//! else is allowed.
+//! The shared memory between the library in a profiled program and its recorder: its layout and the records. Plain
+//! numbers only, without system calls or allocation, because the library uses it where nothing else is allowed.
 //!
-//! The recorder makes a folder with a file [`SETTINGS_FILE`] and names it in the environment as [`FOLDER_VARIABLE`]. Each
-//! program that runs makes a file of its own there, [`process_file`] long: a page of [`process`] words, then rings, each
-//! a page of [`ring`] words and its records. A ring is written by one thread at a time and read by the recorder.
+//! The recorder creates a folder with a file [`SETTINGS_FILE`], and names the folder in the environment variable
+//! [`FOLDER_VARIABLE`]. Each program that runs creates a file of its own there, of length [`process_file`]: a page of
+//! [`process`] words, then the rings, each with a page of [`ring`] words and its records. A ring is written by one
+//! thread at a time, and read by the recorder.
 
 mod record;
 mod settings;
@@ -14,87 +14,88 @@ pub use settings::{Clock, MalformedSettings, Settings};
 
 /// The environment variable with the folder.
 pub const FOLDER_VARIABLE: &str = "NEARSIDE_RINGS";
-/// The file of the settings, in the folder.
+/// The settings file in the folder.
 pub const SETTINGS_FILE: &str = "settings";
-/// Bytes before the first ring, and of each ring before its records.
+/// Bytes before the first ring, and in each ring before its records.
 pub const PAGE: usize = 4096;
-/// Says that a file is one of these. Written last.
+/// Identifies these files. Written last.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-/// Of all that is said here.
+/// Version of the layout.
 pub const VERSION: u64 = 2;
-/// Call chains that a ring knows at a time. The last is never kept: it is of chains that cannot be.
+/// Number of call chains that a ring holds at a time. The last slot is not reused: it is for chains that cannot be
+/// stored.
 pub const SLOTS: usize = 128;
-/// The longest call chain, frames.
+/// Maximum length of a call chain, in frames.
 pub const MOST_FRAMES: usize = 48;
 
-/// Where words of a program are, in its first page.
+/// Indices of words in the first page of a file.
 pub mod process {
-    /// [`crate::MAGIC`], once the others are written.
+    /// [`crate::MAGIC`], once the other words are written.
     pub const MAGIC: usize = 0;
     /// [`crate::VERSION`].
     pub const VERSION: usize = 1;
-    /// Its process id.
+    /// Process ID.
     pub const PID: usize = 2;
-    /// Whose fork it is; 0 for one that executed a program.
+    /// Parent process ID of a fork; 0 for a process that executed a program.
     pub const PARENT: usize = 3;
-    /// When the library came to it, in ticks.
+    /// When the library was loaded, in ticks.
     pub const STARTED: usize = 4;
-    /// The thread that it came to.
+    /// ID of the thread that loaded it.
     pub const TID: usize = 5;
-    /// Its name, 16 bytes with zeroes at the end.
+    /// Name of the process: 16 bytes, padded with zeros.
     pub const NAME: usize = 6;
-    /// Rings that are or were in use.
+    /// Number of rings that are or were in use.
     pub const RINGS: usize = 8;
-    /// The recorder's: not 0 once it reads no more.
+    /// Written by the recorder: not 0 once it has stopped reading.
     pub const OVER: usize = 9;
-    /// The recorder's: how many losses it has seen.
+    /// Written by the recorder: number of losses it has seen.
     pub const LOST_SEEN: usize = 10;
-    /// Events that no ring had room for, and those of signal handlers that came in the middle of another: the words of
+    /// Events for which there was no ring, and those of signal handlers that interrupted another event: the words of
     /// [`crate::loss`].
     pub const LOST: usize = 16;
-    /// Forks of it that could make no file, so that they tell nothing.
+    /// Number of its forks that could not create a file, and report nothing.
     pub const SILENT: usize = 24;
-    /// The process id and the beginning, in ticks, of each of those that there is room for; 0 is of one that does not know
-    /// its id.
+    /// Process ID and start, in ticks, of each of these forks, as far as there is room; ID 0 for a fork that does not
+    /// know its ID.
     pub const SILENT_FORKS: usize = 32;
-    /// So many there is room for.
+    /// Maximum number of entries in [`SILENT_FORKS`].
     pub const MOST_SILENT_FORKS: usize = 64;
 }
 
-/// Where words of a ring are, in its first page. Those that different sides write are in different cache lines.
+/// Indices of words in the first page of a ring. Words written by different sides are in different cache lines.
 pub mod ring {
     /// Words of records written so far.
     pub const WRITTEN: usize = 0;
-    /// Events that were lost as the ring was full: the words of [`crate::loss`].
+    /// Events lost because the ring was full: the words of [`crate::loss`].
     pub const LOST: usize = 1;
-    /// Words of records read so far: the recorder's.
+    /// Written by the recorder: words of records read so far.
     pub const READ: usize = 8;
-    /// The recorder's: how many losses it has seen.
+    /// Written by the recorder: number of losses it has seen.
     pub const LOST_SEEN: usize = 9;
-    /// Small objects by the call chain's slot: how many since the slot has its chain, and their bytes.
+    /// Small objects by slot of the call chain: their number since the slot got its chain, and their bytes.
     pub const SMALL: usize = 64;
 }
 
-/// Where words of what is lost are, from the first.
+/// Offsets of words about lost events, from the first.
 pub mod loss {
-    /// How many events.
+    /// Number of events.
     pub const COUNT: usize = 0;
-    /// When the first was lost that the recorder has not seen, in ticks.
+    /// Time of the first loss that the recorder has not seen, in ticks.
     pub const FIRST: usize = 1;
-    /// When the last was lost.
+    /// Time of the last loss.
     pub const LAST: usize = 2;
-    /// The lowest address that one of these was about.
+    /// Lowest address that these events concern.
     pub const LOW: usize = 3;
-    /// The end of the highest; not above the lowest where there are none.
+    /// End of the highest address; not above the lowest address if there are none.
     pub const END: usize = 4;
 }
 
-/// How long a file is with so many rings of so many bytes.
+/// Length of a file, in bytes, with `rings` rings of `ring_bytes` bytes each.
 pub const fn process_file(rings: usize, ring_bytes: usize) -> usize {
     PAGE + rings * ring_stride(ring_bytes)
 }
 
-/// From one ring to the next, bytes.
+/// Distance from one ring to the next, in bytes.
 pub const fn ring_stride(ring_bytes: usize) -> usize {
     PAGE + ring_bytes
 }

@@ -1,40 +1,42 @@
-//! Records of a ring: four words each. Some have more behind them, in the place of further records.
+//! Records of a ring: four words each. Some are followed by more words, in the place of further records.
 
-/// Words of a record.
+/// Words per record.
 pub const RECORD_WORDS: usize = 4;
-/// Bytes of a record.
+/// Bytes per record.
 pub const RECORD_BYTES: usize = 8 * RECORD_WORDS;
-/// The CPU of an event whose CPU is not known.
+/// The CPU of an event whose CPU is unknown.
 pub const NO_CPU: u32 = u32::MAX;
-/// Addresses of programs have no more bits: what is above is the kind.
+/// Maximum number of bits of a program's address. The bits above hold the kind.
 const ADDRESS_BITS: u32 = 56;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// An object of `bytes` begins at `address`, by the chain in `slot`.
+    /// An object of `bytes` was allocated at `address`, by the chain in `slot`.
     Allocated = 1,
-    /// The object at `address` has `bytes` now.
+    /// The object at `address` was resized to `bytes`.
     Resized = 2,
-    /// The object at `address` ends.
+    /// The object at `address` was freed.
     Freed = 3,
-    /// The slot has a new chain: `bytes` return addresses, innermost first, in the records behind this one.
+    /// The slot has a new chain: `bytes` return addresses, innermost first, in the records that follow.
     Chain = 4,
-    /// The slot had so many small objects (in the place of the address) of `bytes` together, and begins at 0 again.
+    /// The slot's chain allocated this many small objects (in the place of the address), of `bytes` in total, and
+    /// restarts at 0.
     Small = 5,
-    /// What follows is of the thread `bytes`. `address` is 1 once it has ended but for its last frees.
+    /// The records that follow are from thread `bytes`. `address` is 1 once the thread has ended except for its last
+    /// frees.
     Thread = 6,
-    /// The thread `bytes` ends.
+    /// The thread `bytes` ended.
     ThreadEnded = 7,
-    /// `bytes` are mapped at `address`. Behind it a record with the offset in the file, [`mapped_flags`] and the words
-    /// of the path, and the path, with zeroes at its end, in the records behind that.
+    /// `bytes` were mapped at `address`. Followed by a record with the file offset, [`mapped_flags`] and the length
+    /// of the path in words, and by records with the path, padded with zeros.
     Mapped = 8,
-    /// `bytes` at `address` are mapped no more.
+    /// `bytes` at `address` were unmapped.
     Unmapped = 9,
-    /// What was mapped elsewhere is at `address` now, in `bytes`, by the chain in `slot`. Behind it a record with where it
-    /// was, how much of that has no meaning any more, and when it was moved at the earliest.
+    /// A mapping moved to `address`, with `bytes`, by the chain in `slot`. Followed by a record with the old address,
+    /// the number of its bytes that are no longer mapped, and the earliest time of the move.
     Remapped = 10,
 }
 
@@ -48,32 +50,32 @@ pub mod mapped_flags {
     pub const OBJECT: u64 = 4;
 }
 
-/// The first four words of what a record says.
+/// The first four words of a record, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// When, in ticks of the clock of the settings.
+    /// Time, in ticks of the clock in the settings.
     pub time: u64,
-    /// What it says.
+    /// Kind of the record.
     pub kind: Kind,
-    /// Where; less than 2^56.
+    /// Address; less than 2^56.
     pub address: u64,
-    /// How much, or how many, by kind.
+    /// Size or number, depending on the kind.
     pub bytes: u64,
-    /// The slot of the call chain.
+    /// Slot of the call chain.
     pub slot: u16,
     /// The CPU, or [`NO_CPU`].
     pub cpu: u32,
 }
 
 impl Head {
-    /// As it is in the ring.
+    /// Encodes the record.
     #[inline]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {
         let place = (self.kind as u64) << ADDRESS_BITS | self.address & ADDRESS;
         [self.time, place, self.bytes, (self.cpu as u64) << 32 | self.slot as u64]
     }
 
-    /// What the ring says; none if it is no kind of record.
+    /// Decodes a record. `None` if its kind is unknown.
     #[inline]
     pub const fn from_words(words: [u64; RECORD_WORDS]) -> Option<Self> {
         let [time, place, bytes, cpu_and_slot] = words;
@@ -95,7 +97,7 @@ impl Head {
     }
 }
 
-/// Records that so many words take.
+/// Number of records that hold this many words.
 #[inline]
 pub const fn payload_records(words: usize) -> usize {
     words.div_ceil(RECORD_WORDS)

@@ -1,44 +1,45 @@
-//! What the recorder asks of the library.
+//! Settings of the library, written by the recorder.
 
 use crate::{MAGIC, MOST_FRAMES, PAGE, VERSION};
 
-/// What the recorder asks of the library.
+/// Settings of the library, written by the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What times are told in.
+    /// Clock of all times.
     pub clock: Clock,
-    /// Bytes of records of a ring, a power of two.
+    /// Size of a ring's records, in bytes; a power of two.
     pub ring_bytes: usize,
-    /// Rings of a program: the threads that can be followed at a time.
+    /// Number of rings of a program, which is the number of threads that can be followed at a time.
     pub rings: usize,
-    /// How long a thread waits for room in its ring before it loses what it has to tell, ns.
+    /// How long a thread waits for room in its ring before it drops an event, in ns.
     pub patience_ns: u64,
-    /// Objects that take no more than this are counted by call chain, not told one by one, bytes. 0 tells all.
+    /// Objects up to this size, in bytes, are counted by call chain instead of being reported one by one. 0 reports
+    /// all.
     pub small_bytes: usize,
-    /// Call chains have at most so many frames.
+    /// Maximum number of frames in a call chain.
     pub frames: usize,
-    /// The recorder's namespace of process ids, as the inode of `/proc/self/ns/pid`: ids of others mean nothing to it.
+    /// The recorder's PID namespace, as the inode of `/proc/self/ns/pid`: IDs of other namespaces mean nothing to it.
     pub namespace: u64,
 }
 
-/// What times are told in.
+/// Clock of all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The processor's time stamp counter.
     Tsc,
-    /// `CLOCK_MONOTONIC`, ns.
+    /// `CLOCK_MONOTONIC`, in ns.
     Monotonic,
 }
 
-/// That settings are not from a recorder of this version, or cannot be kept.
+/// The settings are from a recorder of another version, or out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedSettings;
 
 impl Settings {
-    /// Words of settings.
+    /// Number of words of the settings.
     pub const WORDS: usize = 9;
 
-    /// As they are in the file.
+    /// Encodes the settings for the file.
     pub fn to_words(self) -> [u64; Self::WORDS] {
         let clock = match self.clock {
             Clock::Tsc => 0,
@@ -49,7 +50,7 @@ impl Settings {
         [MAGIC, VERSION, clock, ring_bytes, rings, self.patience_ns, small_bytes, frames, self.namespace]
     }
 
-    /// What the file says.
+    /// Decodes the settings from the file.
     pub fn from_words(words: [u64; Self::WORDS]) -> Result<Self, MalformedSettings> {
         let [MAGIC, VERSION, clock, ring_bytes, rings, patience_ns, small_bytes, frames, namespace] = words else {
             return Err(MalformedSettings);

@@ -1,10 +1,10 @@
-//! Folders that stand for /proc, /sys or a whole system, for tests of what reads those.
+//! Folders that stand for /proc, /sys or a whole system, for tests of code that reads those.
 
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A folder of saved files, which goes when this is dropped.
+/// A folder of saved files, which is removed on drop.
 #[derive(Debug)]
 pub struct SavedFiles(TempDir);
 
@@ -15,23 +15,23 @@ impl Default for SavedFiles {
 }
 
 impl SavedFiles {
-    /// None yet.
+    /// Creates an empty folder.
     ///
     /// # Panics
-    /// Where there is no room for a temporary folder.
+    /// If no temporary folder can be created.
     pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Saves a file, in place of what it was before.
+    /// Saves a file, replacing an earlier one.
     ///
     /// # Panics
-    /// Where it cannot be written.
+    /// If the file cannot be written.
     pub fn put(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));

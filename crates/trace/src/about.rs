@@ -1,43 +1,44 @@
-//! What a trace says of itself: `trace.toml`.
+//! The metadata of a trace: `trace.toml`.
 
 use crate::Source;
 use serde::{Deserialize, Serialize};
 
-/// The format of traces that this version writes, and the only one that it reads.
+/// The trace format that this version writes, and the only one that it reads.
 pub const FORMAT: u32 = 3;
 
-/// What a trace says of itself.
+/// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// [`FORMAT`], of the version that wrote it.
+    /// The [`FORMAT`] of the version that wrote it.
     pub format: u32,
-    /// What wrote it: `nearside 0.1.0`, or perf with its version.
+    /// The program that wrote it: `nearside 0.1.0`, or perf with its version.
     pub written_by: String,
-    /// Whether the recording came to its end. If not, the last rows are missing: the recorder was killed, or its disk full.
+    /// Whether the recording ended normally. If not, the last rows are missing: the recorder was killed, or the disk
+    /// was full.
     pub complete: bool,
-    /// The program that was recorded, with its arguments; empty for a recording of what ran already.
+    /// The recorded program with its arguments; empty for a recording of running processes.
     pub command: Vec<String>,
-    /// The name of the machine, as `hostname` prints it.
+    /// Host name, as printed by `hostname`.
     pub host: String,
-    /// Its kernel, as `uname -r` prints it.
+    /// Kernel release, as printed by `uname -r`.
     pub kernel: String,
-    /// Its architecture, as `uname -m` prints it.
+    /// Architecture, as printed by `uname -m`.
     pub architecture: String,
-    /// What all times are of.
+    /// The clock of all times.
     pub clock: Clock,
-    /// When the recording began, s since 1970; 0 where it is not known.
+    /// Start of the recording, in seconds since 1970; 0 if unknown.
     pub began_unix_s: u64,
-    /// The size of a base page, bytes.
+    /// Size of a base page, in bytes.
     pub page_bytes: u64,
-    /// The machine was the lab's, not a real one.
+    /// Whether the machine was simulated by the lab.
     pub simulated: bool,
-    /// What else its reader should know, a sentence each: why there are no objects, or no samples.
+    /// Further notes for the reader, one sentence each: why there are no objects, or no samples.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Who observed, and what it could not.
+    /// The sources, with what each cannot see.
     #[serde(default)]
     pub sources: Vec<SourceNote>,
-    /// What should be here and is not.
+    /// Data that are missing.
     #[serde(default)]
     pub lost: Vec<Loss>,
 }
@@ -48,7 +49,7 @@ pub struct About {
 pub enum Clock {
     /// `CLOCK_MONOTONIC`.
     Monotonic,
-    /// perf's own, which is that of the kernel's scheduler: times of one recording can be compared with each other only.
+    /// perf's default clock, that of the kernel's scheduler. Its times can be compared within one recording only.
     Perf,
 }
 
@@ -57,23 +58,23 @@ pub enum Clock {
 pub struct SourceNote {
     /// The source.
     pub source: Source,
-    /// The event, as perf names it, or whatever names what was observed.
+    /// The event in perf's notation, or another name of what was observed.
     pub event: String,
-    /// What it cannot see, a sentence each.
+    /// What the source cannot see, one sentence each.
     pub cannot_see: Vec<String>,
 }
 
-/// What was lost.
+/// Lost data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// What, and why.
+    /// What was lost, and why.
     pub what: String,
-    /// How many.
+    /// Number of lost items.
     pub count: u64,
 }
 
 impl About {
-    /// Of a recording that begins, by this version, of a command; the rest is empty.
+    /// Metadata of a new recording of `command` by this version. The other fields are empty.
     pub fn of_command(command: Vec<String>) -> Self {
         Self {
             format: FORMAT,
@@ -93,7 +94,7 @@ impl About {
         }
     }
 
-    /// Counts what was lost, with what was lost before for the same reason.
+    /// Counts a loss, added to earlier losses of the same kind.
     pub fn lose(&mut self, what: &str, count: u64) {
         Loss::add(&mut self.lost, what, count);
     }

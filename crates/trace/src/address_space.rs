@@ -1,34 +1,34 @@
-//! What is mapped where, in each process, as events tell it.
+//! The mappings of each process, rebuilt from events.
 
 use crate::{Event, FileIdentity, What};
 use linux::Pid;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The mappings of all processes, at the time of the last event that was taken.
+/// The mappings of all processes, as of the last event taken.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpaces {
     processes: HashMap<Pid, BTreeMap<u64, Part>>,
 }
 
-/// A mapping, as it was made.
+/// A mapping, as it was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// How long it is, bytes.
+    /// Length, in bytes.
     pub bytes: u64,
-    /// Where in the file it begins, bytes.
+    /// Offset of its start in the file, in bytes.
     pub offset: u64,
-    /// The file's path, or the kernel's name; empty for anonymous memory.
+    /// Path of the file, or the kernel's name; empty for anonymous memory.
     pub name: Arc<str>,
-    /// The file.
+    /// Identity of the file.
     pub file: Option<FileIdentity>,
-    /// Whether it can be executed.
+    /// Whether it is executable.
     pub executable: bool,
 }
 
-/// What is left of a mapping: others may have taken parts of it.
+/// The remaining part of a mapping; later mappings may have replaced other parts.
 #[derive(Clone, Debug)]
 struct Part {
     end: u64,
@@ -36,7 +36,7 @@ struct Part {
 }
 
 impl AddressSpaces {
-    /// Takes an event; those that are about other things change nothing.
+    /// Takes an event. Events that do not concern mappings change nothing.
     pub fn take(&mut self, event: &Event) {
         match &event.what {
             What::ProcessStarted { parent } => {
@@ -46,7 +46,7 @@ impl AddressSpaces {
             What::Named { exec: true, .. } => {
                 self.processes.remove(&event.pid);
             }
-            // What has no length maps nothing.
+            // An empty range maps nothing.
             What::Mapped { bytes: 0, .. } | What::Unmapped { bytes: 0, .. } => {}
             What::Mapped { start, bytes, offset, name, file, executable } => {
                 let parts = self.processes.entry(event.pid).or_default();
@@ -78,8 +78,8 @@ impl AddressSpaces {
         }
     }
 
-    /// What is mapped at an address of a process. Anonymous memory right behind a file is the file's: its variables that
-    /// begin as zeros lie there.
+    /// Returns the mapping at an address of a process. Anonymous memory right behind a file counts as the file's: it
+    /// holds the zero-initialized variables.
     pub fn find(&self, pid: Pid, address: u64) -> Option<&Arc<MappedFile>> {
         let parts = self.processes.get(&pid)?;
         let part = |address: u64| parts.range(..=address).next_back().filter(|(_, part)| address < part.end);
@@ -92,10 +92,10 @@ impl AddressSpaces {
     }
 }
 
-/// Takes a range away from what is mapped.
+/// Removes a range from the mappings.
 fn unmap(parts: &mut BTreeMap<u64, Part>, start: u64, end: u64) {
     let overlapping = |(first, part): (&u64, &Part)| (part.end > start).then_some(*first);
-    // Parts do not overlap each other, so those that overlap the range follow each other.
+    // Parts do not overlap, so those that overlap the range are adjacent.
     let firsts: Vec<u64> = parts.range(..end).rev().map_while(overlapping).collect();
     for first in firsts {
         let Some(part) = parts.remove(&first) else { continue };
@@ -164,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest way to know: a name for each byte.
+        /// Compared with a naive model: one name per byte.
         #[test]
         fn what_is_found_was_mapped_last(
             maps in prop::collection::vec((0..64_u64, 0..32_u64, prop::option::of("/[a-z]")), 0..30),

@@ -1,4 +1,4 @@
-//! A file that Parquet's reader reads no further than it is long, whatever the file says of itself.
+//! A file for Parquet's reader that never reads past its end, whatever its footer claims.
 
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Take};
 use std::os::unix::fs::FileExt;
 
-/// A file, of the length that it had when it was opened.
+/// A file with its length at the time of opening.
 pub(crate) struct CheckedFile {
     file: File,
     length: u64,

@@ -1,5 +1,5 @@
-//! Runs what panics on hostile input. Parquet's reader does, here and there: a file that contradicts itself is to be an
-//! error as any other.
+//! Catches panics on hostile input. Parquet's reader panics on some files that contradict themselves; these should be
+//! ordinary errors.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -11,8 +11,8 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Does the work, or nothing where it panics; then nothing is printed either. What the work has touched is not to be
-/// used again after that.
+/// Runs `work`. Returns `None`, and prints nothing, if it panics; the state that it touched must not be used after
+/// that.
 pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {
         let before = panic::take_hook();

@@ -1,37 +1,37 @@
-//! What is counted beside single accesses.
+//! Counter values, beside single accesses.
 
 use machine::NodeId;
 
-/// How much of something there had been by a moment, since whenever its counting began: what matters is the difference
-/// of two. It is of the whole machine.
+/// A cumulative counter value of the whole machine at a moment. Counting may have started at any time: only the
+/// difference of two values is meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// When, `CLOCK_MONOTONIC`, ns. All that was counted by one moment has the same.
+    /// Time, `CLOCK_MONOTONIC`, in ns. All values read at one moment have the same time.
     pub time_ns: u64,
-    /// What was counted.
+    /// The counter.
     pub counter: Counter,
-    /// The node that it came from, of [`Counter::MemoryAccesses`] and [`Counter::LinkBytes`].
+    /// Source node, for [`Counter::MemoryAccesses`] and [`Counter::LinkBytes`].
     pub from: Option<NodeId>,
-    /// The node that it went to, of these and [`Counter::ControllerBytes`]; nothing where all that is known of accesses
-    /// is that they went to another node.
+    /// Destination node, for these and [`Counter::ControllerBytes`]. `None` if accesses are only known to have gone
+    /// to another node.
     pub to: Option<NodeId>,
-    /// How much.
+    /// The value.
     pub value: u64,
 }
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counter {
-    /// Instructions that CPUs executed.
+    /// Instructions executed by CPUs.
     Instructions,
-    /// How long CPUs ran, all together, ns.
+    /// Busy time of all CPUs together, in ns.
     CpuTime,
-    /// How much of that they waited for memory and for caches beyond the first, ns.
+    /// The part of the busy time spent waiting for memory and caches beyond the first level, in ns.
     MemoryWait,
-    /// Accesses of CPUs of one node that memory of one node served.
+    /// Accesses by CPUs of one node served by the memory of a node.
     MemoryAccesses,
-    /// Data that the controller of a node read and wrote, bytes.
+    /// Bytes read and written by the controller of a node.
     ControllerBytes,
-    /// Data that came over a link for CPUs at its one end from memory at its other, bytes.
+    /// Bytes carried by a link, for CPUs at one end from memory at the other.
     LinkBytes,
 }

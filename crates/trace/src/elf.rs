@@ -1,7 +1,7 @@
-//! Reads a mapped file: what it says of addresses, from its symbols and its debugging information.
+//! Reads symbols and debugging information of a mapped file.
 //!
-//! addr2line does what is needed with less to build than wholesym, which also speaks to symbol servers and reads Windows'
-//! and macOS's formats.
+//! addr2line does this with less to build than wholesym, which also talks to symbol servers and reads the formats of
+//! Windows and macOS.
 
 use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
 use crate::rows::hexadecimal;
@@ -19,24 +19,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MAGIC: &[u8; 4] = b"\x7fELF";
-/// Larger files are not looked into: what they say of their symbols is read into memory.
+/// Maximum size of a file that is read, since its symbols are loaded into memory.
 const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Where distributions put what they strip from programs.
+/// Where distributions put separate debugging information.
 const DEBUG_FOLDER: &str = "usr/lib/debug/.build-id";
 const EXECUTABLE: u32 = 1;
 
-/// A file that is the one that was mapped.
+/// An open file, checked to be the one that was mapped.
 pub(crate) struct Elf {
     pub image: Image,
     functions: Vec<Named>,
     variables: Vec<Named>,
-    /// The file's own debugging information, or what was stripped from it.
+    /// Debugging information, from the file itself or from the separate file.
     lines: Option<Loader>,
 }
 
 impl Elf {
-    /// Opens the file of an image. `began_unix_s` is when the recording began: a file without a build id that was
-    /// written later is another one.
+    /// Opens the file of an image. `began_unix_s` is when the recording began: a file without a build ID that was
+    /// modified later counts as a different one.
     pub fn open(root: &Path, path: &Arc<str>, identity: &FileIdentity, began_unix_s: u64) -> Result<Self, ImageState> {
         let file = open_elf(&below(root, path)).map_err(|error| {
             let missing = error.kind() == ErrorKind::NotFound;
@@ -72,7 +72,7 @@ impl Elf {
             address: section.address(),
             bytes: section.size(),
         }));
-        // What was stripped from the program has its build id.
+        // Separate debugging information has the same build ID as the program.
         let stripped = found.and_then(|id| open_elf(&debug_path(root, id)?).ok());
         let stripped_parts = stripped.as_ref().map(ReadCache::new);
         let debug = stripped_parts.as_ref().and_then(|parts| object::File::parse(parts).ok());
@@ -91,7 +91,7 @@ impl Elf {
         Ok(Self { image, functions, variables, lines: lines(with_lines) })
     }
 
-    /// What is known of the code at an address: what is inlined first.
+    /// The code at an address, innermost inlined function first.
     pub fn code(&self, probe: u64) -> Vec<CodeLine> {
         let mut code = self.lines.as_ref().and_then(|lines| contained(|| frames(lines, probe))).unwrap_or_default();
         let symbol = containing(&self.functions, probe);
@@ -114,7 +114,7 @@ impl Elf {
         containing(&self.variables, address)
     }
 
-    /// Keeps what is known of an instruction, or of the one before a return address.
+    /// Keeps the code at an instruction, or at the call before a return address.
     pub fn keep_code(&mut self, address: u64, returns: bool) {
         let probe = address.saturating_sub(u64::from(returns));
         let code = self.code(probe);
@@ -132,14 +132,14 @@ impl Elf {
     }
 }
 
-/// Opens a regular file, and waits for nobody as the other end of a pipe.
+/// Opens a regular file, without blocking on a pipe.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
 }
 
-/// Opens a file that begins as ELF files do.
+/// Opens a file that starts with the ELF magic.
 fn open_elf(path: &Path) -> io::Result<File> {
     let file = open_regular(path)?;
     let mut magic = [0; 4];
@@ -162,13 +162,13 @@ fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
     Some(Named { name: demangled(symbol.name().ok()?.into()), address: symbol.address(), bytes: symbol.size() })
 }
 
-/// As its source has it. Names of C are no mangled ones, although some could be: `b` is `bool`.
+/// Demangles a name. C names are left alone, although some are valid mangled names: `b` is `bool`.
 fn demangled(name: Cow<'_, str>) -> Arc<str> {
     let is_mangled = ["_Z", "__Z", "_R"].iter().any(|beginning| name.starts_with(beginning));
     if is_mangled { demangle_auto(name, None).into() } else { name.into() }
 }
 
-/// In order, one at each address: the longest, as others are parts or other names of it.
+/// Sorts the ranges, and keeps the longest at each address: the others are parts or aliases of it.
 fn ranges(all: impl Iterator<Item = Named>) -> Vec<Named> {
     let mut all: Vec<Named> = all.collect();
     all.sort_by(|a, b| (a.address, b.bytes).cmp(&(b.address, a.bytes)));
@@ -176,19 +176,19 @@ fn ranges(all: impl Iterator<Item = Named>) -> Vec<Named> {
     all
 }
 
-/// Where that is which was stripped from a program with this build id.
+/// Path of the separate debugging information for this build ID.
 fn debug_path(root: &Path, id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let name = format!("{}.debug", hexadecimal(rest));
     Some(root.join(DEBUG_FOLDER).join(&*hexadecimal(&[*first])).join(name))
 }
 
-/// Source lines of a file, by what it is open as, so that it is this one.
+/// Loads source lines through the open file descriptor, so that they are of this very file.
 fn lines(file: &File) -> Option<Loader> {
     Loader::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// What is at an address, innermost first.
+/// The frames at an address, innermost first.
 fn frames(lines: &Loader, address: u64) -> Vec<CodeLine> {
     let Ok(mut frames) = lines.find_frames(address) else { return Vec::new() };
     let mut code = Vec::new();

@@ -9,58 +9,58 @@ use std::path::{Path, PathBuf};
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot read {}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// Neither a trace nor a perf.data file.
+    /// The path is neither a trace nor a perf.data file.
     #[error(
-        "{} is no trace: a trace is a folder with trace.toml, as `nearside record` writes it, or a perf.data file",
+        "{} is not a trace: a trace is a folder with trace.toml, as written by `nearside record`, or a perf.data file",
         .0.display()
     )]
     Foreign(PathBuf),
-    /// `trace.toml` is wrong.
+    /// `trace.toml` is invalid.
     #[error("{} does not describe a trace: {source}", path.display())]
     About {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parse error.
         source: Box<toml::de::Error>,
     },
-    /// A trace of another version.
-    #[error("{} is of format {found}, and this nearside reads format {FORMAT}: use the nearside that wrote it", path.display())]
+    /// The trace was written by an incompatible version.
+    #[error("{} is of format {found}, but this nearside reads format {FORMAT}: use the version that wrote it", path.display())]
     Format {
         /// The trace.
         path: PathBuf,
         /// Its format.
         found: u32,
     },
-    /// `machine.toml` is wrong.
+    /// `machine.toml` is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A perf.data file that cannot be read.
+    /// A perf.data file that cannot be decoded.
     #[error("{} cannot be read: {what}", path.display())]
     PerfData {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         what: &'static str,
     },
-    /// A table is damaged, or not one of ours.
+    /// A table is damaged, or not a table of a trace.
     #[error("{} is damaged: {source}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: Damage,
     },
 }
 
-/// What is wrong with a file of a table.
+/// The reason why the file of a table cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Damage(#[from] TableError);

@@ -1,20 +1,20 @@
-//! What happened around the accesses: the lives of processes, threads, mappings, objects and pages.
+//! Events around the accesses: the lifecycles of processes, threads, mappings, objects and pages.
 
 use crate::StackId;
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
 use std::sync::Arc;
 
-/// Something that happened to a process.
+/// An event of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, `CLOCK_MONOTONIC`, ns.
+    /// Time, `CLOCK_MONOTONIC`, in ns.
     pub time_ns: u64,
     /// The process.
     pub pid: Pid,
-    /// The thread that did it, or that it is about.
+    /// The thread that caused the event, or that it concerns.
     pub tid: Tid,
-    /// Where that thread ran, where known.
+    /// The CPU of that thread, if known.
     pub cpu: Option<CpuId>,
     /// What happened.
     pub what: What,
@@ -23,112 +23,112 @@ pub struct Event {
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The process began, or was there when the recording began. A fork has its parent's mappings and objects.
+    /// The process started, or existed when the recording began. A forked process inherits its parent's mappings and
+    /// objects.
     ProcessStarted {
-        /// Whose fork it is; none where it was there already.
+        /// The parent of a fork; `None` if the process existed already.
         parent: Option<Pid>,
     },
-    /// The thread began.
+    /// The thread started.
     ThreadStarted,
-    /// The thread ended; the process too when it was its last.
+    /// The thread ended, and the process with its last thread.
     ThreadEnded,
-    /// The thread has this name now.
+    /// The thread changed its name.
     Named {
         /// At most 15 bytes.
         name: Arc<str>,
-        /// The process runs another program: mappings and objects are gone.
+        /// Whether the process executed another program, which removes its mappings and objects.
         exec: bool,
     },
-    /// Addresses have a meaning now; whatever was there before is gone.
+    /// A range was mapped. It replaces earlier mappings.
     Mapped {
-        /// The first address.
+        /// First address.
         start: u64,
-        /// How long it is, bytes.
+        /// Length, in bytes.
         bytes: u64,
-        /// Where in the file it begins, bytes.
+        /// Offset of its start in the file, in bytes.
         offset: u64,
-        /// What is mapped: a path, or the kernel's name such as `[heap]` or `[stack]`; empty for anonymous memory.
+        /// The mapped file's path, or the kernel's name such as `[heap]` or `[stack]`; empty for anonymous memory.
         name: Arc<str>,
-        /// The file, for those that symbols may be read from.
+        /// Identity of the file, for files that may have symbols.
         file: Option<FileIdentity>,
         /// Whether it can be executed.
         executable: bool,
     },
-    /// Addresses have no meaning any more.
+    /// A range was unmapped.
     Unmapped {
-        /// The first address.
+        /// First address.
         start: u64,
-        /// How long it was, bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
-    /// What is at some addresses is at others from now on, or has another size there; whatever was there before is gone.
+    /// A range was moved or resized. It replaces earlier mappings.
     Remapped {
-        /// Where it was.
+        /// Its old address.
         old: u64,
-        /// How much of that has no meaning any more, bytes; 0 where it stays.
+        /// Length of the old range that is no longer mapped, in bytes; 0 if it stays mapped.
         old_bytes: u64,
-        /// The first address.
+        /// First address of the new range.
         start: u64,
-        /// How long it is, bytes.
+        /// Length of the new range, in bytes.
         bytes: u64,
     },
-    /// An object began.
+    /// An object was allocated.
     Allocated {
-        /// Its first address.
+        /// First address.
         address: u64,
-        /// Its size, bytes.
+        /// Size, in bytes.
         bytes: u64,
-        /// The code that asked for it.
+        /// Call chain of the allocation.
         stack: StackId,
     },
-    /// Objects that are too small to be told one by one, by the code that asked for them: some of those that the process
-    /// allocated until then, in whatever thread, while it ran the same program.
+    /// Objects too small to be reported one by one, by call chain: some of those that the process allocated up to
+    /// now, in any thread, while it ran the same program.
     Counted {
-        /// How many.
+        /// Number of objects.
         objects: u64,
-        /// Their sizes together, bytes.
+        /// Their total size, in bytes.
         bytes: u64,
-        /// The code that asked for them.
+        /// Call chain of the allocations.
         stack: StackId,
     },
-    /// An object has another size, at the same place. One that moves is freed and allocated.
+    /// An object was resized in place. One that moves is freed and allocated.
     Resized {
-        /// Its first address.
+        /// First address.
         address: u64,
-        /// Its size from now on, bytes.
+        /// New size, in bytes.
         bytes: u64,
     },
-    /// An object ended.
+    /// An object was freed.
     Freed {
-        /// Its first address.
+        /// First address.
         address: u64,
     },
-    /// Something happened to objects that have any of these addresses, and nobody tells what: those that are known may have
-    /// ended, and others may be there.
+    /// Unknown changes to the objects in this range: known objects may have been freed, and others allocated.
     Untold {
-        /// The first address.
+        /// First address.
         start: u64,
-        /// How long it is, bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
-    /// A page lies on this node from now on.
+    /// A page is on this node from now on.
     PagePlaced {
-        /// Its first address.
+        /// First address.
         address: u64,
-        /// How large it is, bytes.
+        /// Size of the page, in bytes.
         bytes: u64,
-        /// Where it lies.
+        /// The node of the page.
         node: NodeId,
-        /// Where it was until now, where it was moved.
+        /// The node that it was moved from, if it was moved.
         from: Option<NodeId>,
     },
 }
 
-/// What tells a mapped file from others of the same name.
+/// Distinguishes a mapped file from others of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// The build id of its linker, where it has one; up to 20 bytes.
+    /// The build ID set by the linker, if any; up to 20 bytes.
     pub build_id: Option<Arc<[u8]>>,
-    /// The inode; 0 where unknown.
+    /// The inode; 0 if unknown.
     pub inode: u64,
 }

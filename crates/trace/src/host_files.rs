@@ -1,4 +1,4 @@
-//! What the files of this machine say of addresses, each file read when something in it is first asked for.
+//! Symbols from the files of this machine. Each file is read when it is first needed.
 
 use crate::elf::Elf;
 use crate::image::{CodeLine, Image, ImageState, Named};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The files of this machine, as far as they are those that were mapped: for traces that have no symbols with them.
+/// The files of this machine, as far as they are the mapped ones: for traces that carry no symbols.
 #[derive(Default)]
 pub struct HostFiles {
     root: PathBuf,
@@ -19,12 +19,13 @@ pub struct HostFiles {
 type Opened = Result<Elf, ImageState>;
 
 impl HostFiles {
-    /// Those that a recording had mapped.
+    /// The files mapped by a recording.
     pub fn of(about: &About) -> Self {
         Self { root: Path::new("/").to_owned(), began_unix_s: about.began_unix_s, opened: RefCell::default() }
     }
 
-    /// What of a file's code is at an offset, what is inlined first; and its image.
+    /// Looks up the code at an offset of a file, and passes the image and the code lines, innermost inlined function
+    /// first, to `take`.
     pub fn code<T>(
         &self,
         path: &Arc<str>,
@@ -38,7 +39,7 @@ impl HostFiles {
         })
     }
 
-    /// What looks for data of a file gets its image, and what tells the variable at an address.
+    /// Passes the image of a file, and a function that finds the variable at an address, to `look`.
     pub fn data<T>(
         &self,
         path: &Arc<str>,
@@ -48,7 +49,7 @@ impl HostFiles {
         self.look(path, file, |elf| look(&elf.image, &|address| elf.variable(address).cloned()))
     }
 
-    /// Each file that was asked for, and whether it could be read.
+    /// The files looked up so far, and whether each could be read.
     pub fn states(&self) -> Vec<(Arc<str>, ImageState)> {
         let state = |opened: &Opened| opened.as_ref().map_or_else(|state| *state, |_| ImageState::Read);
         let mut states: Vec<_> =

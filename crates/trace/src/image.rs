@@ -1,92 +1,93 @@
-//! What a mapped file says of the addresses in it.
+//! What is known of the addresses in a mapped file.
 
 use crate::{FileIdentity, MappedFile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Files are mapped in pages, whatever the size of the machine's own: linkers align to more.
+/// Files are mapped in pages of at least this size on any machine: linkers align to more.
 const PAGE: u64 = 4096;
 
-/// A mapped file, with what is known of addresses that occurred in it. Addresses are those of its own symbol table.
+/// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Its path.
+    /// Path of the file.
     pub path: Arc<str>,
-    /// Which file of that name.
+    /// Identity of the file.
     pub file: FileIdentity,
     /// Whether it could be read.
     pub state: ImageState,
-    /// Its parts, as they are loaded.
+    /// Its loaded segments.
     pub segments: Vec<Segment>,
     /// Its sections with code or data, by address.
     pub sections: Vec<Named>,
     /// Its variables that occurred, by address.
     pub variables: Vec<Named>,
-    /// Its code that occurred: what is inlined first, then what it is inlined into. Of a return address it is the byte
-    /// before, which is of the call.
+    /// Its code that occurred, by address: the innermost inlined function first, then the functions around it. For a
+    /// return address, the key is the byte before, which belongs to the call.
     pub code: BTreeMap<u64, Vec<CodeLine>>,
 }
 
 /// Whether a file could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageState {
-    /// It is the one that was mapped, and was read.
+    /// It is the mapped file, and was read.
     Read,
-    /// There is none any more.
+    /// It no longer exists.
     Missing,
-    /// It is not the one that was mapped, or nothing tells that it is: it has no build id, or was written since.
+    /// It is not the mapped file, or cannot be verified: it has no build ID, or was modified since.
     Changed,
-    /// The system refuses to read it, or it is no ELF file.
+    /// It may not be read, or is not an ELF file.
     Unreadable,
 }
 
-/// A part of a file as it is loaded.
+/// A loaded segment of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file it begins, bytes.
+    /// Offset of its start in the file, in bytes.
     pub offset: u64,
-    /// How much of it is in the file, bytes.
+    /// Length in the file, in bytes.
     pub file_bytes: u64,
-    /// Its first address.
+    /// First address.
     pub address: u64,
-    /// How long it is in memory, bytes: what the file does not have are zeros.
+    /// Length in memory, in bytes: the part beyond the file is zeros.
     pub memory_bytes: u64,
     /// Whether it is executable.
     pub executable: bool,
 }
 
-/// A range of addresses with a name.
+/// A named range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As the linker or the program's source has it; C++ and Rust as people write it.
+    /// Name from the linker or the source; demangled for C++ and Rust.
     pub name: Arc<str>,
-    /// Its first address.
+    /// First address.
     pub address: u64,
-    /// How long it is, bytes.
+    /// Length, in bytes.
     pub bytes: u64,
 }
 
-/// Where in the source an address is.
+/// A source location.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeLine {
-    /// The function, as people write it.
+    /// Name of the function, demangled.
     pub function: Option<Arc<str>>,
-    /// The path of the source file, as the compiler had it.
+    /// Path of the source file, as the compiler recorded it.
     pub source: Option<Arc<str>>,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: Option<u32>,
-    /// The first address of the function; of what is inlined, of the function that it is inlined into.
+    /// First address of the function; for inlined code, of the function that it is inlined into.
     pub begins: Option<u64>,
 }
 
 impl Image {
-    /// A file of which nothing is known but that it was mapped.
+    /// A file of which nothing is known except that it was mapped.
     pub fn new(path: Arc<str>, file: FileIdentity, state: ImageState) -> Self {
         let (segments, sections, variables, code) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         Self { path, file, state, segments, sections, variables, code }
     }
 
-    /// An address of a process as one of this file, by the mapping that it lies in or right behind.
+    /// Converts an address of a process to one of this file, given the mapping that contains it or ends right before
+    /// it.
     pub fn address(&self, mapped: &MappedFile, address: u64) -> Option<u64> {
         let page = |value: u64| value / PAGE * PAGE;
         let begins = |segment: &&Segment| page(segment.offset) == mapped.offset;
@@ -94,7 +95,7 @@ impl Image {
             (page(segment.offset)..segment.offset.saturating_add(segment.file_bytes)).contains(&mapped.offset)
         };
         let alike = |segment: &&Segment| segment.executable == mapped.executable;
-        // Neighbours may share a page of the file: the mapping that is as long as the segment is the segment's.
+        // Adjacent segments may share a page of the file: the mapping as long as the segment belongs to it.
         let as_long = |segment: &&Segment| {
             let end = segment.offset.saturating_add(segment.file_bytes);
             end.checked_sub(page(segment.offset))
@@ -105,22 +106,22 @@ impl Image {
         let segment = exact.or_else(|| all().filter(begins).find(alike)).or_else(|| all().filter(holds).find(alike));
         let segment = segment.or_else(|| all().find(holds))?;
         let in_file = address.checked_sub(mapped.start)?.checked_add(mapped.offset)?;
-        // Both lie at the same place in their pages.
+        // Both are at the same offset within their pages.
         let first = segment.address.checked_sub(segment.offset - page(segment.offset))?;
         first.checked_add(in_file.checked_sub(page(segment.offset))?)
     }
 
-    /// A place in the file as one of its addresses: of code, or of data. Places behind the file's bytes of a segment are
-    /// those of the zeros that follow them in memory.
+    /// Converts a file offset to an address, of code or of data. Offsets past the file's bytes of a segment belong to
+    /// the zeros that follow them in memory.
     pub fn address_of_offset(&self, offset: u64, executable: bool) -> Option<u64> {
         let there = self.segments.iter().filter(|segment| segment.executable == executable && segment.offset <= offset);
         let in_memory = |segment: &&Segment| offset - segment.offset < segment.memory_bytes.max(segment.file_bytes);
-        // Zeros of one segment may have the place of the next one's bytes: bytes come first.
+        // The zeros of one segment may have the offset of the next one's bytes: bytes win.
         let segment = there.filter(in_memory).max_by_key(|segment| segment.offset)?;
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// A place of the file, for one of its addresses: the other way round.
+    /// Converts an address to a file offset: the inverse of [`address_of_offset`](Self::address_of_offset).
     pub fn offset_of_address(&self, address: u64) -> Option<u64> {
         let holds =
             |segment: &&Segment| address.checked_sub(segment.address).is_some_and(|at| at < segment.memory_bytes);
@@ -128,8 +129,8 @@ impl Image {
         segment.offset.checked_add(address - segment.address)
     }
 
-    /// What code is at an address that occurred, or before a return address that did: what is inlined first. Empty where
-    /// it is not known.
+    /// The code at an address that occurred, or before a return address that did: innermost inlined function first.
+    /// Empty if unknown.
     pub fn code(&self, address: u64) -> &[CodeLine] {
         self.code.get(&address).map_or(&[], Vec::as_slice)
     }
@@ -145,7 +146,7 @@ impl Image {
     }
 }
 
-/// The range that an address lies in. Ranges are in order.
+/// The range that contains an address. `ranges` has to be sorted.
 pub(crate) fn containing(ranges: &[Named], address: u64) -> Option<&Named> {
     let after = ranges.partition_point(|range| range.address <= address);
     let range = ranges.get(after.checked_sub(1)?)?;
@@ -165,7 +166,7 @@ mod tests {
         MappedFile { start, bytes, offset, name: "/x".into(), file: None, executable }
     }
 
-    /// As GNU ld lays programs out: read-only data and variables share a page of the file.
+    /// The layout of GNU ld: read-only data and variables share a page of the file.
     #[test]
     fn addresses_follow_from_the_segment_that_is_mapped() {
         let mut image = Image::new("/x".into(), FileIdentity { build_id: None, inode: 1 }, ImageState::Read);
@@ -180,13 +181,13 @@ mod tests {
         assert_eq!(address(mapped(base + 0x1000, 0x2000, 0x1000, true), 0x1010), Some(0x1010));
         assert_eq!(address(mapped(base + 0x3000, 0x1000, 0x3000, false), 0x3010), Some(0x3010));
         assert_eq!(address(mapped(base + 0x4000, 0x2000, 0x3000, false), 0x4df8), Some(0x4df8));
-        // Zeros behind the file, and what the loader has split off to make it read-only.
+        // The zeros behind the file, and the part that the loader made read-only.
         assert_eq!(address(mapped(base + 0x4000, 0x2000, 0x3000, false), 0x8000), Some(0x8000));
         assert_eq!(address(mapped(base + 0x5000, 0x1000, 0x4000, false), 0x5004), Some(0x5004));
         assert_eq!(address(mapped(base, 0x1000, 0x9_0000, false), 0), None);
         assert_eq!(image.address_of_offset(0x1010, true), Some(0x1010));
         assert_eq!(image.address_of_offset(0x1010, false), None);
-        // `.bss` begins where the file has something else, or nothing.
+        // `.bss` starts at an offset where the file has other data, or none.
         assert_eq!(image.address_of_offset(0x5000, false), Some(0x6000));
         assert_eq!(image.offset_of_address(0x6000), Some(0x5000));
     }

@@ -1,5 +1,5 @@
-//! Who touched what, when: samples of memory accesses, and the lifecycle events that say what was at an address at that
-//! time. All times are the traced system's `CLOCK_MONOTONIC`, ns.
+//! Samples of memory accesses, and the lifecycle events that say what was at each address at that time. All times are
+//! `CLOCK_MONOTONIC` of the traced system, in ns.
 
 mod about;
 mod address_space;

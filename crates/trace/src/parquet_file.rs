@@ -1,4 +1,4 @@
-//! Rows as a Parquet file of one row group, and back.
+//! Writes and reads rows as a Parquet file with one row group.
 
 use crate::checked_file::CheckedFile;
 use crate::contained::contained;
@@ -20,51 +20,51 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// No file of ours has more rows: whoever says so wants our memory.
+/// Maximum number of rows in a file. A file that claims more is corrupt, and would exhaust memory.
 const MAX_ROWS: i64 = 1 << 20;
-/// Nor are a row's values larger: paths are the longest there is.
+/// Maximum size of a column chunk, in bytes. Paths are the longest values.
 const MAX_CHUNK_BYTES: i64 = 256 << 20;
-/// Of names and paths. Longer ones are cut when they are written: C++ has names without end.
+/// Maximum length of names and paths, in bytes. Longer ones are cut when written: C++ names have no limit.
 const MAX_TEXT_BYTES: usize = 64 << 10;
-/// Columns whose values hardly repeat: a dictionary would only cost time.
+/// Columns whose values hardly repeat, for which a dictionary would only cost time.
 const WITHOUT_DICTIONARY: &[&str] = &["time_ns", "address", "physical_address", "latency_ns"];
 
-/// Why a file is no table of a trace.
+/// Why a file is not a table of a trace.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
-    #[error("it is no complete Parquet file: {0}")]
+    #[error("it is not a complete Parquet file: {0}")]
     Parquet(#[from] ParquetError),
     #[error("it cannot be read: {0}")]
     Read(#[from] std::io::Error),
     #[error("it has other columns than a table of {table}: {what}")]
     Columns { table: &'static str, what: String },
-    #[error("it says that it has {0}, which no file of a trace has")]
+    #[error("it claims {0}, which exceeds the limits of a trace")]
     TooLarge(String),
-    #[error("its rows are not in the order of time, or earlier than it says")]
+    #[error("its rows are not in time order, or start before the range it gives")]
     Order,
-    #[error("its call chains are not numbered as they follow each other")]
+    #[error("its call chains are not numbered consecutively")]
     Stacks,
-    #[error("it names files that table images does not have, or has them in another order")]
+    #[error("it refers to files that table images lacks or orders differently")]
     Images,
-    #[error("row {row} of it makes no sense")]
+    #[error("its row {row} is invalid")]
     Row { row: usize },
-    #[error("column {0} has no value in a row that must have one, a word that is not known, or too long a text")]
+    #[error("column {0} has an empty required cell, an unknown word, or too long a text")]
     Value(&'static str),
 }
 
-/// A Parquet file with these rows.
+/// Encodes rows as a Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
     let columns = Rows::of(rows).columns;
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_max_row_group_row_count(None)
-        // LZ4 costs the recorded machine least, and needs no C compiler.
+        // LZ4 costs the recorded machine the least time, and needs no C compiler.
         .set_compression(Compression::LZ4_RAW);
     for name in WITHOUT_DICTIONARY {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(*name), false);
     }
-    // Times are near each other, whatever they are.
+    // Successive times are close together.
     properties = properties.set_column_encoding(ColumnPath::from("time_ns"), Encoding::DELTA_BINARY_PACKED);
     let schema = schema(R::TABLE, R::COLUMNS)?;
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
@@ -131,7 +131,7 @@ fn mismatch(column: &Column) -> ParquetError {
     ParquetError::General(format!("column {} has values of another type", column.name))
 }
 
-/// A file whose columns are those of a table, not yet read.
+/// A file with the columns of a table, whose rows are not read yet.
 pub(crate) struct TableFile {
     reader: SerializedFileReader<CheckedFile>,
     columns: &'static [Column],
@@ -139,7 +139,7 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Looks at the file's footer, and refuses what is not of this table.
+    /// Reads the footer, and rejects files that are not of this table.
     pub fn open<R: Row>(file: File) -> Result<Self, TableError> {
         let file = CheckedFile::new(file)?;
         let length = file.len();
@@ -148,7 +148,7 @@ impl TableFile {
         Ok(Self { reader, columns: R::COLUMNS, rows })
     }
 
-    /// The smallest and the largest value of the first column, if it is a `u64` and the file says so.
+    /// The range of the first column, if it is a `u64` and the file has statistics.
     pub fn range_of_first(&self) -> Option<RangeInclusive<u64>> {
         let Some(Statistics::Int64(range)) = self.reader.metadata().row_groups().first()?.column(0).statistics() else {
             return None;
@@ -156,7 +156,7 @@ impl TableFile {
         Some(range.min_opt()?.cast_unsigned()..=range.max_opt()?.cast_unsigned())
     }
 
-    /// So many rows it has.
+    /// Number of rows.
     #[cfg(feature = "sql")]
     pub fn rows(&self) -> usize {
         self.rows
@@ -169,7 +169,7 @@ impl TableFile {
         (0..self.rows).map(row).collect()
     }
 
-    /// Reads columns, by their numbers.
+    /// Reads columns by index.
     pub fn columns(&self, numbers: impl IntoIterator<Item = usize>) -> Result<Vec<Values>, TableError> {
         let read = || numbers.into_iter().map(|number| self.column(number)).collect();
         contained(read).unwrap_or_else(|| contradictory().map_err(TableError::from))
@@ -185,10 +185,10 @@ impl TableFile {
 }
 
 fn contradictory<T>() -> Result<T, ParquetError> {
-    Err(ParquetError::General("what it says contradicts itself".to_owned()))
+    Err(ParquetError::General("its metadata are inconsistent".to_owned()))
 }
 
-/// The number of rows of a file that can be read.
+/// Checks that the file can be read, and returns its number of rows.
 fn check(
     metadata: &ParquetMetaData,
     length: u64,
@@ -205,7 +205,7 @@ fn check(
         let (levels, physical) = ((found.max_def_level(), found.max_rep_level()), found.physical_type());
         let expected = ((i16::from(column.optional), 0), types(column.kind).0);
         if named != [column.name] || (levels, physical) != expected {
-            return Err(wrong(format!("{} where {} should be", found.path(), column.name)));
+            return Err(wrong(format!("{} instead of {}", found.path(), column.name)));
         }
     }
     let rows = match metadata.row_groups() {
@@ -223,7 +223,7 @@ fn check(
     Ok(rows as usize)
 }
 
-/// Parquet's reader takes a chunk's place and size as they are: they are looked at here.
+/// Checks the position and size of a chunk, which Parquet's reader trusts.
 fn check_chunk(chunk: &ColumnChunkMetaData, length: u64) -> Result<(), TableError> {
     let size = |what: &str, bytes: i64, most: i64| {
         if (0..=most).contains(&bytes) { Ok(()) } else { Err(TableError::TooLarge(format!("{bytes} bytes of {what}"))) }
@@ -233,11 +233,11 @@ fn check_chunk(chunk: &ColumnChunkMetaData, length: u64) -> Result<(), TableErro
     size("a compressed column", chunk.compressed_size(), most)?;
     let offsets = [Some(chunk.data_page_offset()), chunk.dictionary_page_offset(), chunk.index_page_offset()];
     for offset in offsets.into_iter().flatten() {
-        size("file before a page", offset, most)?;
+        size("data before a page", offset, most)?;
     }
-    // Data follow the dictionary, and both are in the size.
+    // The data follow the dictionary, and the size covers both.
     let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-    size("file before a column", start, most - chunk.compressed_size())?;
+    size("data before a column", start, most - chunk.compressed_size())?;
     Ok(())
 }
 
@@ -264,12 +264,12 @@ fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Result<Val
     })
 }
 
-/// Texts of a column: equal ones are kept once, as a file may repeat one as often as it has rows.
+/// Texts of a column. Equal ones are stored once, because a file may repeat one in every row.
 #[derive(Default)]
 struct Texts(HashSet<Arc<str>>);
 
 impl Texts {
-    /// Nothing where it is longer than texts are, or none.
+    /// Returns `None` if the text is too long, or not UTF-8.
     fn shared(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let bytes = Some(bytes).filter(|bytes| bytes.len() <= MAX_TEXT_BYTES)?;
         let text = std::str::from_utf8(bytes).ok()?;
@@ -282,7 +282,7 @@ impl Texts {
     }
 }
 
-/// As much of a text as is kept.
+/// Cuts a text to the maximum length.
 fn shortened(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Reads a trace: what it says of itself, then its samples and events in the order of time, in bounded memory.
+//! Reads a trace in bounded memory: its metadata, then its samples and events in time order.
 
 use crate::about::FORMAT;
 use crate::error::ReadError;
@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
-/// Longer than any text of a trace: that of the largest machine has 20 MB.
+/// Maximum size of a text file of a trace. The description of the largest machine has 20 MB.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
-/// Records of a folder that are handed over at once.
+/// Number of records of a folder that are handed over at once.
 const BATCH: usize = 1 << 14;
-/// So many rounds or batches wait at most for who takes them.
+/// Maximum number of rounds or batches that wait for the consumer.
 const WAITING: usize = 8;
 
-/// A trace, or a perf.data file, which is read as one.
+/// A trace, or a perf.data file read as one.
 #[derive(Debug)]
 pub struct Trace {
     about: About,
@@ -41,16 +41,16 @@ enum Kept {
     PerfData(Box<PerfData>),
 }
 
-/// What a trace has, one after the other.
+/// A record of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// An access to memory.
+    /// A memory access.
     Sample(Sample),
-    /// Something that happened to a process.
+    /// An event of a process.
     Event(Event),
 }
 
-/// Samples and events in the order of time; of the same time, events come first. After an error, there is nothing more.
+/// Samples and events in time order; at equal times, events come first. The iterator ends after an error.
 pub struct Records {
     stream: Stream,
     failed: bool,
@@ -69,7 +69,7 @@ struct Folder {
 }
 
 impl Trace {
-    /// Opens a trace or a perf.data file, and reads what it says of itself.
+    /// Opens a trace or a perf.data file, and reads its metadata.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let trace = Self::open_without_machine(path)?;
         let Kept::Folder(folder) = &trace.kept else { return Ok(trace) };
@@ -78,7 +78,7 @@ impl Trace {
         Ok(Self { machine: Some(machine), ..trace })
     }
 
-    /// Likewise, for who knows the machine himself: a trace's own description of it may be missing or damaged.
+    /// Opens it without its machine description, which may be missing or damaged, for callers that know the machine.
     pub fn open_without_machine(path: &Path) -> Result<Self, ReadError> {
         let failed = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -105,18 +105,18 @@ impl Trace {
         Ok(Self { about, machine: None, kept: Kept::Folder(path.to_owned()) })
     }
 
-    /// What it says of itself. What a perf.data file has lost is known when its records have been read.
+    /// The metadata. The losses of a perf.data file are known once its records have been read.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// The machine that it was recorded on. Of perf.data files it is nodes with their CPUs and memory only; none where
-    /// perf has not written these down.
+    /// The machine of the recording. For perf.data files it has only nodes with their CPUs and memory, and is `None`
+    /// if perf did not record these.
     pub fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
 
-    /// The physical memory of each node, in the order of addresses: of perf.data files that have it, empty of others.
+    /// The physical memory of each node, by address, if a perf.data file has it; otherwise empty.
     pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
         match &self.kept {
             Kept::Folder(_) => &[],
@@ -124,8 +124,8 @@ impl Trace {
         }
     }
 
-    /// Takes it that the cores of a perf.data file's machine run at this rate, unless the file says otherwise: latencies
-    /// that processors tell in cycles are ns then.
+    /// Sets the core frequency of a perf.data file's machine, unless the file has it. Latencies in cycles are then
+    /// converted to ns.
     #[must_use]
     pub fn with_core_clock_hz(mut self, hz: f64) -> Self {
         if let Kept::PerfData(perf) = &mut self.kept {
@@ -134,12 +134,12 @@ impl Trace {
         self
     }
 
-    /// Whether it is one of nearside's own: a folder.
+    /// Whether it is a trace folder of nearside.
     pub fn is_folder(&self) -> bool {
         matches!(self.kept, Kept::Folder(_))
     }
 
-    /// The folder of its tables; perf.data files have none.
+    /// The folder of its tables; `None` for perf.data files.
     #[cfg(feature = "sql")]
     pub(crate) fn folder(&self) -> Option<&Path> {
         match &self.kept {
@@ -148,7 +148,7 @@ impl Trace {
         }
     }
 
-    /// Its samples and events, from the first one.
+    /// Its samples and events, from the start.
     pub fn records(&self) -> Result<Records, ReadError> {
         let finished = self.about.complete;
         let stream = match &self.kept {
@@ -163,7 +163,7 @@ impl Trace {
         Ok(Records { stream, failed: false })
     }
 
-    /// What was counted beside its samples, moment by moment; nothing where the source counts nothing.
+    /// Its counter values, by time; empty if the source has no counters.
     pub fn counts(&self) -> Result<Vec<Count>, ReadError> {
         let Kept::Folder(folder) = &self.kept else { return Ok(Vec::new()) };
         let mut counts = Vec::new();
@@ -174,8 +174,8 @@ impl Trace {
         Ok(counts)
     }
 
-    /// What is known of the files that were mapped. A trace that was finished has it; of others it is looked up here, in
-    /// the files of this machine as far as they are the same, after reading all records.
+    /// The symbols of the mapped files. A finished trace contains them. For other traces, they are looked up in the
+    /// files of this machine that are identical, after reading all records.
     pub fn symbols(&self) -> Result<Symbols, ReadError> {
         match &self.kept {
             Kept::Folder(folder) if self.about.complete => read_symbols(folder, true),
@@ -194,7 +194,7 @@ impl Trace {
 }
 
 impl Records {
-    /// The call chains that the records named so far.
+    /// The call chains that the records refer to so far.
     pub fn stacks(&self) -> &Stacks {
         match &self.stream {
             Stream::Folder(folder) => &folder.stacks,
@@ -202,7 +202,7 @@ impl Records {
         }
     }
 
-    /// What should be there and is not, as far as the records have been read.
+    /// Data that are missing, as far as the records have been read.
     pub fn lost(&self) -> &[Loss] {
         match &self.stream {
             Stream::Folder(folder) => &folder.lost,
@@ -210,8 +210,8 @@ impl Records {
         }
     }
 
-    /// Hands over what iterating does, for those who read all of a large trace: another thread reads ahead. The call
-    /// chains that the records named, and what was lost.
+    /// Passes all records to `take`, as the iterator would, while another thread reads ahead: for large traces.
+    /// Returns the call chains and the losses.
     pub fn read_all(mut self, mut take: impl FnMut(Record)) -> Result<(Stacks, Vec<Loss>), ReadError> {
         if let Stream::PerfData(perf) = &mut self.stream {
             let (decoded, rounds) = perf.parts();
@@ -265,8 +265,7 @@ impl Iterator for Records {
     }
 }
 
-/// Makes one list after another in a thread of its own, a few ahead of who takes them. Lists that were taken are used
-/// again.
+/// Produces lists in a thread of its own, a few ahead of the consumer. Consumed lists are reused.
 fn ahead<L: Default + Send>(
     mut next: impl FnMut(L) -> Result<Option<L>, ReadError> + Send,
     mut take: impl FnMut(L) -> L,
@@ -276,13 +275,13 @@ fn ahead<L: Default + Send>(
     thread::scope(|scope| {
         let made = scope.spawn(move || {
             while let Some(list) = next(used.try_recv().unwrap_or_default())? {
-                // It is taken, as long as nothing panics.
+                // The receiver exists unless a thread panicked.
                 let _ = to.send(list);
             }
             Ok(())
         });
         for list in from {
-            // The other thread may have come to its end.
+            // The other thread may have ended.
             let _ = back.send(take(list));
         }
         made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -299,7 +298,7 @@ fn read_text(path: &Path) -> Result<String, ReadError> {
     fs::read_to_string(path).map_err(failed)
 }
 
-/// All call chains. Their numbers are as they were written.
+/// All call chains, numbered as they were written.
 fn stacks(trace: &Path, finished: bool) -> Result<Stacks, ReadError> {
     let mut stacks = Stacks::new();
     let mut chain = Vec::new();

@@ -1,4 +1,4 @@
-//! The tables of a trace: what each sample, event and call chain is as a row. docs/trace.md has them for users.
+//! The tables of a trace: how samples, events and call chains become rows. docs/trace.md documents them for users.
 
 use crate::table::{Cells, Column, Kind, Row, Rows, column, optional};
 use crate::{AccessKind, Count, Counter, Event, FileIdentity, Sample, Served, Source, StackId, What};
@@ -7,7 +7,7 @@ use machine::{CpuId, NodeId};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Enumerations as words: their order is that of the words.
+/// Enumerations as words. The order of the variants is that of the words.
 macro_rules! words {
     ($words:ident: $type:ty { $($word:literal = $value:path,)* }) => {
         const $words: &[&str] = &[$($word),*];
@@ -154,7 +154,7 @@ impl Row for Count {
     }
 }
 
-/// What an event's row has, whatever it is: fields that it does not have are empty.
+/// The fields of an event's row, whatever the event. Fields that it does not have are empty.
 #[derive(Default)]
 struct Fields {
     what: u8,
@@ -375,7 +375,7 @@ impl Fields {
     }
 }
 
-/// A build id as every tool writes it.
+/// A build ID in hexadecimal, as other tools print it.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> Arc<str> {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -385,7 +385,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> Arc<str> {
     text.into()
 }
 
-/// The bytes of a build id.
+/// Parses a hexadecimal build ID.
 pub(crate) fn of_hexadecimal(text: &str) -> Option<Arc<[u8]>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let pair = |pair: &[u8]| match pair {
@@ -395,11 +395,11 @@ pub(crate) fn of_hexadecimal(text: &str) -> Option<Arc<[u8]>> {
     text.as_bytes().chunks(2).map(pair).collect()
 }
 
-/// One frame of a call chain. A chain's frames are rows that follow each other, innermost first.
+/// A frame of a call chain. The frames of a chain are consecutive rows, innermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub stack: StackId,
-    /// 0 is the innermost.
+    /// 0 for the innermost frame.
     pub depth: u32,
     pub address: u64,
 }

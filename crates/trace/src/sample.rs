@@ -1,62 +1,62 @@
-//! One observed access to memory.
+//! Samples of memory accesses.
 
 use crate::StackId;
 use linux::{Pid, Tid};
 use machine::{CpuId, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// One observed access to memory.
+/// A sampled memory access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// When, `CLOCK_MONOTONIC`, ns.
+    /// Time, `CLOCK_MONOTONIC`, in ns.
     pub time_ns: u64,
-    /// Where the thread ran.
+    /// The CPU of the thread.
     pub cpu: CpuId,
     /// The process.
     pub pid: Pid,
     /// The thread.
     pub tid: Tid,
-    /// The address of the instruction.
+    /// Address of the instruction.
     pub instruction: u64,
-    /// The virtual address of the data.
+    /// Virtual address of the data.
     pub address: u64,
-    /// The physical address of the data, where the source tells (`perf` wants `CAP_PERFMON` or `CAP_SYS_ADMIN`).
+    /// Physical address of the data, if the source reports it (`perf` needs `CAP_PERFMON` or `CAP_SYS_ADMIN`).
     pub physical: Option<u64>,
-    /// What the access does.
+    /// Load or store.
     pub kind: AccessKind,
-    /// What served it.
+    /// The level that served it.
     pub served: Option<Served>,
-    /// The node that the line came from or went to, where the source tells or it follows from the physical address.
+    /// The node that the line came from or went to, if the source reports it or it follows from the physical address.
     pub node: Option<NodeId>,
-    /// How long the access took, ns.
+    /// Latency, in ns.
     pub latency_ns: Option<f32>,
-    /// The access was the kernel's own.
+    /// Whether the kernel made the access itself.
     pub kernel: bool,
-    /// How the code came there.
+    /// Call chain of the instruction.
     pub stack: Option<StackId>,
-    /// So many accesses of its kind this one stands for.
+    /// Number of accesses of its kind that this sample stands for.
     pub weight: f32,
-    /// Who observed it.
+    /// The source.
     pub source: Source,
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessKind {
-    /// Reads.
+    /// A read.
     Load,
-    /// Writes.
+    /// A write.
     Store,
-    /// The source does not tell.
+    /// The source does not report it.
     Unknown,
 }
 
-/// What served an access.
+/// The level that served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Served {
-    /// The core's first-level cache, or a fill that was under way.
+    /// The core's first-level cache, or a fill in progress.
     L1,
     /// The core's second-level cache.
     L2,
@@ -68,20 +68,20 @@ pub enum Served {
     Dram,
 }
 
-/// Who observed a sample. Each says what it cannot see in the manual of `nearside record`.
+/// The source of a sample. The manual of `nearside record` says what each cannot see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Instruction-based sampling of AMD's processors.
+    /// AMD's instruction-based sampling.
     Ibs,
-    /// Precise sampling of Intel's processors: loads by latency, and stores.
+    /// Intel's precise event-based sampling: loads by latency, and stores.
     Pebs,
-    /// The statistical profiling extension of Arm's processors.
+    /// Arm's statistical profiling extension.
     Spe,
-    /// Another event of perf with data addresses.
+    /// Another perf event with data addresses.
     Perf,
-    /// The virtual PMU of the lab.
+    /// The lab's virtual PMU.
     Lab,
-    /// A page fault that the kernel provoked to see who uses a page.
+    /// A page fault that the kernel provoked to see which thread uses a page.
     HintFault,
 }

@@ -1,5 +1,5 @@
-//! The tables of a trace, asked in SQL through DataFusion. Rows are read as all of nearside reads them, file by file and
-//! only the columns that are asked for: what is damaged or was not finished is treated the same.
+//! SQL queries on the tables of a trace, through DataFusion. Rows are read file by file, and only the requested
+//! columns. Damaged and unfinished traces are treated as elsewhere in nearside.
 
 use crate::error::ReadError;
 use crate::parquet_file::{TableError, TableFile};
@@ -33,59 +33,59 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-/// The name of all tables together, as `information_schema` has it.
+/// The schema of all tables, as named in `information_schema`.
 const SCHEMA: &str = "trace";
 
-/// What is asked to list tables and columns.
+/// The query that lists tables and columns.
 pub const COLUMNS: &str = "\
 SELECT table_name AS \"table\", column_name AS \"column\", data_type AS type, is_nullable = 'YES' AS optional
 FROM information_schema.columns WHERE table_schema = 'trace' ORDER BY table_name, ordinal_position";
 
-/// Why there is no answer.
+/// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// Only folders have tables.
+    /// The trace is not a folder, and has no tables.
     #[error(
-        "a perf.data file has no tables to ask: `nearside report` reads it, and `nearside record` writes traces with tables"
+        "a perf.data file has no tables: `nearside report` reads it, and `nearside record` writes traces with tables"
     )]
     PerfData,
-    /// The system refused threads.
-    #[error("cannot begin the threads that queries run in: {0}")]
+    /// Threads could not be created.
+    #[error("cannot start the threads for queries: {0}")]
     Threads(#[from] io::Error),
     /// The query would do more than read.
-    #[error("a trace is only read, and nothing else is written: {0}")]
+    #[error("a trace is read-only, and queries write nothing: {0}")]
     Writes(String),
-    /// The query is not SQL, or names what is not there.
+    /// The query is not valid SQL, or names an unknown table or column.
     #[error("{what}\n  the tables are {tables}; `nearside sql TRACE` lists their columns")]
     Query {
-        /// What is wrong.
+        /// The error.
         what: String,
         /// The names of all tables.
         tables: String,
     },
-    /// The query was begun, and failed.
+    /// The query failed while it ran.
     #[error("the query failed: {0}")]
     Failed(String),
 }
 
-/// The tables of a trace, as a database. Those that the trace does not have are empty.
+/// The tables of a trace, as a database. Tables that the trace lacks are empty.
 pub struct Database {
     context: SessionContext,
     names: Vec<&'static str>,
     runtime: Runtime,
 }
 
-/// The rows that answer a query, as they come.
+/// The rows of a result, as they arrive.
 pub struct Answer<'a> {
     runtime: &'a Runtime,
     rows: SendableRecordBatchStream,
 }
 
-/// Rows of an answer that came together.
+/// A batch of result rows.
 pub struct Batch(RecordBatch);
 
 impl Database {
-    /// The tables of a trace.
+    /// Opens the tables of a trace.
     pub fn of(trace: &Trace) -> Result<Self, SqlError> {
         let folder = trace.folder().ok_or(SqlError::PerfData)?;
         let config =
@@ -99,7 +99,7 @@ impl Database {
         Ok(Self { context, names, runtime: Runtime::new()? })
     }
 
-    /// Asks in SQL. Nothing is read before the answer is taken, and nothing ever written.
+    /// Plans a query. Data are read when the answer is consumed, and never written.
     pub fn query(&self, sql: &str) -> Result<Answer<'_>, SqlError> {
         let wrong = |error: DataFusionError| SqlError::Query { what: message(&error), tables: self.names.join(", ") };
         self.runtime.block_on(async {
@@ -114,7 +114,7 @@ impl Database {
 }
 
 impl Answer<'_> {
-    /// The names of its columns.
+    /// The names of the columns.
     pub fn columns(&self) -> Vec<String> {
         self.rows.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
@@ -130,7 +130,7 @@ impl Iterator for Answer<'_> {
 }
 
 impl Batch {
-    /// The cells of each row as text; those that are empty are `-`.
+    /// The cells of each row as text; empty cells are `-`.
     pub fn texts(&self) -> Result<Vec<Vec<String>>, SqlError> {
         let options = FormatOptions::new().with_null("-");
         let columns = self.0.columns().iter();
@@ -155,7 +155,7 @@ fn unprintable(error: &ArrowError) -> SqlError {
     SqlError::Failed(format!("cannot print a value: {error}"))
 }
 
-/// What went wrong at first, without what it was handed on through.
+/// The root cause of an error, without the layers that passed it on.
 fn message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(error) => error.to_string(),
@@ -177,25 +177,25 @@ fn tables(trace: &Path, finished: bool) -> [(&'static str, Table); 8] {
     ]
 }
 
-/// A table of a trace, for DataFusion.
+/// A table of a trace as a DataFusion table provider.
 #[derive(Clone, Debug)]
 struct Table {
     trace: PathBuf,
     finished: bool,
-    /// Of all its columns.
+    /// The schema of all its columns.
     schema: SchemaRef,
     read: fn(&Scan) -> Result<Batches, ReadError>,
 }
 
-/// The files of a table, one after the other.
+/// The batches of a table, file by file.
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ReadError>> + Send>;
 
-/// Some columns of a table, to be read.
+/// A scan of some columns of a table.
 #[derive(Debug)]
 struct Scan {
     table: Table,
     columns: Vec<usize>,
-    /// Of these columns.
+    /// The schema of these columns.
     schema: SchemaRef,
 }
 
@@ -254,12 +254,12 @@ impl Scan {
     }
 }
 
-/// Some columns of a file, as DataFusion has them.
+/// Converts some columns of a file to Arrow.
 fn batch(file: &TableFile, all: &[Column], columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch, TableError> {
     let values = file.columns(columns.iter().copied())?;
     let kinds = columns.iter().filter_map(|column| all.get(*column)).map(|column| column.kind);
     let arrays = values.into_iter().zip(kinds).map(|(values, kind)| array(values, kind)).collect();
-    // Without columns, as for count(*), there is nothing else that says it.
+    // A batch without columns, as for count(*), has to carry its number of rows.
     let rows = RecordBatchOptions::new().with_row_count(Some(file.rows()));
     let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &rows);
     batch.map_err(|error| ParquetError::External(Box::new(error)).into())

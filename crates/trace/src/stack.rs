@@ -1,16 +1,16 @@
-//! Call chains, each kept once.
+//! Call chains, each stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A call chain's number in [`Stacks`].
+/// The ID of a call chain in [`Stacks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
-/// More chains are not kept: with 32 frames each they take some 350 MB. Code that calls itself has one for each depth.
+/// Maximum number of chains. With 32 frames each they take about 350 MB. Recursive code has a chain for each depth.
 const MOST: usize = 1 << 20;
 
-/// Call chains: return addresses, innermost first. The empty chain is always there.
+/// Call chains: return addresses, innermost first. The empty chain always exists.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     chains: Vec<Arc<[u64]>>,
@@ -20,16 +20,16 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Of code that is not known.
+    /// The empty chain, for unknown code.
     pub const UNKNOWN: StackId = StackId(0);
 
-    /// Only the empty chain.
+    /// Creates a set with only the empty chain.
     pub fn new() -> Self {
         let empty: Arc<[u64]> = Arc::new([]);
         Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into(), most: MOST, unkept: 0 }
     }
 
-    /// The number of a chain, which is kept from now on. More than a million chains are [`Stacks::UNKNOWN`].
+    /// Stores a chain and returns its ID. Beyond a million chains, new ones are [`Stacks::UNKNOWN`].
     pub fn id(&mut self, chain: &[u64]) -> StackId {
         if let Some(&id) = self.ids.get(chain) {
             return id;
@@ -44,17 +44,17 @@ impl Stacks {
         id
     }
 
-    /// The chain with a number; empty for one that is not kept.
+    /// The chain with this ID; empty if it was not stored.
     pub fn chain(&self, id: StackId) -> &[u64] {
         self.chains.get(id.0 as usize).map_or(&[], |chain| chain)
     }
 
-    /// How often a chain was asked for that there was no room for.
+    /// How often a chain could not be stored because the set was full.
     pub fn unkept(&self) -> u64 {
         self.unkept
     }
 
-    /// Every chain, in the order of their numbers.
+    /// All chains, by ID.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (StackId, &[u64])> {
         self.chains.iter().enumerate().map(|(number, chain)| (StackId(number as u32), &**chain))
     }

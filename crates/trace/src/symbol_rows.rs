@@ -1,4 +1,4 @@
-//! The tables of symbols, so that a trace can be read on another machine.
+//! The tables of symbols, with which a trace can be read on another machine.
 
 use crate::FileIdentity;
 use crate::error::ReadError;
@@ -12,10 +12,10 @@ use crate::writer::{WriteError, write_table};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of one file.
+/// Maximum number of rows in a file.
 const ROWS: usize = 1 << 16;
 
-/// A mapped file. Its number is what the other tables name it by.
+/// A mapped file. Other tables refer to it by its number.
 pub(crate) struct ImageRow {
     image: u32,
     path: Arc<str>,
@@ -53,7 +53,7 @@ impl Row for ImageRow {
     }
 }
 
-/// How a part of a mapped file is loaded.
+/// A loaded segment of a mapped file.
 pub(crate) struct SegmentRow {
     image: u32,
     segment: Segment,
@@ -121,7 +121,7 @@ impl Row for RangeRow {
     }
 }
 
-/// A line of source at an address; what is inlined there has rows before what it is inlined into.
+/// A source line at an address. Rows of inlined code come before those of the function around it.
 pub(crate) struct CodeRow {
     image: u32,
     address: u64,
@@ -232,7 +232,7 @@ pub(crate) fn read_symbols(trace: &Path, finished: bool) -> Result<Symbols, Read
         },
     )?;
     for image in &mut images {
-        // As they were written, unless somebody else did.
+        // Sorted already, unless another program wrote the file.
         image.sections.sort_by_key(|range| range.address);
         image.variables.sort_by_key(|range| range.address);
     }

@@ -1,4 +1,4 @@
-//! What is known of the files that were mapped, for the addresses that occurred.
+//! Symbols of the mapped files, for the addresses that occurred.
 
 use crate::address_space::{AddressSpaces, MappedFile};
 use crate::elf::Elf;
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is known of the files that were mapped.
+/// Symbols of the mapped files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
     images: Vec<Image>,
@@ -17,14 +17,14 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Of these files.
+    /// Symbols of these files.
     pub fn new(images: Vec<Image>) -> Self {
         let key = |(number, image): (usize, &Image)| ((image.path.clone(), image.file.clone()), number);
         let by_file = images.iter().enumerate().map(key).collect();
         Self { images, by_file }
     }
 
-    /// Every file.
+    /// All files.
     pub fn images(&self) -> &[Image] {
         &self.images
     }
@@ -34,33 +34,33 @@ impl Symbols {
         self.image_of_file(&mapped.name, mapped.file.as_ref()?)
     }
 
-    /// A file.
+    /// The file with this path and identity.
     pub fn image_of_file(&self, path: &Arc<str>, file: &FileIdentity) -> Option<&Image> {
         self.images.get(*self.by_file.get(&(path.clone(), file.clone()))?)
     }
 
-    /// The file of a mapping, and an address of the process as one of the file.
+    /// The file of a mapping, and an address of the process converted to one of the file.
     pub fn locate(&self, mapped: &MappedFile, address: u64) -> Option<(&Image, u64)> {
         let image = self.image(mapped)?;
         Some((image, image.address(mapped, address)?))
     }
 }
 
-/// The addresses that occur in mapped files, gathered record by record.
+/// Addresses that occurred in mapped files, collected record by record.
 #[derive(Debug, Default)]
 pub(crate) struct Occurrences {
     spaces: AddressSpaces,
-    /// By the mapping's place in memory, which does not change while it is kept here.
+    /// Index by the mapping's address in memory, which is stable while it is kept here.
     number: HashMap<usize, usize>,
     mapped: Vec<Occurred>,
     seen_code: HashSet<(Pid, u64)>,
     seen_stacks: HashSet<(Pid, StackId)>,
 }
 
-/// A mapping, and the addresses in it.
+/// A mapping, and the addresses that occurred in it.
 type Occurred = (Arc<MappedFile>, Addresses);
 
-/// Of processes.
+/// The addresses that occurred in a mapping.
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     instructions: BTreeSet<u64>,
@@ -120,8 +120,8 @@ impl Occurrences {
         }
     }
 
-    /// Looks everything up in the files below `root`, each of which must be the one that was mapped: see
-    /// [`ImageState::Changed`]. `began_unix_s` is when the recording began.
+    /// Looks up all addresses in the files below `root`. Each must be the mapped file: see [`ImageState::Changed`].
+    /// `began_unix_s` is when the recording began.
     pub fn resolve(self, root: &Path, began_unix_s: u64) -> Symbols {
         let mut by_file: HashMap<(Arc<str>, FileIdentity), Vec<Occurred>> = HashMap::new();
         for (mapped, addresses) in self.mapped {
@@ -162,7 +162,7 @@ fn resolve(mut elf: Elf, mapped: &[Occurred]) -> Image {
     elf.image
 }
 
-/// The words for the states of images in tables.
+/// The words for image states in tables.
 impl ImageState {
     pub(crate) const ALL: [Self; 4] = [Self::Read, Self::Missing, Self::Changed, Self::Unreadable];
     pub(crate) const WORDS: &[&str] = &["read", "missing", "changed", "unreadable"];

@@ -1,8 +1,8 @@
-//! Rows and columns: how each type that is kept becomes a row of its table, without a word about files.
+//! Rows and columns: how each stored type becomes a row of its table, independent of files.
 
 use std::sync::Arc;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     U32,
@@ -19,34 +19,34 @@ pub(crate) enum Kind {
 pub(crate) struct Column {
     pub name: &'static str,
     pub kind: Kind,
-    /// Whether rows may have nothing there.
+    /// Whether cells may be empty.
     pub optional: bool,
 }
 
-/// A column whose rows all have a value.
+/// A column without empty cells.
 pub(crate) const fn column(name: &'static str, kind: Kind) -> Column {
     Column { name, kind, optional: false }
 }
 
-/// A column whose rows may have nothing there.
+/// A column with optional cells.
 pub(crate) const fn optional(name: &'static str, kind: Kind) -> Column {
     Column { name, kind, optional: true }
 }
 
-/// A type that is kept as a row.
+/// A type stored as a row.
 pub(crate) trait Row: Sized {
-    /// The name of its table, which is that of its folder.
+    /// Name of its table and of the table's folder.
     const TABLE: &'static str;
     const COLUMNS: &'static [Column];
 
-    /// Adds itself: one call for each column, in their order.
+    /// Appends the row: one call for each column, in their order.
     fn put(&self, rows: &mut Rows);
 
-    /// Takes itself: one call for each column, in their order. Nothing when the row makes no sense.
+    /// Reads the row: one call for each column, in their order. `None` if the row is invalid.
     fn take(cells: &mut Cells<'_>) -> Option<Self>;
 }
 
-/// The values of one column, a row each.
+/// The values of one column, one per row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Values {
     U32(Vec<Option<u32>>),
@@ -54,7 +54,7 @@ pub(crate) enum Values {
     F32(Vec<Option<f32>>),
     Bool(Vec<Option<bool>>),
     Text(Vec<Option<Arc<str>>>),
-    /// Which of the column's words.
+    /// Indices into the column's words.
     Word(Vec<Option<u8>>),
 }
 
@@ -62,12 +62,12 @@ pub(crate) enum Values {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rows {
     pub columns: Vec<Values>,
-    /// The column that the next value goes to.
+    /// Index of the column that receives the next value.
     next: usize,
 }
 
 impl Rows {
-    /// The rows of a table.
+    /// Builds the columns of these rows.
     pub fn of<R: Row>(rows: &[R]) -> Self {
         let mut columns = Self::from_columns(R::COLUMNS.iter().map(|column| Values::empty(column.kind)).collect());
         for row in rows {
@@ -86,13 +86,13 @@ impl Rows {
         self.columns.get_mut(self.next - 1)
     }
 
-    /// The value at a row, from every column in turn.
+    /// The cells of a row, in the order of the columns.
     pub fn cells(&self, row: usize) -> Cells<'_> {
         Cells { columns: self.columns.iter(), row }
     }
 }
 
-/// One row's values, taken in the order of the columns.
+/// The cells of a row, taken in the order of the columns.
 pub(crate) struct Cells<'a> {
     columns: std::slice::Iter<'a, Values>,
     row: usize,
@@ -131,7 +131,7 @@ cell!(put_text, text, optional_text, Text, Arc<str>);
 cell!(put_word, word, optional_word, Word, u8);
 
 impl Values {
-    /// None of a kind.
+    /// An empty column of this type.
     pub fn empty(kind: Kind) -> Self {
         match kind {
             Kind::U32 => Self::U32(Vec::new()),

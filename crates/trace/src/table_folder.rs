@@ -1,4 +1,4 @@
-//! The files of one table, read as if they were one.
+//! The files of one table, read as one.
 
 use crate::error::ReadError;
 use crate::parquet_file::{TableError, TableFile};
@@ -11,10 +11,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::vec;
 
-/// So many files may overlap in time: a source would have to be minutes late.
+/// Maximum number of files that overlap in time. More would mean that a source was minutes late.
 const MAX_OPEN: usize = 256;
 
-/// The complete files of a table, in the order of their names, which is that of their writing; none when there is no
+/// The complete files of a table, sorted by name, which is the order in which they were written. Empty if there is no
 /// such table.
 pub(crate) fn files<R: Row>(trace: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let folder = trace.join(R::TABLE);
@@ -48,7 +48,7 @@ pub(crate) fn all<R: Row>(
     each::<R, _, _>(trace, finished, TableFile::read)
 }
 
-/// What is read of each file of a table. Of a trace that was not finished, the last may be unreadable, and is left out.
+/// Reads each file of a table. In an unfinished trace, an unreadable last file is skipped.
 pub(crate) fn each<R: Row, T, F: Fn(&TableFile) -> Result<T, TableError>>(
     trace: &Path,
     finished: bool,
@@ -63,17 +63,17 @@ pub(crate) fn each<R: Row, T, F: Fn(&TableFile) -> Result<T, TableError>>(
     Ok(files.into_iter().filter_map(read))
 }
 
-/// Rows in the order of time. Each file is ordered, and files overlap a little.
+/// Rows in time order. Each file is sorted, and files overlap a little.
 pub(crate) struct Merge<R> {
-    /// Files that are not read yet, in the order of their first rows.
+    /// Files that are not read yet, ordered by their first rows.
     waiting: VecDeque<Waiting>,
     open: Vec<Open<R>>,
 }
 
 struct Waiting {
-    /// The time of its first row.
+    /// Time of the first row.
     first: u64,
-    /// The files are numbered as they were written, which decides between equal times.
+    /// The files are numbered in the order of writing, which decides between equal times.
     number: usize,
     path: PathBuf,
 }
@@ -85,14 +85,14 @@ struct Open<R> {
 }
 
 impl<R: Row + Timed> Merge<R> {
-    /// Looks at all files. Of a trace that was not finished, the last may be unreadable, and is left out.
+    /// Opens all files. In an unfinished trace, an unreadable last file is skipped.
     pub fn new(trace: &Path, finished: bool) -> Result<Self, ReadError> {
         let files = files::<R>(trace)?;
         let mut waiting = Vec::with_capacity(files.len());
         let last = files.len().saturating_sub(1);
         for (number, path) in files.into_iter().enumerate() {
             match open::<R>(&path) {
-                // Without a range, it may begin at any time.
+                // Without a range, the file may start at any time.
                 Ok(file) => {
                     let first = file.range_of_first().map_or(0, |range| *range.start());
                     waiting.push(Waiting { first, number, path });
@@ -133,7 +133,7 @@ impl<R: Row + Timed> Merge<R> {
     fn open_next(&mut self) -> Result<(), ReadError> {
         let Some(Waiting { first, number, path }) = self.waiting.pop_front() else { return Ok(()) };
         if self.open.len() == MAX_OPEN {
-            let what = format!("the same time as {MAX_OPEN} others");
+            let what = format!("rows of the same time as {MAX_OPEN} other files");
             return Err(ReadError::table(&path, TableError::TooLarge(what)));
         }
         let rows: Vec<R> = open::<R>(&path)?.read().map_err(|source| ReadError::table(&path, source))?;

@@ -1,37 +1,38 @@
-//! From ticks to `CLOCK_MONOTONIC`. One clock for all sources of a recording that tell times in ticks: what came first in
-//! ticks comes first in ns.
+//! Converts ticks to `CLOCK_MONOTONIC`. All sources of a recording that stamp events with ticks share one clock,
+//! which preserves the order of ticks.
 
 use std::collections::VecDeque;
 
-/// Moments that are remembered: a thread may be in the middle of telling an event for as long.
+/// Number of reference points that are kept. A thread may take that long to report an event.
 const MOMENTS: usize = 1 << 17;
-/// Rates are in units of 2^-32.
+/// Rates are fixed-point numbers with this many fractional bits.
 const RATE_BITS: u32 = 32;
 
-/// What the time was at some ticks. Between two of them it is on a straight line.
+/// Reference points of ticks and time, with linear interpolation between them.
 #[derive(Debug)]
 pub struct TickClock {
     is_tsc: bool,
     moments: VecDeque<Moment>,
 }
 
-/// Both times grow from moment to moment.
+/// A reference point. Ticks and time both grow from one to the next.
 #[derive(Debug)]
 struct Moment {
     ticks: u64,
     ns: u64,
-    /// Of the line that begins here, ns a tick, rounded down so that no line ends after the next one begins.
+    /// Slope of the line that starts here, in ns per tick, rounded down so that no line ends after the next one
+    /// starts.
     rate: u64,
 }
 
 impl TickClock {
-    /// Of the processor's time stamp counter, where the kernel itself tells the time by it; else ticks are ns of
+    /// A clock of the processor's time stamp counter if the kernel itself keeps time by it; otherwise ticks are ns of
     /// `CLOCK_MONOTONIC`.
     pub fn detect() -> Self {
         Self::new(linux::tells_time_by_tsc())
     }
 
-    /// Of the processor's time stamp counter, which goes on always and is the same on all CPUs.
+    /// A clock of the processor's time stamp counter, which never stops and is the same on all CPUs.
     pub fn tsc() -> Self {
         Self::new(true)
     }
@@ -47,7 +48,7 @@ impl TickClock {
         self.is_tsc
     }
 
-    /// Ticks up to now can be told after this.
+    /// Adds a reference point, so that ticks up to now can be converted.
     pub fn look(&mut self) {
         if self.is_tsc {
             self.add(linux::tsc_and_monotonic_ns());
@@ -72,12 +73,12 @@ impl TickClock {
         }
     }
 
-    /// How many moments are before these ticks: nearly all, so that it is looked from the end.
+    /// Number of reference points before these ticks, searched from the end, where nearly all lookups are.
     fn place_of(&self, ticks: u64) -> usize {
         self.moments.len() - self.moments.iter().rev().take_while(|moment| moment.ticks >= ticks).count()
     }
 
-    /// To the next moment, or as the line before goes on.
+    /// Draws the line from here to the next point, or extends the line before.
     fn draw_line_from(&mut self, place: usize) {
         let moment = |place: usize| self.moments.get(place);
         let rate = match (moment(place), moment(place + 1)) {
@@ -92,10 +93,10 @@ impl TickClock {
         }
     }
 
-    /// The time at these ticks, ns.
+    /// Converts ticks to time, in ns.
     #[inline]
     pub fn ns(&self, ticks: u64) -> u64 {
-        // Nearly all are of the last line.
+        // Nearly all lookups are on the last line.
         let before_last = self.moments.len().checked_sub(2).and_then(|index| self.moments.get(index));
         let moment = before_last.filter(|moment| moment.ticks <= ticks).filter(|_| !self.is_after_last(ticks));
         let Some(moment) = moment.or_else(|| self.moment_before(ticks)) else { return ticks };
@@ -113,7 +114,7 @@ impl TickClock {
         self.moments.back().is_some_and(|last| last.ticks <= ticks)
     }
 
-    /// The moment whose line goes through these ticks: of what is before all, the first.
+    /// The point whose line covers these ticks; the first point for earlier ticks.
     fn moment_before(&self, ticks: u64) -> Option<&Moment> {
         let after = self.moments.partition_point(|moment| moment.ticks <= ticks);
         self.moments.get(after.saturating_sub(1))

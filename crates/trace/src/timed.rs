@@ -1,8 +1,8 @@
-//! What happens at a time.
+//! Types with a time.
 
 use crate::{Event, Sample};
 
-/// What happens at a time.
+/// A type with a time.
 pub(crate) trait Timed {
     fn time_ns(&self) -> u64;
 }

@@ -1,5 +1,5 @@
-//! Writes a trace as it is recorded: complete files of limited size, each put in its place as a whole, so that whatever
-//! happens to the recorder, what is there can be read.
+//! Writes a trace during the recording, as complete files of limited size. Each is put in place atomically, so the
+//! trace can be read whatever happens to the recorder.
 
 use crate::parquet_file::encode;
 use crate::rows::Frame;
@@ -18,51 +18,51 @@ use std::time::{Duration, Instant};
 pub(crate) const ABOUT: &str = "trace.toml";
 /// The description of the machine.
 pub(crate) const MACHINE: &str = "machine.toml";
-/// The ending of complete files.
+/// The extension of complete files.
 pub(crate) const TABLE_ENDING: &str = "parquet";
 
 /// When rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
-    /// As soon as a table has so many.
+    /// Write a table once it has this many rows.
     pub rows: usize,
-    /// As soon as the oldest has waited so long, for [`Writer::tick`].
+    /// Write, in [`Writer::tick`], once the oldest row has waited this long.
     pub after: Duration,
 }
 
 impl Default for Flush {
-    /// 65,536 rows need about 8 MB of memory, and 5 seconds are what a crash may take with it.
+    /// 65,536 rows need about 8 MB of memory. A crash loses at most 5 seconds.
     fn default() -> Self {
         Self { rows: 1 << 16, after: Duration::from_secs(5) }
     }
 }
 
-/// Why a trace cannot be written. What was written before can be read.
+/// Why a trace cannot be written. The part written before can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// There is something already.
-    #[error("{} is there already and is not an empty folder: name another one for the trace, or remove it", .0.display())]
+    /// The folder exists and is not empty.
+    #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
     Exists(PathBuf),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot write {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// Rows cannot be made a file.
+    /// Rows could not be encoded.
     #[error("cannot encode {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
     Encode {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ParquetError,
     },
     /// The machine's description cannot be written as TOML.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// What was written cannot be read, so that nothing can be looked up for it.
+    /// The trace was written but could not be read back for its symbols.
     #[error("the trace was written, but cannot be finished: {0}")]
     Read(#[source] Box<ReadError>),
     /// The trace's description cannot be written as TOML.
@@ -82,7 +82,7 @@ pub struct Writer {
     frames: Pending<Frame>,
     stacks: Stacks,
     stacks_written: usize,
-    /// Whether the folder was not there before.
+    /// Whether this created the folder.
     made: bool,
 }
 
@@ -90,14 +90,14 @@ pub struct Writer {
 #[derive(Debug)]
 struct Pending<R> {
     rows: Vec<R>,
-    /// Since when the oldest waits.
+    /// When the oldest row was added.
     since: Option<Instant>,
-    /// So many files are written.
+    /// Number of files written.
     files: u32,
 }
 
 impl Writer {
-    /// Begins a trace in a folder, which must be empty if it is there.
+    /// Starts a trace in a folder, which has to be empty if it exists.
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: folder.to_owned(), source };
         let made = !folder.is_dir();
@@ -122,35 +122,35 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Where call chains get their numbers.
+    /// The call chains of the trace, which assign their IDs.
     pub fn stacks(&mut self) -> &mut Stacks {
         &mut self.stacks
     }
 
-    /// What the trace will say of itself, to be completed.
+    /// The metadata of the trace, to be completed.
     pub fn about(&mut self) -> &mut About {
         &mut self.about
     }
 
-    /// Keeps a sample. Its call chain is one of [`Writer::stacks`].
+    /// Adds a sample. Its call chain is one of [`Writer::stacks`].
     pub fn sample(&mut self, sample: Sample) -> Result<(), WriteError> {
         self.samples.add(sample);
         if self.samples.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
     }
 
-    /// Keeps an event. Its call chain is one of [`Writer::stacks`].
+    /// Adds an event. Its call chain is one of [`Writer::stacks`].
     pub fn event(&mut self, event: Event) -> Result<(), WriteError> {
         self.events.add(event);
         if self.events.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
     }
 
-    /// Keeps what was counted by a moment.
+    /// Adds a counter value.
     pub fn count(&mut self, count: Count) -> Result<(), WriteError> {
         self.counts.add(count);
         if self.counts.rows.len() >= self.flush.rows { self.write() } else { Ok(()) }
     }
 
-    /// Writes what has waited long enough. To be called now and then.
+    /// Writes rows that have waited long enough. To be called periodically.
     pub fn tick(&mut self) -> Result<(), WriteError> {
         let waited = [self.samples.since, self.events.since, self.counts.since]
             .into_iter()
@@ -159,7 +159,7 @@ impl Writer {
         if waited { self.write() } else { Ok(()) }
     }
 
-    /// Takes back a trace of which nothing is written yet, as there is nothing to record.
+    /// Removes a trace to which nothing has been written, because there is nothing to record.
     pub fn take_back(self) -> Result<(), WriteError> {
         for file in [ABOUT, MACHINE] {
             let path = self.folder.join(file);
@@ -171,7 +171,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the trace: looks up what occurred in it in the files that were mapped, as long as these are here.
+    /// Finishes the trace: looks up the symbols of what occurred while the mapped files still exist.
     pub fn finish(mut self) -> Result<PathBuf, WriteError> {
         self.write()?;
         let trace = Trace::open(&self.folder).map_err(|source| WriteError::Read(Box::new(source)))?;
@@ -182,8 +182,8 @@ impl Writer {
         Ok(self.folder)
     }
 
-    /// Writes everything that waits: call chains first, so that no row names one that is not there, and events before
-    /// samples, which mean nothing without them.
+    /// Writes all pending rows. Call chains come first, so that no row refers to a missing one, and events come
+    /// before samples, which mean nothing without them.
     fn write(&mut self) -> Result<(), WriteError> {
         let new = self.stacks.iter().skip(self.stacks_written);
         let frames = new.flat_map(|(stack, chain)| {
@@ -218,7 +218,7 @@ impl<R: Row> Pending<R> {
         self.rows.push(row);
     }
 
-    /// Writes all rows, as files of so many each. Rows that could not be written stay.
+    /// Writes all rows, in files of `rows` each. Rows that could not be written are kept.
     fn write(&mut self, trace: &Path, rows: usize) -> Result<(), WriteError> {
         while !self.rows.is_empty() {
             let rows = self.rows.len().min(rows.max(1));
@@ -240,13 +240,13 @@ pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Resu
     put(&path, &bytes)
 }
 
-/// Puts a file in its place as a whole, or not at all.
+/// Puts a file in place atomically.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let part = path.with_extension("part");
     let written =
         fs::File::create(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
     written.map_err(|source| {
-        // It may not be there at all; what counts is the first error.
+        // The file may not exist; the first error is the one to report.
         let _ = fs::remove_file(&part);
         WriteError::Io { path: path.to_owned(), source }
     })

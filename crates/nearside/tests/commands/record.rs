@@ -198,7 +198,11 @@ fn no_trace_is_written_over() {
     }
     let output = place.record(&["-o", "nearside-trace", "--", "touch", "ran"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(text(&output.stderr).contains("nearside-trace is there already"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("nearside-trace exists and is not an empty folder"),
+        "{}",
+        text(&output.stderr)
+    );
     assert!(!place.path("ran").exists(), "nothing is started");
 }
 

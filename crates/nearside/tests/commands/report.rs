@@ -323,9 +323,9 @@ fn what_is_no_trace_is_named() {
     fs::write(path("text"), "not a trace").unwrap();
     fs::write(path("nothing"), "").unwrap();
     refused(&["report", &path("missing")], 1, "No such file");
-    refused(&["report", &path("text")], 1, "is no trace");
-    refused(&["report", &path("nothing")], 1, "is no trace");
-    refused(&["report", &folder.path().display().to_string()], 1, "is no trace");
+    refused(&["report", &path("text")], 1, "is not a trace");
+    refused(&["report", &path("nothing")], 1, "is not a trace");
+    refused(&["report", &folder.path().display().to_string()], 1, "is not a trace");
     assert_eq!(nearside(&["report"]).code, 2);
 }
 

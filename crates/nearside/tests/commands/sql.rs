@@ -190,7 +190,7 @@ fn what_would_write_is_refused() {
         "PREPARE later AS SELECT 1",
     ];
     for query in writes {
-        sql(&trace, query).failed(2, &["nearside: a trace is only read"]);
+        sql(&trace, query).failed(2, &["nearside: a trace is read-only"]);
     }
     // Nor are files other than the trace's read.
     sql(&trace, "SELECT * FROM '/etc/passwd'").failed(2, &["not found"]);
@@ -217,7 +217,7 @@ fn what_is_asked_wrongly_is_told_with_what_there_is() {
 fn what_is_no_trace_is_named() {
     let folder = TempDir::new().unwrap();
     sql(&folder.path().join("missing"), "SELECT 1").failed(1, &["No such file"]);
-    sql(folder.path(), "SELECT 1").failed(1, &["is no trace"]);
+    sql(folder.path(), "SELECT 1").failed(1, &["is not a trace"]);
     let perf = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/perf_data/plain.data");
     sql(Path::new(perf), "SELECT 1").failed(1, &["a perf.data file has no tables", "nearside report"]);
 }

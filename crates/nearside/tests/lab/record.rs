@@ -143,7 +143,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     who_used_pages_and_what_the_kernel_told_of_them(&out("faults"));
     assert_eq!(ran.section("killed"), "0\n", "what it had switched on for page faults is off again");
     let lost = &json("blind.json")["lost"][0];
-    assert!(lost["what"].as_str().unwrap().contains("somebody turned off") && lost["count"] == 1, "{lost}");
+    assert!(lost["what"].as_str().unwrap().contains("turned off during the recording") && lost["count"] == 1, "{lost}");
     let said = ran.section("twice");
     assert!(said.contains("are taken already") && said.ends_with("status 125\n"), "{said}");
     if is_root() {

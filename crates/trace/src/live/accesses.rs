@@ -1,68 +1,68 @@
-//! Whoever observes accesses to memory: the best source that is there, or one that is chosen.
+//! Selects the source of memory accesses: the best one available, or a given one.
 
 use super::{HintFaultOptions, HintFaults, LabPmu, LabPmuError, LiveError, Pace, PerfOptions, PerfSource, Target};
 use crate::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock};
 
-/// Of the virtual PMU: one miss in so many.
+/// Default period of the virtual PMU, in first-level misses.
 const LAB_PERIOD: u64 = 1000;
-/// Of the processor's own sampling: so many a second on each CPU.
+/// Default rate of the processor's sampling, in samples per second and CPU.
 const PERF_RATE: u64 = 1000;
 
-/// Who observes accesses to memory.
+/// An open source of memory accesses.
 pub enum Accesses {
-    /// The virtual PMU of the lab.
+    /// The lab's virtual PMU.
     Lab(LabPmu),
-    /// What the processor samples itself.
+    /// The processor's own sampling.
     Perf(Box<PerfSource>),
-    /// Page faults that NUMA balancing provokes.
+    /// Page faults caused by NUMA balancing.
     HintFaults(Box<HintFaults>),
 }
 
-/// Who is to observe accesses to memory.
+/// Which source of memory accesses to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessSource {
-    /// The best that is there: the virtual PMU, the processor, hint faults where NUMA balancing is on.
+    /// The best one available: the virtual PMU, the processor's sampling, or hint faults if NUMA balancing is on.
     #[default]
     Best,
-    /// The virtual PMU of the lab.
+    /// The lab's virtual PMU.
     Lab,
-    /// What the processor samples itself.
+    /// The processor's own sampling.
     Perf,
-    /// Hint faults; NUMA balancing is switched on for them.
+    /// Hint faults. NUMA balancing is switched on for them.
     HintFaults,
-    /// Nobody.
+    /// No source.
     None,
 }
 
 /// Why accesses cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// There is no virtual PMU.
+    /// This machine has no virtual PMU.
     #[error("there is no virtual PMU: this is not the lab (see `nearside lab run`)")]
     NotTheLab,
     /// The virtual PMU cannot be used.
     #[error(transparent)]
     Lab(#[from] LabPmuError),
-    /// The kernel refuses.
+    /// The kernel refused.
     #[error(transparent)]
     Live(#[from] LiveError),
 }
 
-/// What is to be observed.
+/// What to observe.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessOptions<'a> {
-    /// Whose accesses.
+    /// The processes to observe.
     pub target: &'a Target,
-    /// One event in so many.
+    /// Sampling period, in events.
     pub period: Option<u64>,
-    /// So many samples a second on each CPU.
+    /// Sampling rate, in samples per second and CPU.
     pub rate: Option<u64>,
-    /// With call chains.
+    /// Whether to record call chains.
     pub stacks: bool,
 }
 
 impl AccessOptions<'_> {
-    /// Opens what is wanted. Of the best that is there, notes say why what is better is not.
+    /// Opens the requested source. For [`AccessSource::Best`], `notes` receives why each better source is not used.
     pub fn open(&self, source: AccessSource, notes: &mut Vec<String>) -> Result<Option<Accesses>, AccessError> {
         Ok(match source {
             AccessSource::Best => self.best(notes),
@@ -97,7 +97,7 @@ impl AccessOptions<'_> {
         Ok(Accesses::Perf(Box::new(PerfSource::open(&options)?)))
     }
 
-    /// Switches NUMA balancing on, if it is to.
+    /// Opens hint faults, after switching NUMA balancing on if `switch_on`.
     fn hint_faults(&self, switch_on: bool) -> Result<Accesses, LiveError> {
         let faults = HintFaults::open(&HintFaultOptions { target: self.target.clone(), switch_on })?;
         Ok(Accesses::HintFaults(Box::new(faults)))
@@ -105,13 +105,13 @@ impl AccessOptions<'_> {
 }
 
 impl Accesses {
-    /// The clock of what is told in ticks. The guest's own stands still for microseconds; programs and the virtual PMU
-    /// have a finer one in common.
+    /// Returns the clock for events that carry ticks. The guest's own clock stands still for microseconds at a time;
+    /// programs and the virtual PMU share a finer one.
     pub fn tick_clock(source: Option<&Self>) -> TickClock {
         if matches!(source, Some(Self::Lab(_))) { TickClock::tsc() } else { TickClock::detect() }
     }
 
-    /// What is observed, and what not.
+    /// What the source observes, and what it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
         match self {
             Self::Lab(pmu) => pmu.notes(),
@@ -120,7 +120,7 @@ impl Accesses {
         }
     }
 
-    /// Observes nothing until it is to go on. The virtual PMU rests with a period of 0.
+    /// Pauses observation until [`go_on`](Self::go_on). For the virtual PMU this sets the period to 0.
     pub fn rest(&mut self) {
         match self {
             Self::Lab(pmu) => pmu.set_period(0),
@@ -129,7 +129,7 @@ impl Accesses {
         }
     }
 
-    /// Observes again, the virtual PMU with this period.
+    /// Resumes observation. `period` applies to the virtual PMU only.
     pub fn go_on(&mut self, period: u64) {
         match self {
             Self::Lab(pmu) => pmu.set_period(period),
@@ -138,7 +138,7 @@ impl Accesses {
         }
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         match self {
             Self::Lab(pmu) => pmu.lost(),
@@ -147,8 +147,8 @@ impl Accesses {
         }
     }
 
-    /// What was observed since the last time, for the last time or not. To be called after it was looked how far programs
-    /// have told in ticks of their own, and before those are drained.
+    /// Drains what was observed since the last call; `last` marks the final one. Call it after looking how far the
+    /// programs' tick-stamped events reach, and before draining those events.
     pub fn drain(&mut self, last: bool, clock: &mut TickClock, stacks: &mut Stacks, told: Told<'_>) {
         let Told { samples, events, counts } = told;
         match self {
@@ -167,12 +167,12 @@ impl Accesses {
     }
 }
 
-/// Where what was observed is put.
+/// Where observations are stored.
 pub struct Told<'a> {
-    /// Accesses.
+    /// Memory accesses.
     pub samples: &'a mut Vec<Sample>,
-    /// What happened around them.
+    /// Events around the accesses.
     pub events: &'a mut Vec<Event>,
-    /// What was counted.
+    /// Counter values.
     pub counts: &'a mut Vec<Count>,
 }

@@ -1,18 +1,18 @@
-//! What a processor writes into the AUX area of a CPU, in the pieces that the kernel has handed over.
+//! Data that a processor writes into the AUX area of a CPU, in the pieces in which the kernel handed it over.
 
 use crate::perf_data::{AuxRecord, Bytes};
 use linux::AuxArea;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Data of a CPU, with where its pieces begin.
+/// The AUX data of a CPU and the starts of its pieces.
 pub(super) struct AuxData {
     area: AuxArea,
-    /// Up to where records were read that tell of data.
+    /// End of the data whose records have been read.
     head: u64,
-    /// Where pieces begin that are not read yet, in order.
+    /// Starts of the pieces not read yet, in order.
     starts: VecDeque<u64>,
-    /// The processor has stopped for want of room, or may have.
+    /// Whether the processor has stopped, or may have, because the area was full.
     stopped: bool,
     data: Vec<u8>,
 }
@@ -22,25 +22,26 @@ impl AuxData {
         Self { area, head: 0, starts: VecDeque::new(), stopped: false, data: Vec::new() }
     }
 
-    /// To be called before the ring's records are read: the kernel writes those before it tells of the data, so that
-    /// all of what is there now are read then.
+    /// Call this before reading the ring's records. The kernel writes a record before it publishes the data, so the
+    /// records of all data visible now are then read.
     pub fn look(&mut self) {
         self.head = self.area.head();
     }
 
-    /// Takes an `AUX` record of the ring.
+    /// Takes an `AUX` record from the ring.
     pub fn note(&mut self, body: &[u8]) {
         let Some(record) = AuxRecord::parse(Bytes(body)) else { return };
         self.stopped |= record.is_truncated();
-        // Each begins where the one before ends, or later; what is written since the last look finds room behind that.
+        // Each piece starts at or after the end of the one before. Data written since the last look starts at most
+        // one area further.
         let is_there = record.offset < self.head.saturating_add(self.area.bytes());
         if is_there && self.starts.back().is_none_or(|last| *last < record.offset) {
             self.starts.push_back(record.offset);
         }
     }
 
-    /// Gives the data that were there at the last [`look`](Self::look), piece by piece, with the place of each. Says
-    /// how many bytes were written over before that.
+    /// Passes the data present at the last [`look`](Self::look) to `each`, piece by piece, with the offset of each
+    /// piece. Returns the number of bytes that were overwritten before they were read.
     pub fn take(&mut self, mut each: impl FnMut(u64, &[u8])) -> u64 {
         self.data.clear();
         let tail = self.area.tail();
@@ -49,18 +50,18 @@ impl AuxData {
             let part = (piece.start - read.start) as usize..(piece.end - read.start) as usize;
             each(piece.start, self.data.get(part).unwrap_or_default());
         }
-        // The record that says so may itself have found no room.
+        // The record that reports a full area may itself have been dropped.
         self.stopped |= read.end - read.start >= self.area.bytes() / 2;
         read.start.saturating_sub(tail)
     }
 
-    /// Whether the processor may have stopped since the last time that this was asked.
+    /// Returns whether the processor may have stopped since the last call.
     pub fn has_stopped(&mut self) -> bool {
         std::mem::take(&mut self.stopped)
     }
 }
 
-/// Cuts where pieces begin. What begins later is left for the next time.
+/// Splits the range at the starts of pieces. Later starts are kept for the next call.
 fn pieces(read: &Range<u64>, starts: &mut VecDeque<u64>) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     let mut from = read.start;
@@ -89,7 +90,7 @@ mod tests {
     const BYTES: usize = 8192;
     const TRUNCATED: u64 = 1;
 
-    /// Plain memory in place of an event, and the words before its AUX area: the 132nd is the head.
+    /// Plain memory in place of an event, and the words in front of its AUX area; word 132 is the head.
     fn data() -> (AuxData, SharedWords) {
         let file = memfd_create("event", MemfdFlags::CLOEXEC).unwrap();
         let start = rustix::param::page_size() + RING;
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn data_come_in_the_pieces_that_records_tell_of() {
+    fn data_come_in_the_pieces_of_their_records() {
         let (mut data, ring) = data();
         let mut told = |offsets: &[u64], head: u64| {
             ring[132].store(head, Relaxed);
@@ -116,14 +117,15 @@ mod tests {
             (pieces, lost)
         };
         assert_eq!(told(&[0, 64], 100), (vec![(0, 64), (64, 36)], 0));
-        // One that is written meanwhile is of the next time; what goes back, or nowhere, is of none.
+        // A piece beyond the head belongs to the next call. Offsets that go back or lie outside the area are
+        // ignored.
         assert_eq!(told(&[128, 512, 300, 1 << 60], 256), (vec![(100, 28), (128, 128)], 0));
         assert_eq!(told(&[600], 640), (vec![(256, 256), (512, 88), (600, 40)], 0));
         assert_eq!(told(&[], 640), (vec![], 0));
-        // A record that was lost itself leaves a piece that is longer; data that were written over are counted.
+        // A lost record makes a piece longer. Overwritten data are counted.
         assert_eq!(told(&[], 10_000), (vec![(1808, 8192)], 1168));
         assert_eq!(told(&[10_000], 10_001), (vec![(10_000, 1)], 0));
-        // There was no more room, whatever records say.
+        // The area was full, whatever the records say.
         assert!(data.has_stopped());
     }
 

@@ -1,26 +1,27 @@
-//! Which events count the data that memory controllers read and write: those of the units outside of cores.
+//! Uncore events that count the data read and written by memory controllers.
 
 use super::pmu::{Config, Pmu};
 use linux::CpuSet;
 use std::path::Path;
 
-/// What each count of all these events stands for: a burst of one line.
+/// Bytes per count, the same for all these events: a burst of one cache line.
 pub(super) const BYTES: u64 = 64;
 
 /// An event of a controller, or of some of its channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControllerEvent {
     pub config: Config,
-    /// One CPU of each package, or node, that has such a unit: there it is counted.
+    /// One CPU of each package or node that has such a unit. The event is counted there.
     pub cpus: CpuSet,
 }
 
-/// The events that these PMUs have, all to be added up; none where there is none that is known.
+/// Returns the known events of these PMUs; their counts are to be added up. Empty if no known PMU is present.
 ///
-/// - Intel's integrated memory controllers: the kernel names them (`uncore_imc_0/cas_count_read/`).
-/// - AMD's unified memory controllers, since Zen 4: commands of any direction (`umc_cas_cmd.all` of perf's `amdzen4`).
-/// - AMD's data fabric before: data of eight channels (`dram_channel_data_controller_0` to `_7` of perf's `amdzen1` to
-///   `amdzen3`), which has four counters, so that each event counts half of the time.
+/// - Intel's integrated memory controllers: the kernel names the events (`uncore_imc_0/cas_count_read/`).
+/// - AMD's unified memory controllers, since Zen 4: commands in either direction (`umc_cas_cmd.all` of perf's
+///   `amdzen4`).
+/// - AMD's data fabric, before Zen 4: data of eight channels (`dram_channel_data_controller_0` to `_7` of perf's
+///   `amdzen1` to `amdzen3`). It has four counters, so each event is counted half of the time.
 pub(super) fn controller_events(devices: &Path) -> Vec<ControllerEvent> {
     let events = |pmu: &Pmu, terms: &[String]| -> Vec<ControllerEvent> {
         let Some(cpus) = &pmu.cpus else { return Vec::new() };

@@ -1,19 +1,19 @@
-//! Which page faults the kernel provoked to see who uses a page. A page that NUMA balancing has marked looks to the
-//! processor as if it were not there, so that its error code is that of a first touch. What tells them apart is what
-//! the kernel does then: it gives the process memory at a first touch, which its tracepoint `kmem:rss_stat` tells, and
-//! takes off the mark of a page that is there.
+//! Recognizes the page faults that the kernel provokes to see which thread uses a page. To the processor, a page
+//! marked by NUMA balancing looks like one that is not present, so the error code is that of a first touch. They
+//! differ in what the kernel does next: at a first touch it gives the process memory, which its tracepoint
+//! `kmem:rss_stat` reports; at a hint fault it only clears the mark.
 
 use crate::Sample;
 use std::collections::HashMap;
 
-/// What a thread met or did.
+/// One event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
-    /// A fault at a page that was not there, or marked.
+    /// A fault at a page that was not present, or marked.
     Fault(Sample),
-    /// The memory of its process grew or shrank.
+    /// The resident memory of its process grew or shrank.
     MemoryChanged,
-    /// It took a page away from where it was, to move it.
+    /// The kernel unmapped a page in order to move it.
     PageMoved,
 }
 
@@ -21,30 +21,30 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct HintFault {
     pub sample: Sample,
-    /// The kernel moved the page at once.
+    /// Whether the kernel moved the page on this fault.
     pub moved: bool,
 }
 
-/// Faults of which it is not known yet what came of them, by thread.
+/// Faults not yet classified, by thread.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     open: HashMap<u32, HintFault>,
-    /// First touches since the last time: pages that are there from then on.
+    /// First touches since the last call. These pages are present from then on.
     pub touched: Vec<Sample>,
-    /// The latest time that was told when the last row of steps ended.
+    /// Latest time seen at the end of the last batch of steps.
     latest: u64,
 }
 
-/// The error code of x86: the page was there, and this is not allowed there.
+/// x86 error code: the page was present but the access is not permitted.
 pub(super) const PROTECTION: u64 = 1;
-/// The access writes.
+/// x86 error code: the access was a write.
 pub(super) const WRITE: u64 = 1 << 1;
-/// Code was to be executed.
+/// x86 error code: the access was an instruction fetch.
 pub(super) const INSTRUCTION: u64 = 1 << 4;
 
 impl Faults {
-    /// Takes the next steps with their times and threads, in the order of time. What is known of faults now: of one
-    /// that nothing followed, when a row of steps has ended since.
+    /// Takes the next batch of steps, with times and threads, in time order. Appends the faults that are now known to
+    /// be hint faults. A fault with no later step is known once a whole batch has ended after it.
     pub fn take(&mut self, steps: impl IntoIterator<Item = (u64, u32, Step)>, found: &mut Vec<HintFault>) {
         let mut latest = self.latest;
         for (time, thread, step) in steps {
@@ -59,7 +59,7 @@ impl Faults {
         self.latest = latest;
     }
 
-    /// All that is left.
+    /// Appends all remaining faults.
     pub fn finish(&mut self, found: &mut Vec<HintFault>) {
         self.give(u64::MAX, found);
     }
@@ -119,7 +119,7 @@ mod tests {
         faults.take(steps, &mut found);
         assert_eq!(told(&found), [(1, false), (5, true)]);
         assert_eq!(faults.touched.iter().map(|sample| sample.time_ns).collect::<Vec<_>>(), [3]);
-        // What followed the last one came later.
+        // The step after the last fault comes in a later batch.
         faults.take([(8, 8, Step::MemoryChanged), fault(9, 7)], &mut found);
         assert_eq!(found.len(), 2);
         faults.take([], &mut found);
@@ -127,9 +127,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is told, and in whichever rows: no fault is told twice, nor one that brought memory.
+        /// However the steps are split into batches, no fault is reported twice, and no first touch is reported.
         #[test]
-        fn each_fault_is_told_once_at_most(
+        fn each_fault_is_reported_at_most_once(
             steps in prop::collection::vec((0..3_u32, 0..3_u8), 0..60),
             row in 1..9_usize
         ) {
@@ -152,7 +152,7 @@ mod tests {
             let expected: Vec<u64> = expected.map(|(time, ..)| *time).collect();
             let mut times: Vec<u64> = found.iter().map(|fault| fault.sample.time_ns).collect();
             times.sort_unstable();
-            // One of which nothing is known for a whole row is told, and what follows is not its own.
+            // A fault with no later step in a whole batch is reported; later steps do not belong to it.
             prop_assert!(times.is_sorted_by(|a, b| a < b));
             prop_assert!(expected.iter().all(|time| times.contains(time)));
         }

@@ -1,4 +1,5 @@
-//! Which file was mapped: what the kernel and programs tell of mappings has paths, under which another file may be later.
+//! Identities of mapped files. The kernel and programs report mappings by path, and a path may name another file
+//! later.
 
 use crate::contained::contained;
 use crate::elf::open_regular;
@@ -10,15 +11,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Files that were mapped, each read once.
+/// Identities of mapped files. Each file is read once.
 #[derive(Debug, Default)]
 pub struct FileIdentities {
     known: HashMap<(Arc<str>, u64, i64), FileIdentity>,
 }
 
 impl FileIdentities {
-    /// Says which file a mapping is of, where its source has not. What is no regular file, or cannot be read, stays as it
-    /// was told.
+    /// Adds the identity of the mapped file if its source did not give one. Leaves the event unchanged if the path is
+    /// not a regular file or cannot be read.
     pub fn complete(&mut self, event: &mut Event) {
         let What::Mapped { name, file: Some(file), .. } = &mut event.what else { return };
         if file.build_id.is_none()
@@ -36,14 +37,14 @@ impl FileIdentities {
         if let Some(known) = self.known.get(&key) {
             return Some(known.clone());
         }
-        // The path may be something else by now.
+        // The path may name another file by now.
         let identity = FileIdentity { build_id: build_id(open_regular(path).ok()?), inode: metadata.ino() };
         self.known.insert(key, identity.clone());
         Some(identity)
     }
 }
 
-/// Of the parts of the file that say so.
+/// Reads the build ID from the file's notes.
 fn build_id(file: File) -> Option<Arc<[u8]>> {
     contained(|| {
         let parts = ReadCache::new(file);

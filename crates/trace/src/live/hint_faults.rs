@@ -1,6 +1,6 @@
-//! Page faults that the kernel provokes while NUMA balancing is on: it marks pages, a part of each process's memory at
-//! a time, and the next access to a marked page is a fault, which tells who uses it. Works without any PMU, so in
-//! virtual machines.
+//! Page faults that the kernel provokes while NUMA balancing is on. It marks a part of each process's memory at a
+//! time, and the next access to a marked page faults, which shows the thread that uses it. Needs no PMU, so it works
+//! in virtual machines.
 
 use super::fault::{Faults, HintFault, INSTRUCTION, PROTECTION, Step, WRITE};
 use super::perf_rings::{Rings, Wanted};
@@ -19,28 +19,28 @@ use std::path::Path;
 
 const PAGE_BYTES: u64 = 4096;
 const DROPPED: &str = "page faults that the kernel dropped";
-const SWITCHED_OFF: &str =
-    "switch (NUMA balancing) that somebody turned off meanwhile: what was accessed after that is not seen";
+const SWITCHED_OFF: &str = "switch (NUMA balancing) turned off during the recording: later accesses are not seen";
 const RING_BYTES: usize = 512 << 10;
-/// Of the kernel's `sysctl_numa_balancing_mode`: pages go to who uses them. The other mode is for tiers of memory only.
+/// Value of the kernel's `sysctl_numa_balancing_mode` that moves pages towards their users. The other mode concerns
+/// memory tiers only.
 const BALANCING: u32 = 1;
-/// Nodes of so many pages are kept in mind: 40 MB at most.
+/// Maximum number of pages whose node is remembered: at most 40 MB.
 const MOST_PAGES: usize = 1 << 20;
 
 const FAULT_TYPE: u64 = IDENTIFIER | TID | TIME | CPU | RAW;
 const STEP_TYPE: u64 = IDENTIFIER | TID | TIME;
 
-/// What hint faults to observe.
+/// Which hint faults to observe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintFaultOptions {
-    /// Whose.
+    /// The processes to observe.
     pub target: Target,
-    /// Whether to switch NUMA balancing on where it is off, until the source is dropped. It is a switch of the whole
-    /// system: the kernel then moves pages and threads of all programs. Needs root.
+    /// Whether to switch NUMA balancing on if it is off, until the source is dropped. The switch is system-wide: the
+    /// kernel then moves pages and threads of all programs. Needs root.
     pub switch_on: bool,
 }
 
-/// Hint faults while they come.
+/// A live source of hint faults.
 pub struct HintFaults {
     rings: Rings,
     events: Events,
@@ -48,14 +48,14 @@ pub struct HintFaults {
     pages: KnownPages,
     tells_first_touches: bool,
     lost: Vec<Loss>,
-    /// Puts the switch back when it goes.
+    /// Restores the switch when dropped.
     _switch: Option<SwitchGuard>,
 }
 
-/// What is observed, and how it is read.
+/// The events observed, and how to decode them.
 struct Events {
     attributes: Vec<(Attribute, Kind)>,
-    /// The number of each by the ids of its counters.
+    /// Index of each event, by the IDs of its counters.
     of_id: HashMap<u64, usize>,
     address: Field,
     instruction: Field,
@@ -69,14 +69,14 @@ enum Kind {
     PageMoved,
 }
 
-/// A fault told, or what followed it.
+/// A fault, or a step that followed it.
 type Told = (u64, u32, Step);
 
 impl HintFaults {
-    /// Begins to observe. Needs root, or `CAP_PERFMON` and to read tracefs, which has to be mounted. Since Linux 3.13;
-    /// 6.2 and newer tell first touches apart.
+    /// Opens the source. Needs root, or `CAP_PERFMON` and read access to tracefs, which has to be mounted. Needs
+    /// Linux 3.13; Linux 6.2 and newer distinguish first touches.
     pub fn open(options: &HintFaultOptions) -> Result<Self, LiveError> {
-        // What the kernel answers to a first touch of our own.
+        // How the kernel reports a first touch of our own.
         let tells_first_touches = Self::try_out()?;
         let switch = switch(options.switch_on)?;
         let (mut rings, events) = open(&options.target)?;
@@ -85,13 +85,13 @@ impl HintFaults {
         Ok(Self { rings, events, faults, pages, tells_first_touches, lost: Vec::new(), _switch: switch })
     }
 
-    /// Whether they can be observed, found out by a page fault of the calling thread: whether its first touch of a page
-    /// is told, and known for one. Changes no switch: whether NUMA balancing is on does not matter.
+    /// Tests whether hint faults can be observed, by a page fault of the calling thread. Returns whether its first
+    /// touch of a page is recognized as such. Changes no switch; NUMA balancing may be on or off.
     pub fn try_out() -> Result<bool, LiveError> {
         let failed = |why: String| LiveError::new("observe page faults", Cause::Other(why));
         let (mut rings, mut events) = open(&Target::Program)?;
         let mut memory = Pages::reserve(linux::HUGE_PAGE).map_err(|error| failed(error.to_string()))?;
-        // Kernels without huge pages have small ones.
+        // Kernels without huge pages fail here, and need no advice.
         let _ = memory.advise_huge(false);
         rings.enable_now().map_err(|refusal| refused(&refusal))?;
         memory.touch(0);
@@ -100,34 +100,35 @@ impl HintFaults {
         let is_ours = |step: &Step| matches!(step, Step::Fault(sample) if memory.range().contains(&sample.address));
         let after = told.iter().skip_while(|(_, _, step)| !is_ours(step)).nth(1);
         if !told.iter().any(|(_, _, step)| is_ours(step)) {
-            return Err(failed("the kernel does not tell of a page fault that there was".to_owned()));
+            return Err(failed("the kernel did not report a page fault that took place".to_owned()));
         }
         Ok(after.is_some_and(|(_, _, step)| *step == Step::MemoryChanged))
     }
 
-    /// What it cannot see.
+    /// What the source observes, and what it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
         let mut cannot_see = vec![
-            "How long an access took and what served it is not told.",
-            "Of each page that the kernel marks, one access is seen, however many follow: samples tell who uses a \
-             page, not how often. The kernel marks at most 256 MiB of a process a second, less of one whose pages lie \
-             well.",
-            "Memory with a policy of its own (numactl, mbind), shared libraries, and of programs with one thread the \
-             pages on its own node are not marked.",
+            "The latency of an access, and what served it, are not reported.",
+            "Only the first access to each page that the kernel marks is seen: samples show which thread uses a page, \
+             not how often. The kernel marks at most 256 MiB of a process per second, and less if its pages are \
+             well placed.",
+            "Not marked are memory with a policy of its own (numactl, mbind), shared libraries, and, in programs with \
+             one thread, pages on the thread's node.",
             "The kernel's own accesses to the program's memory are not seen.",
-            "The kernel moves pages while it is observed. The node is that of before: where the page was when it was \
-             touched or seen last, or the other one of two; of pages that moved and were not seen it is unknown.",
+            "The kernel moves pages during the recording. A sample has the node from before the move: where the page \
+             was when it was last touched or seen, or the other one of two nodes. For pages that moved unseen, it is \
+             unknown.",
         ];
         if !self.tells_first_touches {
-            cannot_see.push("This kernel does not tell first touches apart: they are among the samples.");
+            cannot_see.push("This kernel does not distinguish first touches: they are among the samples.");
         }
         let event = "exceptions:page_fault_user".to_owned();
         let cannot_see = cannot_see.into_iter().map(str::to_owned).collect();
         vec![SourceNote { source: Source::HintFault, event, cannot_see }]
     }
 
-    /// Samples since the last time but one, in the order of time: what comes of a fault is known a moment later. Pages
-    /// that the kernel moved are events. Never blocks.
+    /// Returns samples up to the previous call, in time order: a fault is classified a moment later. Pages that the
+    /// kernel moved are returned as events. Never blocks.
     pub fn drain(&mut self, _stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         let (mut told, mut found) = (Vec::new(), Vec::new());
         self.events.drain(&mut self.rings, &mut told, &mut self.lost);
@@ -137,22 +138,22 @@ impl HintFaults {
         self.give(found, samples, events);
     }
 
-    /// Observes nothing until it is to go on. The kernel marks pages meanwhile.
+    /// Pauses observation until [`go_on`](Self::go_on). The kernel keeps marking pages.
     pub fn rest(&mut self) {
-        // What it does not allow is observed for nothing.
+        // An event that cannot be disabled goes on, at a small cost.
         let _ = self.rings.disable();
     }
 
-    /// Observes again.
+    /// Resumes observation.
     pub fn go_on(&mut self) {
         let _ = self.rings.enable_now();
     }
 
-    /// What is left, when the program has ended.
+    /// Returns the remaining samples and events, after the program has ended.
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         self.drain(stacks, samples, events);
         Loss::add(&mut self.lost, DROPPED, self.rings.untold_losses());
-        // Such as another recording, which had switched it on.
+        // For example, another recording that had switched it on has switched it off.
         let is_off = Switch::numa_balancing().value().is_ok_and(|value| !is_on(&value));
         Loss::add(&mut self.lost, SWITCHED_OFF, is_off.into());
         let mut found = Vec::new();
@@ -165,7 +166,7 @@ impl HintFaults {
         samples.extend(found.iter().map(|fault| fault.sample));
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         self.lost.clone()
     }
@@ -175,12 +176,12 @@ fn refused(refusal: &super::permission::Refusal) -> LiveError {
     LiveError::of("observe page faults (perf)", refusal, Scope::Tracepoint)
 }
 
-/// Whether NUMA balancing marks pages, by the value of its switch.
+/// Whether NUMA balancing marks pages, given the value of its switch.
 fn is_on(value: &str) -> bool {
     value.parse::<u32>().is_ok_and(|mode| mode & BALANCING != 0)
 }
 
-/// Switches NUMA balancing on, if it is off and that is wanted.
+/// Switches NUMA balancing on if it is off and `switch_on` is set.
 fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
     let switch = Switch::numa_balancing();
     let failed =
@@ -196,10 +197,10 @@ fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
         return Err(failed(with_remedy("NUMA balancing is off", remedy)));
     }
     let on = switch.set_for_now("1");
-    on.map(Some).map_err(|error| failed(with_remedy(error.to_string(), "it is for root: run it with sudo")))
+    on.map(Some).map_err(|error| failed(with_remedy(error.to_string(), "only root may do this: run it with sudo")))
 }
 
-/// Opens the events, which do not write yet.
+/// Opens the events, disabled.
 fn open(target: &Target) -> Result<(Rings, Events), LiveError> {
     let faults = Tracepoint::find("exceptions/page_fault_user")?;
     let field = |name: &str| {
@@ -208,13 +209,13 @@ fn open(target: &Target) -> Result<(Rings, Events), LiveError> {
     };
     let (address, instruction, error_code) = (field("address")?, field("ip")?, field("error_code")?);
     let mut all = vec![(faults.id, FAULT_TYPE, Kind::Fault)];
-    // Kernels that lack these say less: see `notes`.
+    // Kernels without these report less: see `notes`.
     for (name, kind) in [("kmem/rss_stat", Kind::MemoryChanged), ("migrate/set_migration_pte", Kind::PageMoved)] {
         all.extend(Tracepoint::find(name).ok().map(|tracepoint| (tracepoint.id, STEP_TYPE, kind)));
     }
     let wanted = all.iter().map(|(id, sample_type, _)| {
         let mut builder = Builder::new(TracepointEvent::with_id(*id));
-        // Tracepoints are in the kernel.
+        // Tracepoints fire in the kernel.
         builder.exclude_kernel(false).sample_period(1);
         builder.attrs_mut().sample_type = *sample_type;
         Wanted::new(builder)
@@ -228,7 +229,7 @@ fn open(target: &Target) -> Result<(Rings, Events), LiveError> {
 }
 
 impl Events {
-    /// Reads what is in the rings, into the order of time.
+    /// Reads the rings, and sorts their records by time.
     fn drain(&mut self, rings: &mut Rings, told: &mut Vec<Told>, lost: &mut Vec<Loss>) {
         rings.drain(|kind, _, body| {
             let body = Bytes(body);
@@ -253,7 +254,7 @@ impl Events {
         Some((fields.time, fields.tid, step))
     }
 
-    /// Nothing of faults that cannot be the kernel's own doing.
+    /// Returns `None` for faults that the kernel cannot have provoked.
     fn sample(&self, fields: &SampleFields<'_>) -> Option<Sample> {
         let raw = fields.raw?;
         let error_code = self.error_code.of(raw)?;
@@ -280,7 +281,7 @@ impl Events {
     }
 }
 
-/// Where pages were when they were seen last.
+/// The last known node of each page.
 struct KnownPages {
     nodes: HashMap<(Pid, u64), NodeId>,
     with_memory: NodeSet,
@@ -292,7 +293,7 @@ impl KnownPages {
         Self { nodes: HashMap::new(), with_memory: state.with_memory }
     }
 
-    /// Remembers where pages are that were touched for the first time.
+    /// Remembers the nodes of pages that were touched for the first time.
     fn learn(&mut self, touched: &[Sample]) {
         for (number, node) in located(touched.iter().copied()) {
             if let Some(sample) = touched.get(number) {
@@ -301,7 +302,7 @@ impl KnownPages {
         }
     }
 
-    /// Gives samples the nodes that their pages were on, and tells of those that moved.
+    /// Sets the node of each sample to that of its page, and adds an event for each page that moved.
     fn place(&mut self, found: &mut [HintFault], events: &mut Vec<Event>) {
         for (number, node) in located(found.iter().map(|fault| fault.sample)) {
             if let Some(fault) = found.get_mut(number) {
@@ -310,7 +311,7 @@ impl KnownPages {
         }
     }
 
-    /// Where it was seen before, if it was.
+    /// Returns the previous node of the page, if known.
     fn remember(&mut self, sample: &Sample, node: NodeId) -> Option<NodeId> {
         if self.nodes.len() >= MOST_PAGES {
             self.nodes.clear();
@@ -332,14 +333,14 @@ impl KnownPages {
         events.push(Event { time_ns: sample.time_ns, pid, tid, cpu: Some(sample.cpu), what });
     }
 
-    /// Where else it can have been.
+    /// The only other node with memory, if there are two.
     fn only_other(&self, node: NodeId) -> Option<NodeId> {
         let mut others = self.with_memory.iter().filter(|other| *other != node);
         others.next().filter(|_| others.next().is_none())
     }
 }
 
-/// Where the pages of samples are now, by their numbers.
+/// The current nodes of the sampled pages, with the index of each sample.
 fn located(samples: impl Iterator<Item = Sample>) -> Vec<(usize, NodeId)> {
     let mut by_process: HashMap<Pid, (PageBatch, Vec<usize>)> = HashMap::new();
     for (number, sample) in samples.enumerate() {
@@ -349,7 +350,7 @@ fn located(samples: impl Iterator<Item = Sample>) -> Vec<(usize, NodeId)> {
     }
     let mut found = Vec::new();
     for (pid, (mut batch, numbers)) in by_process {
-        // A process that has ended, or may not be looked at, does not say where its pages are.
+        // Pages of a process that has ended, or that the caller may not inspect, have no known node.
         if batch.locate(pid).is_ok() {
             let nodes =
                 batch.statuses().zip(numbers).filter_map(|((_, status), number)| Some((number, status.node().ok()?)));

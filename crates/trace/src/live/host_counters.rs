@@ -1,5 +1,4 @@
-//! What counters of this host say of its memory: how much its controllers carry, and how much of what caches fetch is
-//! local; and of its CPUs: what they execute.
+//! Counters of this host: load of memory controllers, local and remote traffic of caches, and instructions per CPU.
 
 use super::LiveError;
 use super::controller_events::{BYTES, controller_events};
@@ -19,30 +18,31 @@ use std::path::Path;
 use std::time::Duration;
 
 const RESCTRL: &str = "/sys/fs/resctrl";
-/// What was counted in less of the time tells nothing of the rest.
+/// A counter that ran for less than this part of the time is not extrapolated.
 const LEAST_PART: f64 = 0.15;
 
-/// The counters of a host's memory. Not yet seen on hardware.
+/// The memory counters of a host. Not yet tested on hardware.
 pub struct HostCounters {
     controllers: Vec<Controller>,
     caches: Option<BandwidthMonitors>,
-    /// The instructions of each CPU.
+    /// Instruction counter of each CPU.
     cpus: Vec<perf_event::Counter>,
     machine: Machine,
 }
 
-/// What counts the data of a controller.
+/// Counters of one controller's data.
 struct Controller {
     counter: perf_event::Counter,
-    /// The nodes whose memory it may be, which share in it alike: of packages with several nodes nobody tells.
+    /// The nodes whose memory the controller may serve. Its load is divided equally among them: on packages with
+    /// several nodes, the hardware does not say which node a controller serves.
     nodes: Vec<NodeId>,
 }
 
 impl HostCounters {
-    /// What is there: counters of controllers (Intel's IMC, AMD's UMC or data fabric), which need
-    /// `kernel.perf_event_paranoid` of 0 or less or `CAP_PERFMON`, as those of instructions do, and resctrl's monitors of
-    /// bandwidth; instructions where they are wanted. They are of the whole machine. Notes say what is not there, and why;
-    /// nothing where none is.
+    /// Opens the available counters: memory controllers (Intel's IMC, AMD's UMC or data fabric) and, if
+    /// `instructions` is set, instructions, both of which need `kernel.perf_event_paranoid` at 0 or less or
+    /// `CAP_PERFMON`; and resctrl's bandwidth monitors. All cover the whole machine. `notes` receives what is missing
+    /// and why. Returns `None` if there are no counters at all.
     pub fn open(machine: &Machine, instructions: bool, notes: &mut Vec<String>) -> Option<Self> {
         let controllers = open_controllers(machine).unwrap_or_else(|why| {
             notes.push(why);
@@ -60,9 +60,9 @@ impl HostCounters {
         is_any.then(|| Self { controllers, caches, cpus, machine: machine.clone() })
     }
 
-    /// What was counted so far.
+    /// Counter values so far.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
-        // A node of which one counter tells nothing has no sum.
+        // A node has no sum if one of its counters cannot be read.
         let mut bytes: BTreeMap<NodeId, Option<u64>> = BTreeMap::new();
         for Controller { counter, nodes } in &mut self.controllers {
             let counted = counted(counter);
@@ -96,16 +96,18 @@ impl HostCounters {
 fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
     let events = controller_events(Path::new(DEVICES));
     if events.is_empty() {
-        return Err("the load of memory controllers is not counted: the processor, or its virtual machine, shows no \
-                    counters of theirs (Intel's uncore_imc, AMD's amd_umc or amd_df)"
-            .to_owned());
+        return Err(
+            "the load of memory controllers is not counted: the processor, or its virtual machine, exposes no \
+                    counters for them (Intel's uncore_imc, AMD's amd_umc or amd_df)"
+                .to_owned(),
+        );
     }
     let mut controllers = Vec::new();
     for event in events {
         for cpu in event.cpus.iter() {
             let open = || -> io::Result<perf_event::Counter> {
                 let mut builder = event.config.builder();
-                // What is outside of cores cannot tell whom it serves.
+                // Uncore units cannot filter by privilege level or task.
                 builder.exclude_kernel(false).exclude_hv(false).any_pid().one_cpu(cpu.0 as usize);
                 let mut counter = builder.build()?;
                 counter.enable()?;
@@ -122,7 +124,7 @@ fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
     Ok(controllers)
 }
 
-/// The instructions of all CPUs, whoever executes them.
+/// Opens the instruction counters of all CPUs, for all processes.
 fn open_cpus() -> io::Result<Vec<perf_event::Counter>> {
     let open = |cpu: CpuId| {
         let mut builder = Builder::new(Hardware::INSTRUCTIONS);
@@ -139,7 +141,8 @@ fn counted(counter: &mut perf_event::Counter) -> Option<u64> {
     whole(data.count(), data.time_enabled(), data.time_running())
 }
 
-/// How long CPUs have worked, ns, by the first line of `/proc/stat`: user, nice, system, idle, iowait, irq and softirq.
+/// Busy time of all CPUs, in ns, from the first line of `/proc/stat`: user, nice, system, idle, iowait, irq and
+/// softirq.
 fn busy_ns(stat: &str, ticks_per_second: u64) -> Option<u64> {
     let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(str::parse);
     let times: Vec<u64> = times.collect::<Result<_, _>>().ok()?;
@@ -148,7 +151,7 @@ fn busy_ns(stat: &str, ticks_per_second: u64) -> Option<u64> {
     Some(ticks.saturating_mul(1_000_000_000 / ticks_per_second.max(1)))
 }
 
-/// The nodes with memory of a CPU's package, or the CPU's own where packages are not known.
+/// The nodes with memory in the CPU's package, or the CPU's own node if packages are unknown.
 fn memory_near(machine: &Machine, cpu: CpuId) -> Vec<NodeId> {
     let package = machine.packages.iter().find(|package| package.cpus.contains(cpu));
     let is_near = |node: &&machine::Node| match package {
@@ -158,8 +161,7 @@ fn memory_near(machine: &Machine, cpu: CpuId) -> Vec<NodeId> {
     machine.nodes.iter().filter(|node| node.memory_bytes > 0).filter(is_near).map(|node| node.id).collect()
 }
 
-/// What would have been counted in all of the time, where other events had the counter for some of it; none where they
-/// had it for too much of it.
+/// Extrapolates a multiplexed count to the whole time. Returns `None` if the counter ran for too small a part of it.
 pub(super) fn whole(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<u64> {
     let Some((enabled, running)) = enabled.zip(running).filter(|(enabled, running)| running < enabled) else {
         return Some(count);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_counters_are_noted() {
         let mut notes = Vec::new();
         let machine = presets::find("small-4x2").unwrap();
         let Some(mut counters) = HostCounters::open(&machine, true, &mut notes) else {

@@ -1,8 +1,8 @@
-//! The virtual PMU of the lab, from inside of the guest: one in so many of the accesses that miss the first-level cache,
-//! or are the first to write to a line there, exactly as the model served it.
+//! The lab's virtual PMU, seen from inside the guest. It samples one of every N accesses that miss the first-level
+//! cache or are the first write to a line in it, exactly as the model served them.
 //!
-//! Samples and what programs tell of their objects have the time of the CPU's own time stamp counter (`linux::tsc`), which
-//! puts into order what one thread does.
+//! Samples and the object events of programs are stamped with the CPU's time stamp counter (`linux::tsc`), which
+//! orders the actions of one thread.
 
 use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
@@ -17,59 +17,59 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often both sides' clocks are compared.
+/// Number of comparisons of the two clocks.
 const COMPARISONS: usize = 500;
-/// The guest's clock counts in steps of 10 ns (the virtual HPET's), and rounds.
+/// The guest's clock counts in steps of 10 ns (those of the virtual HPET), and rounds.
 const GRAIN_NS: u64 = 20;
-/// Where a rate is wanted: one miss in so many, until it is known how many come.
+/// Initial sampling period when a rate is requested, in misses, until the rate of misses is known.
 const FIRST_PERIOD: u64 = 1000;
-/// How often it is looked whether so many come.
+/// Interval between two adjustments of the period to the requested rate.
 const RATE_LOOK: Duration = Duration::from_millis(5);
-/// Addresses of the kernel have this bit.
+/// Set in kernel addresses.
 const KERNEL: u64 = 1 << 63;
 
 /// Why the virtual PMU cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabPmuError {
-    /// The system refuses.
+    /// The system refused access.
     #[error("cannot use the virtual PMU {} ({why}): it belongs to the user who began the lab's run, and to root", path.display())]
     Refused {
         /// The device.
         path: PathBuf,
-        /// What came back.
+        /// The system's error.
         why: io::Error,
     },
-    /// Somebody else takes the samples.
+    /// Another process takes the samples.
     #[error(
         "the samples of the virtual PMU are taken already: by another recording, or by `nearside lab run --samples`"
     )]
     Taken,
-    /// It is not one.
+    /// The device is not a virtual PMU.
     #[error(transparent)]
     Foreign(#[from] NoPmu),
-    /// Nothing is measured, so that there is nothing to be seen.
-    #[error("the virtual PMU and this machine's clocks do not go together: the lab does not measure now")]
+    /// The lab is not measuring, so there are no samples.
+    #[error("the clocks of the virtual PMU and of this machine do not match: the lab is not measuring now")]
     Clocks,
 }
 
-/// The virtual PMU, as the only one who takes its samples; it rests when this is dropped.
+/// The virtual PMU, locked for this process, which alone takes its samples. Sampling stops when this is dropped.
 #[derive(Debug)]
 pub struct LabPmu {
     words: SharedWords,
-    /// Locked.
+    /// Holds the lock.
     _file: File,
     clocks: Clocks,
-    /// What was lost before.
+    /// Samples dropped before this was opened.
     dropped: u64,
     taken: Vec<pmu::Sample>,
     rate: Option<Rate>,
-    /// The counters are known as they were published this time.
+    /// The publication round of the last counters read.
     counters_round: u64,
-    /// What each thread had done then, until it is taken.
+    /// What each thread had done by then, until it is taken.
     tasks: Option<Vec<MeasuredTask>>,
 }
 
-/// A rate that is wanted, and what came of it since a moment.
+/// A requested sampling rate, and the samples taken since a moment.
 #[derive(Debug)]
 struct Rate {
     hz: u64,
@@ -85,7 +85,7 @@ pub(super) struct Clocks {
     pub ns: u64,
 }
 
-/// The device that the virtual PMU is to Linux.
+/// The PCI device of the virtual PMU.
 pub(super) struct Device {
     path: PathBuf,
     pub file: File,
@@ -93,7 +93,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// None where this is not the lab.
+    /// `None` outside the lab.
     pub fn open() -> Result<Option<Self>, LabPmuError> {
         if !Path::new(pmu::MACHINE_FILE).exists() {
             return Ok(None);
@@ -112,7 +112,7 @@ impl Device {
 }
 
 impl LabPmu {
-    /// The virtual PMU, where this is the lab; none elsewhere. Needs to be the user of the lab's run, or root.
+    /// Opens the virtual PMU in the lab; `None` elsewhere. Needs to run as the user of the lab's run, or as root.
     pub fn find() -> Result<Option<Self>, LabPmuError> {
         let Some(device) = Device::open()? else { return Ok(None) };
         match flock(&device.file, FlockOperation::NonBlockingLockExclusive) {
@@ -127,30 +127,30 @@ impl LabPmu {
         let dropped = pmu.dropped();
         let found =
             Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None, counters_round: 0, tasks: None };
-        // What a recorder that was killed left.
+        // Discard the samples left by a recorder that was killed.
         found.pop(&mut Vec::new());
         Ok(Some(found))
     }
 
-    /// Samples one miss in so many, on each CPU; 0 for none.
+    /// Samples one of every `misses` misses, on each CPU; 0 stops sampling.
     pub fn set_period(&self, misses: u64) {
         if let Ok(pmu) = Pmu::open(&self.words) {
             pmu.set_period(misses);
         }
     }
 
-    /// One miss in so many is sampled now.
+    /// Current sampling period, in misses.
     pub fn period(&self) -> u64 {
         Pmu::open(&self.words).map_or(0, |pmu| pmu.period())
     }
 
-    /// Samples about so many misses a second on each CPU that has any, from now on.
+    /// From now on, samples about `hz` misses per second on each CPU that has any.
     pub fn set_rate(&mut self, hz: u64) {
         self.rate = Some(Rate { hz, since: Instant::now(), samples: 0, cpus: HashSet::new() });
         self.set_period(FIRST_PERIOD);
     }
 
-    /// Changes the period where the samples of the last moments were too many or too few.
+    /// Adjusts the period to the rate of the latest samples.
     fn follow_rate(&mut self, taken: &[pmu::Sample]) {
         let period = self.period();
         let Some(rate) = &mut self.rate else { return };
@@ -167,7 +167,7 @@ impl LabPmu {
         self.set_period(next);
     }
 
-    /// What is observed, and what not.
+    /// What the PMU observes, and what it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
         let cannot_see =
             ["other accesses that hit the first-level cache", "what the lab's model leaves out: see its documentation"];
@@ -175,13 +175,12 @@ impl LabPmu {
         vec![SourceNote { source: Source::Lab, event, cannot_see: cannot_see.map(str::to_owned).to_vec() }]
     }
 
-    /// What was sampled since the last time, of all processes; at most what the PMU holds.
-    /// Events that are told in its ticks are to be [looked](crate::objects::ObjectRings::look) for before, and drained
-    /// afterwards.
+    /// Returns the samples since the last call, of all processes; at most as many as the PMU holds. If events carry
+    /// the PMU's ticks, [look](crate::objects::ObjectRings::look) for them before this call and drain them after it.
     pub fn drain(&mut self, clock: &mut TickClock, samples: &mut Vec<Sample>) {
         let mut taken = std::mem::take(&mut self.taken);
         self.pop(&mut taken);
-        // Samples that were taken so far have times before this moment.
+        // Samples taken so far have times before this moment.
         clock.look();
         self.follow_rate(&taken);
         let ns = |taken: &pmu::Sample| clock.ns(taken.ticks.wrapping_add(self.clocks.ticks));
@@ -189,7 +188,8 @@ impl LabPmu {
         self.taken = taken;
     }
 
-    /// The same, each as it is taken and in no order: for those who do not ask when, and whose caches lists would not fit.
+    /// Passes each sample to `take` at once, unordered. For callers that need no order, and whose caches a list would
+    /// not fit.
     pub fn each(&self, mut take: impl FnMut(&Sample)) {
         let Ok(pmu) = Pmu::open(&self.words) else { return };
         for taken in std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize) {
@@ -197,7 +197,7 @@ impl LabPmu {
         }
     }
 
-    /// What was counted until now.
+    /// Counter values so far.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
         let Ok(pmu) = Pmu::open(&self.words) else { return };
         pmu.ask_for_counters();
@@ -205,7 +205,7 @@ impl LabPmu {
         if round == self.counters_round {
             return;
         }
-        // While it is being changed there is nothing to read; soon there is.
+        // A publication in progress cannot be read; the next call gets it.
         let Some(published) = pmu.counters_json() else { return };
         self.counters_round = round;
         if let Ok(measured) = serde_json::from_slice::<Measured>(&published.json) {
@@ -214,16 +214,17 @@ impl LabPmu {
         }
     }
 
-    /// What each thread of the machine had done at the last [`counts`](Self::counts); none if that had nothing new.
+    /// What each thread of the machine had done at the last [`counts`](Self::counts); `None` if that call found
+    /// nothing new.
     pub fn take_tasks(&mut self) -> Option<Vec<MeasuredTask>> {
         self.tasks.take()
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         let dropped = Pmu::open(&self.words).map_or(0, |pmu| pmu.dropped());
         let count = dropped.saturating_sub(self.dropped);
-        vec![Loss { what: "samples of the virtual PMU that came faster than they were taken".to_owned(), count }]
+        vec![Loss { what: "samples of the virtual PMU that were not read in time".to_owned(), count }]
     }
 
     fn pop(&self, samples: &mut Vec<pmu::Sample>) {
@@ -233,8 +234,8 @@ impl LabPmu {
     }
 }
 
-/// The period at which so many samples would have come as were wanted. Programs change, so that it is at most twice as long
-/// and half as long each time.
+/// The period that would have given the wanted number of samples. It changes by a factor of at most two at a time,
+/// because programs change their behaviour.
 fn next_period(period: u64, taken: f64, wanted: f64) -> u64 {
     if wanted <= 0.0 {
         return period;
@@ -276,7 +277,7 @@ fn sample(taken: &pmu::Sample, time_ns: u64) -> Sample {
     }
 }
 
-/// What the PMU had counted by a time.
+/// Converts the PMU's counters, published at `time_ns`.
 fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
     let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
     let ns = |seconds: f64| (seconds * 1e9) as u64;
@@ -298,7 +299,7 @@ fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
 }
 
 impl Clocks {
-    /// Compares them around instructions at which the plugin notes its own: `pause`.
+    /// Compares the clocks around instructions at which the plugin notes its own: `pause`.
     pub fn compare(pmu: Pmu<'_>) -> Option<Self> {
         let (mut ticks, mut ns) = (Ahead::default(), Ahead::default());
         for _ in 0..COMPARISONS {
@@ -315,7 +316,7 @@ impl Clocks {
     }
 }
 
-/// How far one clock is ahead of another, from comparisons.
+/// How far one clock is ahead of another, as bounds from comparisons.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     least: i128,
@@ -329,14 +330,15 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// The one clock was between two times when the other was between two of its own.
+    /// Adds a comparison: this clock was between two of its times while the other was between two of its own.
     fn is_between(&mut self, first: u64, last: u64, other_first: u64, other_last: u64) {
         self.least = self.least.max(i128::from(first) - i128::from(other_last));
         self.most = self.most.min(i128::from(last) - i128::from(other_first));
     }
 
-    /// The least that all comparisons allow: the plugin notes its time right after the first look, as it is called before
-    /// the instruction is executed. As a number to add to the other clock's, wrapping. None where they contradict each other.
+    /// The least value that all comparisons allow: the plugin notes its time right after the first reading, because
+    /// it is called before the instruction is executed. To be added to the other clock's value, wrapping. `None` if
+    /// the comparisons contradict each other.
     fn least(self) -> Option<u64> {
         (self.least <= self.most && self.least != i128::MIN).then_some(self.least as u64)
     }
@@ -375,7 +377,7 @@ mod tests {
         assert_eq!(next_period(1000, 1e9, 100.0), 2000);
         assert_eq!(next_period(1000, 0.0, 100.0), 500);
         assert_eq!(next_period(1, 0.0, 100.0), 1);
-        assert_eq!(next_period(1000, 0.0, 0.0), 1000, "nobody ran");
+        assert_eq!(next_period(1000, 0.0, 0.0), 1000, "no CPU ran");
     }
 
     #[test]

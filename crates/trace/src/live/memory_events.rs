@@ -1,4 +1,4 @@
-//! Which events of a processor sample accesses to memory with addresses, what served them and how long they took.
+//! Processor events that sample memory accesses with their addresses, the level that served them and their latency.
 
 use super::pmu::{Config, Pmu};
 use super::spe_events;
@@ -6,43 +6,44 @@ use linux::{Cause, CpuSet, Diagnosis};
 use std::fs;
 use std::path::Path;
 
-/// Loads that are faster, in cycles, are not sampled on Intel's processors, nor loads and stores on Arm's: hits of the
-/// first caches.
+/// Minimum latency of sampled loads on Intel's processors, and of loads and stores on Arm's, in cycles. It leaves out
+/// hits of the first-level caches.
 pub(super) const LEAST_LATENCY: u32 = 30;
-/// PMUs of Intel's cores: the only kind, or those of hybrid processors.
+/// PMUs of Intel's cores: the only kind, or the kinds of hybrid processors.
 const CORES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
-/// Those of Arm's cores begin so.
+/// Prefixes of the PMUs of Arm's cores.
 const ARM_CORES: [&str; 2] = ["armv8_", "armv9_"];
 
-/// An event that samples accesses to memory.
+/// An event that samples memory accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryEvent {
-    /// As perf names it.
+    /// The event in perf's notation.
     pub name: String,
     pub config: Config,
-    /// An event that has to lead its group.
+    /// An event that has to lead the group.
     pub leader: Option<Config>,
-    /// How near to the instruction it has to be: `precise_ip`.
+    /// Required precision: `precise_ip`.
     pub precise: u32,
-    /// The CPUs that have it; all where nothing is said.
+    /// The CPUs that have the event; `None` for all.
     pub cpus: Option<CpuSet>,
-    /// What kind of counter it is.
+    /// The kind of counter.
     pub kind: Kind,
 }
 
-/// What a counter can do, and not.
+/// Capabilities of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Any: it can leave the kernel out, and has periods of any length.
+    /// An ordinary counter: it can exclude the kernel, and takes any period.
     Counter,
-    /// AMD's instruction-based sampling, with what has it leave the kernel out, since Linux 6.14. Its periods are
-    /// multiples of 16.
+    /// AMD's instruction-based sampling, with the configuration that excludes the kernel (since Linux 6.14). Its
+    /// periods are multiples of 16.
     Ibs(Option<Config>),
-    /// Arm's SPE, whose data are in an AUX area: with what has it write physical addresses, and its shortest period.
+    /// Arm's SPE, which writes into an AUX area, with the configuration that adds physical addresses, and its
+    /// shortest period.
     Spe(Config, u64),
 }
 
-/// The best events that these PMUs have, or why there is none.
+/// Returns the best events of these PMUs, or why there is none.
 pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosis> {
     if let Some(event) = Pmu::read(devices, "ibs_op").as_ref().and_then(ibs) {
         return Ok(vec![event]);
@@ -58,21 +59,21 @@ pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosi
         return Ok(events);
     }
     let why = if !units.is_empty() {
-        "the driver of Arm's SPE (arm_spe_0) lacks a term that it has had since Linux 4.16: ts_enable, load_filter, \
+        "the driver of Arm's SPE (arm_spe_0) lacks a term present since Linux 4.16: ts_enable, load_filter, \
          store_filter, min_latency, jitter or pa_enable"
     } else if ARM_CORES.iter().any(|name| has_any(devices, name)) {
-        "this kernel has no arm_spe_0: the processor, its firmware or its hypervisor does not give Arm's SPE, or the \
-         kernel lacks CONFIG_ARM_SPE_PMU or keeps its own pages apart from programs' (kpti=off)"
+        "this kernel has no arm_spe_0: the processor, its firmware or its hypervisor does not provide Arm's SPE, or \
+         the kernel lacks CONFIG_ARM_SPE_PMU or isolates its page tables (boot with kpti=off)"
     } else if cores.is_empty() {
-        "the processor shows no performance counters, as in most virtual machines"
+        "the processor exposes no performance counters, as in most virtual machines"
     } else {
-        "this processor, or its virtual machine, has no event that samples accesses to memory (AMD's ibs_op, Intel's \
+        "this processor, or its virtual machine, has no event that samples memory accesses (AMD's ibs_op, Intel's \
          mem-loads, Arm's arm_spe_0)"
     };
     Err(Cause::Other(why.to_owned()).into())
 }
 
-/// All micro-operations, counted by themselves and not by cycles, so that each is as likely.
+/// All micro-operations, counted by operations and not by cycles, so that each is equally likely to be sampled.
 fn ibs(pmu: &Pmu) -> Option<MemoryEvent> {
     let terms = "cnt_ctl=1";
     let without_kernel = pmu.knows("swfilt").then(|| pmu.config("cnt_ctl=1,swfilt=1")).flatten();
@@ -86,7 +87,7 @@ fn ibs(pmu: &Pmu) -> Option<MemoryEvent> {
     })
 }
 
-/// Loads by latency, and stores. Newer processors (since Sapphire Rapids) want the former led by an event of its own.
+/// Loads by latency, and stores. Since Sapphire Rapids, loads need a leader event of their own.
 fn intel(pmu: &Pmu) -> Vec<MemoryEvent> {
     let event = |name: &str, more: &str| {
         let terms = pmu.event(name)?;
@@ -105,7 +106,7 @@ fn intel(pmu: &Pmu) -> Vec<MemoryEvent> {
     loads.into_iter().chain(event("mem-stores", "")).collect()
 }
 
-/// Whether there is a PMU whose name begins so.
+/// Whether any PMU's name has this prefix.
 fn has_any(devices: &Path, name: &str) -> bool {
     let mut entries = fs::read_dir(devices).into_iter().flatten().flatten();
     entries.any(|entry| entry.file_name().to_str().is_some_and(|entry| entry.starts_with(name)))
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_reason_is_told() {
+    fn without_one_the_reason_is_given() {
         assert!(names(&[]).unwrap_err().contains("no performance counters"));
         assert!(names(&INTEL[..5][..4]).unwrap_err().contains("no event that samples"));
         assert!(names(&[("arm_spe_0/type", "8")]).unwrap_err().contains("lacks a term"));

@@ -1,28 +1,31 @@
-//! What Linux tells of programs while they run: sources of samples and events, each detected by trying.
+//! Live sources of samples and events on Linux. Each is detected by trying to open it.
 //!
-//! | source | tells | needs |
+//! | source | reports | needs |
 //! |---|---|---|
 //! | [`SideBand`] | processes, threads, names, mappings | nothing for one's own programs |
-//! | [`PerfSource`] | accesses that the processor samples: what served them, how long | AMD's IBS, Intel's PEBS or Arm's SPE |
+//! | [`PerfSource`] | accesses sampled by the processor: level that served them, latency | AMD's IBS, Intel's PEBS or
+//! Arm's SPE |
 //! | [`HintFaults`] | which thread used a page that NUMA balancing marked | root, tracefs, the kernel's balancing |
-//! | [`LabPmu`] | accesses to memory, in the lab | to be the user of the lab's run, or root |
-//! | [`HostCounters`] | load of memory controllers, local and remote traffic of caches | a processor that counts them |
+//! | [`LabPmu`] | memory accesses in the lab | to run as the user of the lab's run, or root |
+//! | [`HostCounters`] | load of memory controllers, local and remote traffic of caches | a processor that counts them
+//! |
 //!
-//! The first two need `kernel.perf_event_paranoid` of 2 or less for one's own programs (Linux's default; Debian's own
-//! kernels have 3), and of 0 or less, or `CAP_PERFMON`, for the system. [`LiveError`] says what is missing, and what to do.
+//! The first two need `kernel.perf_event_paranoid` at 2 or less for one's own programs (Linux's default; Debian's
+//! kernels have 3), and at 0 or less, or `CAP_PERFMON`, for the whole system. [`LiveError`] says what is missing and
+//! what to do.
 //!
-//! All have the same three calls: `notes` says what it cannot see, `drain` gives what came since the last time, and
-//! `lost` how much was lost so far. What `drain` gives is in the order of time, but for a few records that CPUs wrote
-//! meanwhile. It never waits, and does not take more than the rings hold. All times are of `CLOCK_MONOTONIC`. What
-//! comes of a page fault, or of Arm's SPE, is known later: [`HintFaults`] and [`PerfSource`] tell it by a `drain` that
-//! follows, or at the end by `finish`.
+//! All have the same three calls: `notes` says what the source cannot see, `drain` returns what came since the last
+//! call, and `lost` counts the losses so far. `drain` returns records in time order, except for a few that CPUs wrote
+//! meanwhile. It never blocks, and takes no more than the rings hold. All times are of `CLOCK_MONOTONIC`. Page faults
+//! and the data of Arm's SPE are decoded later: [`HintFaults`] and [`PerfSource`] return them from a later `drain`,
+//! or from `finish` at the end.
 //!
 //! ```no_run
 //! use std::{process::Command, thread::sleep, time::Duration};
 //! use trace::{Stacks, live::{SideBand, Target}};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // First the sources, then the program, by the same thread: it is observed from its first instruction.
+//! // First the sources, then the program, on the same thread: it is observed from its first instruction.
 //! let mut side_band = SideBand::open(&Target::Program)?;
 //! let mut program = Command::new("./program").spawn()?;
 //! let (mut stacks, mut events) = (Stacks::new(), Vec::new());
@@ -30,7 +33,7 @@
 //!     sleep(Duration::from_millis(20));
 //!     side_band.drain(&mut stacks, &mut events);
 //! }
-//! // What it did last.
+//! // The last events of the program.
 //! side_band.drain(&mut stacks, &mut events);
 //! # Ok(())
 //! # }
@@ -70,14 +73,14 @@ pub use thread_counters::{ThreadCount, ThreadCounters};
 
 use linux::Pid;
 
-/// Whom to observe.
+/// Which processes to observe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The programs that the calling thread starts from now on, each from its first instruction, with all that they
-    /// start themselves. Has to be chosen before; what other threads start is not observed.
+    /// The programs that the calling thread starts from now on, each from its first instruction, with all their
+    /// descendants. Open the source before starting them. Programs started by other threads are not observed.
     Program,
-    /// Processes, with all their threads and what they start from now on.
+    /// Processes, with all their threads and the processes that they start from now on.
     Pids(Vec<Pid>),
-    /// Everything.
+    /// The whole system.
     System,
 }

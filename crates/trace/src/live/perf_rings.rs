@@ -1,4 +1,4 @@
-//! Rings that the kernel writes the records of events into, one for each CPU.
+//! Perf ring buffers, one per CPU, into which the kernel writes the records of events.
 
 use super::Target;
 use super::aux_data::AuxData;
@@ -13,28 +13,29 @@ use std::fs;
 use std::io;
 use std::sync::LazyLock;
 
-/// The least that a ring has, bytes.
+/// Smallest ring, in bytes.
 const LEAST_BYTES: usize = 32 << 10;
 const HEADER_BYTES: usize = 8;
 const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
-/// Whether the kernel counts the records that find no room, and not only tells them with the next one that does: Linux 6.0.
+/// Whether the kernel counts dropped records (since Linux 6.0), instead of only reporting them with the next record
+/// written.
 static COUNTS_LOSSES: LazyLock<bool> =
     LazyLock::new(|| Builder::new(Software::DUMMY).exclude_kernel(true).read_format(ReadFormat::LOST).build().is_ok());
 
 /// An event to open on each CPU.
 pub(super) struct Wanted {
     pub builder: Builder<'static>,
-    /// An event that has to lead the group it is in, and writes nothing itself.
+    /// An event that has to lead the group. It writes no records itself.
     pub leader: Option<Builder<'static>>,
-    /// The CPUs that have it; all where nothing is said.
+    /// The CPUs that have the event; `None` for all.
     pub cpus: Option<CpuSet>,
-    /// It writes data of the processor's own format into an AUX area as large as the ring. It has to be wanted first:
-    /// the area is that of the event whose ring it is.
+    /// Whether it writes data in the processor's own format into an AUX area as large as the ring. Such an event has
+    /// to come first: the AUX area belongs to the event that owns the ring.
     pub aux: bool,
 }
 
 impl Wanted {
-    /// With what all events here have in common.
+    /// Sets the attributes common to all events here.
     pub fn new(mut builder: Builder<'static>) -> Self {
         builder.clockid(Clock::MONOTONIC).sample_id_all(true);
         Self { builder, leader: None, cpus: None, aux: false }
@@ -48,7 +49,7 @@ impl Wanted {
                 Task::Thread(tid) => builder.observe_pid(tid.0.cast_signed()),
                 Task::All => builder.any_pid(),
             };
-            // Whom a task starts is observed likewise.
+            // Processes and threads that a task starts are observed likewise.
             builder.inherit(*target != Target::System).enable_on_exec(*target == Target::Program);
             builder.one_cpu(cpu.0 as usize);
             if *COUNTS_LOSSES {
@@ -62,10 +63,10 @@ impl Wanted {
     }
 }
 
-/// Whom an event is opened for.
+/// Which task an event is opened for.
 #[derive(Clone, Copy)]
 enum Task {
-    /// The calling thread, and whom it starts.
+    /// The calling thread, and the tasks it starts.
     Caller,
     Thread(Tid),
     All,
@@ -74,12 +75,12 @@ enum Task {
 /// Rings and the events that write into them.
 pub(super) struct Rings {
     of_cpus: Vec<CpuRing>,
-    /// Events that write into the ring of another one, or into none.
+    /// Events that write into another event's ring, or into none.
     others: Vec<Counter>,
-    /// The ids of each event that was wanted.
+    /// The IDs of each wanted event.
     pub ids: Vec<Vec<u64>>,
     bytes: usize,
-    /// Records that found no room, as other records have told.
+    /// Dropped records that `LOST` records have reported.
     told_losses: u64,
 }
 
@@ -91,8 +92,8 @@ struct CpuRing {
 }
 
 impl Rings {
-    /// Opens events for a target, with rings of at most so many bytes, and less where that is more than the user may
-    /// lock. They write from [`enable`](Self::enable) on.
+    /// Opens the events for a target, with rings of at most `most_bytes`. The rings are smaller if the user may not
+    /// lock that much memory. The events are disabled until [`enable`](Self::enable).
     pub fn open(target: &Target, wanted: &[Wanted], most_bytes: usize) -> Result<Self, Refusal> {
         let mut bytes = most_bytes.next_power_of_two().max(LEAST_BYTES);
         loop {
@@ -147,23 +148,23 @@ impl Rings {
         if all.of_cpus.is_empty() { Err(refused(Errno::SRCH.into())) } else { Ok(all) }
     }
 
-    /// Has the events write: those of running programs from now on. Those of programs to be started begin with them.
+    /// Enables the events of running programs now. Events of programs yet to be started are enabled by their `exec`.
     pub fn enable(&mut self, target: &Target) -> Result<(), Refusal> {
         if *target == Target::Program { Ok(()) } else { self.enable_now() }
     }
 
-    /// Has the events write from now on.
+    /// Enables all events now.
     pub fn enable_now(&mut self) -> Result<(), Refusal> {
         self.events().try_for_each(Counter::enable).map_err(|error| Refusal::Event(None, error))
     }
 
-    /// Ends all writing: what processors have not handed over yet, they do now.
+    /// Disables all events. Processors hand over their pending data.
     pub fn disable(&mut self) -> io::Result<()> {
         self.events().try_for_each(Counter::disable)
     }
 
-    /// Has the events that were wanted sample as often as `period` says of each by its place. What the kernel does not
-    /// allow stays as it is.
+    /// Sets the sampling periods: `period` maps the index of a wanted event to its period. Periods that the kernel
+    /// refuses stay unchanged.
     pub fn set_periods(&mut self, period: impl Fn(usize) -> Option<u64>) {
         let ids = std::mem::take(&mut self.ids);
         for event in self.events() {
@@ -181,7 +182,8 @@ impl Rings {
         self.others.iter_mut().chain(rings)
     }
 
-    /// Gives what is in the rings, ring by ring: kind, `misc` and body of each record. At most as much as they hold.
+    /// Passes the records in the rings to `take`, ring by ring: type, `misc` and body. Takes at most one ring's bytes
+    /// per ring.
     pub fn drain(&mut self, mut take: impl FnMut(u32, u16, &[u8])) {
         for CpuRing { records, aux, .. } in &mut self.of_cpus {
             if let Some(aux) = aux {
@@ -204,14 +206,14 @@ impl Rings {
         }
     }
 
-    /// Records that found no room and after which none came in the same ring, so that none told it.
+    /// Dropped records that no `LOST` record has reported, because no later record was written to the same ring.
     pub fn untold_losses(&mut self) -> u64 {
         let counted: u64 = self.events().filter_map(|event| event.read_full().ok()?.lost()).sum();
         counted.saturating_sub(self.told_losses)
     }
 
-    /// Gives the data in the AUX areas of which records were drained, CPU by CPU, piece by piece, each with its place.
-    /// Processors that have stopped for want of room go on. Says how many bytes were lost.
+    /// Passes the AUX data whose records were drained to `take`, CPU by CPU, piece by piece, each with its offset.
+    /// Restarts processors that stopped because the area was full. Returns the number of bytes lost.
     pub fn drain_aux(&mut self, mut take: impl FnMut(CpuId, u64, &[u8])) -> u64 {
         let (mut lost, mut stopped) = (0, false);
         for CpuRing { cpu, aux, .. } in &mut self.of_cpus {
@@ -221,7 +223,7 @@ impl Rings {
             }
         }
         if stopped {
-            // An event that cannot be switched on again has ended with its task.
+            // An event that cannot be enabled again has ended with its task.
             for event in self.events() {
                 let _ = event.enable();
             }
@@ -252,12 +254,12 @@ fn tasks(target: &Target) -> Result<Vec<Task>, Refusal> {
     Ok(tasks)
 }
 
-/// The process that is to blame.
+/// The process to name in an error.
 fn first_pid(target: &Target) -> Option<Pid> {
     if let Target::Pids(pids) = target { pids.first().copied() } else { None }
 }
 
-/// The CPUs that run.
+/// The CPUs that are online.
 pub(super) fn online_cpus() -> io::Result<CpuSet> {
     fs::read_to_string(ONLINE_CPUS)?.trim().parse().map_err(io::Error::other)
 }
@@ -281,9 +283,10 @@ mod tests {
         Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())
     }
 
-    /// Touches so many pages for the first time, which an event tells: samples of them, and what was lost.
+    /// Touches pages for the first time, each of which is an event. Returns the samples, the pages and the number of
+    /// lost records.
     fn faults(ring_bytes: usize, looks: u64) -> Option<(Vec<Sample>, Pages, u64)> {
-        // Each CPU has a ring, and what one has lost is told in that one only.
+        // Each CPU has a ring, and losses are reported in the ring that had them.
         let (cpu, _) = current_cpu().unwrap();
         set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).unwrap();
         let mut builder = Builder::new(Software::PAGE_FAULTS);
@@ -314,7 +317,7 @@ mod tests {
             });
         };
         (0..looks).for_each(|number| look(number * PAGES / looks..(number + 1) * PAGES / looks));
-        // What was lost is told with the next record that finds room.
+        // Losses are reported with the next record that is written.
         look(PAGES..PAGES + 1);
         let own = memory.range();
         let mut samples = decoder.finish().samples;
@@ -327,7 +330,7 @@ mod tests {
     fn each_access_has_its_address_thread_and_time_although_rings_wrap() {
         let before = monotonic_ns();
         let Some((samples, memory, lost)) = faults(64 << 10, 100) else { return };
-        // Other tests of this process may fill the ring meanwhile.
+        // Other tests of this process may fill the ring at the same time.
         assert!(samples.len() as u64 + lost > PAGES && samples.len() as u64 > PAGES / 2, "{} {lost}", samples.len());
         for sample in &samples {
             assert_eq!((sample.pid, sample.tid), (Pid(std::process::id()), own_thread()));
@@ -338,7 +341,7 @@ mod tests {
         assert!(addresses.clone().is_sorted() && addresses.clone().all(|address| (address - first) % 4096 == 0));
     }
 
-    /// The kernel takes the layout of the ring and the area, and then says that the event has none.
+    /// The kernel accepts the layout of the ring and the area, and then reports that the event has no AUX area.
     #[test]
     fn what_writes_no_data_of_its_own_has_no_aux_area() {
         let target = Target::Pids(vec![Pid(std::process::id())]);

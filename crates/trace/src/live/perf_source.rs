@@ -1,5 +1,5 @@
-//! Accesses to memory that the processor samples itself: AMD's instruction-based sampling, Intel's loads by latency and
-//! stores, Arm's statistical profiling extension.
+//! Memory accesses sampled by the processor: AMD's instruction-based sampling, Intel's loads by latency and stores,
+//! Arm's statistical profiling extension.
 
 use super::memory_events::{Kind, MemoryEvent, memory_events};
 use super::perf_rings::{Rings, Wanted};
@@ -19,56 +19,58 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const MOST_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
-/// Periods of AMD's counters are multiples of this, and no less than nine of it.
+/// Periods of AMD's counters are multiples of this, and at least nine times this.
 const IBS_UNIT: u64 = 16;
 const SAMPLE_TYPE: u64 =
     has::IDENTIFIER | has::IP | has::TID | has::TIME | has::ADDR | has::CPU | has::PERIOD | has::WEIGHT | has::DATA_SRC;
 
-/// How accesses are sampled.
+/// How to sample accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfOptions {
-    /// Whose.
+    /// The processes to observe.
     pub target: Target,
-    /// How often.
+    /// Sampling period or rate.
     pub pace: Pace,
-    /// Leave out what the kernel accesses itself.
+    /// Exclude the kernel's own accesses.
     pub user_only: bool,
-    /// Take the call chain of each sample, by frame pointers.
+    /// Record the call chain of each sample, by frame pointers.
     pub stacks: bool,
-    /// How far the recorder may be behind, bytes for each CPU: a sample has 100, and 8 for each address of its call
-    /// chain. Users other than root get less if they may not lock so much.
+    /// Size of the ring of each CPU, in bytes, which bounds how far the recorder may lag. A sample takes 100 bytes,
+    /// plus 8 for each address of its call chain. Users other than root get smaller rings if they may not lock that
+    /// much memory.
     pub ring_bytes: usize,
 }
 
-/// How often to sample.
+/// Sampling period or rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// One of so many: micro-operations of AMD's, slow loads and stores each of Intel's, operations of Arm's.
+    /// One of every N: micro-operations on AMD's processors, slow loads and stores each on Intel's, operations on
+    /// Arm's.
     Period(u64),
-    /// So many a second on each CPU that is busy: the kernel adapts the period. Of Arm's it does not, and the period is
-    /// chosen once.
+    /// Samples per second on each busy CPU: the kernel adapts the period. On Arm's processors it does not, and the
+    /// period is chosen once.
     Rate(u64),
 }
 
 impl Default for PerfOptions {
-    /// The program to be started, 1,000 samples a second, a ring of 1 MiB, no call chains.
+    /// The program to be started, 1,000 samples per second, a ring of 1 MiB, no call chains.
     fn default() -> Self {
         Self { target: Target::Program, pace: Pace::Rate(1000), user_only: false, stacks: false, ring_bytes: 1 << 20 }
     }
 }
 
-/// Sampled accesses while they come.
+/// A live source of sampled accesses.
 pub struct PerfSource {
     rings: Rings,
     events: Vec<MemoryEvent>,
     decoder: Decoder,
     user_only: bool,
-    /// This process, where it is none that is observed.
+    /// This process, to be left out unless it is observed itself.
     not: Option<Pid>,
     notes: Vec<SourceNote>,
 }
 
-/// What one opens if one may, and less if not.
+/// What to request if permitted; less is requested otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reach {
     kernel: bool,
@@ -76,10 +78,10 @@ struct Reach {
 }
 
 impl PerfSource {
-    /// Opens the best event that the processor has. Needs `kernel.perf_event_paranoid` of 2 or less for what one's own
-    /// processes do outside of the kernel (1 for AMD's before Linux 6.14), 0 for the system, or `CAP_PERFMON`. Physical
-    /// addresses, which tell the node of each access, need `CAP_PERFMON`. AMD's are since Linux 3.2, and of single
-    /// programs since 6.2; Intel's since 3.10; Arm's since 4.16.
+    /// Opens the best event of the processor. Needs `kernel.perf_event_paranoid` at 2 or less for the user-space
+    /// accesses of one's own processes (1 on AMD before Linux 6.14), at 0 for the system, or `CAP_PERFMON`. Physical
+    /// addresses, which give the node of each access, need `CAP_PERFMON`. AMD's events need Linux 3.2, and 6.2 for
+    /// single programs; Intel's need 3.10; Arm's need 4.16.
     pub fn open(options: &PerfOptions) -> Result<Self, LiveError> {
         let what = "sample accesses to memory (perf)";
         let events = memory_events(Path::new(DEVICES)).map_err(|why| LiveError::new(what, why))?;
@@ -106,12 +108,13 @@ impl PerfSource {
                 }
             }
         }
-        // The last resort lacks rights that the first would need, and its error may be that the event cannot do so.
+        // Report the first refusal: the last attempt needs the fewest rights, and may fail because the event does not
+        // support it.
         let (reach, refusal) = first.unwrap_or((Reach { kernel: false, physical: false }, unsupported()));
         let only_whole =
             matches!(&refusal, Refusal::Event(_, error) if Errno::from_io_error(error) == Some(Errno::INVAL));
         if only_whole && options.target != Target::System && events.iter().any(MemoryEvent::is_ibs) {
-            let why = "this kernel lets AMD's ibs_op sample whole CPUs only, as those before Linux 6.2";
+            let why = "on this kernel, AMD's ibs_op samples whole CPUs only, as before Linux 6.2";
             return Err(LiveError::new(what, with_remedy(why, "observe the whole system, as root")));
         }
         let cannot_leave_out = events.iter().any(|event| event.kind == Kind::Ibs(None));
@@ -145,19 +148,19 @@ impl PerfSource {
             notes.push(if event.is_spe() { spe_events::note(event, options) } else { note(&attribute) });
             decoder.add_attribute(attribute);
         }
-        // Those who come and go.
+        // The context switch events.
         for (wanted, ids) in wanted.iter().zip(&rings.ids).skip(events.len()) {
             let sample_type = wanted.builder.attrs().sample_type;
             decoder.add_attribute(Attribute::live("dummy", sample_type, 1, ids.clone()));
         }
         if let Some(first) = notes.first_mut() {
             if !reach.kernel {
-                first.cannot_see.push("What the kernel accesses itself is not sampled.".to_owned());
+                first.cannot_see.push("The kernel's own accesses are not sampled.".to_owned());
             }
             if !reach.physical {
                 first.cannot_see.push(
-                    "Without CAP_PERFMON there are no physical addresses: on more than two nodes it is unknown which \
-                     one served a remote access."
+                    "Without CAP_PERFMON there are no physical addresses: with more than two nodes, it is unknown \
+                     which one served a remote access."
                         .to_owned(),
                 );
             }
@@ -173,8 +176,8 @@ impl PerfSource {
         self.notes.clone()
     }
 
-    /// Samples since the last time, in the order of time. Those of Arm's SPE come in portions, each when there are
-    /// enough for one on a CPU: some are later than what is told otherwise. Never blocks.
+    /// Returns the samples since the last call, in time order. Data of Arm's SPE come in portions, each when a CPU
+    /// has enough of them, so some samples are later than other events. Never blocks.
     pub fn drain(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, _events: &mut Vec<Event>) {
         std::mem::swap(stacks, &mut self.decoder.stacks);
         self.rings.drain(|kind, misc, body| {
@@ -186,7 +189,7 @@ impl PerfSource {
                 spe.add(cpu, Buffer { offset, held: Held::InMemory(data.to_vec()) });
             });
             spe.look();
-            self.decoder.lose("bytes of Arm's SPE that were written over", lost);
+            self.decoder.lose("overwritten bytes of Arm's SPE data", lost);
         }
         let mut taken = self.decoder.finish().samples;
         taken.sort_by_key(|sample| sample.time_ns);
@@ -194,37 +197,37 @@ impl PerfSource {
         samples.extend(taken.into_iter().filter(|sample| !unwanted(sample)));
     }
 
-    /// Ends sampling, and gives what is left.
+    /// Ends sampling, and returns the remaining samples.
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         if self.rings.disable().is_err() {
-            self.decoder.lose("ends of sampling that the kernel did not allow", 1);
+            self.decoder.lose("failures to stop sampling", 1);
         }
         self.drain(stacks, samples, events);
         let lost = self.rings.untold_losses();
         self.decoder.lose(LOST_BY_KERNEL, lost);
     }
 
-    /// Samples so many times a second on each CPU from now on, where it was opened with a rate.
+    /// From now on, takes `hz` samples per second on each CPU, if the source was opened with a rate.
     pub fn set_rate(&mut self, hz: u64) {
         let Self { rings, events, .. } = self;
         rings.set_periods(|place| events.get(place).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
     }
 
-    /// Takes no samples until it is to go on.
+    /// Pauses sampling until [`go_on`](Self::go_on).
     pub fn rest(&mut self) {
         if self.rings.disable().is_err() {
-            self.decoder.lose("rests that the kernel did not allow", 1);
+            self.decoder.lose("failures to pause sampling", 1);
         }
     }
 
-    /// Samples again.
+    /// Resumes sampling.
     pub fn go_on(&mut self) {
         if self.rings.enable_now().is_err() {
-            self.decoder.lose("events that did not go on after a rest", 1);
+            self.decoder.lose("failures to resume sampling", 1);
         }
     }
 
-    /// What was lost so far, and how often the kernel paused sampling because it took too long.
+    /// Losses so far, and how often the kernel throttled sampling because it took too long.
     pub fn lost(&self) -> Vec<Loss> {
         self.decoder.lost.clone()
     }
@@ -235,7 +238,7 @@ impl Reach {
     fn all(user_only: bool) -> Vec<Self> {
         let all = [(true, true), (true, false), (false, true), (false, false)];
         let all = all.map(|(kernel, physical)| Self { kernel, physical });
-        // Where the kernel cannot be left out, its samples are thrown away.
+        // Where the event cannot exclude the kernel, its samples are discarded.
         if user_only { [&all[2..], &all[..2]].concat() } else { all.to_vec() }
     }
 }
@@ -249,7 +252,7 @@ impl MemoryEvent {
         matches!(self.kind, Kind::Spe(..))
     }
 
-    /// The period that it has; none where the kernel adapts it.
+    /// The event's period; `None` if the kernel adapts it.
     pub(super) fn period(&self, pace: Pace) -> Option<u64> {
         match (self.kind, pace) {
             (Kind::Spe(_, shortest), _) => Some(spe_events::period(pace, shortest)),
@@ -260,7 +263,7 @@ impl MemoryEvent {
     }
 }
 
-/// The event as it is to be opened; nothing where it cannot be opened so.
+/// The event to open; `None` if it cannot be opened with this reach.
 fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wanted> {
     let config = match (event.kind, reach.kernel) {
         (Kind::Ibs(without_kernel), false) => without_kernel?,
@@ -276,7 +279,7 @@ fn wanted(event: &MemoryEvent, options: &PerfOptions, reach: Reach) -> Option<Wa
     if event.is_spe() {
         return Some(spe_events::wanted(builder, event.cpus.clone()));
     }
-    // Processors of AMD's have no hypervisor mode to leave out.
+    // AMD's processors have no hypervisor mode to exclude.
     builder.exclude_hv(!event.is_ibs());
     let mut sample_type = SAMPLE_TYPE;
     for (wanted, field) in
@@ -303,14 +306,14 @@ fn check_rate(pace: Pace) -> Result<(), linux::Diagnosis> {
     let most: Option<u64> = fs::read_to_string(MOST_RATE).ok().and_then(|text| text.trim().parse().ok());
     match (pace, most) {
         (Pace::Rate(rate), Some(most)) if rate > most => Err(with_remedy(
-            format!("{rate} samples a second are more than the {most} that kernel.perf_event_max_sample_rate allows"),
+            format!("{rate} samples per second exceed the {most} that kernel.perf_event_max_sample_rate allows"),
             format!("sudo sysctl kernel.perf_event_max_sample_rate={rate}"),
         )),
         _ => Ok(()),
     }
 }
 
-/// How fast the time stamp counter runs, which processors count latencies in, as near as a few ms tell.
+/// Frequency of the time stamp counter, in which processors count latencies, as measured over a few ms.
 fn cycles_per_ns() -> f64 {
     let (ticks, ns) = tsc_and_monotonic_ns();
     sleep(Duration::from_millis(4));
@@ -326,7 +329,7 @@ mod tests {
     use linux::{Pid, monotonic_ns};
     use std::process::Command;
 
-    /// A software event instead of a processor's: page faults have addresses, too.
+    /// A software event in place of a processor's: page faults have addresses as well.
     fn page_faults(name: &str, number: u64) -> MemoryEvent {
         const SOFTWARE: u32 = 1;
         let config = Config { pmu: SOFTWARE, words: [number, 0, 0, 0] };
@@ -362,7 +365,7 @@ mod tests {
             assert_eq!((sample.pid, sample.kernel, sample.kind), (pid, false, AccessKind::Unknown));
             assert!((began..ended).contains(&sample.time_ns) && sample.weight <= 1.0 && sample.address > 0);
         }
-        // Faults that need no input are of both events, and each knows whose it is.
+        // Faults that need no input count for both events; each sample names its event.
         let of = |source| samples.iter().filter(move |sample| sample.source == source).map(|sample| sample.address);
         assert!(of(Source::Perf).count() >= of(Source::Pebs).count() && of(Source::Pebs).count() > 10);
         assert!(of(Source::Pebs).all(|address| of(Source::Perf).any(|other| other == address)));
@@ -402,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told() {
+    fn what_cannot_be_opened_is_reported() {
         let odd = page_faults("odd", 1 << 40);
         let error = PerfSource::open_events(&[odd], &PerfOptions::default()).err().unwrap().to_string();
         assert!(error.starts_with("cannot sample accesses to memory (perf, odd): "), "{error}");
@@ -427,7 +430,7 @@ mod tests {
         let event = opened(&MemoryEvent { precise: 2, ..page_faults("cpu/mem-stores/", 0x82d0) }, all).unwrap();
         assert_eq!((event.sample_period, event.precise_ip(), event.exclude_kernel()), (1001, 2, 0));
         assert_eq!(event.sample_type, SAMPLE_TYPE);
-        // Those who want the program only try that first.
+        // With `user_only`, the attempts that exclude the kernel come first.
         let order = Reach::all(true).iter().map(|reach| reach.kernel).collect::<Vec<_>>();
         assert_eq!(
             (order, Reach::all(false)[0]),
@@ -435,7 +438,7 @@ mod tests {
         );
     }
 
-    /// The counter runs at a speed that processors have.
+    /// The measured frequency is one that processors have.
     #[test]
     fn cycles_are_those_of_a_processor() {
         let speed = cycles_per_ns();

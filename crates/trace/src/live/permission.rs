@@ -1,4 +1,4 @@
-//! Why the kernel lets an event of perf not be opened, and what to do.
+//! Why the kernel refused to open a perf event, and what to do.
 
 use super::Target;
 use linux::{Attempt, Capability, Cause, Diagnosis, Pid, Process, Situation, diagnose, with_capability};
@@ -18,38 +18,39 @@ pub struct LiveError {
     pub diagnosis: Box<Diagnosis>,
 }
 
-/// What an event shows to whom opens it: the more, the less `kernel.perf_event_paranoid` may be without rights.
+/// What an event shows. The more it shows, the lower `kernel.perf_event_paranoid` has to be for callers without
+/// privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// What own processes do outside of the kernel.
+    /// User-space activity of one's own processes.
     Own,
-    /// What they do in the kernel, too.
+    /// Their activity in the kernel as well.
     Kernel,
-    /// What all do on a CPU.
+    /// The activity of all processes on a CPU.
     Cpu,
-    /// What the kernel's tracepoints tell.
+    /// The kernel's tracepoints.
     Tracepoint,
 }
 
-/// Where it failed.
+/// Which step failed.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The event could not be opened, of a process or a CPU.
+    /// Opening the event, for a process or a CPU.
     Event(Option<Pid>, io::Error),
-    /// Its ring could not be had, of so many bytes.
+    /// Mapping its ring, of this size in bytes.
     Ring(usize, io::Error),
 }
 
-/// What decides what the caller may do.
+/// What determines the caller's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permission {
-    /// `kernel.perf_event_paranoid`; nothing where the kernel has no perf.
+    /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf.
     pub paranoid: Option<i32>,
     pub capable: bool,
 }
 
 impl Scope {
-    /// The highest level that needs no rights.
+    /// The highest level that needs no privileges.
     fn level(self) -> i32 {
         match self {
             Self::Own => 2,
@@ -68,14 +69,14 @@ impl Scope {
         }
     }
 
-    /// At least that of a target.
+    /// The least scope that a target needs.
     pub fn of(target: &Target) -> Self {
         if *target == Target::System { Self::Cpu } else { Self::Own }
     }
 }
 
 impl Permission {
-    /// Of this process.
+    /// The permissions of this process.
     pub fn own() -> Self {
         let status = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
         let paranoid = fs::read_to_string(PARANOID).ok().and_then(|text| text.trim().parse().ok());
@@ -88,7 +89,7 @@ impl LiveError {
         Self { what: what.into(), diagnosis: Box::new(diagnosis.into()) }
     }
 
-    /// Of an event.
+    /// Explains why an event could not be opened.
     pub(super) fn of(what: impl Into<String>, refusal: &Refusal, scope: Scope) -> Self {
         Self::new(what, explain(refusal, scope, Permission::own()))
     }
@@ -98,7 +99,7 @@ pub(super) fn with_remedy(why: impl Into<String>, remedy: impl Into<String>) -> 
     Diagnosis { cause: Cause::Other(why.into()), remedy: Some(remedy.into()) }
 }
 
-/// Why, as far as the error tells and the rights that the caller has.
+/// Explains a refusal from its error and the caller's permissions.
 pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -> Diagnosis {
     let (pid, error) = match refusal {
         Refusal::Event(pid, error) => (*pid, error),
@@ -125,22 +126,22 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
         },
         Some(Errno::SRCH) => pid.map_or_else(|| Cause::Other(error.to_string()), Cause::Gone).into(),
         Some(Errno::NOSYS) => with_remedy(
-            "the kernel has no perf_event_open, or a filter of system calls (seccomp) hides it",
-            "the kernel needs CONFIG_PERF_EVENTS, and a container needs a filter that allows perf_event_open",
+            "the kernel has no perf_event_open, or a system call filter (seccomp) blocks it",
+            "the kernel needs CONFIG_PERF_EVENTS, and a container needs a seccomp filter that allows perf_event_open",
         ),
         Some(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP) => {
-            Cause::Other(format!("the processor or the kernel does not have this event here ({error})")).into()
+            Cause::Other(format!("the processor or the kernel does not have this event ({error})")).into()
         }
         Some(Errno::BUSY) => with_remedy(
-            "another recording has what it takes of this processor, which serves one at a time",
-            "end that recording (perf, or another nearside) before",
+            "another recording uses the sampling unit of this processor, which serves one at a time",
+            "end that recording (perf or another nearside) first",
         ),
         Some(Errno::MFILE | Errno::NFILE) => with_remedy(
-            "it takes a file for each thread on each CPU, and there may not be so many open",
-            "ulimit -n \"$(ulimit -Hn)\" before, or observe the whole system, which takes one for each CPU",
+            "one open file is needed for each thread on each CPU, which exceeds the limit",
+            "ulimit -n \"$(ulimit -Hn)\", or observe the whole system, which needs one file per CPU",
         ),
         _ if error.kind() == ErrorKind::Unsupported => {
-            Cause::Other("this kernel is older than an option of the event".to_owned()).into()
+            Cause::Other("this kernel is too old for an option of the event".to_owned()).into()
         }
         _ => Cause::Other(error.to_string()).into(),
     }
@@ -150,13 +151,13 @@ fn explain_ring(bytes: usize, error: &io::Error) -> Diagnosis {
     if Errno::from_io_error(error) == Some(Errno::PERM) {
         return with_remedy(
             format!(
-                "rings of {} KiB for each CPU are more than this user may lock (kernel.perf_event_mlock_kb, ulimit -l)",
+                "rings of {} KiB per CPU exceed what this user may lock (kernel.perf_event_mlock_kb, ulimit -l)",
                 bytes >> 10
             ),
             "end other recordings of this user, or: sudo sysctl kernel.perf_event_mlock_kb=2048",
         );
     }
-    Cause::Other(format!("no ring of {} KiB: {error}", bytes >> 10)).into()
+    Cause::Other(format!("cannot map a ring of {} KiB: {error}", bytes >> 10)).into()
 }
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
         assert!(system.starts_with(start), "{system}");
         let own = told(Errno::ACCESS, Scope::Own, Some(4), false);
         assert!(own.contains("perf_event_paranoid=2"), "{own}");
-        // Whoever may is held off by something else.
+        // A caller with permission is refused by something else.
         assert!(told(Errno::PERM, Scope::Tracepoint, Some(4), true).contains("seccomp"));
         assert!(told(Errno::PERM, Scope::Own, Some(2), false).contains("seccomp"));
     }

@@ -1,4 +1,4 @@
-//! What the kernel says of a PMU: its number, how its events are written as numbers, and which CPUs have it.
+//! A PMU as the kernel describes it: its number, the encoding of its events, and its CPUs.
 
 use linux::CpuSet;
 use perf_event::Builder;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The folder of PMUs.
+/// The sysfs folder of PMUs.
 pub(super) const DEVICES: &str = "/sys/bus/event_source/devices";
 
 /// A PMU.
@@ -16,14 +16,14 @@ pub(super) struct Pmu {
     /// Its name, such as `cpu` or `ibs_op`.
     pub name: String,
     number: u32,
-    /// The CPUs that have it; all where nothing is said.
+    /// The CPUs that have it; `None` for all.
     pub cpus: Option<CpuSet>,
     formats: BTreeMap<String, Format>,
     events: BTreeMap<String, String>,
     caps: BTreeMap<String, String>,
 }
 
-/// An event as numbers: the PMU's, and `config` to `config3` of `struct perf_event_attr`.
+/// An encoded event: the PMU's number, and `config` to `config3` of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
     pub pmu: u32,
@@ -31,7 +31,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// The event, to be aimed at somebody.
+    /// Returns a builder for the event, without a target.
     pub fn builder(self) -> Builder<'static> {
         let mut builder = Builder::new(Software::DUMMY);
         let attributes = builder.attrs_mut();
@@ -42,7 +42,7 @@ impl Config {
     }
 }
 
-/// Where the bits of a term go: a word, and its bits from the lowest one on.
+/// The bits of a term: a word, and its bits from the lowest on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Format {
     word: usize,
@@ -50,7 +50,7 @@ struct Format {
 }
 
 impl Pmu {
-    /// Those below this folder whose names are this and a number, in the order of the numbers.
+    /// Reads the PMUs in this folder whose names are `name` and a number, ordered by number.
     pub fn numbered(devices: &Path, name: &str) -> Vec<Self> {
         let entries = fs::read_dir(devices).into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(name)?.parse().ok());
@@ -59,7 +59,7 @@ impl Pmu {
         numbers.iter().filter_map(|number| Self::read(devices, &format!("{name}{number}"))).collect()
     }
 
-    /// Reads one below this folder. Nothing if there is none of this name.
+    /// Reads a PMU in this folder. `None` if there is none of this name.
     pub fn read(devices: &Path, name: &str) -> Option<Self> {
         let folder = devices.join(name);
         let text = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -83,18 +83,18 @@ impl Pmu {
         self.events.get(name).map(String::as_str)
     }
 
-    /// A number that the kernel says of what it can do.
+    /// A numeric capability from `caps/`.
     pub fn cap(&self, name: &str) -> Option<u64> {
         number(self.caps.get(name)?)
     }
 
-    /// Whether it has such a term.
+    /// Whether the PMU has this term.
     pub fn knows(&self, term: &str) -> bool {
         self.formats.contains_key(term)
     }
 
-    /// An event as numbers; nothing if it has a term that the PMU does not know, or whose value does not fit. Of a term
-    /// that is there twice, the last one holds.
+    /// Encodes an event. `None` if the PMU lacks a term or a value does not fit. If a term is repeated, the last one
+    /// wins.
     pub fn config(&self, terms: &str) -> Option<Config> {
         let mut values = BTreeMap::new();
         for term in terms.split(',').filter(|term| !term.is_empty()) {
@@ -110,7 +110,7 @@ impl Pmu {
 }
 
 impl Format {
-    /// `config1:0-15`, or `config:0-7,32-35`.
+    /// Parses `config1:0-15` or `config:0-7,32-35`.
     fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.split_once(':')?;
         let word = ["config", "config1", "config2", "config3"].iter().position(|name| *name == word)?;
@@ -146,7 +146,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
-    /// A folder of PMUs, from lines `PMU/FILE TEXT`.
+    /// A folder of PMUs, from pairs of `PMU/FILE` and text.
     pub fn devices(files: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -1,24 +1,25 @@
-//! What runs already when a recording begins, as events.
+//! What is already running when a recording begins, as events.
 
 use crate::perf_data::has_symbols;
 use crate::{FileIdentity, What};
 use linux::{Mapping, Pid, Process, ProcessError, Tid, thread_stack};
 use std::fs;
 
-/// All processes there are.
+/// All running processes.
 pub(super) fn all_pids() -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid).collect()
 }
 
-/// The threads, names and mappings of a process. An error says that its mappings may not be seen, or that it has ended.
+/// Passes the threads, names and mappings of a process to `take`. Fails if its mappings may not be read, or if it has
+/// ended.
 pub(super) fn events_of(pid: Pid, mut take: impl FnMut(Tid, What)) -> Result<(), ProcessError> {
     let process = Process::open(pid)?;
     let first = Tid(pid.0);
     take(first, What::ProcessStarted { parent: None });
     let threads = process.threads()?;
     for tid in threads.iter() {
-        // A thread that has ended is none any more.
+        // Threads that have ended meanwhile are skipped.
         let Some(status) = process.thread_status(tid)? else { continue };
         if tid != first {
             take(tid, What::ThreadStarted);
@@ -37,7 +38,7 @@ pub(super) fn events_of(pid: Pid, mut take: impl FnMut(Tid, What)) -> Result<(),
     Ok(())
 }
 
-/// A mapping that is a thread's stack.
+/// A mapping that is the stack of a thread.
 pub(super) fn stack_of(tid: Tid, start: u64, bytes: u64) -> What {
     What::Mapped { start, bytes, offset: 0, name: format!("[stack:{tid}]").into(), file: None, executable: false }
 }

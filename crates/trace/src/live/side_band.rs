@@ -1,5 +1,5 @@
-//! Processes, threads, names and mappings, as the kernel tells of them: the records beside samples. They come from a
-//! software event that never counts, so that they need no PMU, and little of the programs' time.
+//! Processes, threads, names and mappings, from perf's side-band records. They come from a software event that never
+//! counts, so they need no PMU and little of the programs' time.
 
 use super::perf_rings::{Rings, Wanted};
 use super::permission::Scope;
@@ -13,41 +13,41 @@ use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::VecDeque;
 
-/// What the event is called.
+/// Name of the event.
 const EVENT: &str = "dummy";
-/// With names of files of 4 KiB, some dozens of mappings between two looks.
+/// With file names of 4 KiB, this holds some dozens of mappings between two drains.
 const RING_BYTES: usize = 128 << 10;
 const SAMPLE_TYPE: u64 = IDENTIFIER | TID | TIME | CPU;
-/// How often a new thread's stack is looked for, while the kernel does not tell it, and how many at a time: to ask for
-/// one takes some 30 microseconds, which may be those of a thread that is observed.
+/// Maximum number of attempts to find a new thread's stack, which the kernel does not report, and of threads per
+/// attempt. An attempt takes about 30 µs, possibly of the observed thread's time.
 const TRIES: u8 = 20;
 const THREADS_AT_ONCE: usize = 4;
-/// More new threads are not kept in mind.
+/// Maximum number of new threads remembered.
 const MOST_THREADS: usize = 4096;
 
-/// Processes, threads, names and mappings while they come and go, and those that are there already.
+/// A live source of processes, threads, names and mappings, including those that exist already.
 pub struct SideBand {
     rings: Rings,
     decoder: Decoder,
     starts: Starts,
-    /// Threads whose stacks are not known yet, with how often they were looked for.
+    /// Threads whose stacks are not known yet, with the number of attempts so far.
     young: VecDeque<(Event, u8)>,
     hidden: u64,
-    /// Mappings are told, too.
+    /// Whether mappings are reported.
     with_mappings: bool,
 }
 
 impl SideBand {
-    /// Begins to listen. What runs already is told by the first [`drain`](Self::drain), as of this moment. Of one's own
-    /// processes it needs `kernel.perf_event_paranoid` of 2 or less (Linux's default; Debian's own kernels have 3), of
-    /// others' `CAP_SYS_PTRACE` too, and of the system 0 or less; or else `CAP_PERFMON`. Mappings of other users'
-    /// processes need `CAP_SYS_PTRACE` to be told of those that run already.
+    /// Opens the source. The first [`drain`](Self::drain) returns what is already running, as of this moment. One's
+    /// own processes need `kernel.perf_event_paranoid` at 2 or less (Linux's default; Debian's kernels have 3), other
+    /// users' also `CAP_SYS_PTRACE`, and the system 0 or less; `CAP_PERFMON` replaces these levels. Mappings of other
+    /// users' running processes need `CAP_SYS_PTRACE`.
     pub fn open(target: &Target) -> Result<Self, LiveError> {
         Self::listen(target, true)
     }
 
-    /// Likewise to processes, threads and names only, which takes next to no time of anybody. What runs already is not
-    /// told.
+    /// Opens the source for processes, threads and names only, which costs next to no time. What is already running
+    /// is not reported.
     pub fn open_lives(target: &Target) -> Result<Self, LiveError> {
         Self::listen(target, false)
     }
@@ -56,7 +56,7 @@ impl SideBand {
         let scope = Scope::of(target);
         let failed = |refusal| LiveError::of("listen to processes, threads and mappings (perf)", &refusal, scope);
         let mut builder = Builder::new(Software::DUMMY);
-        // The kernel's own are not listened to.
+        // Exclude the kernel.
         builder.exclude_kernel(true).sample_period(1).mmap(with_mappings).mmap2(with_mappings).mmap_data(with_mappings);
         builder.comm(true).comm_exec(true).task(true);
         builder.attrs_mut().sample_type = SAMPLE_TYPE;
@@ -74,7 +74,7 @@ impl SideBand {
         Ok(side_band)
     }
 
-    /// Whatever comes while this looks is later than what it finds.
+    /// Events that arrive during this call are later than what it finds.
     fn tell_what_runs(&mut self, target: &Target, began: u64) {
         let pids = match target {
             Target::Program => Vec::new(),
@@ -83,26 +83,26 @@ impl SideBand {
         };
         for pid in pids {
             let told = events_of(pid, |tid, what| self.decoder.event(began, pid.0, tid.0, what));
-            // A process that has ended is none that is hidden.
+            // A process that has ended is not a hidden one.
             self.hidden += u64::from(matches!(told, Err(ProcessError::Read { .. })));
         }
     }
 
-    /// What it cannot see.
+    /// What the source observes, and what it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
         if !self.with_mappings {
             let event = "processes and threads".to_owned();
             return vec![SourceNote { source: Source::Perf, event, cannot_see: Vec::new() }];
         }
         let cannot_see = [
-            "That a mapping ends is not told, only what takes its place.",
-            "The stack of a thread is told once it is seen to wait for something; until then it is anonymous memory.",
+            "The end of a mapping is not reported, only what replaces it.",
+            "A thread's stack is reported once the thread is seen waiting; until then it is anonymous memory.",
         ];
         let event = "processes, threads and mappings".to_owned();
         vec![SourceNote { source: Source::Perf, event, cannot_see: cannot_see.map(str::to_owned).into() }]
     }
 
-    /// Events since the last time, in the order of time. Never blocks.
+    /// Returns the events since the last call, in time order. Never blocks.
     pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
         std::mem::swap(stacks, &mut self.decoder.stacks);
         self.rings.drain(|kind, misc, body| {
@@ -123,14 +123,14 @@ impl SideBand {
         }
     }
 
-    /// What is left, when all of it is over.
+    /// Returns the remaining events, at the end of the recording.
     pub fn finish(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(stacks, events);
         let lost = self.rings.untold_losses();
         self.decoder.lose(LOST_BY_KERNEL, lost);
     }
 
-    /// Remembers threads that began, and forgets those that ended.
+    /// Remembers new threads, and forgets those that have ended.
     fn keep_young(&mut self, event: &Event) {
         match event.what {
             What::ThreadStarted if self.young.len() < MOST_THREADS => self.young.push_back((event.clone(), 0)),
@@ -144,7 +144,7 @@ impl SideBand {
             let Some((event, tries)) = self.young.pop_front() else { return };
             // A process that has ended has no threads.
             let Ok(process) = Process::open(event.pid) else { continue };
-            // Mappings take longer to read, and are of no use while the thread runs.
+            // Reading mappings takes longer, and is of no use while the thread runs.
             let pointer = stack_pointer_of(&process, event.tid);
             match pointer.and_then(|pointer| stack_around(pointer, &process.mappings().ok()?)) {
                 Some(range) => {
@@ -157,13 +157,13 @@ impl SideBand {
         }
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         let mut lost = self.decoder.lost.clone();
         for loss in lost.iter_mut().filter(|loss| loss.what == LOST_BY_KERNEL) {
             "records of processes, threads and mappings that the kernel dropped".clone_into(&mut loss.what);
         }
-        Loss::add(&mut lost, "processes that ran already whose mappings may not be seen", self.hidden);
+        Loss::add(&mut lost, "running processes whose mappings may not be read", self.hidden);
         lost
     }
 }

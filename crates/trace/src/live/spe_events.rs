@@ -1,5 +1,5 @@
-//! Arm's statistical profiling extension while it samples: its events, the clock of its data, and who runs meanwhile.
-//! As in the kernel's `drivers/perf/arm_spe_pmu.c`. Not yet seen on hardware.
+//! Live sampling with Arm's statistical profiling extension: its events, the clock of its data, and context switches.
+//! Follows the kernel's `drivers/perf/arm_spe_pmu.c`. Not yet tested on hardware.
 
 use super::memory_events::{Kind, LEAST_LATENCY, MemoryEvent};
 use super::perf_rings::{Wanted, online_cpus};
@@ -18,21 +18,22 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The units that sample accesses on Arm's processors: one for each kind of core.
+/// Prefix of the units that sample accesses on Arm's processors: one for each kind of core.
 pub(super) const UNIT: &str = "arm_spe_";
-/// What the driver takes (`PMSIRR_EL1.INTERVAL`): multiples of the one, up to the other.
+/// Granularity and maximum of the driver's period (`PMSIRR_EL1.INTERVAL`).
 const PERIOD_UNIT: u64 = 1 << 8;
 const LONGEST_PERIOD: u64 = (1 << 32) - PERIOD_UNIT;
-/// The slow accesses of a busy core in a second, of which the driver counts no rate: with one operation of twenty.
+/// Assumed number of slow accesses of a busy core per second, since the driver supports no rate: one in twenty
+/// operations.
 const ACCESSES_PER_S: u64 = 100_000_000;
-/// Of events that write no samples into their rings.
+/// Sample type of events that write no samples into their rings.
 const SIDE_TYPE: u64 = has::IDENTIFIER | has::TID | has::TIME | has::CPU;
-/// Arm's SPE hands data over when there are so many, bytes: those of some 250 accesses.
+/// Arm's SPE hands data over in portions of this many bytes: about 250 accesses.
 const PORTION: u32 = 16 << 10;
-/// The name of the first namespace of processes, whose numbers the kernel tells the processor.
+/// The initial PID namespace, whose IDs the kernel passes to the processor.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Loads and stores with times, now and then some operations earlier or later, so that no loop is in step with it.
+/// Loads and stores with timestamps, with jitter so that no loop is in step with the sampling.
 pub(super) fn event(pmu: &Pmu) -> Option<MemoryEvent> {
     let terms = format!("ts_enable=1,load_filter=1,store_filter=1,min_latency={LEAST_LATENCY},jitter=1");
     let shortest = pmu.cap("min_interval").unwrap_or(0).clamp(PERIOD_UNIT, LONGEST_PERIOD);
@@ -47,7 +48,7 @@ pub(super) fn event(pmu: &Pmu) -> Option<MemoryEvent> {
     })
 }
 
-/// A period that Arm's SPE has, of which this one is the shortest.
+/// The nearest period that Arm's SPE supports, given its shortest one.
 pub(super) fn period(pace: Pace, shortest: u64) -> u64 {
     let period = match pace {
         Pace::Period(period) => period,
@@ -56,14 +57,14 @@ pub(super) fn period(pace: Pace, shortest: u64) -> u64 {
     (period / PERIOD_UNIT * PERIOD_UNIT).max(shortest).min(LONGEST_PERIOD)
 }
 
-/// An event with its AUX area.
+/// An event with an AUX area.
 pub(super) fn wanted(mut builder: Builder<'static>, cpus: Option<CpuSet>) -> Wanted {
     builder.aux_watermark(PORTION);
     builder.attrs_mut().sample_type = SIDE_TYPE;
     Wanted { cpus, aux: true, ..Wanted::new(builder) }
 }
 
-/// What tells who comes and goes, since Linux 4.3, on the CPUs whose processors do not say whose accesses they sample.
+/// Context switch records, since Linux 4.3, for CPUs whose processors do not say whose accesses they sample.
 pub(super) fn switches(events: &[MemoryEvent]) -> Option<Wanted> {
     let mut events = events.iter().filter(|event| event.is_spe()).peekable();
     events.peek()?;
@@ -80,30 +81,30 @@ pub(super) fn switches(events: &[MemoryEvent]) -> Option<Wanted> {
 /// What Arm's SPE cannot see while it is recorded.
 pub(super) fn note(event: &MemoryEvent, options: &PerfOptions) -> SourceNote {
     let mut cannot_see = vec![
-        format!("Accesses that took less than {LEAST_LATENCY} cycles, with what they waited for, are not sampled."),
-        "Latencies are in cycles of the core, told as if it ran at the highest rate that cpufreq has for it."
+        format!("Accesses that took less than {LEAST_LATENCY} cycles, including their waits, are not sampled."),
+        "Latencies are counted in core cycles, and converted at the highest frequency that cpufreq gives for the core."
             .to_owned(),
         SPE_SERVED.to_owned(),
     ];
     if let (Pace::Rate(rate), Some(period)) = (options.pace, event.period(options.pace)) {
         cannot_see.push(format!(
-            "The kernel adapts no period of Arm's SPE: for {rate} samples a second it is one of {period} operations, \
-             and programs have more or fewer."
+            "The kernel does not adapt the period of Arm's SPE: for {rate} samples per second it is {period} \
+             operations, which gives more or fewer samples depending on the program."
         ));
     }
     if options.stacks {
-        cannot_see.push("Arm's SPE tells no call chains.".to_owned());
+        cannot_see.push("Arm's SPE records no call chains.".to_owned());
     }
     SourceNote { source: Source::Spe, event: event.name.clone(), cannot_see }
 }
 
-/// What runs each CPU, which differs.
+/// The core type of each CPU.
 pub(super) fn cores() -> io::Result<HashMap<CpuId, Core>> {
     let core = |cpu| (cpu, Core::of_system(Path::new("/sys"), cpu));
     Ok(online_cpus()?.iter().map(core).collect())
 }
 
-/// Data from now on.
+/// Empty queues for a new recording.
 pub(super) fn queues() -> SpeQueues {
     let is_first = fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE));
     SpeQueues::live(!is_first)
@@ -116,7 +117,7 @@ mod tests {
     use super::super::pmu::tests::devices;
     use super::*;
 
-    /// As a machine with two kinds of cores shows them.
+    /// The files of a machine with two kinds of cores.
     const SPE_FILES: [(&str, &str); 10] = [
         ("type", "8"),
         ("cpumask", "0-3"),
@@ -138,7 +139,7 @@ mod tests {
         let others = others.map(|(path, text)| match path.as_str() {
             "arm_spe_10/type" => (path, "9"),
             "arm_spe_10/cpumask" => (path, "4-7"),
-            "arm_spe_10/caps/min_interval" => (path, "so many"),
+            "arm_spe_10/caps/min_interval" => (path, "unknown"),
             _ => (path, text),
         });
         let paths: Vec<_> = paths.into_iter().chain(others).collect();

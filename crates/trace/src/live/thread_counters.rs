@@ -1,4 +1,4 @@
-//! What single threads of this host execute, and how often they need memory, as the processor counts it for each.
+//! Per-thread counters of this host: instructions, and cache misses that go to memory.
 
 use super::LiveError;
 use super::host_counters::whole;
@@ -11,23 +11,24 @@ use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::io;
 
-/// The part of this process's file descriptors that counters of threads may have: one in this many.
+/// Counters of threads may use one in this many of the process's file descriptors.
 const PART_OF_FILES: u64 = 4;
 
-/// Counters of threads. Not yet seen on hardware.
+/// Counters of threads. Not yet tested on hardware.
 #[derive(Default)]
 pub struct ThreadCounters {
     threads: BTreeMap<(Pid, Tid), OfThread>,
 }
 
-/// A thread's counters. Both need a place in the processor's unit only while the thread runs.
+/// The counters of a thread. They occupy hardware counters only while the thread runs.
 struct OfThread {
     instructions: Counter,
-    /// Accesses that no cache served, as the kernel maps them (`cache-misses`): those of the last level on Intel's and AMD's.
+    /// Accesses that no cache served, as the kernel maps `cache-misses`: those that miss the last level on Intel and
+    /// AMD.
     misses: Counter,
 }
 
-/// What a thread has done since its counters were opened.
+/// Counts of a thread since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCount {
     /// Instructions in user space.
@@ -37,16 +38,16 @@ pub struct ThreadCount {
 }
 
 impl ThreadCounters {
-    /// Whether the processor counts for a thread: tried with the calling one. Needs `kernel.perf_event_paranoid` of 2 or
-    /// less, or `CAP_PERFMON`.
+    /// Tests whether the processor counts per thread, with the calling thread. Needs `kernel.perf_event_paranoid` at
+    /// 2 or less, or `CAP_PERFMON`.
     pub fn probe() -> Result<(), LiveError> {
         let own = Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
         let what = "count instructions and cache misses of threads (perf)";
         OfThread::open(own).map(drop).map_err(|error| LiveError::of(what, &Refusal::Event(None, error), Scope::Own))
     }
 
-    /// Counts for these threads from now on, and for no others. Threads that are not the user's, or for which there are
-    /// no file descriptors left, are not counted.
+    /// From now on, counts for exactly these threads. Threads of other users, and those for which no file descriptors
+    /// are left, are skipped.
     pub fn follow(&mut self, threads: impl Iterator<Item = (Pid, Tid)>) {
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = usize::try_from(files / PART_OF_FILES / 2).unwrap_or(usize::MAX);
@@ -57,8 +58,8 @@ impl ThreadCounters {
         }
     }
 
-    /// What each thread has done since it is followed. Threads that shared their counters with too many others are
-    /// missing.
+    /// Counts of each thread since it was first followed. Threads whose counters were multiplexed too much are left
+    /// out.
     pub fn counts(&mut self) -> impl Iterator<Item = ((Pid, Tid), ThreadCount)> {
         self.threads.iter_mut().filter_map(|(thread, counters)| Some((*thread, counters.count()?)))
     }

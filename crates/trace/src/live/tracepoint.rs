@@ -1,4 +1,4 @@
-//! A tracepoint of the kernel: its number, and where its fields lie in what it tells.
+//! A kernel tracepoint: its number, and the layout of its records.
 
 use super::LiveError;
 use super::permission::with_remedy;
@@ -13,12 +13,12 @@ const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// A tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tracepoint {
-    /// What perf calls it by.
+    /// Its number in `perf_event_attr::config`.
     pub id: u64,
     fields: Vec<(String, Field)>,
 }
 
-/// Where a number lies.
+/// Position of a numeric field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     offset: u64,
@@ -26,18 +26,18 @@ pub(super) struct Field {
 }
 
 impl Tracepoint {
-    /// Looks one up, `group/name`. Needs to read tracefs, which is root's.
+    /// Finds a tracepoint by `group/name`. Needs read access to tracefs, which is root's by default.
     pub fn find(name: &str) -> Result<Self, LiveError> {
         let failed =
             |diagnosis| LiveError { what: format!("observe the tracepoint {name}"), diagnosis: Box::new(diagnosis) };
         let root = ROOTS.iter().map(Path::new).find(|root| root.join("events").exists());
         let Some(root) = root else {
-            // Its folder is there for all to see, and what is in it for root.
+            // The mount point is visible to all users, its contents only to root.
             let hidden =
                 ROOTS.iter().any(|root| fs::read_dir(root).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied));
             let (mount, sudo) = ("sudo mount -t tracefs tracefs /sys/kernel/tracing", "run it with sudo");
             return Err(failed(if hidden {
-                with_remedy("/sys/kernel/tracing is root's", sudo)
+                with_remedy("only root may read /sys/kernel/tracing", sudo)
             } else {
                 with_remedy("tracefs is not mounted at /sys/kernel/tracing", mount)
             }));
@@ -45,28 +45,28 @@ impl Tracepoint {
         let path = root.join("events").join(name).join("format");
         match fs::read_to_string(&path) {
             Ok(text) => Self::parse(&text)
-                .ok_or_else(|| failed(Cause::Other(format!("{} is not understood", path.display())).into())),
+                .ok_or_else(|| failed(Cause::Other(format!("{} cannot be parsed", path.display())).into())),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(failed(Cause::Other("this kernel does not have it".to_owned()).into()))
+                Err(failed(Cause::Other("this kernel does not have this tracepoint".to_owned()).into()))
             }
             Err(error) => Err(failed(with_remedy(format!("{}: {error}", path.display()), "run it with sudo"))),
         }
     }
 
-    /// Reads its format file.
+    /// Parses a tracepoint's format file.
     fn parse(text: &str) -> Option<Self> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
         let fields = text.lines().filter_map(|line| line.trim().strip_prefix("field:")).filter_map(parse_field);
         Some(Self { id, fields: fields.collect() })
     }
 
-    /// Where the field of this name lies.
+    /// Position of the field of this name.
     pub fn field(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(of, _)| of == name).map(|(_, field)| *field)
     }
 }
 
-/// `unsigned long address; offset:8; size:8; signed:0;`, with tabs.
+/// Parses `unsigned long address; offset:8; size:8; signed:0;`, with tabs.
 fn parse_field(line: &str) -> Option<(String, Field)> {
     let mut parts = line.split(';').map(str::trim);
     let name = parts.next()?.split_ascii_whitespace().next_back()?.to_owned();
@@ -75,7 +75,7 @@ fn parse_field(line: &str) -> Option<(String, Field)> {
 }
 
 impl Field {
-    /// The number in what the tracepoint told.
+    /// Reads the field from the tracepoint's raw record.
     pub fn of(self, raw: Bytes<'_>) -> Option<u64> {
         let mut raw = raw;
         raw.take(self.offset)?;

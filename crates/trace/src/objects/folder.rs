@@ -1,4 +1,5 @@
-//! The folder that programs and recorder share: it goes with its recorder, and with the next one where it was killed.
+//! The folder shared by programs and the recorder. It is removed with its recorder or, if that was killed, by the
+//! next one.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -10,19 +11,19 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "nearside-objects-";
 
-/// A folder in use, until it is dropped.
+/// A folder in use. It is removed on drop.
 #[derive(Debug)]
 pub(super) struct Folder {
     folder: TempDir,
-    /// The folder itself, locked: who can lock it knows that its recorder was killed.
+    /// The locked folder. If another recorder can lock it, its own recorder was killed.
     _lock: File,
 }
 
 impl Folder {
-    /// A new one in this place, after what killed recorders of this user left there is removed.
+    /// Creates a folder in `place`, after removing those left there by killed recorders of this user.
     pub(super) fn create(place: &Path) -> io::Result<Self> {
         remove_abandoned(place);
-        // Between its making and its locking another recorder may take it for abandoned; then there is a next one.
+        // Between creation and locking, another recorder may take the folder for abandoned and remove it: try again.
         loop {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
             match File::open(folder.path()) {
@@ -44,7 +45,7 @@ fn locked(folder: &File) -> bool {
     flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// What cannot be removed is tried again by the next recorder.
+/// Folders that cannot be removed are left to the next recorder.
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX)

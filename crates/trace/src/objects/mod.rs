@@ -1,5 +1,5 @@
-//! The lives of a program's objects, as the library `libnearside_preload.so` tells them from inside of it: the
-//! recorder's side. Needs no rights but those to start the program.
+//! The recorder's side of object tracking: lifecycles of a program's objects, as reported by the library
+//! `libnearside_preload.so` inside it. Needs no privileges beyond starting the program.
 
 mod folder;
 mod obstacle;
@@ -25,27 +25,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The library's file.
+/// File name of the library.
 pub const LIBRARY: &str = "libnearside_preload.so";
-/// The environment variable with the library's path, where it is elsewhere than [`library`] looks.
+/// Environment variable with the library's path, if it is not where [`library`] searches.
 pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
-/// Options of the library of `-fsanitize=address`.
+/// Environment variable with the options of `AddressSanitizer`.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 
-/// How objects are told.
+/// How objects are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOptions {
-    /// Objects that take no more than this are counted by site, not told one by one, bytes: see [`What::Counted`]. 0 tells
-    /// all.
+    /// Objects up to this size, in bytes, are counted by site instead of being reported one by one: see
+    /// [`What::Counted`]. 0 reports all.
     pub small_bytes: usize,
-    /// Call chains have at most so many frames, 48 or less.
+    /// Maximum number of frames in a call chain, at most 48.
     pub frames: usize,
-    /// How far a thread may be ahead of the recorder, bytes: 32 an event. A power of two from 64 KiB to 1 GiB.
+    /// Size of a thread's ring, in bytes, which bounds how far it may be ahead of the recorder; an event takes 32. A
+    /// power of two from 64 KiB to 1 GiB.
     pub ring_bytes: usize,
-    /// Threads of one process that can be followed at a time, up to 65,536.
+    /// Maximum number of threads of one process that are followed at a time, up to 65,536.
     pub threads: usize,
-    /// How long a thread that is further ahead waits for the recorder before it loses events, which are counted.
+    /// How long a thread with a full ring waits for the recorder before it drops events, which are counted.
     pub patience: Duration,
 }
 
@@ -59,62 +60,64 @@ impl Default for ObjectOptions {
 /// Why objects cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
-    /// The folder cannot be made.
-    #[error("cannot make a folder for what programs tell of their objects in {}: {why}", place.display())]
+    /// The folder could not be created.
+    #[error("cannot create a folder for the objects of programs in {}: {why}", place.display())]
     Folder {
-        /// Where.
+        /// The parent folder.
         place: PathBuf,
-        /// What came back.
+        /// The system's error.
         why: io::Error,
     },
-    /// The library is not where it should be.
-    #[error("there is no {LIBRARY}: looked for {}; {LIBRARY_VARIABLE} can say where it is",
+    /// The library was not found.
+    #[error("there is no {LIBRARY}: searched for {}; set {LIBRARY_VARIABLE} to its path",
         places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
-        /// Where it was looked for.
+        /// The paths searched.
         places: Vec<PathBuf>,
     },
-    /// The options cannot be kept.
+    /// The options are out of range.
     #[error(
-        "objects cannot be recorded so: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
+        "cannot record objects: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
     )]
     Options,
-    /// What programs tell cannot be looked at.
-    #[error("cannot read what programs tell of their objects in {}: {why}", place.display())]
+    /// The programs' files could not be read.
+    #[error("cannot read the objects of programs in {}: {why}", place.display())]
     Read {
-        /// Where.
+        /// The folder.
         place: PathBuf,
-        /// What came back.
+        /// The system's error.
         why: io::Error,
     },
 }
 
-/// What was not told.
+/// Missing object events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectLosses {
-    /// Events that found a full ring, or no memory for one, or came in a signal handler in the middle of another.
+    /// Events dropped because a ring was full, or could not be allocated, or because a signal handler interrupted
+    /// another event.
     pub lost: u64,
-    /// Forked processes that could make no file, as there was no room or they had none to open, so that they told nothing.
+    /// Forked processes that reported nothing, because they could not create their file: no space, or no file
+    /// descriptor.
     pub silent: u64,
-    /// Places of rings that said nothing that can be read: the program wrote into them.
+    /// Malformed records: the program overwrote its ring.
     pub malformed: u64,
 }
 
-/// What programs tell of their objects while they run: the folder and its files, until it is dropped.
+/// The object events of running programs: the shared folder and its files, which are removed on drop.
 #[derive(Debug)]
 pub struct ObjectRings {
     folder: Folder,
     settings: Settings,
     processes: BTreeMap<String, ProcessRings>,
-    /// The programs that have told, by process and name.
+    /// The programs that have reported, by process and name.
     seen: BTreeSet<(Pid, Arc<str>)>,
     owners: Owners,
-    /// Of processes that have ended, and of records.
+    /// Losses of ended processes, and of records.
     losses: ObjectLosses,
 }
 
-/// The library: beside this program, where it was built, or in `lib/nearside` beside the folder that this program is in,
-/// where it was installed, or where [`LIBRARY_VARIABLE`] says.
+/// Finds the library: next to this program, as built; in `lib/nearside` beside this program's folder, as installed;
+/// or where [`LIBRARY_VARIABLE`] says.
 pub fn library() -> Result<PathBuf, ObjectsError> {
     let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
     let program = std::env::current_exe().unwrap_or_default();
@@ -126,8 +129,8 @@ pub fn library() -> Result<PathBuf, ObjectsError> {
 }
 
 impl ObjectRings {
-    /// Makes the folder, in shared memory where there is some; programs tell times in ticks of this clock. The superuser's can be written to by all users, so that
-    /// programs that drop their rights can go on, but not listed.
+    /// Creates the folder, in shared memory if available. Programs stamp events with ticks of `clock`. If root
+    /// creates it, all users may write to it but not list it, so that programs that drop their privileges can go on.
     pub fn create(options: &ObjectOptions, clock: &TickClock) -> Result<Self, ObjectsError> {
         let settings = Settings {
             clock: if clock.is_tsc() { Clock::Tsc } else { Clock::Monotonic },
@@ -157,9 +160,8 @@ impl ObjectRings {
         Ok(Self { folder, settings, processes, seen, owners: Owners::new(), losses: ObjectLosses::default() })
     }
 
-    /// What the program needs in its environment: the library, before those of `LD_PRELOAD` that it has already, the
-    /// folder, and, beside the options that this process has for it, that the library of `-fsanitize=address` need not
-    /// be the first.
+    /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
+    /// and the `AddressSanitizer` options of this process, with an option added that lets its runtime come second.
     pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
         let mut libraries = library.as_os_str().to_owned();
         if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
@@ -175,21 +177,21 @@ impl ObjectRings {
         [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
     }
 
-    /// Looks how far programs have told, which is what [`drain`](Self::drain) takes.
+    /// Notes how far programs have written, which is what [`drain`](Self::drain) reads.
     pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
         self.find_files()?;
         for process in self.processes.values_mut() {
             process.look();
         }
-        // What is written so far has times before this moment.
+        // All events written so far have times before this moment.
         clock.look();
         Ok(())
     }
 
-    /// What was told from the last time until it was [looked](Self::look): the events of a thread in the order of their
-    /// times, one thread after the other. To be called often, and again at once while there is much: a thread at full speed
-    /// fills a ring of 1 MiB in two milliseconds. A mapping that the program asked for is [`What::Mapped`] and then
-    /// [`What::Allocated`], as its call chain is known; [`What::Unmapped`] ends both.
+    /// Returns the events from the last call up to the last [`look`](Self::look): thread by thread, each in time
+    /// order. Call it often, and again at once while there are many events: a thread at full speed fills a ring of 1
+    /// MiB in two milliseconds. A mapping requested by the program is reported as [`What::Mapped`] and then, with its
+    /// call chain, as [`What::Allocated`]; [`What::Unmapped`] ends both.
     pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         for process in self.processes.values_mut() {
             process.drain(clock, stacks, &mut self.losses, events);
@@ -197,7 +199,7 @@ impl ObjectRings {
         self.clear(clock, stacks, events);
     }
 
-    /// What was told from the last time until it was looked, and the small objects of processes that still run.
+    /// Like [`drain`](Self::drain), plus the small objects of processes that are still running.
     pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(clock, stacks, events);
         for (_, process) in std::mem::take(&mut self.processes) {
@@ -205,19 +207,19 @@ impl ObjectRings {
         }
     }
 
-    /// What could not be told so far.
+    /// Losses so far.
     pub fn losses(&self) -> ObjectLosses {
         let lost: u64 = self.processes.values().map(ProcessRings::lost).sum();
         ObjectLosses { lost: self.losses.lost.saturating_add(lost), ..self.losses }
     }
 
-    /// Whether the library has been in a process while that ran a program of this name: it cannot be in static or setuid
-    /// ones, see [`obstacle`].
+    /// Whether the library was loaded into a process while it ran a program of this name. It cannot be in static or
+    /// setuid programs, see [`obstacle`].
     pub fn has_been_in(&self, pid: Pid, program: &str) -> bool {
         self.seen.contains(&(pid, program.into()))
     }
 
-    /// Looks for new files. Names are `PID.NUMBER`, and a process has a further one for each program that it executes.
+    /// Finds new files. Names are `PID.NUMBER`; a process has another file for each program that it executes.
     fn find_files(&mut self) -> Result<(), ObjectsError> {
         let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
         for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
@@ -226,7 +228,7 @@ impl ObjectRings {
             if name == SETTINGS_FILE || self.processes.contains_key(&name) {
                 continue;
             }
-            // One that is not complete yet is looked at again the next time.
+            // A file that is not complete yet is opened by a later call.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
             let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known, &mut self.owners) else {
                 continue;
@@ -237,7 +239,7 @@ impl ObjectRings {
         Ok(())
     }
 
-    /// Lets go of processes that have ended, once all they told is read.
+    /// Drops ended processes, once all their events are read.
     fn clear(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         let ended = self.processes.iter().filter(|(_, process)| process.has_ended());
         let gone: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
@@ -254,7 +256,7 @@ impl ObjectRings {
     }
 }
 
-/// The name that a process has, from 16 bytes with zeroes at the end.
+/// Decodes the name of a process: 16 bytes, padded with zeros.
 fn text(words: impl IntoIterator<Item = u64>) -> Arc<str> {
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into()

@@ -1,4 +1,4 @@
-//! Why the library cannot get into a program.
+//! Why the library cannot be loaded into a program.
 
 use rustix::process::{getgid, getuid};
 use std::fmt;
@@ -7,14 +7,14 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why the library cannot get into a program. It is recorded without objects.
+/// Why the library cannot be loaded into a program, which is then recorded without objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It has no dynamic linker.
+    /// The program has no dynamic linker.
     Static(PathBuf),
-    /// It gets rights that its caller lacks, so that the dynamic linker takes no libraries from its caller.
+    /// The program runs with more privileges than its caller, so the dynamic linker ignores the caller's libraries.
     Privileged(PathBuf),
-    /// It is not for x86-64.
+    /// The program is not for x86-64.
     OtherMachine(PathBuf),
 }
 
@@ -23,27 +23,28 @@ impl fmt::Display for Obstacle {
         match self {
             Self::Static(path) => write!(
                 f,
-                "{} is linked statically, so that no library can tell of its objects: link it dynamically",
+                "{} is linked statically, so no library can report its objects: link it dynamically",
                 path.display()
             ),
             Self::Privileged(path) => write!(
                 f,
-                "{} is setuid, setgid or has capabilities, so that the dynamic linker loads no library that its caller \
-                 names: record it as its owner, from a copy without them",
+                "{} is setuid, setgid or has capabilities, so the dynamic linker ignores libraries of its caller: \
+                 record a copy without these, as its owner",
                 path.display()
             ),
             Self::OtherMachine(path) => {
-                write!(f, "{} is not for x86-64, as the library is that tells of objects", path.display())
+                write!(f, "{} is not for x86-64, but the library that reports objects is", path.display())
             }
         }
     }
 }
 
-/// What keeps the library out of a program, from its file; for a script, of what runs it. None if nothing does that can
-/// be seen there: whether the library was in a process is known once it has run. Needs to be allowed to read it.
+/// Finds what keeps the library out of a program, from the program's file, or from its interpreter if it is a script.
+/// `None` if the file shows no obstacle; whether the library was loaded is known only after the program has run.
+/// Needs read permission for the file.
 pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
     let mut program = program.to_owned();
-    // As many interpreters of interpreters as the kernel follows.
+    // The kernel follows at most this many levels of interpreters.
     for _ in 0..5 {
         let file = File::open(&program)?;
         let metadata = file.metadata()?;
@@ -70,7 +71,7 @@ pub fn obstacle(program: &Path) -> io::Result<Option<Obstacle>> {
     Ok(None)
 }
 
-/// What a program's file says of the rights that it runs with.
+/// Privileges that a program's file grants.
 #[derive(Clone, Copy, Debug)]
 struct Rights {
     user: u32,
@@ -80,10 +81,11 @@ struct Rights {
 }
 
 impl Rights {
-    /// Whether they are others than those of this user and group: the kernel tells the dynamic linker so.
+    /// Whether they differ from those of this user and group, in which case the kernel puts the dynamic linker in
+    /// secure mode.
     fn are_more_than(self, user: u32, group: u32) -> bool {
         let other_user = self.mode & 0o4000 != 0 && self.user != user;
-        // Without the right to execute for the group, the bit means something else.
+        // Without group execute permission, the bit has another meaning.
         let other_group = self.mode & 0o2010 == 0o2010 && self.group != group;
         other_user || other_group || self.has_capabilities && user != 0
     }
@@ -96,7 +98,7 @@ enum Linkage {
     Other,
 }
 
-/// What the beginning of an ELF file says; none if it is none, or does not have its program headers there.
+/// Parses the start of an ELF file. `None` if it is not one, or its program headers are elsewhere.
 fn linkage(start: &[u8]) -> Option<Linkage> {
     const PT_INTERP: u32 = 3;
     const EM_X86_64: u16 = 62;
@@ -136,7 +138,7 @@ mod tests {
         assert_eq!(obstacle(&script).unwrap(), None);
         fs::set_permissions(&script, fs::Permissions::from_mode(0o4755)).unwrap();
         assert_eq!(obstacle(&script).unwrap(), None);
-        // Who owns it gains nothing by its setuid bit.
+        // The setuid bit grants nothing to the file's owner.
         let copy = folder.path().join("copy");
         fs::copy(&this, &copy).unwrap();
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -158,7 +160,7 @@ mod tests {
             assert_eq!(rights.are_more_than(1000, 1000), of_user, "{rights:?}");
             assert_eq!(rights.are_more_than(0, 0), of_root, "{rights:?}");
         }
-        assert!(Rights { user: 1000, ..rights(0o4755, false) }.are_more_than(0, 0), "root loses some");
+        assert!(Rights { user: 1000, ..rights(0o4755, false) }.are_more_than(0, 0), "root loses privileges");
     }
 
     #[test]

@@ -1,23 +1,24 @@
-//! Who may tell of which process: a recorder's folder may be open to all users, so that programs which drop their rights can
-//! go on.
+//! Which user may report on which process. A recorder's folder may be open to all users, so that programs that drop
+//! their privileges can go on.
 
 use linux::Pid;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The users that have told of processes of their own.
+/// Users that have reported on processes of their own.
 #[derive(Debug)]
 pub struct Owners(BTreeSet<u32>);
 
 impl Owners {
-    /// None yet.
+    /// No users yet.
     pub fn new() -> Self {
         Self(BTreeSet::new())
     }
 
-    /// Whether a file of this user may tell of a process: the superuser's and the recorder's own of all, others of their own.
-    /// Of a process that is gone already nothing can be seen: those who told of one before are believed.
+    /// Whether a file of this user may report on a process. Root and the recorder's user may report on all processes,
+    /// other users on their own. The owner of an ended process cannot be checked: users that have reported on a
+    /// process of their own before are trusted.
     pub fn may_tell(&mut self, user: u32, pid: Pid) -> bool {
         if user == 0 || user == geteuid().as_raw() {
             return true;
@@ -35,7 +36,7 @@ impl Owners {
     }
 }
 
-/// The users that a process is of: real, effective, saved, and for files.
+/// The user IDs of a process: real, effective, saved and file system.
 fn users(status: &str) -> impl Iterator<Item = u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|user| user.parse().ok())
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_tells_of_own_processes_only() {
+    fn a_user_reports_on_own_processes_only() {
         let own = Pid(std::process::id());
         let (user, other) = (geteuid().as_raw(), 123_456);
         let mut owners = Owners::new();

@@ -1,4 +1,4 @@
-//! The file of one process.
+//! The shared file of one process.
 
 use super::ring_reader::{Context, Losses, RingReader};
 use super::{ObjectLosses, Owners, text};
@@ -11,29 +11,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// The file of one process.
+/// The shared file of one process.
 #[derive(Debug)]
 pub struct ProcessRings {
     file: File,
     words: SharedWords,
     pub pid: Pid,
-    /// The name that it had when it began to tell.
+    /// The name of the program when the library was loaded.
     pub program: Arc<str>,
-    /// How it begins, until that is told.
+    /// The first events of the process, until they are reported.
     beginning: Vec<(u64, What)>,
     ring_bytes: usize,
     rings: Vec<RingReader>,
-    /// How far each ring was written when it was looked.
+    /// How far each ring was written at the last look, in words.
     written: Vec<u64>,
-    /// Rings that there is room for.
+    /// Number of rings that fit into the file.
     most: usize,
-    /// Forks that tell nothing, of those that were told of.
+    /// Number of silent forks already reported.
     silent: usize,
 }
 
 impl ProcessRings {
-    /// None while the process has not finished making it, and for what is no such file. A process that is `known`
-    /// executes a further program.
+    /// Opens the file. `None` while the process is still writing its header, and for other files. A process that is
+    /// `known` has executed another program.
     pub fn open(
         path: &Path,
         settings: &Settings,
@@ -79,12 +79,12 @@ impl ProcessRings {
         })
     }
 
-    /// Looks how far each ring is written, for [`drain`](Self::drain).
+    /// Notes how far each ring is written, for [`drain`](Self::drain).
     pub fn look(&mut self) {
         self.written = self.written();
     }
 
-    /// How far each ring is written. Nothing, if the program has taken the file away.
+    /// How far each ring is written. Empty if the program has truncated the file.
     fn written(&mut self) -> Vec<u64> {
         let bytes = PAGE + self.most * ring_stride(self.ring_bytes);
         if self.file.metadata().map_or(0, |metadata| metadata.len()) < bytes as u64 {
@@ -98,7 +98,7 @@ impl ProcessRings {
         self.rings.iter().map(|ring| ring.written(&self.words)).collect()
     }
 
-    /// Reads all rings as far as they were written when it was looked.
+    /// Reads all rings up to the last look.
     pub fn drain(
         &mut self,
         clock: &TickClock,
@@ -117,8 +117,8 @@ impl ProcessRings {
         self.tell_untold(&mut context);
     }
 
-    /// Tells what was lost beside rings, and of forks that tell nothing: they have their parent's objects, of which nothing is
-    /// known from then on.
+    /// Reports losses outside rings, and silent forks: these inherit their parent's objects, whose state is unknown
+    /// from then on.
     fn tell_untold(&mut self, context: &mut Context<'_>) {
         if self.most == 0 {
             return;
@@ -133,7 +133,7 @@ impl ProcessRings {
                 let place = process::SILENT_FORKS + 2 * self.silent;
                 let (time, pid) = (word(place + 1), u32::try_from(word(place)).unwrap_or(0));
                 if time == 0 {
-                    return; // It is about to say more.
+                    return; // The process is still writing this entry.
                 }
                 if pid != 0 {
                     let (time_ns, pid, tid) = (context.clock.ns(time), Pid(pid), Tid(pid));
@@ -157,19 +157,19 @@ impl ProcessRings {
         rings.chain([own]).flatten().fold(0, |lost, losses| lost.saturating_add(losses.count()))
     }
 
-    /// Whether the process is gone.
+    /// Whether the process has ended.
     pub fn has_ended(&self) -> bool {
         let pid = i32::try_from(self.pid.0).ok().and_then(rustix::process::Pid::from_raw);
         self.most == 0 || pid.is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
     }
 
-    /// Whether all that was told is read.
+    /// Whether all written records are read.
     pub fn is_drained(&mut self) -> bool {
         let written = self.written();
         self.rings.iter().zip(written).all(|(ring, written)| ring.has_read(written))
     }
 
-    /// Tells what is left, after all that is written, and that nobody reads on.
+    /// Reports what is left once all records are read, and tells the process that reading has ended.
     pub fn finish(
         mut self,
         clock: &TickClock,

@@ -1,4 +1,4 @@
-//! The reading side of a ring. What is in it is the program's: it may be anything.
+//! The reading side of a ring. Its content belongs to the program, and may be anything.
 
 use super::{ObjectLosses, text};
 use crate::{Event, FileIdentity, StackId, Stacks, TickClock, What};
@@ -9,24 +9,24 @@ use rings::{
 };
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Paths have no more words.
+/// Maximum length of a path, in words.
 const MOST_PATH: usize = 512;
 
 /// The reading side of a ring.
 #[derive(Debug)]
 pub struct RingReader {
-    /// The word of the file that it begins with.
+    /// Index of its first word in the file.
     start: usize,
-    /// Words of records, a power of two.
+    /// Capacity for records, in words; a power of two.
     capacity: usize,
     read: u64,
     tid: Option<Tid>,
-    /// When its thread last told something, ticks.
+    /// Time of its thread's last record, in ticks.
     told: u64,
     slots: Vec<StackId>,
 }
 
-/// The words of records that are there to be read.
+/// The records available for reading, as words.
 struct Records<'a> {
     words: &'a [AtomicU64],
     next: u64,
@@ -46,7 +46,7 @@ impl Records<'_> {
         Some(record)
     }
 
-    /// So many words of what is behind a record.
+    /// Reads the words behind a record.
     fn words(&mut self, number: usize) -> Option<Vec<u64>> {
         let mut words = Vec::with_capacity(number.next_multiple_of(RECORD_WORDS));
         for _ in 0..payload_records(number) {
@@ -67,22 +67,22 @@ impl RingReader {
         file.get(self.start + word)
     }
 
-    /// How far it is written, words.
+    /// How far the ring is written, in words.
     pub fn written(&self, file: &[AtomicU64]) -> u64 {
         self.header(file, ring::WRITTEN).map_or(0, |written| written.load(Acquire))
     }
 
-    /// Whether all is read up to there.
+    /// Whether everything up to `written` is read.
     pub fn has_read(&self, written: u64) -> bool {
         self.read == written
     }
 
-    /// What its thread lost.
+    /// The losses of its thread.
     pub fn losses<'a>(&self, file: &'a [AtomicU64]) -> Option<Losses<'a>> {
         Losses::at(file.get(self.start..)?, ring::LOST, ring::LOST_SEEN)
     }
 
-    /// Tells of the small objects that its thread counted and has not told: at the end.
+    /// At the end, reports the small objects that its thread has counted but not reported.
     pub fn finish(&self, file: &[AtomicU64], context: &mut Context<'_>) {
         for (slot, &stack) in self.slots.iter().enumerate() {
             let count = |word| self.header(file, ring::SMALL + 2 * slot + word).map_or(0, |word| word.load(Relaxed));
@@ -95,7 +95,7 @@ impl RingReader {
         }
     }
 
-    /// Reads up to `written`, and gives the thread that room back.
+    /// Reads up to `written`, and frees that space for the thread.
     pub fn drain(&mut self, file: &[AtomicU64], written: u64, context: &mut Context<'_>) {
         let first = self.start + PAGE / 8;
         let Some(words) = file.get(first..first + self.capacity) else { return };
@@ -109,7 +109,7 @@ impl RingReader {
             malformed += u64::from(told.is_none());
         }
         context.losses.malformed = context.losses.malformed.saturating_add(malformed);
-        // Of what is not sound nothing can be told any more: the next look begins where the writer is.
+        // After a malformed record nothing can be decoded: continue where the writer is.
         self.read = if is_sound { written } else { written & !(RECORD_WORDS as u64 - 1) };
         if let Some(read) = self.header(file, ring::READ) {
             read.store(self.read, Release);
@@ -169,14 +169,14 @@ impl RingReader {
     }
 }
 
-/// What was lost, as [`rings::loss`] has it.
+/// Lost events, in the layout of [`rings::loss`].
 pub struct Losses<'a> {
     words: &'a [AtomicU64],
     seen: &'a AtomicU64,
 }
 
 impl<'a> Losses<'a> {
-    /// Where these words are.
+    /// The losses at these word indices. `None` if they are outside the file.
     pub fn at(file: &'a [AtomicU64], words: usize, seen: usize) -> Option<Self> {
         Some(Self { words: file.get(words..=words + loss::END)?, seen: file.get(seen)? })
     }
@@ -185,13 +185,13 @@ impl<'a> Losses<'a> {
         self.words.get(word).map_or(0, |word| word.load(Acquire))
     }
 
-    /// How many events.
+    /// Number of lost events.
     pub fn count(&self) -> u64 {
         self.word(loss::COUNT)
     }
 
-    /// Tells that nothing is known any more of the objects that they were about: neither of those that were there at the
-    /// first, nor of those that were there at the last of them.
+    /// Marks the objects that lost events may have concerned as unknown: both at the time of the first loss and at
+    /// that of the last.
     pub fn tell(&self, context: &mut Context<'_>) {
         let count = self.count();
         if self.seen.load(Relaxed) == count {
@@ -209,7 +209,7 @@ impl<'a> Losses<'a> {
     }
 }
 
-/// What records of a process are read with, and what becomes of them.
+/// What is needed to read the records of a process, and where the results go.
 pub struct Context<'a> {
     pub pid: Pid,
     pub clock: &'a TickClock,
@@ -225,7 +225,7 @@ impl Context<'_> {
         self.events.push(Event { time_ns: self.clock.ns(head.time), pid: self.pid, tid, cpu, what });
     }
 
-    /// Of whatever threads wrote into a ring, one after the other.
+    /// Reports small objects, counted by any of the threads that used the ring.
     fn tell_small(&mut self, ticks: u64, objects: u64, bytes: u64, stack: StackId) {
         let (time_ns, tid) = (self.clock.ns(ticks), Tid(self.pid.0));
         let what = What::Counted { objects, bytes, stack };
@@ -241,7 +241,7 @@ mod tests {
 
     const RING_BYTES: usize = 64 << 10;
 
-    /// A file with one ring that has these records, said to be written so far, words.
+    /// A file with one ring that has these records, and claims to be written up to `written`, in words.
     fn file(records: &[[u64; RECORD_WORDS]], written: u64) -> Vec<AtomicU64> {
         let words = (PAGE + ring_stride(RING_BYTES)) / 8;
         let file: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -333,7 +333,7 @@ mod tests {
         let untold = What::Untold { start: 0x1000, bytes: 0x2000 };
         let told: Vec<(u64, &What)> = events.iter().map(|event| (event.time_ns, &event.what)).collect();
         assert_eq!(told, [(10, &untold), (20, &untold)]);
-        // Each loss once.
+        // Each loss is reported once.
         assert_eq!(file[PAGE / 8 + ring::LOST_SEEN].load(Relaxed), 3);
         assert!(read_file(&file).0.is_empty());
     }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_counted() {
         let malformed = |records: &[_], written| read(records, written).2.malformed;
-        // Of no thread, of no kind, a chain that is too long or not all there, and more than there is room for.
+        // Without a thread; of an unknown kind; with a chain that is too long or incomplete; and beyond the capacity.
         assert_eq!(malformed(&[record(Kind::Freed, 1, 2, 3)], 4), 1);
         assert_eq!(malformed(&[[0; 4]], 4), 1);
         assert_eq!(malformed(&[record(Kind::Chain, 0, 0, 1000)], 4), 1);

@@ -1,4 +1,4 @@
-//! `struct perf_event_attr`: what an event observes, and what its records hold. Numbers are those of the kernel's
+//! `struct perf_event_attr`: what an event observes, and the layout of its records. Constants from the kernel's
 //! `include/uapi/linux/perf_event.h`.
 
 use super::bytes::Bytes;
@@ -31,7 +31,7 @@ const USE_CLOCKID: u64 = 1 << 25;
 const FREQ: u64 = 1 << 10;
 const CLOCK_MONOTONIC: u32 = 1;
 
-/// What an event observes, and what its records hold.
+/// What an event observes, and the layout of its records.
 #[derive(Clone, Debug)]
 pub(crate) struct Attribute {
     pub period: u64,
@@ -42,16 +42,16 @@ pub(crate) struct Attribute {
     pub interrupt_registers: u32,
     pub flags: u64,
     pub clock_id: u32,
-    /// As perf names it; empty where it does not.
+    /// The event in perf's notation; empty if unknown.
     pub name: String,
-    /// Whose samples these are, which only its name tells.
+    /// The source of its samples, which follows from its name.
     pub source: Source,
-    /// Of its counters, one a CPU.
+    /// The IDs of its counters, one per CPU.
     pub ids: Vec<u64>,
 }
 
 impl Attribute {
-    /// Of an event that is open, whose records have the time of `CLOCK_MONOTONIC`.
+    /// The attribute of an open event, whose records carry times of `CLOCK_MONOTONIC`.
     pub fn live(name: &str, sample_type: u64, period: u64, ids: Vec<u64>) -> Self {
         let mut attribute = Self {
             period,
@@ -70,14 +70,14 @@ impl Attribute {
         attribute
     }
 
-    /// Reads the structure, which says how long it is itself.
+    /// Parses the structure, and returns its own size as well.
     pub fn parse(bytes: Bytes<'_>) -> Option<(Self, u64)> {
         let mut from = bytes;
         let _type = from.u32()?;
         let size = from.u32()?;
         let mut rest = bytes;
         let fields = rest.take(size.into())?;
-        // Older ones are shorter: what they lack is 0.
+        // Older versions are shorter: missing fields are 0.
         let at = |offset: u64| {
             let mut field = fields;
             field.take(offset).and_then(|_| field.u64()).unwrap_or(0)
@@ -98,7 +98,7 @@ impl Attribute {
         (size >= 64).then_some((attribute, size.into()))
     }
 
-    /// Whether its records hold this.
+    /// Whether its samples have this field.
     #[inline]
     pub fn has(&self, what: u64) -> bool {
         self.sample_type & what != 0
@@ -109,13 +109,13 @@ impl Attribute {
         if chosen { Clock::Monotonic } else { Clock::Perf }
     }
 
-    /// Bytes at the end of records that are no samples, which say whose they are and when; 0 where there are none.
+    /// Size of the trailer of records other than samples, which has their thread and time; 0 if there is none.
     pub fn trailer(&self) -> u64 {
         let fields = self.sample_type & (TID | TIME | ID | STREAM_ID | CPU | IDENTIFIER);
         if self.flags & SAMPLE_ID_ALL == 0 { 0 } else { u64::from(fields.count_ones()) * 8 }
     }
 
-    /// Gives it its name.
+    /// Sets the name, and the source that follows from it.
     pub fn set_name(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         let is = |part: &str| name.contains(part);

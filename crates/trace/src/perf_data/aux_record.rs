@@ -1,9 +1,9 @@
-//! `PERF_RECORD_AUX`: the processor has written data of its own format. Numbers are those of the kernel's
+//! `PERF_RECORD_AUX`: the processor has written data in its own format. Constants from the kernel's
 //! `include/uapi/linux/perf_event.h`.
 
 use super::bytes::Bytes;
 
-/// The type of such records, since Linux 4.1.
+/// Type of these records, since Linux 4.1.
 pub(crate) const AUX: u32 = 11;
 
 const TRUNCATED: u64 = 1 << 0;
@@ -13,7 +13,7 @@ const COLLISION: u64 = 1 << 3;
 /// Data that were handed over at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AuxRecord {
-    /// Where they begin, of all that was ever written.
+    /// Their offset in everything written so far.
     pub offset: u64,
     flags: u64,
 }
@@ -25,17 +25,17 @@ impl AuxRecord {
         Some(Self { offset, flags })
     }
 
-    /// There was no room for more: sampling has stopped, until it is switched on again.
+    /// Whether the buffer was full: sampling has stopped until it is enabled again.
     pub fn is_truncated(self) -> bool {
         self.flags & TRUNCATED != 0
     }
 
-    /// The last record is not whole.
+    /// Whether the last record is incomplete.
     pub fn is_partial(self) -> bool {
         self.flags & PARTIAL != 0
     }
 
-    /// Some samples were not taken, as the ones before them were not done.
+    /// Whether samples were skipped because earlier ones were not finished.
     pub fn has_collisions(self) -> bool {
         self.flags & COLLISION != 0
     }

@@ -1,6 +1,6 @@
-//! Little-endian numbers and texts, taken from the front of a slice. Nothing where it is too short.
+//! Reads little-endian numbers and texts from the front of a slice. Readers return `None` if it is too short.
 
-/// What is left of a slice.
+/// The rest of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
@@ -27,7 +27,7 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// So many bytes.
+    /// Takes this many bytes.
     #[inline]
     pub fn take(&mut self, length: u64) -> Option<Bytes<'a>> {
         let (first, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
@@ -35,7 +35,7 @@ impl<'a> Bytes<'a> {
         Some(Self(first))
     }
 
-    /// So many numbers, left as they are.
+    /// Takes this many `u64`, undecoded.
     #[inline]
     pub fn take_u64s(&mut self, count: u64) -> Option<Bytes<'a>> {
         self.take(count.checked_mul(8)?)
@@ -46,13 +46,13 @@ impl<'a> Bytes<'a> {
         self.0.chunks_exact(8).filter_map(|bytes| Bytes(bytes).u64())
     }
 
-    /// The text up to the first NUL, or to the end. Bytes that are no text are replaced.
+    /// The text up to the first NUL, or to the end. Invalid UTF-8 is replaced.
     pub fn text(self) -> String {
         let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// A text after its length, as the sections of perf.data have it.
+    /// A text preceded by its length, as in the sections of perf.data.
     pub fn counted_text(&mut self) -> Option<String> {
         let length = self.u32()?;
         Some(self.take(length.into())?.text())

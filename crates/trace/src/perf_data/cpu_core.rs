@@ -1,20 +1,20 @@
-//! What runs a CPU: on Arm's machines that differs.
+//! The core type of a CPU, which differs between CPUs on Arm.
 
 use machine::CpuId;
 use std::fs;
 use std::path::Path;
 
-/// What runs a CPU.
+/// The core type of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Core {
-    /// Of Arm's processors, the main ID register; 0 of others.
+    /// The main ID register on Arm; 0 otherwise.
     pub processor: u64,
-    /// How fast it is, GHz: cycles a nanosecond.
+    /// Frequency, in GHz: cycles per nanosecond.
     pub cycles_per_ns: Option<f64>,
 }
 
 impl Core {
-    /// What /sys says of a CPU of Arm's: its main ID register, and its highest rate.
+    /// Reads an Arm CPU's main ID register and maximum frequency from sysfs.
     pub fn of_system(sys: &Path, cpu: CpuId) -> Self {
         let folder = sys.join(format!("devices/system/cpu/cpu{cpu}"));
         let text = |path: &str| fs::read_to_string(folder.join(path)).unwrap_or_default();
@@ -25,13 +25,13 @@ impl Core {
         }
     }
 
-    /// How long so many cycles are; nothing where there are none.
+    /// Converts cycles to ns. `None` for 0 cycles, or if the frequency is unknown.
     pub fn nanoseconds(self, cycles: u64) -> Option<f32> {
         self.cycles_per_ns.filter(|_| cycles > 0).map(|per_ns| (cycles as f64 / per_ns) as f32)
     }
 }
 
-/// `0x00000000413fd0c1`; of processors that are no Arm's, something else.
+/// Parses `0x00000000413fd0c1`; 0 for the text of other processors.
 pub(super) fn main_id(text: &str) -> u64 {
     let first = text.split(',').next().unwrap_or_default();
     first.strip_prefix("0x").and_then(|number| u64::from_str_radix(number, 16).ok()).unwrap_or(0)

@@ -1,15 +1,15 @@
-//! What served an access, as processors tell it: `union perf_mem_data_src` of the kernel's
-//! `include/uapi/linux/perf_event.h`, and the registers of AMD's instruction-based sampling.
+//! Decodes what served an access: `union perf_mem_data_src` of the kernel's `include/uapi/linux/perf_event.h`, and
+//! the registers of AMD's instruction-based sampling.
 
 use super::bytes::Bytes;
 use crate::{AccessKind, Served};
 
-/// What a processor tells of an access.
+/// What a processor reports about an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub kind: AccessKind,
     pub served: Option<Served>,
-    /// Whether what served it is on the node of the CPU, where that is known.
+    /// Whether the level that served it is on the CPU's node, if known.
     pub local: Option<bool>,
 }
 
@@ -26,7 +26,7 @@ const LEVEL_LOCAL_RAM: u64 = 0x80;
 const LEVEL_REMOTE_RAM: u64 = 0x100 | 0x200;
 const LEVEL_REMOTE_CACHE: u64 = 0x400 | 0x800;
 
-/// Of the level's number, that there is none.
+/// Value of the level number for "not available".
 const NO_NUMBER: u64 = 0xf;
 
 const SNOOP_HITM: u64 = 0x10;
@@ -34,7 +34,7 @@ const SNOOP_HITM: u64 = 0x10;
 const SNOOP_PEER: u64 = 0x3;
 
 impl Observed {
-    /// Of `PERF_SAMPLE_DATA_SRC`. Nothing where neither what was done nor what served it is told.
+    /// Decodes `PERF_SAMPLE_DATA_SRC`. `None` if it has neither the operation nor the level.
     pub fn of_data_source(value: u64) -> Option<Self> {
         let bits = |from: u32, count: u32| value >> from & ((1 << count) - 1);
         let (operation, level, snoop) = (bits(0, 5), bits(5, 14), bits(19, 5));
@@ -44,26 +44,26 @@ impl Observed {
             (false, true) => AccessKind::Store,
             _ => AccessKind::Unknown,
         };
-        // Newer kernels give the level's number, older ones a bit for each, and some both.
+        // Newer kernels report the level's number, older ones a bit for each level, and some both.
         let cache = |served| {
             let from_peer = snoop & SNOOP_HITM != 0 || peer & SNOOP_PEER != 0 || remote || hops > 0;
-            // A peer on the same node has no hops, or one of the first kind.
+            // A peer on the same node has no hop, or one of the first kind.
             let local = if from_peer { (hops > 0 || remote).then_some(!remote && hops <= 1) } else { Some(true) };
             (Some(if from_peer { Served::Peer } else { served }), local)
         };
         let memory = (Some(Served::Dram), Some(!remote && hops <= 1));
-        // AMD's before Zen 4 tell the L3 and the cores around it as one: as the L3 and a cache one hop away. Where the
-        // line was written, they say that a cache has it modified, which may be the L3.
+        // AMD before Zen 4 does not distinguish the L3 from the cores around it: it reports the L3 and a cache one
+        // hop away. For modified lines it reports a modified cache, which may be the L3.
         let around_l3 = level & LEVEL_L3 != 0 && level & LEVEL_REMOTE_CACHE != 0 && !remote && hops <= 1;
         let (served, local) = match number {
-            // A miss of a store says where it was not found.
+            // A store miss names the level that missed.
             _ if level & LEVEL_HIT == 0 && level & 1 == 0 && level != 0 => (None, None),
             0xb | NO_NUMBER if around_l3 => (Some(Served::L3), Some(true)),
             1 | 7 | 0xc => cache(Served::L1),
             2 | 5 => cache(Served::L2),
             3 | 4 | 6 => cache(Served::L3),
             0xb => cache(Served::Peer),
-            // CXL's memory is a node without CPUs.
+            // CXL memory is a node without CPUs.
             9 => (Some(Served::Dram), Some(false)),
             0xd | 0xe if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
             0xd | 0xe => memory,
@@ -80,22 +80,22 @@ impl Observed {
     }
 }
 
-/// What the registers of an IBS op sample tell: `PERF_SAMPLE_RAW` of `ibs_op`, for kernels before 6.2, which did not
-/// decode it themselves. As in AMD's Processor Programming Reference and the kernel's amd-ibs.h; not yet seen on hardware.
+/// The registers of an IBS op sample: `PERF_SAMPLE_RAW` of `ibs_op`, for kernels before 6.2, which did not decode
+/// them. Follows AMD's Processor Programming Reference and the kernel's amd-ibs.h. Not yet tested on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IbsOp {
     pub observed: Observed,
     pub address: u64,
     pub physical: Option<u64>,
-    /// How long the miss of the L1 took, cycles of the core; 0 where it hit.
+    /// Latency of the L1 miss, in core cycles; 0 for a hit.
     pub miss_cycles: u16,
 }
 
-/// Of the capabilities, that data sources have five bits instead of three: Zen 4.
+/// Capability bit: data sources have five bits instead of three (Zen 4).
 const IBS_ZEN4: u32 = 1 << 11;
 
 impl IbsOp {
-    /// Reads the registers. Nothing where the op was neither a load nor a store, or has no address.
+    /// Parses the registers. `None` if the op was neither a load nor a store, or has no address.
     pub fn parse(raw: Bytes<'_>) -> Option<Self> {
         let mut raw = raw;
         let capabilities = raw.u32()?;
@@ -117,7 +117,7 @@ impl IbsOp {
         let remote = data2 >> 4 & 1 == 1;
         let five_bits = capabilities & IBS_ZEN4 != 0;
         let source = data2 & 7 | if five_bits { (data2 >> 6 & 3) << 3 } else { 0 };
-        // Where a miss went is told of loads only.
+        // The data source is valid for loads only.
         let (served, local) = match (five_bits, source) {
             _ if !l1_miss => (Some(Served::L1), Some(true)),
             _ if !l2_miss => (Some(Served::L2), Some(true)),
@@ -126,7 +126,7 @@ impl IbsOp {
             (true, 2 | 5) => (Some(Served::Peer), Some(!remote)),
             (false, 4) => (Some(Served::Peer), Some(false)),
             (_, 3) | (true, 6) => (Some(Served::Dram), Some(!remote)),
-            // The memory of CXL and of devices is a node without CPUs.
+            // Memory of CXL and of devices is a node without CPUs.
             (true, 8 | 12) => (Some(Served::Dram), Some(false)),
             _ => (None, None),
         };
@@ -148,7 +148,7 @@ mod tests {
         Observed::of_data_source(value).map(|seen| (seen.kind, seen.served, seen.local))
     }
 
-    /// Values that processors give, as `perf script -F data_src` printed them with their meaning.
+    /// Values from processors, with their meaning as printed by `perf script -F data_src`.
     #[test]
     fn data_sources_are_those_of_the_kernel() {
         use AccessKind::{Load, Store};
@@ -200,17 +200,17 @@ mod tests {
             let raw = ibs(capabilities, data2, 1 | 1 << 7 | 1 << 20 | addresses);
             IbsOp::parse(Bytes(&raw)).map(|op| (op.observed.served, op.observed.local)).unwrap()
         };
-        // Three bits: the L3 and the cores around it, memory, a cache of another node.
+        // Three bits: the L3 and the cores around it, memory, and a cache of another node.
         let before_zen_4 = [0, 1, 2, 3, 4].map(|source| served(0x3ff, source, 0));
         let nothing = (None, None);
         let [near, local] = [Served::L3, Served::Dram].map(|by| (Some(by), Some(true)));
         assert_eq!(before_zen_4, [nothing, nothing, near, local, (Some(Served::Peer), Some(false))]);
-        // Five bits: the L3, cores near and far, memory, and memory of CXL (8) and of devices (12).
+        // Five bits: the L3, near and far cores, memory, CXL memory (8) and device memory (12).
         let zen_4 = [1, 3, 8, 12].map(|source| served(IBS_ZEN4, source, 0));
         let elsewhere = (Some(Served::Dram), Some(false));
         assert_eq!(zen_4, [near, local, elsewhere, elsewhere]);
         assert_eq!(served(IBS_ZEN4, 5, 1), (Some(Served::Peer), Some(false)));
-        // Neither load nor store; no address; too short.
+        // Neither load nor store; without an address; too short.
         assert_eq!(IbsOp::parse(Bytes(&ibs(0, 0, addresses))), None);
         assert_eq!(IbsOp::parse(Bytes(&ibs(0, 0, 1))), None);
         assert_eq!(IbsOp::parse(Bytes(&dram[..40])), None);

@@ -1,4 +1,4 @@
-//! Records of perf.data as samples and events, in the order in which they come.
+//! Decodes the records of perf.data into samples and events, in the order of the file.
 
 use super::attribute as has;
 use super::attribute::{ADDR, Attribute, ID, IDENTIFIER, TIME};
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-// Of the kernel's include/uapi/linux/perf_event.h.
+// From the kernel's include/uapi/linux/perf_event.h.
 const MMAP: u32 = 1;
 pub(crate) const LOST: u32 = 2;
 const COMM: u32 = 3;
@@ -29,7 +29,7 @@ const ITRACE_START: u32 = 12;
 const LOST_SAMPLES: u32 = 13;
 const SWITCH: u32 = 14;
 const SWITCH_CPU_WIDE: u32 = 15;
-// Of its tools/lib/perf/include/perf/event.h.
+// From the kernel's tools/lib/perf/include/perf/event.h.
 const HEADER_ATTR: u32 = 64;
 const HEADER_BUILD_ID: u32 = 67;
 const FINISHED_ROUND: u32 = 68;
@@ -44,41 +44,41 @@ const MISC_MMAP_DATA: u16 = 1 << 13;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_BUILD_ID: u16 = 1 << 14;
 const PROTECTION_EXECUTE: u32 = 4;
-/// Numbers of call chains above this are markers: kernel, program, guest.
+/// Entries of call chains above this are context markers: kernel, user, guest.
 const CONTEXT_MARKERS: u64 = -4095_i64 as u64;
-/// The process that the kernel's own mappings are of.
+/// The pid in records of the kernel's own mappings.
 const KERNEL_PID: u32 = u32::MAX;
 
-/// What [`Decoder::lost`] calls records that found their ring full.
+/// The name of the loss [`Decoder::lost`] for records that found their ring full.
 pub(crate) const LOST_BY_KERNEL: &str = "samples that the kernel dropped";
 
-/// What records come to.
+/// Decodes records.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     pub attributes: Vec<Attribute>,
     pub features: Features,
     pub stacks: Stacks,
     pub lost: Vec<Loss>,
-    /// The data of Arm's SPE, where there are some.
+    /// The data of Arm's SPE, if any.
     pub spe: Option<SpeQueues>,
     attribute_of_id: HashMap<u64, usize>,
-    /// What has come since the last round ended.
+    /// What has been decoded since the last round ended.
     round: Round,
-    /// The latest time that was seen, and what it was when the last round ended.
+    /// The latest time seen, and its value at the end of the last round.
     latest: u64,
     latest_of_round: u64,
     chain: Vec<u64>,
 }
 
 impl Decoder {
-    /// Takes what an event of perf observes.
+    /// Adds the attribute of an event.
     pub fn add_attribute(&mut self, attribute: Attribute) {
         let number = self.attributes.len();
         self.attribute_of_id.extend(attribute.ids.iter().map(|id| (*id, number)));
         self.attributes.push(attribute);
     }
 
-    /// Gives events the names that came apart from them.
+    /// Names events whose names were stored separately.
     pub fn name_events(&mut self) {
         for (number, attribute) in self.attributes.iter_mut().enumerate() {
             if let Some(name) = self.features.name_of(&attribute.ids, number) {
@@ -87,7 +87,7 @@ impl Decoder {
         }
     }
 
-    /// Takes a record. Whether it ends a round: that is to be taken then.
+    /// Takes a record. Returns whether it ends a round, which is to be taken then.
     pub fn take(&mut self, kind: u32, misc: u16, body: Bytes<'_>) -> bool {
         let understood = match kind {
             SAMPLE => self.sample(misc, body),
@@ -98,11 +98,11 @@ impl Decoder {
             LOST => lost_count(body, 8).map(|count| self.lose(LOST_BY_KERNEL, count)),
             LOST_SAMPLES => lost_count(body, 0).map(|count| self.lose("samples that the processor dropped", count)),
             THROTTLE => {
-                self.lose("pauses of sampling that the kernel imposed", 1);
+                self.lose("times that the kernel throttled sampling", 1);
                 Some(())
             }
             SWITCH | SWITCH_CPU_WIDE => self.switch(misc, body),
-            // The thread that a processor begins to sample runs already.
+            // A thread that a processor starts to sample is already running.
             ITRACE_START => self.turn(body, true),
             AUX => self.aux(body),
             HEADER_ATTR => self.attribute(body),
@@ -112,19 +112,19 @@ impl Decoder {
             _ => Some(()),
         };
         if understood.is_none() {
-            self.lose("records that are shorter than they should be, or of no event", 1);
+            self.lose("records that are too short, or of an unknown event", 1);
         }
         false
     }
 
-    /// Everything that is left.
+    /// Ends the last round and returns it.
     pub fn finish(&mut self) -> Round {
         self.latest_of_round = u64::MAX;
         self.finish_round(Round::default())
     }
 
-    /// A round ends when all CPUs have been read: what comes later is no earlier than the round before. Of `used` only
-    /// the memory is used, for the next one.
+    /// Ends a round: the rings of all CPUs have been read, so later records are no earlier than the previous round.
+    /// Reuses the memory of `used` for the next round.
     pub fn finish_round(&mut self, used: Round) -> Round {
         let until = self.latest_of_round;
         self.advance_spe(until);
@@ -132,7 +132,8 @@ impl Decoder {
         Round { until, ..mem::replace(&mut self.round, used) }
     }
 
-    /// Keeps a sample. Processors tell addresses outside of memory of instructions that read the clock, and of devices.
+    /// Adds a sample. Processors report addresses outside memory for instructions that read the clock, and for
+    /// devices.
     pub(super) fn push(&mut self, sample: Sample) {
         if sample.physical.is_some_and(|address| self.features.is_outside_of_memory(address)) {
             return self.lose("samples whose physical address is no memory", 1);
@@ -141,7 +142,7 @@ impl Decoder {
         self.round.samples.push(sample);
     }
 
-    /// Takes an event.
+    /// Adds an event.
     pub fn event(&mut self, time: u64, pid: u32, tid: u32, what: What) {
         let event = Event { time_ns: time, pid: Pid(pid), tid: Tid(tid), cpu: None, what };
         if let Some(spe) = &mut self.spe {
@@ -155,13 +156,13 @@ impl Decoder {
         Loss::add(&mut self.lost, what, count);
     }
 
-    /// The event that a record is of, by the id at one of its ends.
+    /// Finds the event of a record, by the ID at its start or end.
     pub(super) fn attribute_of(&self, sample: bool, body: Bytes<'_>) -> Option<&Attribute> {
         let first = self.attributes.first()?;
         if self.attributes.len() == 1 {
             return Some(first);
         }
-        // All events of a file have their ids at the same place: perf sees to that.
+        // perf places the IDs of all events of a file at the same position.
         let offset = match (first.has(IDENTIFIER), sample) {
             (true, true) => 0,
             (true, false) => body.0.len().checked_sub(8)?,
@@ -175,11 +176,11 @@ impl Decoder {
             (false, _) => return Some(first),
         };
         let id = Bytes(body.0.get(offset..)?).u64()?;
-        // Records that perf made itself have no id.
+        // Records synthesized by perf have no ID.
         self.attributes.get(self.attribute_of_id.get(&id).copied().unwrap_or(0))
     }
 
-    /// When a record that is no sample was made; 0 for those of what was there already.
+    /// Time of a record other than a sample; 0 for those of what existed already.
     fn time(&self, body: Bytes<'_>) -> u64 {
         let at_end = || {
             let attribute = self.attribute_of(false, body)?;
@@ -207,17 +208,17 @@ impl Decoder {
         }
         if address == 0 {
             // AMD's processors sample all operations, most of which access no memory.
-            self.lose("samples without the address of data", u64::from(source != Source::Ibs));
+            self.lose("samples without a data address", u64::from(source != Source::Ibs));
             return Some(());
         }
         if matches!(misc & MISC_CPU_MODE, MISC_GUEST_KERNEL | MISC_GUEST_USER) {
-            // Its addresses are not those of the process that the machine runs in.
-            self.lose("samples of what virtual machines do", 1);
+            // Guest addresses do not belong to the hypervisor's process.
+            self.lose("samples of virtual machine guests", 1);
             return Some(());
         }
         let observed = observed.unwrap_or(Observed { kind: AccessKind::Unknown, served: None, local: None });
         let Some(cpu) = fields.cpu.or_else(|| self.features.cpu_of_counter(attribute, fields.id?)).map(CpuId) else {
-            self.lose("samples that do not say on which CPU they are (`perf record --sample-cpu` makes them)", 1);
+            self.lose("samples without a CPU (`perf record --sample-cpu` adds it)", 1);
             return Some(());
         };
         let (node, latency_ns) = (self.node(cpu, physical, observed), self.nanoseconds(cycles));
@@ -242,7 +243,7 @@ impl Decoder {
         Some(())
     }
 
-    /// The node of memory: by its address, or else by what the processor says of it.
+    /// The node of the memory: from its physical address, or else from the processor's report.
     pub(super) fn node(&self, cpu: CpuId, physical: Option<u64>, observed: Observed) -> Option<NodeId> {
         let by_address = physical.and_then(|address| self.features.node_of_memory(address));
         by_address.or_else(|| match (observed.served, observed.local) {
@@ -254,12 +255,12 @@ impl Decoder {
         })
     }
 
-    /// How long so many cycles are; nothing where there are none.
+    /// Converts core cycles to ns. `None` for 0 cycles, or if the frequency is unknown.
     pub(super) fn nanoseconds(&self, cycles: u64) -> Option<f32> {
         self.features.all_cores().nanoseconds(cycles)
     }
 
-    /// The number of a call chain, without markers and without the instruction itself.
+    /// The ID of a call chain, without context markers and without the instruction itself.
     fn chain(&mut self, instruction: u64, chain: Bytes<'_>) -> Option<crate::StackId> {
         if chain.0.is_empty() {
             return None;
@@ -308,7 +309,8 @@ impl Decoder {
         let mut from = body;
         let (pid, tid) = (from.u32()?, from.u32()?);
         let exec = misc & MISC_COMM_EXEC != 0;
-        // Sampling may begin here, with nothing else that says who runs; what perf made itself is of no time.
+        // Sampling may start here, before any other record of the running thread. Records synthesized by perf have
+        // time 0.
         if exec && time > 0 {
             self.turn(body, true)?;
         }
@@ -326,7 +328,7 @@ impl Decoder {
         } else if pid != tid {
             What::ThreadStarted
         } else {
-            // perf says so of what ran already, with time 0: its mappings follow, and are not its parent's.
+            // perf synthesizes this record, with time 0, for running processes: their own mappings follow.
             What::ProcessStarted { parent: (time > 0).then_some(Pid(parent)) }
         };
         self.event(time, pid, tid, what);
@@ -349,7 +351,8 @@ impl Decoder {
         Some(())
     }
 
-    /// How the counter of times becomes ns. But for Arm's, it runs as fast as the processor's base clock.
+    /// Takes the conversion of the time counter to ns. Except on Arm, the counter runs at the processor's base
+    /// frequency.
     fn time_conversion(&mut self, body: Bytes<'_>) -> Option<()> {
         self.features.timer = Some(Timer::parse(body)?);
         if self.features.architecture != "aarch64" {
@@ -368,7 +371,7 @@ pub(crate) fn has_symbols(name: &str) -> bool {
         && !["/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:"].iter().any(|kind| name.starts_with(kind))
 }
 
-/// What was lost, after so many bytes.
+/// The number of lost records, after `after` bytes.
 pub(crate) fn lost_count(body: Bytes<'_>, after: u64) -> Option<u64> {
     let mut from = body;
     from.take(after)?;

@@ -1,4 +1,4 @@
-//! What perf.data says of the machine and of itself: its feature sections, which pipes have as records.
+//! The feature sections of perf.data, which describe the machine and the recording. In pipe mode they are records.
 
 use super::attribute::Attribute;
 use super::bytes::Bytes;
@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The key of the only source of its description of the machine.
+/// Key of perf.data in the sources of the machine description.
 const PERF: &str = "perf";
 
-/// Of the kernel's tools/perf/util/header.h.
+/// From the kernel's tools/perf/util/header.h.
 const BUILD_ID: u32 = 2;
 const HOSTNAME: u32 = 3;
 const OSRELEASE: u32 = 4;
@@ -27,14 +27,14 @@ const EVENT_DESC: u32 = 12;
 const NUMA_TOPOLOGY: u32 = 14;
 const MEM_TOPOLOGY: u32 = 22;
 
-/// More is no text that perf writes.
+/// Maximum length of a list; perf writes shorter ones.
 const MAX_WORDS: u32 = 1 << 16;
 /// 64 TiB in blocks of 128 MiB.
 const MAX_BLOCKS: usize = 1 << 19;
-/// The length of build ids is in the byte after them: newer versions of perf.
+/// Flag of newer perf versions: the byte after a build ID is its length.
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// What a file says beside its records.
+/// What a file contains besides its records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Features {
     pub host: String,
@@ -42,33 +42,33 @@ pub(crate) struct Features {
     pub version: String,
     pub architecture: String,
     pub command: Vec<String>,
-    /// Names of events, with the ids of their counters.
+    /// Names of events, with the IDs of their counters.
     pub events: Vec<Attribute>,
-    /// Of the processor's base clock, GHz: cycles a nanosecond.
+    /// The processor's base frequency, in GHz: cycles per nanosecond.
     pub cycles_per_ns: Option<f64>,
-    /// Of Arm's processors, the main ID register; 0 of others.
+    /// The main ID register on Arm; 0 otherwise.
     pub processor: u64,
-    /// CPUs that are known one by one: those of Arm's processors may differ.
+    /// Core types of individual CPUs, which may differ on Arm.
     pub cores: HashMap<CpuId, Core>,
-    /// How the generic timer of Arm's processors becomes a time.
+    /// Conversion of Arm's generic timer to a time.
     pub timer: Option<Timer>,
-    /// Build ids by path.
+    /// Build IDs by path.
     pub build_ids: HashMap<String, Arc<[u8]>>,
-    /// How many CPUs there are, if all are online.
+    /// Number of CPUs, if all are online.
     all_cpus: Option<u32>,
     nodes: Vec<Node>,
     node_of_cpu: HashMap<CpuId, NodeId>,
-    /// Physical addresses, in order.
+    /// Physical address ranges, sorted.
     memory: Vec<(Range<u64>, NodeId)>,
 }
 
-/// How a counter becomes the time of perf's clock: `struct perf_record_time_conv`.
+/// Conversion of a counter to the time of perf's clock: `struct perf_record_time_conv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer {
     shift: u32,
     multiplier: u64,
     zero: u64,
-    /// Of counters of fewer than 64 bits: a count, and which bits there are.
+    /// For counters of fewer than 64 bits: a reference count, and a mask of the valid bits.
     short: Option<(u64, u64)>,
 }
 
@@ -76,26 +76,26 @@ impl Timer {
     pub fn parse(body: Bytes<'_>) -> Option<Self> {
         let mut from = body;
         let (shift, multiplier, zero) = (u32::try_from(from.u64()?).ok()?, from.u64()?, from.u64()?);
-        // Older kernels tell no more.
+        // Older kernels give no more fields.
         let short =
             from.u64().zip(from.u64()).filter(|_| from.u16().is_some_and(|capabilities| capabilities >> 8 != 0));
         (shift < 64).then_some(Self { shift, multiplier, zero, short })
     }
 
-    /// When it was. Nothing where that is further in the future than a time can be.
+    /// Converts a count to a time. `None` if the time is too far in the future.
     pub fn ns(self, count: u64) -> Option<u64> {
         let count = match self.short {
             Some((known, mask)) => known.wrapping_add(count.wrapping_sub(known) & mask),
             None => count,
         };
         let ns = (u128::from(count) * u128::from(self.multiplier)) >> self.shift;
-        // What was zero may lie before the counter's.
+        // The zero of the clock may be before that of the counter.
         u64::try_from(ns).ok().map(|ns| ns.wrapping_add(self.zero))
     }
 }
 
 impl Features {
-    /// What /sys says of the nodes of this system: their CPUs, and their memory in blocks. What it does not say stays
+    /// Reads the nodes of this system from sysfs: their CPUs, and their memory blocks. Missing files leave the fields
     /// unknown.
     pub fn of_system(sys: &Path) -> Self {
         let state = NodeState::read(sys).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Features {
         Self { nodes, node_of_cpu: state.of_cpus().into_iter().collect(), memory, ..Self::default() }
     }
 
-    /// Whether a section means something here.
+    /// Whether this section is used here.
     pub fn knows(feature: u32) -> bool {
         let known = [
             BUILD_ID,
@@ -125,7 +125,7 @@ impl Features {
         known.contains(&feature)
     }
 
-    /// Reads a section. What it does not understand stays unknown: records do not depend on it.
+    /// Reads a section. Sections that cannot be parsed leave the fields unknown: records do not depend on them.
     pub fn read(&mut self, feature: u32, section: Bytes<'_>) {
         let mut from = section;
         let text = |mut from: Bytes<'_>| from.counted_text().unwrap_or_default();
@@ -160,7 +160,7 @@ impl Features {
         self.add_build_id(misc, body)
     }
 
-    /// The body of such a record.
+    /// Takes the body of such a record.
     pub fn add_build_id(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
         let mut body = body;
         let _pid = body.u32()?;
@@ -177,17 +177,17 @@ impl Features {
         self.node_of_cpu.get(&cpu).copied()
     }
 
-    /// What runs a CPU.
+    /// The core type of a CPU.
     pub fn core(&self, cpu: CpuId) -> Core {
         self.cores.get(&cpu).copied().unwrap_or_else(|| self.all_cores())
     }
 
-    /// What runs all CPUs of which nothing else is known.
+    /// The core type of all CPUs without one of their own.
     pub fn all_cores(&self) -> Core {
         Core { processor: self.processor, cycles_per_ns: self.cycles_per_ns }
     }
 
-    /// The CPU of a counter: perf opens one on each, in their order.
+    /// The CPU of a counter: perf opens one on each CPU, in order.
     pub fn cpu_of_counter(&self, event: &Attribute, id: u64) -> Option<u32> {
         let all = self.all_cpus? as usize == event.ids.len();
         let index = event.ids.iter().position(|counter| *counter == id).filter(|_| all)?;
@@ -200,12 +200,12 @@ impl Features {
         self.memory.get(index).filter(|(range, _)| range.contains(&address)).map(|(_, node)| *node)
     }
 
-    /// Whether a physical address is none of memory. Where memory is not known, none is.
+    /// Whether a physical address is outside memory. `false` if the memory is unknown.
     pub fn is_outside_of_memory(&self, address: u64) -> bool {
         !self.memory.is_empty() && self.node_of_memory(address).is_none()
     }
 
-    /// The machine's nodes with their CPUs and memory: all that perf writes down of it.
+    /// The machine's nodes with their CPUs and memory, which is all that perf records.
     pub fn machine(&self) -> Option<Machine> {
         let source = || Some(Source::All(PERF.to_owned()));
         let machine = Machine {
@@ -228,12 +228,12 @@ impl Features {
         (!machine.nodes.is_empty() && machine.validate().is_empty()).then_some(machine)
     }
 
-    /// The physical memory of each node, in the order of addresses; empty where perf was not asked for it.
+    /// The physical memory of each node, sorted by address; empty if perf did not record it.
     pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
         &self.memory
     }
 
-    /// The only node that is not this one.
+    /// The only other node, if there are exactly two.
     pub fn other_node(&self, node: NodeId) -> Option<NodeId> {
         match self.nodes.as_slice() {
             [a, b] if a.id == node => Some(b.id),
@@ -242,7 +242,7 @@ impl Features {
         }
     }
 
-    /// The name of the event whose counters have these ids.
+    /// The name of the event whose counters have these IDs.
     pub fn name_of(&self, ids: &[u64], number: usize) -> Option<&str> {
         let same = |event: &&Attribute| ids.iter().any(|id| event.ids.contains(id));
         let event = self.events.iter().find(same).or_else(|| self.events.get(number));
@@ -250,7 +250,7 @@ impl Features {
     }
 }
 
-/// `Intel(R) Xeon(R) CPU E5-2660 v4 @ 2.00GHz`.
+/// Parses `Intel(R) Xeon(R) CPU E5-2660 v4 @ 2.00GHz`.
 fn gigahertz(description: &str) -> Option<f64> {
     let (_, clock) = description.rsplit_once("@ ")?;
     clock.trim().strip_suffix("GHz")?.parse().ok().filter(|clock| *clock > 0.0)
@@ -290,7 +290,7 @@ fn nodes(mut from: Bytes<'_>) -> Option<Vec<Node>> {
     Some(nodes)
 }
 
-/// Blocks of memory by node: a bit for each block.
+/// Parses memory by node: a bit for each block.
 fn memory(mut from: Bytes<'_>) -> Option<Vec<(Range<u64>, NodeId)>> {
     let (version, block, count) = (from.u64()?, from.u64()?, from.u64()?);
     if version != 1 || count > u64::from(MAX_WORDS) {
@@ -312,7 +312,7 @@ fn memory(mut from: Bytes<'_>) -> Option<Vec<(Range<u64>, NodeId)>> {
     Some(joined(memory))
 }
 
-/// In order, neighbours of one node as one.
+/// Sorts the ranges, and joins adjacent ones of a node.
 fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
     memory.sort_by_key(|(range, _)| range.start);
     memory.dedup_by(|(next, node), (range, before)| {
@@ -332,11 +332,11 @@ mod tests {
     fn counts_of_the_timer_become_times() {
         let timer =
             |words: &[u64]| Timer::parse(Bytes(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>()));
-        // 25 MHz: 40 ns a count; zero was 1000 ns before the time that counts from there.
+        // 25 MHz: 40 ns per count, minus an offset of 1000 ns.
         let plain = timer(&[20, 40 << 20, 1000_u64.wrapping_neg()]).unwrap();
         assert_eq!(plain.ns(1_000_000), Some(39_999_000));
         assert_eq!(plain.ns(u64::MAX), None);
-        // Of 56 bits, which have turned over.
+        // A 56-bit counter that has wrapped.
         let known = (3 << 56) - 10;
         let short = timer(&[0, 1, 0, known, (1 << 56) - 1, 0x0101]).unwrap();
         assert_eq!(short.ns(5), Some((3 << 56) + 5));
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(features.memory.len(), 3);
         assert_eq!(features.node_of_cpu(CpuId(2)), Some(NodeId(2)));
         assert_eq!(features.other_node(NodeId(0)), Some(NodeId(2)));
-        // Nothing is known of a system that says nothing.
+        // Nothing is known of a system without these files.
         assert_eq!(Features::of_system(Path::new("/nowhere")).node_of_memory(5), None);
     }
 }

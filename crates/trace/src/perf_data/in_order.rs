@@ -1,28 +1,28 @@
-//! What several CPUs tell, each in its order of time, as one in the order of time.
+//! Merges what several CPUs report, each in time order, into time order.
 
 use crate::timed::Timed;
 use std::mem;
 
-/// Digits of the radix sort, bits.
+/// Digit size of the radix sort, in bits.
 const DIGIT_BITS: u32 = 11;
-/// Fewer are sorted by comparing.
+/// Shorter lists are sorted by comparison.
 const FEW: usize = 256;
 
-/// Times, and positions in a list.
+/// Times, and indices into a list.
 pub(crate) type Order = Vec<(u64, u32)>;
 
-/// Lists of a round each. perf empties the rings of all CPUs in turn: what comes after a round is later than all that
-/// came before that round, but not later than all of the round itself.
+/// Merges lists of one round each. perf empties the rings of all CPUs in turn: records after a round are no earlier
+/// than everything before that round, but may be earlier than records of the round itself.
 #[derive(Debug)]
 pub(crate) struct InOrder<T> {
-    /// What is left of the round before the last.
+    /// The rest of the round before the last.
     before: Sorted<T>,
     last: Sorted<T>,
-    /// What comes later is no earlier than this, ns.
+    /// Later records are no earlier than this, in ns.
     until: u64,
 }
 
-/// A list, and its order: elements are large, and moved once, by who takes them.
+/// A list and its order. Elements are large, so they are moved only once, when they are taken.
 #[derive(Debug)]
 pub(crate) struct Sorted<T> {
     list: Vec<T>,
@@ -43,30 +43,30 @@ impl<T> Default for Sorted<T> {
 }
 
 impl<T: Timed> InOrder<T> {
-    /// Takes a round, when all that was ready before has been taken. An older one, whose memory may be used again.
+    /// Adds a round, once everything that was ready has been taken. Returns an older one, whose memory may be reused.
     pub fn add(&mut self, round: Sorted<T>, until: u64) -> Sorted<T> {
         self.until = until;
         mem::replace(&mut self.before, mem::replace(&mut self.last, round))
     }
 
-    /// The time of the next one, if it is ready.
+    /// The time of the next element, if one is ready.
     #[inline]
     pub fn peek(&self) -> Option<u64> {
         let last = self.last.peek().filter(|time| *time <= self.until);
         self.before.peek().into_iter().chain(last).min()
     }
 
-    /// The next one that is ready.
+    /// The next element that is ready.
     #[inline]
     pub fn next(&mut self) -> Option<&T> {
         let time = self.peek()?;
-        // Of one time, what came first.
+        // At equal times, the earlier round comes first.
         if self.before.peek() == Some(time) { self.before.next() } else { self.last.next() }
     }
 }
 
 impl<T: Timed> Sorted<T> {
-    /// A list by time. Of `used` only the memory is used.
+    /// Sorts a list by time. Reuses the memory of `used`.
     pub fn new(list: Vec<T>, used: Order) -> Self {
         let mut order = used;
         order.clear();
@@ -75,7 +75,7 @@ impl<T: Timed> Sorted<T> {
         Self { list, order, taken: 0 }
     }
 
-    /// The memory of both, without what was in it.
+    /// The memory of both, emptied.
     pub fn into_used(self) -> (Vec<T>, Order) {
         let Self { mut list, order, .. } = self;
         list.clear();
@@ -95,8 +95,8 @@ impl<T: Timed> Sorted<T> {
     }
 }
 
-/// Sorts by time, and leaves equal times in their order. The times of a round differ in few bits, of which each pass
-/// does some: that takes a quarter of what comparing does.
+/// A stable sort by time. The times of a round differ in few bits, so that a radix sort needs few passes and takes a
+/// quarter of the time of a comparison sort.
 fn sort(order: &mut Order) {
     if order.is_sorted_by_key(|(time, _)| *time) {
         return;
@@ -151,12 +151,12 @@ mod tests {
             prop_assert_eq!(order, expected);
         }
 
-        /// Each round's times are no earlier than all of the rounds before the last.
+        /// The times of each round are no earlier than everything before the previous round.
         #[test]
         fn rounds_overlap(rounds in prop::collection::vec(prop::collection::vec(0_u64..20, 0..30), 0..6)) {
             let mut in_order = InOrder::default();
             let (mut all, mut found, mut number) = (Vec::new(), Vec::new(), 0);
-            // What each round is no earlier than, and what those after it are no earlier than.
+            // Lower bounds of the times of this round, and of later rounds.
             let (mut from, mut until) = (0, 0);
             let count = rounds.len();
             for (at, round) in rounds.into_iter().enumerate() {

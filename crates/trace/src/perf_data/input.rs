@@ -1,56 +1,56 @@
-//! The records of a perf.data file, one after the other, from a buffer that is filled as it is read.
+//! The records of a perf.data file, one at a time, from a buffer that is filled as it is read.
 
 use super::bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-/// Room for many records, each of which has at most 64 KiB.
+/// Holds many records, each of which has at most 64 KiB.
 const BUFFER_BYTES: usize = 4 << 20;
-/// A record's type, what it says of itself, and its size.
+/// Size of the header: type, `misc` and size.
 const HEADER_BYTES: usize = 8;
 
-/// What `struct perf_event_header` says.
+/// A `struct perf_event_header`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: u32,
     pub misc: u16,
-    /// Of the whole record, bytes.
+    /// Size of the whole record, in bytes.
     pub size: usize,
 }
 
 impl Header {
-    /// The header at the front, if it can be one.
+    /// Parses the header at the front. `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut from = Bytes(bytes);
         let header = Self { kind: from.u32()?, misc: from.u16()?, size: from.u16()?.into() };
         (header.size >= HEADER_BYTES).then_some(header)
     }
 
-    /// The record's body, from where the header is.
+    /// The body of the record, given the bytes from its header on.
     pub fn body(self, bytes: &[u8]) -> Option<Bytes<'_>> {
         bytes.get(HEADER_BYTES..self.size).map(Bytes)
     }
 }
 
-/// A file, read from where its records begin.
+/// A file, read from the start of its records.
 #[derive(Debug)]
 pub(crate) struct Input {
     file: File,
-    /// How much of the records is not in the buffer yet, bytes.
+    /// Bytes of records that are not in the buffer yet.
     rest: u64,
     buffer: Vec<u8>,
-    /// What of the buffer is filled and not used yet.
+    /// The part of the buffer that is filled and not consumed.
     start: usize,
     end: usize,
 }
 
 impl Input {
-    /// Reads so many bytes from where the file is.
+    /// Reads this many bytes from the current position of the file.
     pub fn new(file: File, bytes: u64) -> Self {
         Self { file, rest: bytes, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 }
     }
 
-    /// What is there, at least so many bytes unless the file ends.
+    /// Returns the buffered data, at least this many bytes unless the file ends.
     fn at_least(&mut self, bytes: usize) -> io::Result<&[u8]> {
         if self.end - self.start < bytes {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -66,7 +66,7 @@ impl Input {
         Ok(self.buffer.get(self.start..self.end).unwrap_or_default())
     }
 
-    /// The next record with its header. `Ok(None)` at the end, and where no record follows.
+    /// The next record with its header. `Ok(None)` at the end, or if the data are not a record.
     pub fn next(&mut self) -> io::Result<Option<(Header, &[u8])>> {
         let Some(header) = Header::parse(self.at_least(HEADER_BYTES)?) else { return Ok(None) };
         if self.at_least(header.size)?.len() < header.size {
@@ -77,7 +77,7 @@ impl Input {
         Ok(self.buffer.get(record).map(|record| (header, record)))
     }
 
-    /// Leaves out what follows a record.
+    /// Skips the data that follow a record.
     pub fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let there = (self.end - self.start) as u64;
         let buffered = there.min(bytes);
@@ -90,7 +90,7 @@ impl Input {
         Ok(())
     }
 
-    /// How much there is that no record was made of, bytes.
+    /// Number of remaining bytes that are not a record.
     pub fn left(&self) -> u64 {
         (self.end - self.start) as u64 + self.rest
     }

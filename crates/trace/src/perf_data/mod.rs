@@ -1,7 +1,7 @@
-//! perf.data: what `perf record` and `perf mem record` write, to a file or into a pipe, compressed or not.
+//! perf.data files, as written by `perf record` and `perf mem record` to a file or a pipe, compressed or not.
 //!
-//! There is a crate for that, `linux-perf-data`. It leaves out what matters most here (what served an access, its weight,
-//! the layout of counter groups), and trusts what a file says of its sizes: it asks for so much memory, or panics.
+//! The crate `linux-perf-data` is not used because it omits what matters most here (what served an access, its
+//! weight, the layout of counter groups), and trusts the sizes in a file: it allocates that much memory, or panics.
 
 pub(crate) mod attribute;
 mod aux_record;
@@ -42,22 +42,22 @@ pub(crate) use stream::{PerfRecords, PerfRounds};
 /// `PERFILE2` on a little-endian machine.
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const MAGIC_OTHER_ORDER: &[u8; 8] = b"2ELIFREP";
-/// Of the header of a file, and of a pipe's.
+/// Sizes of the header of a file, and of a pipe.
 const FILE_HEADER_BYTES: u64 = 104;
 const PIPE_HEADER_BYTES: u64 = 16;
-/// Where and how long the ids of an event's counters are, after its attribute.
+/// After the attribute of an event: position and length of its counters' IDs.
 const SECTION_BYTES: u64 = 16;
-/// Longer sections are not read: those that are read here are lists of short texts.
+/// Maximum size of a section that is read. The sections used here are lists of short texts.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
 
 /// A perf.data file.
 #[derive(Debug)]
 pub(crate) struct PerfData {
     path: PathBuf,
-    /// Where its records are, and how long they are.
+    /// Position and length of its records.
     start: u64,
     bytes: u64,
-    /// What the header says that there are more of: the end of the file is gone.
+    /// Number of bytes missing at the end of the file, according to its header.
     cut_bytes: u64,
     attributes: Vec<Attribute>,
     features: Features,
@@ -76,14 +76,14 @@ impl Section {
     }
 }
 
-/// Whether a file begins as perf.data does.
+/// Whether a file starts with the magic of perf.data.
 pub(crate) fn is_perf_data(file: &File) -> bool {
     let mut magic = [0; 8];
     file.read_exact_at(&mut magic, 0).is_ok() && (magic == *MAGIC || magic == *MAGIC_OTHER_ORDER)
 }
 
 impl PerfData {
-    /// Reads all but the records.
+    /// Reads everything except the records.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let failed = |source| ReadError::Io { path: path.to_owned(), source };
         let wrong = |what: &'static str| ReadError::PerfData { path: path.to_owned(), what };
@@ -93,9 +93,9 @@ impl PerfData {
         let mut from = Bytes(&head);
         let magic = from.take(8).map(|magic| magic.0);
         if magic == Some(MAGIC_OTHER_ORDER) {
-            return Err(wrong("it is of a big-endian machine, which nearside does not read"));
+            return Err(wrong("it was recorded on a big-endian machine, which nearside does not support"));
         }
-        let size = from.u64().filter(|_| magic == Some(MAGIC)).ok_or_else(|| wrong("it has no complete header"))?;
+        let size = from.u64().filter(|_| magic == Some(MAGIC)).ok_or_else(|| wrong("its header is incomplete"))?;
         if size == PIPE_HEADER_BYTES {
             return Self::open_pipe(path, length - PIPE_HEADER_BYTES);
         }
@@ -106,7 +106,8 @@ impl PerfData {
             Some((attribute_bytes, attributes, data, from))
         };
         let (attribute_bytes, attributes, data, set) = { sections }().ok_or_else(|| wrong("its header ends early"))?;
-        // perf writes the size at the end: without it, records go on to the end, and nothing follows them.
+        // perf writes the size at the end of a recording. Without it, records extend to the end of the file, with no
+        // sections after them.
         let complete = data.bytes > 0;
         let there = length.saturating_sub(data.offset);
         let mut perf = Self {
@@ -124,7 +125,7 @@ impl PerfData {
         perf.checked()
     }
 
-    /// All that a pipe says beside its records is in records as well, which come first.
+    /// Opens the output of a pipe, in which attributes and features are records at the start.
     fn open_pipe(path: &Path, bytes: u64) -> Result<Self, ReadError> {
         let mut perf = Self {
             path: path.to_owned(),
@@ -139,12 +140,12 @@ impl PerfData {
         perf.checked()
     }
 
-    /// Itself, if its samples can be told.
+    /// Checks that its samples can be used.
     fn checked(self) -> Result<Self, ReadError> {
         let timeless = self.attributes.iter().any(|attribute| !attribute.has(attribute::TIME));
         let what = match self.attributes.as_slice() {
             [] => "it names no event",
-            _ if timeless => "its samples are without times (`perf record --timestamp` makes them)",
+            _ if timeless => "its samples have no times (`perf record --timestamp` adds them)",
             _ => return Ok(self),
         };
         Err(ReadError::PerfData { path: self.path, what })
@@ -165,7 +166,7 @@ impl PerfData {
         Ok(())
     }
 
-    /// Sections of features follow the records, in the order of the bits of `set`.
+    /// Feature sections follow the records, in the order of the bits of `set`.
     fn read_features(&mut self, file: &File, data: Section, set: Bytes<'_>) -> io::Result<()> {
         let bits = set
             .u64s()
@@ -183,7 +184,7 @@ impl PerfData {
         Ok(())
     }
 
-    /// What it says of itself, in the words of a trace.
+    /// Its metadata, as those of a trace.
     pub fn about(&self) -> About {
         let features = &self.features;
         let clock = self.attributes.first().map_or(crate::Clock::Perf, Attribute::clock);
@@ -191,7 +192,7 @@ impl PerfData {
         about.format = FORMAT;
         about.written_by = ["perf", &features.version].join(" ").trim_end().into();
         about.complete = self.cut_bytes == 0;
-        // It does not say when it began: programs that were written after it are others than it saw.
+        // The start of the recording is unknown. Programs modified after this file are not those that were recorded.
         let written = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.mtime());
         about.began_unix_s = written.max(0).cast_unsigned();
         (about.host, about.kernel) = (features.host.clone(), features.kernel.clone());
@@ -201,22 +202,22 @@ impl PerfData {
         about
     }
 
-    /// The machine, as far as perf has written it down.
+    /// The machine, as far as perf recorded it.
     pub fn machine(&self) -> Option<Machine> {
         self.features.machine()
     }
 
-    /// The physical memory of each node, in the order of addresses.
+    /// The physical memory of each node, sorted by address.
     pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
         self.features.memory()
     }
 
-    /// Takes it that cores run at this rate, unless the file says otherwise.
+    /// Sets the core frequency, unless the file has it.
     pub fn assume_core_clock(&mut self, hz: f64) {
         self.features.cycles_per_ns.get_or_insert(hz / 1e9);
     }
 
-    /// A decoder that knows the events.
+    /// A decoder with the named events.
     fn named(&self) -> Decoder {
         let mut decoder = Decoder::default();
         decoder.features = self.features.clone();
@@ -234,12 +235,12 @@ impl PerfData {
         let failed = |source| ReadError::Io { path: self.path.clone(), source };
         let mut file = File::open(&self.path).map_err(failed)?;
         file.seek(SeekFrom::Start(self.start)).map_err(failed)?;
-        // A pipe tells its events again.
+        // A pipe repeats its events as records.
         let named = self.named();
         let has_spe = named.attributes.iter().any(|attribute| attribute.source == Source::Spe);
         let mut decoder = if self.start == PIPE_HEADER_BYTES { Decoder::default() } else { named };
         decoder.features.cycles_per_ns = self.features.cycles_per_ns;
-        decoder.lose("bytes of records that the file should have: its end is gone", self.cut_bytes);
+        decoder.lose("bytes of records missing at the end of the file", self.cut_bytes);
         if has_spe {
             decoder.spe = spe_data::find(&self.path, self.start, self.bytes).map_err(failed)?;
         }
@@ -247,33 +248,33 @@ impl PerfData {
     }
 }
 
-/// What Arm's SPE does not tell for certain.
-pub(crate) const SPE_SERVED: &str = "What served stores, and loads of processors whose numbers nearside does not know, \
-                                     is told by what no cache near the core had.";
+/// Limits of the levels reported by Arm's SPE.
+pub(crate) const SPE_SERVED: &str = "For stores, and for loads on processors whose data sources nearside does not \
+                                     know, what served them is inferred from the misses of the caches near the core.";
 
 pub(crate) fn note(attribute: &Attribute) -> SourceNote {
     let cannot_see: &[&str] = match attribute.source {
-        Source::Ibs => &["Stores that miss do not say what served them."],
+        Source::Ibs => &["For stores that miss, it is unknown what served them."],
         Source::Pebs => &[
             "Loads that are faster than the event's threshold are not sampled.",
-            "Latencies are in cycles of the core, told as if these were as long as those of the base clock.",
+            "Latencies are counted in core cycles, and converted at the base frequency.",
         ],
         Source::Spe => &[
-            "Latencies are in cycles of the core: they are told where the machine's description says how long these are.",
+            "Latencies are counted in core cycles, and reported only if the machine description has the core frequency.",
             SPE_SERVED,
         ],
-        _ => &[
-            "Samples of this event do not say what served an access, and how long it took, unless perf was asked for it.",
-        ],
+        _ => {
+            &["Samples of this event lack the latency of an access and what served it, unless perf was asked for them."]
+        }
     };
     let cannot_see = cannot_see.iter().map(|sentence| (*sentence).to_owned()).collect();
-    // Names of events are at the end of a file, which may be gone.
+    // The names of events are at the end of a file, which may be missing.
     let name = Some(attribute.name.as_str()).filter(|name| !name.is_empty());
-    let event = name.unwrap_or("an event that the file does not name").to_owned();
+    let event = name.unwrap_or("an unnamed event").to_owned();
     SourceNote { source: attribute.source, event, cannot_see }
 }
 
-/// What of a section is there.
+/// Reads the part of a section that exists.
 fn read(file: &File, section: Section) -> io::Result<Vec<u8>> {
     let there = file.metadata()?.len().saturating_sub(section.offset).min(section.bytes);
     let mut bytes = vec![0; usize::try_from(there.min(MAX_SECTION_BYTES)).unwrap_or(0)];

@@ -5,16 +5,16 @@ use crate::{Event, Record, Sample, What};
 use linux::{Pid, Tid};
 use std::collections::HashSet;
 
-/// What was decoded until the rings of all CPUs had been emptied once, in the order in which it came.
+/// What was decoded while the rings of all CPUs were emptied once, in the order of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub samples: Vec<Sample>,
     pub events: Vec<Event>,
-    /// What comes in later rounds is no earlier than this, ns.
+    /// Later rounds have no earlier times than this, in ns.
     pub until: u64,
 }
 
-/// A round, each of its lists by time.
+/// A round whose lists are sorted by time.
 #[derive(Debug, Default)]
 pub(crate) struct SortedRound {
     samples: Sorted<Sample>,
@@ -22,23 +22,23 @@ pub(crate) struct SortedRound {
     until: u64,
 }
 
-/// Rounds as samples and events in the order of time; of one time, events come first.
+/// Merges rounds into samples and events in time order; at equal times, events come first.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     samples: InOrder<Sample>,
     events: InOrder<Event>,
     starts: Starts,
-    /// An event that follows the start of its process.
+    /// An event held back until after the start of its process.
     following: Option<Event>,
 }
 
-/// Processes whose start was told.
+/// Processes whose start was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Starts(HashSet<Pid>);
 
 impl Starts {
-    /// The start of an event's process, where none was told: whoever is seen first without a fork was there already.
-    /// Wants events in the order of time, as each CPU tells its own.
+    /// Creates the start of an event's process if none was reported: a process first seen without a fork existed
+    /// already. Takes events in time order.
     pub fn missing(&mut self, event: &Event) -> Option<Event> {
         let is_new = self.0.insert(event.pid) && !matches!(event.what, What::ProcessStarted { .. });
         let what = What::ProcessStarted { parent: None };
@@ -47,7 +47,7 @@ impl Starts {
 }
 
 impl Round {
-    /// Its lists by time. Of `orders` only the memory is used.
+    /// Sorts its lists by time. Reuses the memory of `orders`.
     pub fn sorted(self, orders: [Order; 2]) -> SortedRound {
         let [of_samples, of_events] = orders;
         let (samples, events) = (Sorted::new(self.samples, of_samples), Sorted::new(self.events, of_events));
@@ -56,7 +56,7 @@ impl Round {
 }
 
 impl SortedRound {
-    /// The memory of its lists and of their orders, without what was in it.
+    /// The memory of its lists and orders, emptied.
     pub fn into_used(self) -> (Round, [Order; 2]) {
         let ((samples, of_samples), (events, of_events)) = (self.samples.into_used(), self.events.into_used());
         (Round { samples, events, until: 0 }, [of_samples, of_events])
@@ -64,13 +64,13 @@ impl SortedRound {
 }
 
 impl Rounds {
-    /// Takes a round, when all that was ready before has been taken. An older one, whose memory may be used again.
+    /// Adds a round, once everything that was ready has been taken. Returns an older one, whose memory may be reused.
     pub fn add(&mut self, round: SortedRound) -> SortedRound {
         let SortedRound { samples, events, until } = round;
         SortedRound { samples: self.samples.add(samples, until), events: self.events.add(events, until), until: 0 }
     }
 
-    /// The next one that is ready.
+    /// The next record that is ready.
     #[inline]
     pub fn next(&mut self) -> Option<Record> {
         if let Some(event) = self.following.take() {

@@ -1,10 +1,10 @@
-//! A sample record of perf.data: where each field lies follows from the event's attribute.
+//! Sample records of perf.data, whose layout follows from the event's attribute.
 
 use super::attribute as has;
 use super::attribute::Attribute;
 use super::bytes::Bytes;
 
-/// The fields of a sample record that mean something here.
+/// The fields of a sample record that are used here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleFields<'a> {
     pub instruction: u64,
@@ -13,7 +13,7 @@ pub(crate) struct SampleFields<'a> {
     pub time: u64,
     pub address: Option<u64>,
     pub cpu: Option<u32>,
-    /// Of the counter.
+    /// ID of the counter.
     pub id: Option<u64>,
     pub period: Option<u64>,
     /// Innermost first, with markers between the kernel's part and the program's.
@@ -29,7 +29,7 @@ const HARDWARE_INDEX: u64 = 1 << 17;
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
 impl<'a> SampleFields<'a> {
-    /// Reads a record's body. Nothing where it is shorter than its attribute says.
+    /// Parses the body of a record. `None` if it is shorter than its attribute requires.
     pub fn parse(body: Bytes<'a>, attribute: &Attribute) -> Option<Self> {
         let mut from = body;
         let is = |what| attribute.has(what);
@@ -92,10 +92,10 @@ impl<'a> SampleFields<'a> {
     }
 }
 
-/// Values of the counter, or of all of its group: `PERF_FORMAT_` in `read_format`.
+/// Skips the value of the counter, or the values of its group: `PERF_FORMAT_` in `read_format`.
 fn skip_read(from: &mut Bytes<'_>, format: u64) -> Option<()> {
     let times = u64::from((format & 3).count_ones());
-    // An identifier and a count of what was lost go with each value.
+    // Each value may have an ID and a lost count.
     let fields =
         1 + u64::from((format >> 2 & 1) + (format >> 4 & 1) > 0) * u64::from((format >> 2 & 0b101).count_ones());
     let count = if format & GROUP == 0 { 1 } else { from.u64()? };
@@ -112,7 +112,7 @@ fn skip_branches(from: &mut Bytes<'_>, of: u64) -> Option<()> {
     Some(())
 }
 
-/// Registers are there only if the first word says of which kind they are.
+/// Skips registers, which are present only if the first word gives their ABI.
 fn skip_registers(from: &mut Bytes<'_>, count: u32) -> Option<()> {
     if from.u64()? != 0 {
         from.take_u64s(count.into())?;

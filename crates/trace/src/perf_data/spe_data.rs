@@ -1,5 +1,5 @@
-//! The data of Arm's SPE in a perf.data file, which lie between its records; and what records say of such data, also
-//! while they are made.
+//! The data of Arm's SPE, which lie between the records of a perf.data file, and the records about such data, also in
+//! live recordings.
 
 use super::attribute::{self as has, ID, TIME};
 use super::aux_record::AuxRecord;
@@ -16,12 +16,12 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-// Of the kernel's tools/lib/perf/include/perf/event.h, and tools/perf/util/auxtrace.h.
+// From the kernel's tools/lib/perf/include/perf/event.h and tools/perf/util/auxtrace.h.
 const AUXTRACE_INFO: u32 = 70;
 const ARM_SPE: u32 = 4;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 
-/// Looks where the data are, among the records of a file from `start` on. None if there are none of SPE.
+/// Finds the data among the records of a file, from `start` on. `None` if there are none of SPE.
 pub(super) fn find(path: &Path, start: u64, bytes: u64) -> io::Result<Option<SpeQueues>> {
     let mut opened = File::open(path)?;
     opened.seek(SeekFrom::Start(start))?;
@@ -52,7 +52,7 @@ pub(super) fn find(path: &Path, start: u64, bytes: u64) -> io::Result<Option<Spe
     Ok(is_spe.then_some(queues))
 }
 
-/// What an `AUXTRACE` record says of the data after it: the CPU, where they were in memory, and how long they are.
+/// Parses an `AUXTRACE` record: the CPU of the data that follow, their offset in memory, and their length.
 fn told_data(body: Bytes<'_>) -> Option<(CpuId, u64, u64)> {
     let mut from = body;
     let (bytes, offset, _reference) = (from.u64()?, from.u64()?, from.u64()?);
@@ -61,7 +61,7 @@ fn told_data(body: Bytes<'_>) -> Option<(CpuId, u64, u64)> {
 }
 
 impl Decoder {
-    /// Takes all that Arm's SPE has sampled up to a time.
+    /// Takes all accesses sampled by Arm's SPE up to a time.
     pub(super) fn advance_spe(&mut self, limit: u64) {
         let Some(mut spe) = self.spe.take() else { return };
         let (timer, mut lost) = (self.features.timer, std::mem::take(&mut self.lost));
@@ -69,7 +69,7 @@ impl Decoder {
         (self.spe, self.lost) = (Some(spe), lost);
     }
 
-    /// Takes an access that Arm's SPE has sampled.
+    /// Takes an access sampled by Arm's SPE.
     fn spe_sample(&mut self, access: &SpeAccess) {
         let SpeAccess { time_ns, cpu, thread: (pid, tid), ref record } = *access;
         let core = self.features.core(cpu);
@@ -98,12 +98,12 @@ impl Decoder {
         self.push(sample);
     }
 
-    /// Who runs on a CPU from now on: the record is of who comes or goes.
+    /// Takes a context switch record: the thread that starts or stops running on its CPU.
     pub(super) fn switch(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
         self.turn(body, misc & MISC_SWITCH_OUT == 0)
     }
 
-    /// Takes it that a CPU runs the thread that made a record, or does so no more.
+    /// Notes whether the thread of a record runs on its CPU from now on.
     pub(super) fn turn(&mut self, body: Bytes<'_>, runs: bool) -> Option<()> {
         let attribute = self.attribute_of(false, body)?;
         let (needed, sample_type) = (has::TID | TIME | has::CPU, attribute.sample_type);
@@ -121,13 +121,13 @@ impl Decoder {
         Some(())
     }
 
-    /// Counts what is missing in data of a processor's own format.
+    /// Counts what is missing from AUX data.
     pub(super) fn aux(&mut self, body: Bytes<'_>) -> Option<()> {
         let record = AuxRecord::parse(body)?;
         for (happened, what) in [
-            (record.is_truncated(), "pauses of the processor's own sampling, whose buffer was full"),
-            (record.is_partial(), "records that the processor did not write to their ends"),
-            (record.has_collisions(), "stretches in which the processor's samples came too fast for some to be taken"),
+            (record.is_truncated(), "times that the processor stopped sampling because its buffer was full"),
+            (record.is_partial(), "records that the processor left incomplete"),
+            (record.has_collisions(), "periods in which the processor skipped samples that came too fast"),
         ] {
             self.lose(what, u64::from(happened));
         }
@@ -156,7 +156,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// As the kernel writes it: with the thread that runs, the time, the CPU, and the number of the second event.
+    /// A record as the kernel writes it: with the running thread, the time, the CPU, and the ID of the second event.
     fn record(body: &[u8], tid: u64, time: u64) -> Vec<u8> {
         [body, &words(&[7 | tid << 32, time, CPU.into(), 2])].concat()
     }
@@ -175,7 +175,7 @@ mod tests {
         [&parts.concat()[..], &ticks.to_le_bytes()].concat()
     }
 
-    /// A decoder of two events that are open: the unit's, and what tells who runs.
+    /// A decoder of two open events: the SPE unit, and context switches.
     fn live() -> Decoder {
         let mut decoder = Decoder::default();
         for (name, period, id) in [("arm_spe_0/ts_enable=1/", 4096, 1), ("dummy", 1, 2)] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_runs_while_it_samples_is_told_by_records() {
+    fn threads_of_samples_come_from_records() {
         for (kind, misc, body) in [
             (ITRACE_START, 0, words(&[7 | 8 << 32])),
             (SWITCH, 0, vec![]),
@@ -215,14 +215,14 @@ mod tests {
                 (AccessKind::Load, Some(Served::Peer), Source::Spe)
             );
             assert_eq!((sample.latency_ns, sample.weight), (Some(100.0), 4096.0));
-            // Who has gone is not blamed for what comes then.
+            // Samples after a thread has left the CPU are not its own.
             let goes = record(&[], 8, monotonic_ns());
             decoder.take(SWITCH, MISC_SWITCH_OUT, Bytes(&goes));
             std::thread::sleep(std::time::Duration::from_millis(1));
             assert_eq!(samples(&mut decoder, load(tsc())), []);
             assert_eq!(decoder.lost.first().map(|loss| loss.count), Some(1));
         }
-        // A name that does not come with another program may be given by somebody else.
+        // A name without an exec may be set by another thread.
         let mut decoder = live();
         let named = record(&words(&[7 | 8 << 32, 0x61]), 8, monotonic_ns());
         decoder.take(COMM, 0, Bytes(&named));
@@ -238,10 +238,10 @@ mod tests {
         decoder.take(AUX, 0, Bytes(&[0; 23]));
         let counts: Vec<_> = decoder.lost.iter().map(|loss| (loss.count, loss.what.as_str())).collect();
         let expected = [
-            (2, "pauses of the processor's own sampling, whose buffer was full"),
-            (1, "records that the processor did not write to their ends"),
-            (1, "stretches in which the processor's samples came too fast for some to be taken"),
-            (1, "records that are shorter than they should be, or of no event"),
+            (2, "times that the processor stopped sampling because its buffer was full"),
+            (1, "records that the processor left incomplete"),
+            (1, "periods in which the processor skipped samples that came too fast"),
+            (1, "records that are too short, or of an unknown event"),
         ];
         assert_eq!(counts, expected);
     }

@@ -1,4 +1,4 @@
-//! The records of a perf.data file, decoded round by round, and as samples and events.
+//! Decodes the records of a perf.data file round by round, and into samples and events.
 
 use super::bytes::Bytes;
 use super::decoder::Decoder;
@@ -10,31 +10,31 @@ use std::io;
 use std::path::PathBuf;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
-// Of the kernel's tools/lib/perf/include/perf/event.h.
+// From the kernel's tools/lib/perf/include/perf/event.h.
 pub(super) const TRACING_DATA: u32 = 66;
 pub(super) const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
-/// Records that only say what the file is: events, features and their like.
+/// Records that describe the file: attributes, features and the like.
 const HEADERS: [u32; 6] = [64, 65, 67, 69, 79, 80];
 
-/// What one compressed record may become: perf compresses what its buffers hold.
+/// Maximum size of a decompressed record: perf compresses the content of its buffers.
 const MAX_PLAIN_BYTES: usize = 1 << 30;
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Samples and events of a perf.data file, in the order of time.
+/// Samples and events of a perf.data file, in time order.
 pub(crate) struct PerfRecords {
     decoded: PerfRounds,
     rounds: Rounds,
 }
 
-/// A perf.data file, decoded.
+/// A perf.data file, decoded round by round.
 pub(crate) struct PerfRounds {
     path: PathBuf,
     input: Input,
     decoder: Decoder,
     zstd: Option<DCtx<'static>>,
-    /// What was decompressed, and how much of it is used.
+    /// Decompressed data, and how much of them is consumed.
     plain: Vec<u8>,
     used: usize,
     ended: bool,
@@ -49,12 +49,12 @@ impl PerfRecords {
         &self.decoded
     }
 
-    /// What decodes the file, and what has been decoded, for a thread each.
+    /// The decoder of the file, and the decoded rounds, for use in one thread each.
     pub fn parts(&mut self) -> (&mut PerfRounds, &mut Rounds) {
         (&mut self.decoded, &mut self.rounds)
     }
 
-    /// The next one.
+    /// The next record.
     pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
         let mut used = SortedRound::default();
         loop {
@@ -80,7 +80,7 @@ impl PerfRounds {
         &self.decoder.lost
     }
 
-    /// What the records before the first one of the kernel's say.
+    /// Decodes the records before the first one from the kernel.
     pub fn head(mut self) -> Result<Decoder, ReadError> {
         let failed = |source| ReadError::Io { path: self.path.clone(), source };
         while let Some((header, record)) = self.input.next().map_err(failed)? {
@@ -92,7 +92,7 @@ impl PerfRounds {
         Ok(self.decoder)
     }
 
-    /// The next one, until the file ends. Of `used` only the memory is used.
+    /// The next round, until the file ends. Reuses the memory of `used`.
     pub fn next_round(&mut self, used: SortedRound) -> Result<Option<SortedRound>, ReadError> {
         if self.ended {
             return Ok(None);
@@ -103,7 +103,7 @@ impl PerfRounds {
         Ok(Some(round.sorted(orders)))
     }
 
-    /// Reads to the end of a round, or to that of the file.
+    /// Reads to the end of a round, or of the file.
     fn read_round(&mut self) -> io::Result<()> {
         if self.take_plain() {
             return Ok(());
@@ -116,7 +116,7 @@ impl PerfRounds {
             let body = header.body(record).unwrap_or(Bytes(&[]));
             match header.kind {
                 COMPRESSED | COMPRESSED2 => {
-                    // What is compressed ends with the record, or is as long as it says.
+                    // Compressed data extend to the end of the record, or have a given length.
                     let mut body = body;
                     let counted = header.kind == COMPRESSED2;
                     let compressed = if counted { body.u64().and_then(|length| body.take(length)) } else { Some(body) };
@@ -147,7 +147,7 @@ impl PerfRounds {
         }
     }
 
-    /// Takes what was decompressed, up to the end of a round: whether there is one.
+    /// Takes decompressed records up to the end of a round. Returns whether a round ended.
     fn take_plain(&mut self) -> bool {
         while let Some(rest) = self.plain.get(self.used..) {
             let Some(header) = Header::parse(rest) else { break };
@@ -157,7 +157,7 @@ impl PerfRounds {
                 return true;
             }
         }
-        // The beginning of a record stays, for the next compressed one to continue.
+        // The start of an incomplete record is kept: the next compressed record continues it.
         self.plain.drain(..self.used);
         self.used = 0;
         false
@@ -166,13 +166,13 @@ impl PerfRounds {
     fn end(&mut self) {
         let left = self.input.left() + self.plain.len() as u64;
         if left > 0 {
-            self.decoder.lose("bytes at the end that are no complete record", left);
+            self.decoder.lose("bytes at the end that are not a complete record", left);
         }
         self.ended = true;
     }
 }
 
-/// Adds what is compressed. The records of a file are one stream, of which nothing says where it ends.
+/// Appends decompressed data. The records of a file are one stream, without a marked end.
 fn decompress(zstd: &mut Option<DCtx<'static>>, from: &[u8], to: &mut Vec<u8>) -> Option<()> {
     if zstd.is_none() {
         *zstd = DCtx::try_create();

@@ -1,9 +1,8 @@
-//! Times of data that come while they are made: the processor writes the count of its timer, and the recorder looks
-//! what time it is.
+//! Times of live data: the processor writes its timer's count, and the recorder reads the time.
 
 use crate::TickClock;
 
-/// A clock that knows the times between its first look and its last one.
+/// A clock that can convert ticks between its first reading and its last one.
 #[derive(Debug)]
 pub(crate) struct LiveClock {
     clock: TickClock,
@@ -12,19 +11,19 @@ pub(crate) struct LiveClock {
 }
 
 impl LiveClock {
-    /// Begins now.
+    /// Starts the clock now.
     pub fn new() -> Self {
         let first = linux::tsc();
         Self { clock: TickClock::tsc(), first, last: first }
     }
 
-    /// Ticks up to now can be told after this.
+    /// Takes a reading, so that ticks up to now can be converted.
     pub fn look(&mut self) {
         self.clock.look();
         self.last = linux::tsc();
     }
 
-    /// The time at these ticks, ns. Nothing where no record can be of it: damage would lead anywhere.
+    /// Converts ticks to ns. `None` for ticks outside the recording, which are corrupt.
     pub fn ns(&self, ticks: u64) -> Option<u64> {
         (self.first..=self.last).contains(&ticks).then(|| self.clock.ns(ticks))
     }

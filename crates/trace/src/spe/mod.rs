@@ -1,6 +1,6 @@
-//! What Arm's statistical profiling extension (SPE, `FEAT_SPE`) writes into memory: packets, which make records of
-//! sampled operations. As in the Arm Architecture Reference Manual, chapter "Statistical Profiling Extension Sample
-//! Record Specification", and in what the kernel's own tools make of it. Not yet seen on hardware.
+//! Decodes the data of Arm's statistical profiling extension (SPE, `FEAT_SPE`): packets, which form records of
+//! sampled operations. Follows the Arm Architecture Reference Manual, chapter "Statistical Profiling Extension Sample
+//! Record Specification", and the kernel's own tools. Not yet tested on hardware.
 
 mod live_clock;
 mod packet;

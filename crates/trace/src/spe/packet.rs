@@ -1,29 +1,29 @@
-//! One packet: a header of one byte, or two, and a number of up to eight.
+//! A packet: a header of one or two bytes, and a payload of up to eight bytes.
 
-/// What a packet says.
+/// A decoded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
-    /// Nothing.
+    /// Padding.
     Padding,
-    /// The record ends, without a time.
+    /// End of a record without a timestamp.
     End,
-    /// The record ends; the generic timer's count.
+    /// End of a record, with the generic timer's count.
     Timestamp(u64),
-    /// A bit for each thing that happened.
+    /// A bit for each event of the operation.
     Events(u64),
-    /// What served a load, in each processor's own numbers.
+    /// Data source of a load, in the encoding of the processor.
     DataSource(u64),
-    /// `CONTEXTIDR_EL1` or `_EL2`: Linux puts the thread's number there.
+    /// `CONTEXTIDR_EL1` or `_EL2`: Linux stores the thread ID there.
     Context(u64),
-    /// What was done: a class, and more of it.
+    /// Type of the operation: its class, and details.
     Operation { class: u8, details: u64 },
-    /// An address, and what is there.
+    /// An address, and what it refers to.
     Address { what: u8, value: u64 },
-    /// How long something took, cycles of the core.
+    /// A duration in core cycles.
     Counter { what: u8, cycles: u64 },
 }
 
-// Headers. Bits 5 and 4 say how long what follows is, bits that are not in the mask what of a kind it is.
+// Headers. Bits 5 and 4 give the size of the payload; bits outside the mask are a subtype.
 const PADDING: u8 = 0x00;
 const END: u8 = 0x01;
 const TIMESTAMP: u8 = 0x71;
@@ -37,10 +37,10 @@ const EXTENDED: u8 = 0x20;
 const EIGHT_KINDS: u8 = 0b1111_1000;
 const ADDRESS: u8 = 0xb0;
 const COUNTER: u8 = 0x98;
-/// The second byte of an extended header that only fills up.
+/// Second byte of an extended header that is only padding.
 const ALIGNMENT: u8 = 0x00;
 
-/// The packet at a place of the data, and how long it is. Nothing where it is cut, or none that is known.
+/// Parses the packet at an offset, and returns it with its length. `None` if it is truncated or unknown.
 pub(super) fn parse(data: &[u8], at: usize) -> Option<(Packet, usize)> {
     let rest = data.get(at..)?;
     let (&header, after) = rest.split_first()?;
@@ -56,7 +56,7 @@ pub(super) fn parse(data: &[u8], at: usize) -> Option<(Packet, usize)> {
                 return (length <= rest.len()).then_some((Packet::Padding, length));
             }
             let extended = numbered(second, (header & 3) << 3, after);
-            // Only of these there are so many kinds.
+            // Only these packet types have extended headers.
             let extended =
                 extended.filter(|(packet, _)| matches!(packet, Packet::Address { .. } | Packet::Counter { .. }));
             extended.map(|(packet, length)| (packet, 2 + length))
@@ -64,7 +64,7 @@ pub(super) fn parse(data: &[u8], at: usize) -> Option<(Packet, usize)> {
     }
 }
 
-/// The packet that has this header, and how long the number after it is.
+/// The packet with this header, and the length of its payload.
 fn numbered(header: u8, more: u8, after: &[u8]) -> Option<(Packet, usize)> {
     let length = 1 << (header >> 4 & 3);
     let number = after.get(..length)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -107,7 +107,7 @@ mod tests {
             assert_eq!(parse(bytes, 0), Some((packet, length)), "{bytes:x?}");
             assert_eq!(parse(&bytes[..length - 1], 0), None, "{bytes:x?} is cut");
         }
-        // An address that is extended twice, a timestamp in an extended header, and headers that nothing has.
+        // A doubly extended address, a timestamp in an extended header, and unassigned headers.
         for bytes in [[0x20, 0x20, 0, 0], [0x20, 0x42, 0, 0], [0xff, 0, 0, 0], [0x02, 0, 0, 0], [0x10, 0, 0, 0]] {
             assert_eq!(parse(&bytes, 0), None, "{bytes:x?}");
         }

@@ -1,5 +1,5 @@
-//! The data of all CPUs as accesses in the order of time, each with its thread. All of a CPU are one stream, read as
-//! time goes on: the kernel hands them over long after what it tells otherwise.
+//! Merges the data of all CPUs into accesses in time order, each with its thread. The data of a CPU form one stream,
+//! which is read as time advances: the kernel hands it over long after its other records.
 
 use super::live_clock::LiveClock;
 use super::record::{SpeRecord, SpeRecords};
@@ -13,11 +13,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Data of a thread, wherever it ran.
+/// CPU of per-thread data, recorded wherever the thread ran.
 pub(crate) const ANY_CPU: CpuId = CpuId(u32::MAX);
-/// What aligns data does so in memory, where each buffer begins at a page.
+/// Alignment packets refer to memory, where each buffer starts on a page.
 const ALIGNMENT: u64 = 32;
-/// More turns of a CPU are not kept while its data do not come.
+/// Maximum number of context switches kept for a CPU whose data have not arrived.
 const MOST_TURNS: usize = 1 << 14;
 
 /// The data of all CPUs.
@@ -25,13 +25,13 @@ const MOST_TURNS: usize = 1 << 14;
 pub(crate) struct SpeQueues {
     queues: BTreeMap<CpuId, Queue>,
     process_of: HashMap<Tid, Pid>,
-    /// Of data that come while they are made; what a file says of its clock is in it.
+    /// Clock of live data. For a file, the conversion is in the file.
     clock: Option<LiveClock>,
-    /// Threads have other numbers here than the kernel tells the processor.
+    /// Whether thread IDs here differ from those that the kernel passes to the processor.
     other_numbers: bool,
 }
 
-/// An access, when it was, where, and whose.
+/// An access with its time, CPU and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpeAccess {
     pub time_ns: u64,
@@ -40,10 +40,10 @@ pub(crate) struct SpeAccess {
     pub record: SpeRecord,
 }
 
-/// A CPU runs a thread, or none that is known.
+/// From this time on, a CPU runs this thread; `None` if unknown.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// From when on, ns.
+    /// Start, in ns.
     since: u64,
     thread: Option<(Pid, Tid)>,
 }
@@ -51,35 +51,35 @@ struct Turn {
 /// The data of a CPU.
 #[derive(Debug, Default)]
 struct Queue {
-    /// What is not read yet.
+    /// Data that are not decoded yet.
     buffers: VecDeque<Buffer>,
     data: Vec<u8>,
-    /// How much of the data is used.
+    /// How much of the data is decoded, in bytes.
     used: usize,
-    /// What was read, and is later than it was asked for.
+    /// The next record, decoded but later than requested so far.
     next: Option<(u64, SpeRecord)>,
-    /// Who runs on the CPU, in the order of time.
+    /// The threads on the CPU, in time order.
     running: VecDeque<Turn>,
 }
 
-/// Data that the kernel has handed over at once: whole records.
+/// Data that the kernel handed over at once: whole records.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
-    /// Where they were in memory.
+    /// Their offset in memory.
     pub offset: u64,
     pub held: Held,
 }
 
-/// Where data are.
+/// Where data are stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
-    /// So many bytes of a file, from a place on.
+    /// In a file: offset and length, in bytes.
     InFile(Arc<File>, u64, u64),
     InMemory(Vec<u8>),
 }
 
 impl Buffer {
-    /// The data, behind as many bytes as there were from an aligned address on.
+    /// Reads the data, with padding in front so that they are aligned as in memory.
     fn read(self) -> io::Result<Vec<u8>> {
         let before = (self.offset % ALIGNMENT) as usize;
         match self.held {
@@ -105,27 +105,27 @@ impl Buffer {
 }
 
 impl SpeQueues {
-    /// Of data that come while they are made, from now on.
+    /// Queues for live data, from now on.
     pub fn live(other_numbers: bool) -> Self {
         Self { clock: Some(LiveClock::new()), other_numbers, ..Self::default() }
     }
 
-    /// Data that are there now can be told after this.
+    /// Takes a clock reading, so that data written up to now can be dated.
     pub fn look(&mut self) {
         self.clock.iter_mut().for_each(LiveClock::look);
     }
 
-    /// Takes data of a CPU, which follow those before.
+    /// Adds data of a CPU, which continue the previous ones.
     pub fn add(&mut self, cpu: CpuId, buffer: Buffer) {
         self.queues.entry(cpu).or_default().buffers.push_back(buffer);
     }
 
-    /// A thread is of this process.
+    /// Notes that a thread belongs to this process.
     pub fn know(&mut self, pid: Pid, tid: Tid) {
         self.process_of.insert(tid, pid);
     }
 
-    /// From a time on, a CPU runs this thread, or none that is known.
+    /// Notes that, from a time on, a CPU runs this thread; `None` if unknown.
     pub fn switch(&mut self, time: u64, cpu: CpuId, to: Option<(Pid, Tid)>) {
         if let Some((pid, tid)) = to {
             self.know(pid, tid);
@@ -137,17 +137,18 @@ impl SpeQueues {
         }
     }
 
-    /// Tells of all accesses up to a time, and of what was lost. The timer is that of a file.
+    /// Passes all accesses up to `limit` to `tell`, and adds losses to `lost`. `timer` is the conversion recorded in
+    /// a file.
     pub fn advance(&mut self, limit: u64, timer: Option<Timer>, lost: &mut Vec<Loss>, mut tell: impl FnMut(SpeAccess)) {
         let Self { queues, process_of, clock, other_numbers } = self;
         let clock = clock.as_ref();
         let time_of = |ticks: Option<u64>| match clock {
             Some(clock) => ticks
                 .and_then(|ticks| clock.ns(ticks))
-                .ok_or("samples of Arm's SPE that are not of the time of the recording"),
+                .ok_or("samples of Arm's SPE from outside the time of the recording"),
             None => ticks
                 .and_then(|ticks| timer?.ns(ticks))
-                .ok_or("samples of Arm's SPE without a time (`ts_enable=1` makes them)"),
+                .ok_or("samples of Arm's SPE without a time (`ts_enable=1` adds it)"),
         };
         for (&cpu, queue) in queues {
             while let Some((time, record)) = queue.next.take().or_else(|| queue.read(time_of, lost)) {
@@ -157,17 +158,17 @@ impl SpeQueues {
                 }
                 let running = &mut queue.running;
                 forget_before(time, running);
-                // The processor knows whom it runs only if the kernel tells it.
+                // The processor knows the thread only if the kernel passes its ID.
                 let told = record.thread.filter(|_| !*other_numbers).map(Tid);
                 let told = told.map(|tid| process_of.get(&tid).map(|pid| (*pid, tid)));
                 let thread = told.unwrap_or_else(|| running.front().filter(|turn| turn.since <= time)?.thread);
                 match thread {
-                    _ if cpu == ANY_CPU => Loss::add(lost, "samples of Arm's SPE that do not say on which CPU", 1),
+                    _ if cpu == ANY_CPU => Loss::add(lost, "samples of Arm's SPE without a CPU", 1),
                     Some(thread) => tell(SpeAccess { time_ns: time, cpu, thread, record }),
-                    None => Loss::add(lost, "samples of Arm's SPE of threads that nothing tells of", 1),
+                    None => Loss::add(lost, "samples of Arm's SPE from unknown threads", 1),
                 }
             }
-            // Live, the data of what was told already are still to come.
+            // In a live recording, data from before these switches may still arrive.
             if clock.is_none() {
                 forget_before(limit, &mut queue.running);
             }
@@ -175,7 +176,7 @@ impl SpeQueues {
     }
 }
 
-/// Leaves those who run at a time, and later.
+/// Drops the switches before a time, except the last.
 fn forget_before(time: u64, running: &mut VecDeque<Turn>) {
     while running.get(1).is_some_and(|turn| turn.since <= time) {
         running.pop_front();
@@ -183,7 +184,7 @@ fn forget_before(time: u64, running: &mut VecDeque<Turn>) {
 }
 
 impl Queue {
-    /// The next access to memory, and when it was.
+    /// Decodes the next memory access and its time.
     fn read(
         &mut self,
         time_of: impl Fn(Option<u64>) -> Result<u64, &'static str>,
@@ -195,13 +196,13 @@ impl Queue {
             self.used = records.place();
             let Some(record) = record else {
                 let left = self.data.len() - self.used;
-                Loss::add(lost, "bytes of Arm's SPE that make no record", left as u64);
+                Loss::add(lost, "bytes of Arm's SPE data that are not a valid record", left as u64);
                 (self.data, self.used) = (Vec::new(), 0);
                 let buffer = self.buffers.pop_front()?;
                 let bytes = buffer.bytes();
                 match buffer.read() {
                     Ok(data) => self.data = data,
-                    Err(_) => Loss::add(lost, "bytes of Arm's SPE that cannot be read", bytes),
+                    Err(_) => Loss::add(lost, "bytes of Arm's SPE data that cannot be read", bytes),
                 }
                 continue;
             };
@@ -242,7 +243,7 @@ mod tests {
         SpeRecord { timer: Some(ticks), thread, ..LOAD }
     }
 
-    /// Queues of a recording that has just begun, and a moment in it.
+    /// Queues of a recording that has just started, and a time in it.
     fn live() -> (SpeQueues, u64) {
         let mut queues = SpeQueues::live(false);
         let ticks = linux::tsc();
@@ -270,18 +271,18 @@ mod tests {
         let time = queues.clock.as_ref().unwrap().ns(ticks).unwrap();
         queues.switch(time - 100, CPU, Some(thread(8)));
         assert_eq!(told(&mut queues), (vec![], vec![]));
-        // Two more have run before the data of the first one come.
+        // Two more threads run before the data of the first one arrive.
         queues.switch(time + 1_000_000_000, CPU, None);
         queues.switch(time + 2_000_000_000, CPU, Some(thread(9)));
         assert_eq!(told(&mut queues), (vec![], vec![]));
         add(&mut queues, 77, written(&at(ticks, None)));
         let access = SpeAccess { time_ns: time, cpu: CPU, thread: (Pid(7), Tid(8)), record: at(ticks, None) };
         assert_eq!(told(&mut queues), (vec![access], vec![]));
-        // Before anybody is known to run, nobody is blamed.
+        // An access before the first known switch belongs to no thread.
         queues.switch(time + 3_000_000_000, CpuId(4), Some(thread(9)));
         queues.add(CpuId(4), Buffer { offset: 0, held: Held::InMemory(written(&at(ticks, None))) });
-        let nobody = (1, "samples of Arm's SPE of threads that nothing tells of".to_owned());
-        assert_eq!(told(&mut queues), (vec![], vec![nobody]));
+        let unknown = (1, "samples of Arm's SPE from unknown threads".to_owned());
+        assert_eq!(told(&mut queues), (vec![], vec![unknown]));
     }
 
     #[test]
@@ -300,7 +301,7 @@ mod tests {
     fn each_piece_is_read_whatever_was_before() {
         let (mut queues, ticks) = live();
         queues.switch(0, CPU, Some(thread(8)));
-        // One is cut, and one is of no time that the recording has seen.
+        // One buffer is truncated, and one has a time outside the recording.
         let whole = written(&at(ticks, None));
         add(&mut queues, 5, whole[..whole.len() - 1].to_vec());
         add(
@@ -312,8 +313,8 @@ mod tests {
         assert_eq!(accesses.len(), 2);
         let made_none = (whole.len() - 1) as u64;
         let expected = [
-            (made_none, "bytes of Arm's SPE that make no record"),
-            (2, "samples of Arm's SPE that are not of the time of the recording"),
+            (made_none, "bytes of Arm's SPE data that are not a valid record"),
+            (2, "samples of Arm's SPE from outside the time of the recording"),
         ];
         assert_eq!(lost, expected.map(|(count, what)| (count, what.to_owned())));
     }
@@ -331,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_data_and_turns_are_told_or_counted(
+        fn any_data_and_turns_are_read_or_counted(
             told_of in prop::collection::vec(any::<(u64, Option<u32>, Vec<u8>, bool)>(), 0..20),
         ) {
             let (mut queues, ticks) = live();

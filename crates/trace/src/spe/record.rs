@@ -2,65 +2,64 @@
 
 use super::packet::{Packet, parse};
 
-/// One sampled operation. What its packets did not say is not there: which of them are written is set when recording
-/// begins, and some only the kernel's permission shows (physical addresses and threads: `CAP_PERFMON`, or
-/// `kernel.perf_event_paranoid` of 0 or less).
+/// A sampled operation. Fields without a packet are `None`. Which packets are written is set when recording starts,
+/// and some need the kernel's permission: physical addresses and threads need `CAP_PERFMON`, or
+/// `kernel.perf_event_paranoid` at 0 or less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpeRecord {
-    /// The generic timer's count when it was done (`ts_enable=1`).
+    /// The generic timer's count at completion (`ts_enable=1`).
     pub timer: Option<u64>,
-    /// The number of the thread, if the kernel tells the processor (`CONFIG_PID_IN_CONTEXTIDR`).
+    /// Thread ID, if the kernel passes it to the processor (`CONFIG_PID_IN_CONTEXTIDR`).
     pub thread: Option<u32>,
-    /// What was done; nothing where it was a branch or computed.
+    /// The operation; `None` for branches and computations.
     pub operation: Option<Operation>,
-    /// The address of the instruction.
+    /// Address of the instruction.
     pub instruction: u64,
-    /// The instruction was not a program's: its exception level was above 0.
+    /// Whether it was executed above exception level 0, outside user space.
     pub privileged: bool,
-    /// The virtual address of the data.
+    /// Virtual address of the data.
     pub address: Option<u64>,
-    /// The physical address of the data (`pa_enable=1`).
+    /// Physical address of the data (`pa_enable=1`).
     pub physical: Option<u64>,
-    /// A bit for each thing that happened.
+    /// A bit for each event of the operation.
     pub events: u64,
-    /// What served it, in the processor's own numbers; loads of some processors only.
+    /// Data source, in the encoding of the processor; only for loads, on some processors.
     pub source: Option<u64>,
-    /// From dispatch until it was done, cycles of the core. Processors stop at some number, such as 4095.
+    /// Latency from dispatch to completion, in core cycles. Processors saturate at some value, such as 4095.
     pub total_cycles: Option<u64>,
-    /// Of these, until it was issued.
+    /// The part of it before issue.
     pub issue_cycles: Option<u64>,
 }
 
 /// What an operation does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads.
+    /// A load.
     Load,
-    /// Writes, or reads and writes at once.
+    /// A store, or an atomic read and write.
     Store,
 }
 
-// Of operation packets.
+// Operation packets.
 const LOAD_STORE: u8 = 1;
 const STORE: u64 = 1;
-/// Bits 7 to 5 and 1 tell ordinary loads and stores from special ones, 2 says that it reads and writes at once.
+/// Bits 7 to 5 and 1 distinguish ordinary loads and stores from special ones; bit 2 marks an atomic read and write.
 const SPECIAL: u64 = 0b1110_0010;
 const SPECIAL_IS_ATOMIC: u64 = 0b10;
 const ATOMIC: u64 = 0b100;
 
-// Of address packets.
+// Address packets.
 const INSTRUCTION: u8 = 0;
 const DATA: u8 = 2;
 const DATA_PHYSICAL: u8 = 3;
 const EXCEPTION_LEVEL: u64 = 0b11 << 61;
 
-// Of counter packets.
+// Counter packets.
 const TOTAL: u8 = 0;
 const ISSUE: u8 = 1;
 
 impl SpeRecord {
-    /// How long the access took, cycles of the core: what it waited for other operations before it was issued is
-    /// not its own.
+    /// Latency of the access itself, in core cycles. It excludes the wait for other operations before issue.
     pub fn access_cycles(&self) -> Option<u64> {
         Some(self.total_cycles?.saturating_sub(self.issue_cycles.unwrap_or(0)))
     }
@@ -84,7 +83,7 @@ impl SpeRecord {
             Packet::Address { what: DATA_PHYSICAL, value } => self.physical = Some(value & (u64::MAX >> 8)),
             Packet::Counter { what: TOTAL, cycles } => self.total_cycles = Some(cycles),
             Packet::Counter { what: ISSUE, cycles } => self.issue_cycles = Some(cycles),
-            // Branches, what was computed, and how long addresses took to translate.
+            // Branches, computations, and translation latencies.
             Packet::Operation { .. }
             | Packet::Address { .. }
             | Packet::Counter { .. }
@@ -94,13 +93,13 @@ impl SpeRecord {
     }
 }
 
-/// The upper byte has a tag or says how the access was made; bit 55 decides whether an address is the kernel's.
+/// The top byte holds a tag or describes the access; bit 55 decides whether the address is the kernel's.
 fn virtual_address(value: u64) -> u64 {
     ((value << 8).cast_signed() >> 8).cast_unsigned()
 }
 
-/// The records of data that begin with a whole one, in their order. It ends where the data do, or where they make no
-/// sense: what follows may then be of any record.
+/// Decodes records, in order, from data that start with a whole one. Ends at the end of the data or at an invalid
+/// packet, after which record boundaries are unknown.
 #[derive(Clone, Debug)]
 pub struct SpeRecords<'a> {
     data: &'a [u8],
@@ -108,12 +107,12 @@ pub struct SpeRecords<'a> {
 }
 
 impl<'a> SpeRecords<'a> {
-    /// Records of the data from a place on, where one begins.
+    /// Decodes from an offset at which a record starts.
     pub fn new(data: &'a [u8], at: usize) -> Self {
         Self { data, at }
     }
 
-    /// Where the next record begins: what is left makes none when there is no next one.
+    /// Offset of the next record. When there is none, the remaining data are invalid.
     pub fn place(&self) -> usize {
         self.at
     }
@@ -134,7 +133,7 @@ impl Iterator for SpeRecords<'_> {
                     self.at = at;
                     return Some(record);
                 }
-                // What fills up between records is of none.
+                // Padding between records belongs to none.
                 Packet::Padding | Packet::Timestamp(_) | Packet::End => {
                     if !begun {
                         (self.at, record) = (at, SpeRecord::default());
@@ -151,7 +150,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As a processor writes it.
+    /// Encodes a record as a processor does.
     pub fn written(record: &SpeRecord) -> Vec<u8> {
         let mut data = Vec::new();
         let mut put = |header: u8, number: u64, length: usize| {
@@ -220,13 +219,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_an_operation_does_is_told() {
+    fn operations_are_decoded() {
         let operation = |details: u64| {
             let mut record = SpeRecord::default();
             record.take(Packet::Operation { class: LOAD_STORE, details });
             record.operation
         };
-        // General registers; SIMD; what loads exclusively; what adds to memory; a vector with scattered elements.
+        // General registers; SIMD; load exclusive; atomic add; a gather or scatter vector access.
         let all =
             [(0x00, false), (0x01, true), (0x04, false), (0x05, true), (0x0a, false), (0x06, true), (0x88, false)];
         for (details, writes) in all {

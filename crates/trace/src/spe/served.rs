@@ -1,10 +1,10 @@
-//! What served an access, from the events of its record and, of loads, from the processor's own number for it.
+//! The level that served an access, from its event bits and, for loads, from the processor's data source encoding.
 
 use super::record::{Operation, SpeRecord};
 use crate::perf_data::Observed;
 use crate::{AccessKind, Served};
 
-// Events.
+// Event bits.
 const L1_ACCESS: u64 = 1 << 2;
 const L1_MISS: u64 = 1 << 3;
 const LLC_ACCESS: u64 = 1 << 8;
@@ -12,27 +12,27 @@ const LLC_MISS: u64 = 1 << 9;
 const REMOTE: u64 = 1 << 10;
 const L2_ACCESS: u64 = 1 << 19;
 const L2_MISS: u64 = 1 << 20;
-/// A fill was under way.
+/// A fill was in progress.
 const RECENTLY_FETCHED: u64 = 1 << 22;
-/// Another core's cache had it.
+/// Another core's cache held the line.
 const SNOOPED: u64 = 1 << 23;
 
-/// How a processor numbers what serves loads.
+/// A processor's encoding of data sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbering {
-    /// Neoverse and their kin, as their technical reference manuals have it.
+    /// Neoverse and related cores, from their technical reference manuals.
     Arm,
     AmpereOne,
-    /// That of `HiSilicon`'s HIP12.
+    /// `HiSilicon`'s HIP12.
     HiSilicon,
 }
 
 impl Numbering {
-    /// Of the processor with this main ID register (`MIDR_EL1`): its maker and part.
+    /// The encoding of the processor with this main ID register (`MIDR_EL1`): implementer and part.
     fn of(processor: u64) -> Option<Self> {
         Some(match (processor >> 24 & 0xff, processor >> 4 & 0xfff) {
-            // Neoverse N1, V1, N2, V2; Cortex-X1C, X3, A720, X925, A725, A720AE; Microsoft's Cobalt 100, which is
-            // an N2.
+            // Neoverse N1, V1, N2, V2; Cortex-X1C, X3, A720, X925, A725, A720AE; Microsoft's Cobalt 100, which is an
+            // N2.
             (0x41, 0xd0c | 0xd40 | 0xd49 | 0xd4f | 0xd4c | 0xd4e | 0xd81 | 0xd85 | 0xd87 | 0xd89) | (0x6d, 0xd49) => {
                 Self::Arm
             }
@@ -42,8 +42,8 @@ impl Numbering {
         })
     }
 
-    /// What a number means, and whether that is on the node of the CPU, where that is known. `remote` is what the
-    /// events say.
+    /// Decodes a data source, and whether it is on the CPU's node, if known. `remote` is the remote access bit of the
+    /// events.
     fn meaning(self, number: u64, remote: bool) -> Option<(Served, Option<bool>)> {
         let memory = (Served::Dram, Some(!remote));
         let near = |served| (served, Some(true));
@@ -52,9 +52,9 @@ impl Numbering {
             (Self::Arm, 0x0) | (Self::AmpereOne, 0x8) | (Self::HiSilicon, 18) => near(Served::L1),
             (Self::Arm, 0x8) | (Self::AmpereOne, 0x9) | (Self::HiSilicon, 16 | 17) => near(Served::L2),
             (Self::Arm, 0xb) | (Self::AmpereOne, 0x3) | (Self::HiSilicon, 2 | 3) => near(Served::L3),
-            // Another core, of the same cluster or of another one.
+            // Another core, in the same cluster or in another one.
             (Self::Arm, 0x9 | 0xa | 0xc) | (Self::AmpereOne, 0x0) | (Self::HiSilicon, 0 | 1) => near(Served::Peer),
-            // Of another cluster, which may be a node of its own.
+            // Another cluster, which may be a node of its own.
             (Self::HiSilicon, 4 | 5) => (Served::Peer, None),
             (Self::Arm, 0xd) | (Self::AmpereOne, 0x5) | (Self::HiSilicon, 6 | 7) => far(Served::Peer),
             (Self::Arm, 0xe) | (Self::AmpereOne, 0x7) => memory,
@@ -66,13 +66,14 @@ impl Numbering {
 }
 
 impl SpeRecord {
-    /// What the processor with this main ID register tells of the access. Nothing where it was none.
+    /// What the processor with this main ID register reports about the access. `None` if the operation accessed no
+    /// memory.
     pub(crate) fn observed(&self, processor: u64) -> Option<Observed> {
         let kind = match self.operation? {
             Operation::Load => AccessKind::Load,
             Operation::Store => AccessKind::Store,
         };
-        // The numbers are of loads: of stores they say nothing.
+        // Data sources are valid for loads only.
         let number = self.source.filter(|_| kind == AccessKind::Load);
         let numbered = number.and_then(|number| Numbering::of(processor)?.meaning(number, self.has(REMOTE)));
         let (served, local) = match numbered.or_else(|| self.by_events()) {
@@ -86,7 +87,8 @@ impl SpeRecord {
         self.events & event != 0
     }
 
-    /// The first cache that had it. What no cache near the core had is from memory, unless another core's was asked.
+    /// The first cache level that hit. If no cache near the core did, memory served the access, unless another core
+    /// was snooped.
     fn by_events(&self) -> Option<(Served, Option<bool>)> {
         let hit = |access, miss| self.has(access) && !self.has(miss);
         if hit(L1_ACCESS, L1_MISS) || self.has(RECENTLY_FETCHED) {
@@ -161,7 +163,7 @@ mod tests {
         ];
         for (events, served, local) in all {
             assert_eq!(observed(Operation::Load, Some(0xe), events, UNKNOWN), (served, local), "{events:#x}");
-            // Numbers say nothing of stores, nor those that nobody knows.
+            // Data sources are ignored for stores and when unknown.
             assert_eq!(observed(Operation::Store, Some(0), events, NEOVERSE_N1), (served, local), "{events:#x}");
             assert_eq!(observed(Operation::Load, Some(0x77), events, NEOVERSE_N1), (served, local), "{events:#x}");
         }

@@ -1,8 +1,8 @@
-//! Makes perf.data files, as `perf record` writes them, of any size.
+//! Makes perf.data files of any size, as `perf record` writes them.
 
 use std::io::{self, Write};
 
-/// Of the records that are made here.
+/// Types of the records made here.
 pub const MMAP2: u32 = 10;
 pub const COMM: u32 = 3;
 pub const FORK: u32 = 7;
@@ -11,9 +11,10 @@ pub const SAMPLE: u32 = 9;
 pub const FINISHED_ROUND: u32 = 68;
 pub const TIME_CONV: u32 = 79;
 
-/// `PERF_SAMPLE_` of what the samples made here have: `IP`, `TID`, `TIME`, `ADDR`, `CPU`, `PERIOD`, `WEIGHT`, `DATA_SRC`, `PHYS_ADDR`.
+/// `PERF_SAMPLE_` bits of the samples made here: `IP`, `TID`, `TIME`, `ADDR`, `CPU`, `PERIOD`, `WEIGHT`, `DATA_SRC`,
+/// `PHYS_ADDR`.
 pub const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
-/// Of a load from memory: local, and remote.
+/// Data sources of loads from memory: local, and remote.
 pub const LOCAL: u64 = 0x6810_1042;
 pub const REMOTE: u64 = 0x6810_2042;
 
@@ -59,7 +60,7 @@ pub fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// What follows records that are no samples: whose, when, on which CPU.
+/// The trailer of records other than samples: thread, time and CPU.
 fn trailer(pid: u32, tid: u32, time: u64) -> Vec<u8> {
     words(&[pair(pid, tid), time, 0])
 }
@@ -85,14 +86,14 @@ pub fn exit(time: u64, pid: u32, tid: u32) -> Vec<u8> {
     record(EXIT, 0, &body)
 }
 
-/// A mapping that can be executed, with the build id `[7; 20]`.
+/// An executable mapping with the build ID `[7; 20]`.
 pub fn mmap(time: u64, pid: u32, start: u64, bytes: u64, path: &str) -> Vec<u8> {
     let id = [vec![20, 0, 0, 0], vec![7; 20]].concat();
     let rest = [id, words(&[pair(5, 2)]), text(path), trailer(pid, pid, time)].concat();
     record(MMAP2, 2 | 1 << 14, &[words(&[pair(pid, pid), start, bytes, 0]), rest].concat())
 }
 
-/// How the time-stamp counter becomes ns: so many half cycles each.
+/// Conversion of the time stamp counter to ns, for a rate in half cycles per ns.
 pub fn time_conversion(half_cycles_per_ns: u64) -> Vec<u8> {
     record(TIME_CONV, 0, &words(&[32, (1 << 33) / half_cycles_per_ns, 0]))
 }
@@ -108,7 +109,7 @@ fn attribute(sample_type: u64) -> Vec<u8> {
     words(&fields)
 }
 
-/// Nodes of so many CPUs and 1 GiB each.
+/// Nodes with `cpus` CPUs and 1 GiB each.
 fn numa_topology(nodes: u32, cpus: u32) -> Vec<u8> {
     let node = |node: u32| {
         let memory = [node.to_le_bytes().to_vec(), words(&[1 << 20, 1 << 20])].concat();
@@ -123,14 +124,15 @@ fn memory_topology(nodes: u32) -> Vec<u8> {
     [words(&[1, 128 << 20, nodes.into()]), (0..nodes).flat_map(node).collect()].concat()
 }
 
-/// Begins a file of one event, on a machine of 2 nodes with 4 CPUs each. What it returns goes after the records.
+/// Writes the start of a file with one event, on a machine of 2 nodes with 4 CPUs each. Returns what follows the
+/// records.
 pub fn begin(to: &mut impl Write, name: &str, sample_type: u64, record_bytes: u64) -> io::Result<Vec<u8>> {
     let attribute = attribute(sample_type);
     let event = [words(&[pair(1, ATTRIBUTE_BYTES as u32)]), attribute.clone(), vec![0; 4], counted(name)].concat();
     let command = [2_u32.to_le_bytes().to_vec(), counted("perf"), counted("mem")].concat();
     let (architecture, processor) =
         if name.starts_with("arm_spe") { ("aarch64", "0x00000000413fd0c1") } else { ("x86_64", "GenuineIntel-6-4F-1") };
-    // By their numbers: host, architecture, processor, command, events, nodes, memory.
+    // Feature numbers: host, architecture, processor, command, events, nodes, memory.
     let features = [
         (3_u32, counted("server")),
         (6, counted(architecture)),
@@ -149,7 +151,7 @@ pub fn begin(to: &mut impl Write, name: &str, sample_type: u64, record_bytes: u6
     to.write_all(&words(&header))?;
     to.write_all(&[0; 24])?;
     to.write_all(&attribute)?;
-    // The event's counters have no ids.
+    // The event's counters have no IDs.
     to.write_all(&[0; 16])?;
     let mut end = Vec::new();
     let mut offset = data + record_bytes + 16 * features.len() as u64;

@@ -1,5 +1,5 @@
-//! What Linux tells of programs while they run, on the machine that tests. Where it forbids that, the tests say so, and
-//! look at the reason that is given instead.
+//! The live sources, on the machine that runs the tests. Where it forbids a source, the tests say so, and check the
+//! reason that is given instead.
 
 use linux::{Pid, Tid, monotonic_ns};
 use std::process::Command;
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use trace::live::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use trace::{AccessKind, Event, Source, Stacks, What};
 
-/// Held by who starts programs, and by who looks at what this process does: what other tests start is of it too.
+/// Held while a test starts programs, and while a test looks at this process's events: these include the programs of
+/// others.
 static PROGRAMS: Mutex<()> = Mutex::new(());
 
-/// What was opened; or nothing, and its reason is one that helps.
+/// The opened source; or `None`, after checking that the error gives a helpful reason.
 fn opened<T>(result: Result<T, LiveError>) -> Option<T> {
     result
         .inspect_err(|error| {
@@ -39,7 +40,7 @@ fn names(events: &[Event], pid: Pid) -> Vec<(&str, bool)> {
 }
 
 #[test]
-fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
+fn a_program_is_observed_from_its_first_instruction_with_what_it_starts() {
     let _alone = PROGRAMS.lock();
     let Some(mut side_band) = opened(SideBand::open(&Target::Program)) else { return };
     let began = monotonic_ns();
@@ -54,14 +55,14 @@ fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
     assert!(events.iter().all(|event| (began..ended).contains(&event.time_ns)), "{events:?}");
     assert!(events.is_sorted_by_key(|event| event.time_ns));
     assert_eq!(names(&events, pid), [("sh", true), ("true", true)]);
-    // Nobody else is told of.
+    // No other process is reported.
     let child = events.iter().find(|event| event.what == What::ProcessStarted { parent: Some(pid) }).unwrap().pid;
     assert!(events.iter().all(|event| [pid, child].contains(&event.pid)), "{events:?}");
     assert_eq!(names(&events, child), [("cat", true)]);
     for pid in [pid, child] {
         assert!(events.iter().any(|event| event.pid == pid && event.what == What::ThreadEnded));
     }
-    // Each mapping of a file's code that the child saw of itself was told, and its inode.
+    // Each mapping of a file's code that the child saw in its own maps was reported, with its inode.
     let mappings = linux::parse_maps(&maps).unwrap();
     let of_code = mappings.iter().filter(|mapping| mapping.execute && mapping.inode != 0);
     for mapping in of_code.clone() {
@@ -78,7 +79,7 @@ fn a_program_is_told_from_its_first_instruction_with_what_it_starts() {
 }
 
 #[test]
-fn what_runs_already_is_told_first_and_then_what_comes() {
+fn what_is_running_is_reported_first_and_then_what_starts() {
     let _alone = PROGRAMS.lock();
     let ((is_there, ready), (release, wait)) = (channel(), channel::<()>());
     let there = std::thread::Builder::new().name("was there".into()).spawn(move || {
@@ -113,7 +114,7 @@ fn what_runs_already_is_told_first_and_then_what_comes() {
         wait.recv()
     });
     let (tid, address) = tell.recv().unwrap();
-    // Its stack is told as soon as it is seen to wait.
+    // Its stack is reported as soon as the thread is seen waiting.
     let since = Instant::now();
     while mapped(&events, address) != Some(format!("[stack:{tid}]")) && since.elapsed() < Duration::from_secs(20) {
         sleep(Duration::from_millis(1));
@@ -128,7 +129,7 @@ fn what_runs_already_is_told_first_and_then_what_comes() {
 }
 
 #[test]
-fn the_system_is_told_of_if_it_may_be_seen() {
+fn the_system_is_observed_if_permitted() {
     let _alone = PROGRAMS.lock();
     let Some(mut side_band) = opened(SideBand::open(&Target::System)) else { return };
     let mut child = Command::new("true").spawn().unwrap();
@@ -148,14 +149,13 @@ fn a_process_that_is_not_there_is_no_target() {
     assert!(error.to_string().starts_with(told), "{error}");
 }
 
-/// The processor of a virtual machine seldom samples anything.
+/// The processor of a virtual machine can seldom sample.
 #[test]
-fn the_processor_samples_accesses_or_the_reason_is_told() {
+fn the_processor_samples_accesses_or_the_reason_is_given() {
     let _alone = PROGRAMS.lock();
     let result = PerfSource::open(&PerfOptions::default());
     let why = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    if ["performance counters", "samples accesses to memory (AMD's", "arm_spe_0"].iter().any(|what| why.contains(what))
-    {
+    if ["performance counters", "samples memory accesses (AMD's", "arm_spe_0"].iter().any(|what| why.contains(what)) {
         assert!(why.starts_with("cannot sample accesses to memory (perf): "), "{why}");
         return;
     }
@@ -167,14 +167,14 @@ fn the_processor_samples_accesses_or_the_reason_is_told() {
     assert!(samples.iter().all(|sample| sample.pid != own && sample.address > 0), "{samples:?}");
 }
 
-/// A page fault of the tests' own tells whether hint faults can be told apart from first touches.
+/// A page fault of this test shows whether hint faults can be distinguished from first touches.
 #[test]
-fn page_faults_can_be_observed_or_the_reason_is_told() {
+fn page_faults_can_be_observed_or_the_reason_is_given() {
     let Some(tells_first_touches) = opened(HintFaults::try_out()) else { return };
-    eprintln!("first touches are told apart: {tells_first_touches}");
+    eprintln!("first touches are distinguished: {tells_first_touches}");
 }
 
-/// A thread on another node uses what this one has put on its own.
+/// A thread on another node uses memory that this one has placed on its own node.
 #[test]
 fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
     let state = linux::NodeState::read(std::path::Path::new("/sys")).unwrap();
@@ -185,7 +185,7 @@ fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
     };
     linux::set_affinity(own_thread(), here).unwrap();
     let mut memory = linux::Pages::reserve(16 << 20).unwrap();
-    // Of a huge page one fault would be seen.
+    // A huge page would give a single fault.
     memory.advise_huge(false).unwrap();
     let range = memory.range();
     let words: &[AtomicU64] = memory.fill(|_| AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! perf.data files, recorded and made: their samples are those that `perf script` prints, and damage is no surprise.
+//! perf.data files, recorded and made up: their samples are those printed by `perf script`, and damage is handled.
 
 use crate::perf_file::{
     LOCAL, MemorySample, REMOTE, SAMPLE_TYPE, comm, exit, file, fork, mmap, record, time_conversion,
@@ -30,7 +30,7 @@ fn read(path: &Path) -> Result<Read, ReadError> {
             Record::Event(event) => events.push(event),
         }
     }
-    // Read ahead it is the same.
+    // Reading ahead gives the same result.
     let mut all = Vec::new();
     let (stacks, lost) = Trace::open(path)?.records()?.read_all(|record| all.push(record))?;
     let (of_samples, of_events): (Vec<_>, Vec<_>) =
@@ -88,7 +88,7 @@ fn the_machine_is_what_perf_wrote_down_of_it() {
 }
 
 #[test]
-fn lives_of_processes_and_mappings_are_told() {
+fn lifecycles_of_processes_and_mappings_are_read() {
     let read = read(&recorded("chain.data")).unwrap();
     let named = |event: &&Event| matches!(&event.what, What::Named { name, exec: true } if &**name == "true");
     let pid = read.events.iter().find(named).unwrap().pid;
@@ -98,7 +98,7 @@ fn lives_of_processes_and_mappings_are_told() {
     });
     assert_eq!(library.unwrap().build_id.as_ref().unwrap().len(), 20);
     assert!(read.events.iter().any(|event| event.pid == pid && event.what == What::ThreadEnded));
-    // perf prints the instruction of the first fault, six callers of it in the kernel, and one in the program.
+    // For the first fault, perf prints the instruction, six callers in the kernel, and one in the program.
     let callers = read.stacks.chain(read.samples[0].stack.unwrap());
     assert_eq!((callers.len(), callers[0], callers[6]), (7, 0xffff_ffff_8175_3a0a, 0x7fb1_03cf_2ad7));
     assert!(read.samples[0].kernel && read.samples.iter().any(|sample| !sample.kernel));
@@ -150,7 +150,7 @@ fn what_served_a_sample_and_how_long_it_took() {
     let other = Sample { time_ns: 26, physical: None, ..expected };
     let local = Sample { time_ns: 30, physical: Some(4096), node: Some(NodeId(0)), ..expected };
     assert_eq!(read.samples, [expected, other, local]);
-    assert_eq!((read.lost[0].count, read.lost[0].what.contains("without the address")), (1, true));
+    assert_eq!((read.lost[0].count, read.lost[0].what.contains("without a data address")), (1, true));
 }
 
 /// Feature F33 and claim C5.
@@ -168,7 +168,7 @@ fn samples_at_addresses_that_are_no_memory_are_lost() {
 
 #[test]
 fn what_virtual_machines_do_is_not_told_of_the_process_that_they_run_in() {
-    // Kernel, program, hypervisor, and of a guest kernel and program.
+    // Kernel, program, hypervisor, guest kernel and guest program.
     let sample = |mode: u16| {
         let mut bytes = crate::perf_file::sample(&load(mode.into(), LOCAL));
         bytes[4..6].copy_from_slice(&mode.to_le_bytes());
@@ -177,7 +177,7 @@ fn what_virtual_machines_do_is_not_told_of_the_process_that_they_run_in() {
     let read = read_bytes(&file("mem-loads", SAMPLE_TYPE, &[1, 2, 3, 4, 5].map(sample))).unwrap();
     let kept: Vec<(u64, bool)> = read.samples.iter().map(|sample| (sample.time_ns, sample.kernel)).collect();
     assert_eq!(kept, [(1, true), (2, false), (3, false)]);
-    assert_eq!(read.lost, [Loss { what: "samples of what virtual machines do".into(), count: 2 }]);
+    assert_eq!(read.lost, [Loss { what: "samples of virtual machine guests".into(), count: 2 }]);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn events_of_processes() {
 fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go() {
     let records: Vec<_> = (0..10).map(|time| crate::perf_file::sample(&load(time, LOCAL))).collect();
     let bytes = file("mem-loads", SAMPLE_TYPE, &records);
-    // perf writes the size of its data when it ends.
+    // perf writes the size of its data at the end.
     let data = 104 + 112 + 16;
     let mut killed = bytes[..data + 5 * records[0].len() + 20].to_vec();
     killed[48..56].fill(0);
@@ -232,32 +232,32 @@ fn a_recording_that_was_killed_and_one_that_was_cut_are_read_as_far_as_they_go()
     let cut = read_bytes(&bytes[..data + 3 * records[0].len()]).unwrap();
     assert_eq!(cut.samples.len(), 3);
     let lost = |lost: &[Loss]| lost.iter().map(|loss| (loss.what.clone(), loss.count)).collect::<Vec<_>>();
-    let gone = "bytes of records that the file should have: its end is gone";
+    let gone = "bytes of records missing at the end of the file";
     let length = records[0].len();
     assert_eq!(lost(&cut.lost), [(gone.to_owned(), 7 * length as u64)]);
     let within = read_bytes(&bytes[..data + 3 * length + 18]).unwrap();
-    let half = "bytes at the end that are no complete record";
+    let half = "bytes at the end that are not a complete record";
     assert_eq!(lost(&within.lost), [(gone.to_owned(), 7 * length as u64 - 18), (half.to_owned(), 18)]);
-    // What tells the events' names is behind the records.
+    // The names of events are stored behind the records.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     fs::write(&path, &bytes[..data + 3 * length]).unwrap();
     let about = Trace::open(&path).unwrap().about().clone();
     assert_eq!((about.complete, about.written_by.as_str()), (false, "perf"));
-    assert_eq!(about.sources[0].event, "an event that the file does not name");
+    assert_eq!(about.sources[0].event, "an unnamed event");
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn what_cannot_be_read_is_reported() {
     let refused = |bytes: &[u8]| read_bytes(bytes).err().unwrap().to_string();
     let good = file("mem-loads", SAMPLE_TYPE, &[]);
-    assert!(refused(b"").contains("is no trace"));
-    assert!(refused(b"hello, world").contains("is no trace"));
+    assert!(refused(b"").contains("is not a trace"));
+    assert!(refused(b"hello, world").contains("is not a trace"));
     assert!(refused(&good[..16]).contains("its header ends early"));
     assert!(refused(&[b"2ELIFREP", &good[8..]].concat()).contains("big-endian"));
     assert!(refused(&good[..104]).contains("names no event"));
     let with_time = SAMPLE_TYPE & !(1 << 2);
-    assert!(refused(&file("mem-loads", with_time, &[])).contains("without times"));
+    assert!(refused(&file("mem-loads", with_time, &[])).contains("have no times"));
 }
 
 proptest! {

@@ -1,5 +1,5 @@
-//! perf.data files with the data of Arm's SPE, made as the architecture's manual and perf's source have them: no
-//! such machine was to be had.
+//! perf.data files with data of Arm's SPE, made according to the architecture's manual and perf's source: no such
+//! machine was available.
 
 use crate::perf_file::{FINISHED_ROUND, comm, file, record};
 #[allow(dead_code, reason = "it makes files of other processors as well")]
@@ -18,10 +18,10 @@ const TIME_CONV: u32 = 79;
 const EVENT: &str = "arm_spe_0/ts_enable=1,pa_enable=1,load_filter=1,store_filter=1/";
 /// `PERF_SAMPLE_IP`, `TID`, `TIME`, `CPU`.
 const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 7;
-/// Of the generic timer.
+/// Rate of the generic timer.
 const NS_PER_TICK: u64 = 40;
 
-/// What serves loads, in the numbers of Neoverse N1.
+/// Data sources of loads on Neoverse N1.
 const L2: u8 = 0x8;
 const DRAM: u8 = 0xe;
 const LLC_MISS: u32 = 1 << 9;
@@ -76,14 +76,14 @@ impl Operation {
     }
 }
 
-/// A branch has no address of data.
+/// A branch has no data address.
 const BRANCH: &[u8] = &[0x4a, 1, 0x52, 0x02, 0x00, 0x71, 12, 0, 0, 0, 0, 0, 0, 0];
 
 fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What the kernel hands over at once, of a CPU: the record, and after it the data.
+/// What the kernel hands over at once for a CPU: the record, followed by the data.
 fn data(cpu: u32, offset: u64, parts: &[Vec<u8>]) -> Vec<u8> {
     let data = parts.concat();
     let whose = [0_u32, u32::MAX, cpu, 0].map(u32::to_le_bytes).concat();
@@ -91,7 +91,7 @@ fn data(cpu: u32, offset: u64, parts: &[Vec<u8>]) -> Vec<u8> {
     [record(AUXTRACE, 0, &body), data].concat()
 }
 
-/// A thread comes to run on a CPU, or goes.
+/// A thread is switched in or out on a CPU.
 fn switch(time: u64, cpu: u32, (pid, tid): (u32, u32), goes: bool) -> Vec<u8> {
     record(SWITCH, u16::from(goes) << 13, &words(&[u64::from(pid) | u64::from(tid) << 32, time, cpu.into()]))
 }
@@ -115,7 +115,7 @@ fn open(bytes: &[u8]) -> (tempfile::TempDir, Option<Trace>) {
     (scratch, Trace::open(&path).ok())
 }
 
-/// All samples, and what was lost; records are in the order of time.
+/// All samples, and the losses. Records are in time order.
 fn read(trace: &Trace) -> (Vec<Sample>, Vec<Loss>) {
     let mut records = trace.records().unwrap();
     let all: Vec<Record> = records.by_ref().map(Result::unwrap).collect();
@@ -139,7 +139,7 @@ fn both_cpus() -> Vec<Vec<u8>> {
         switch(700, 5, (7, 7), false),
         comm(800, 7, 7, "main", false),
         round(),
-        // What comes here was long before.
+        // These data are from long before.
         data(
             0,
             4096,
@@ -153,7 +153,7 @@ fn both_cpus() -> Vec<Vec<u8>> {
         ),
         comm(1200, 7, 7, "late", false),
         round(),
-        // An alignment packet goes on to where the next multiple of 16 is in memory, not in the file.
+        // An alignment packet extends to the next multiple of 16 in memory, not in the file.
         data(
             5,
             4096 + 7,
@@ -195,7 +195,7 @@ fn accesses_are_told_in_the_order_of_time() {
     let told = samples.iter().map(|s| (s.time_ns, s.cpu.0, s.tid.0, s.kind, s.served, s.node.map(|node| node.0)));
     let all = [
         (400, 0, 8, AccessKind::Load, Some(Served::Dram), Some(0)),
-        // On the second CPU runs whom the kernel says.
+        // On the second CPU, the thread is known from context switches.
         (800, 5, 7, AccessKind::Load, Some(Served::Dram), Some(1)),
         (1200, 0, 8, AccessKind::Load, Some(Served::L2), Some(1)),
         (1320, 5, 7, AccessKind::Load, Some(Served::Dram), Some(1)),
@@ -204,7 +204,7 @@ fn accesses_are_told_in_the_order_of_time() {
     ];
     assert_eq!(told.collect::<Vec<_>>(), all);
     assert_eq!(samples.last().unwrap().address, 0xffff_8000_0000_1000);
-    // Who says how fast the cores are learns how long accesses took: 300 cycles of 3 GHz.
+    // With a known core frequency, latencies are known: 300 cycles at 3 GHz.
     let (samples, _) = read(&trace.with_core_clock_hz(3e9));
     assert!(samples.iter().all(|sample| sample.latency_ns == Some(100.0)), "{samples:?}");
 }
@@ -220,22 +220,22 @@ fn what_cannot_be_told_is_counted() {
     };
     let load = LOAD.packets();
     for (operation, what) in [
-        (Operation { thread: Some(99), ..LOAD }, "samples of Arm's SPE of threads that nothing tells of"),
-        (Operation { thread: None, ..LOAD }, "samples of Arm's SPE of threads that nothing tells of"),
+        (Operation { thread: Some(99), ..LOAD }, "samples of Arm's SPE from unknown threads"),
+        (Operation { thread: None, ..LOAD }, "samples of Arm's SPE from unknown threads"),
     ] {
         assert_eq!(lost(&[time_conversion(), data(0, 0, &[operation.packets()])]), [(1, what.to_owned())]);
     }
-    let timeless = "samples of Arm's SPE without a time (`ts_enable=1` makes them)".to_owned();
+    let timeless = "samples of Arm's SPE without a time (`ts_enable=1` adds it)".to_owned();
     assert_eq!(lost(&[data(0, 0, std::slice::from_ref(&load))]), [(1, timeless.clone())]);
     let ended = [&load[..load.len() - 9], &[1]].concat();
     assert_eq!(lost(&[time_conversion(), data(0, 0, &[ended])]), [(1, timeless)]);
-    let no_cpu = "samples of Arm's SPE that do not say on which CPU".to_owned();
+    let no_cpu = "samples of Arm's SPE without a CPU".to_owned();
     assert_eq!(lost(&[time_conversion(), data(u32::MAX, 0, std::slice::from_ref(&load))]), [(1, no_cpu)]);
-    // A buffer that makes no sense ends there, and the next one is read.
+    // A buffer ends at an invalid packet, and the next one is read.
     let junk = [vec![0xff], load.clone()].concat();
-    let nonsense = (junk.len() as u64, "bytes of Arm's SPE that make no record".to_owned());
+    let nonsense = (junk.len() as u64, "bytes of Arm's SPE data that are not a valid record".to_owned());
     assert_eq!(lost(&[time_conversion(), data(0, 0, &[junk]), data(0, 0, &[])]), [nonsense]);
-    // Data of another kind (Intel's, 1) are skipped.
+    // AUX data of another type (1, Intel's) are skipped.
     let other = record(AUXTRACE_INFO, 0, &words(&[1, 0]));
     let (_folder, trace) = open(&file(EVENT, SAMPLE_TYPE, &[other, data(0, 0, &[load])]));
     let (samples, lost) = read(&trace.unwrap());

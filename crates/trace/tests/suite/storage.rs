@@ -1,4 +1,4 @@
-//! What is written is read, in order; what is damaged is refused with its name.
+//! What is written is read back, in order; damaged files are rejected by name.
 
 use linux::{Pid, Tid};
 use machine::{CpuId, Machine, NodeId, presets};
@@ -21,7 +21,7 @@ fn machine() -> Machine {
     presets::find("small-4x2").unwrap()
 }
 
-/// At most so many rows a file.
+/// At most `rows` rows per file.
 fn flush(rows: usize) -> Flush {
     Flush { rows, after: Duration::ZERO }
 }
@@ -36,7 +36,7 @@ fn writer(folder: &Path, rows: usize) -> Writer {
 fn read(folder: &Path) -> Result<(Vec<Record>, Stacks), ReadError> {
     let mut records = Trace::open(folder)?.records()?;
     let all: Vec<Record> = records.by_ref().collect::<Result<_, _>>()?;
-    // Read ahead it is the same.
+    // Reading ahead gives the same result.
     let mut taken = Vec::new();
     Trace::open(folder)?.records()?.read_all(|record| taken.push(record))?;
     assert_eq!(taken, all);
@@ -84,7 +84,7 @@ fn samples() -> impl Strategy<Value = Sample> {
         node: what.3.map(NodeId),
         latency_ns: more.0,
         kernel: more.1,
-        // The number of its call chain is got when it is written: here, how many frames it has.
+        // The ID of the call chain is assigned when it is written: until then, this is its number of frames.
         stack: more.2.map(|chain| StackId(chain.len() as u32)),
         weight: more.3,
         source,
@@ -176,7 +176,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = writer(folder.path(), rows);
-        // The numbers that samples and events have are those of these.
+        // The IDs in samples and events refer to these.
         let chains: [&[u64]; 4] = [&[], &[1], &[1, 2], &[7, 7, 7]];
         for (number, chain) in chains.iter().enumerate() {
             prop_assert_eq!(writer.stacks().id(chain), StackId(number as u32));
@@ -197,7 +197,7 @@ proptest! {
         let (found, stacks) = read(folder.path()).unwrap();
         let mut expected: Vec<Record> = events.into_iter().map(Record::Event).collect();
         expected.extend(samples.into_iter().map(Record::Sample));
-        // Events before samples of the same time, and otherwise as they came.
+        // Events come before samples of the same time; otherwise the order is kept.
         expected.sort_by_key(time);
         prop_assert_eq!(found, expected);
         let found: Vec<_> = stacks.iter().map(|(_, chain)| chain.to_vec()).collect();
@@ -225,7 +225,7 @@ fn time(record: &Record) -> u64 {
     }
 }
 
-/// A trace with so many samples, in files of 10.
+/// A trace with `count` samples, in files of 10.
 fn written(folder: &Path, count: u64) {
     let mut writer = writer(folder, 10);
     (0..count).for_each(|time_ns| writer.sample(sample(time_ns)).unwrap());
@@ -248,14 +248,14 @@ fn a_recording_that_was_killed_is_read_up_to_the_last_file() {
     let mut writer = writer(folder.path(), 10);
     let stack = writer.stacks().id(&[1, 2, 3]);
     (0..25).for_each(|time_ns| writer.sample(Sample { stack: Some(stack), ..sample(time_ns) }).unwrap());
-    // As SIGKILL leaves it: nothing more is written, and the file that was under way has another name.
+    // As left by SIGKILL: nothing more is written, and the unfinished file has another name.
     drop(writer);
     fs::write(folder.path().join("samples/000003.part"), "PAR1").unwrap();
     let (found, stacks) = read(folder.path()).unwrap();
     assert_eq!(found.len(), 20);
     assert_eq!(stacks.chain(stack), [1, 2, 3]);
     assert!(!Trace::open(folder.path()).unwrap().about().complete);
-    // A machine that lost power may leave the last file empty.
+    // After a power failure, the last file may be empty.
     fs::write(folder.path().join("samples/000002.parquet"), "").unwrap();
     assert_eq!(read(folder.path()).unwrap().0.len(), 10);
     fs::write(folder.path().join("samples/000001.parquet"), "").unwrap();
@@ -290,8 +290,8 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     let again = Writer::create(folder.path(), About::of_command(vec![]), &machine(), flush(10));
     assert!(matches!(again, Err(WriteError::Exists(_))));
     let refused = |path: &Path| Trace::open(path).unwrap_err().to_string();
-    assert!(refused(&folder.path().join("samples")).contains("is no trace"));
-    assert!(refused(&folder.path().join("machine.toml")).contains("is no trace"));
+    assert!(refused(&folder.path().join("samples")).contains("is not a trace"));
+    assert!(refused(&folder.path().join("machine.toml")).contains("is not a trace"));
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
@@ -321,7 +321,7 @@ fn a_table_of_another_kind_is_refused() {
     assert_eq!(read(folder.path()).unwrap().0.len(), 2);
 }
 
-/// The folder in which the next test, as a program of its own, writes until it cannot.
+/// The folder in which the next test, run as a program of its own, writes until it fails.
 const FILL: &str = "NEARSIDE_TEST_FILL";
 
 #[test]
@@ -329,7 +329,7 @@ fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
     let Some(folder) = std::env::var_os(FILL).map(PathBuf::from) else {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("trace");
-        // A file that may not grow further is what a full disk is to who writes it.
+        // A file size limit looks like a full disk to the writer.
         let script =
             "trap '' XFSZ; ulimit -f 32; exec \"$0\" --exact a_disk_that_is_full_is_told_and_leaves_what_was_written";
         let mut test = Command::new("sh");
@@ -342,7 +342,7 @@ fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
     };
     let mut writer = writer(&folder, 10);
     (0..10).for_each(|time_ns| writer.sample(sample(time_ns)).unwrap());
-    // Text that no compression makes small.
+    // Text that does not compress.
     let text = |number: u64| {
         (0..200).map(move |word| format!("{:x}", (number * 200 + word).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     };
@@ -354,7 +354,7 @@ fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
     assert!(error.contains("events/000001.parquet") && error.contains("can be read"), "{error}");
 }
 
-/// Names that a dictionary has no room for are written as they are, from where it is full: both are one column.
+/// Names that exceed the dictionary are stored plain from then on: both encodings are in one column.
 #[test]
 fn a_dictionary_that_is_full_is_read_with_what_did_not_fit() {
     let folder = tempfile::tempdir().unwrap();
@@ -362,7 +362,7 @@ fn a_dictionary_that_is_full_is_read_with_what_did_not_fit() {
         Arc::<str>::from(format!("/a/path/that/is/longer/than/most/{}", "x".repeat(50) + &number.to_string()))
     };
     let event = |number: u64| {
-        // The first ones come again at the end.
+        // The first names are repeated at the end.
         let what = What::Named { name: name(number % 30_000), exec: false };
         Event { time_ns: number, pid: Pid(1), tid: Tid(1), cpu: None, what }
     };

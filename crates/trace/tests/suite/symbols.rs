@@ -1,4 +1,4 @@
-//! Symbols of a running program, looked up when a trace of it ends, and read from the trace alone.
+//! Symbols of a running program, looked up when its trace ends, and read back from the trace alone.
 
 use linux::{Pid, Process, Tid};
 use machine::{CpuId, presets};
@@ -14,9 +14,9 @@ use trace::{
     What, Writer,
 };
 
-/// A C program with line tables, which tells where its landmark and a counter lie and then waits.
+/// A C program with line tables, which prints the addresses of its landmark and a counter, and then waits.
 struct Program {
-    /// Goes with the program.
+    /// Removed together with the program.
     _folder: TempDir,
     child: Child,
     landmark: u64,
@@ -24,7 +24,7 @@ struct Program {
 }
 
 impl Program {
-    /// The counters are long enough to lie behind the pages that the file has.
+    /// The counters are large enough to extend beyond the pages backed by the file.
     const SOURCE: &str = r#"
         #include <stdio.h>
         static long counters[8192];
@@ -53,12 +53,12 @@ impl Program {
         Pid(self.child.id())
     }
 
-    /// An instruction behind the landmark's first one belongs to the landmark, too.
+    /// The instruction after the landmark's first one, which also belongs to the landmark.
     fn caller(&self) -> u64 {
         self.landmark + 1
     }
 
-    /// Events of everything that it has mapped.
+    /// Events of all its mappings.
     fn mappings(&self, change: impl Fn(&mut Arc<str>, &mut FileIdentity)) -> Vec<Event> {
         let pid = self.pid();
         let mappings = Process::open(pid).unwrap().mappings().unwrap();
@@ -79,7 +79,7 @@ impl Program {
         mappings.iter().map(event).collect()
     }
 
-    /// A trace in which the landmark, called from itself, touches a counter.
+    /// A trace in which the landmark, called from itself, accesses a counter.
     fn record(&self, folder: &Path, began_unix_s: u64, mappings: Vec<Event>) {
         let about = About { began_unix_s, ..About::of_command(vec![]) };
         let machine = presets::find("small-2x2").unwrap();
@@ -109,7 +109,7 @@ impl Program {
         writer.finish().unwrap();
     }
 
-    /// Its image, and the addresses in it of the landmark, the counter and the caller.
+    /// Its image, and the addresses of the landmark, the counter and the caller in it.
     fn look_up(&self, folder: &Path) -> (Image, [Option<u64>; 3]) {
         let trace = Trace::open(folder).unwrap();
         let symbols = trace.symbols().unwrap();
@@ -164,7 +164,7 @@ fn a_file_that_may_have_changed_is_not_trusted() {
     };
     let without_id = |_: &mut Arc<str>, file: &mut FileIdentity| file.build_id = None;
     assert_eq!(state(0, &|_, file| file.build_id = Some(Arc::from([1; 20]))), ImageState::Changed);
-    // Without a build id, its inode and its age have to do.
+    // Without a build ID, the inode and the modification time decide.
     assert_eq!(state(i64::MAX as u64, &without_id), ImageState::Read);
     assert_eq!(state(1, &without_id), ImageState::Changed);
     assert_eq!(
