@@ -94,7 +94,7 @@ pub enum Cause {
         cpuset: Option<String>,
     },
     /// The process belongs to another user.
-    #[error("process {pid} runs as user {owner}, and user {caller} may not touch it without {capability}")]
+    #[error("process {pid} runs as user {owner}, and user {caller} may not access it without {capability}")]
     OtherUser {
         /// The process.
         pid: Pid,
@@ -106,7 +106,7 @@ pub enum Cause {
         capability: Capability,
     },
     /// A process of the same user that is privileged or not dumpable.
-    #[error("process {0} has more rights than you, or does not let itself be looked at (it is not dumpable)")]
+    #[error("process {0} has more privileges than you, or is not dumpable")]
     Guarded(Pid),
     /// A process that even `CAP_SYS_PTRACE` cannot access.
     #[error("process {0} is in another user namespace, or a security module (SELinux, AppArmor) guards it")]
@@ -128,11 +128,11 @@ pub enum Cause {
     #[error("process {0} is a kernel thread: it has no memory of its own")]
     KernelThread(Pid),
     /// A zombie.
-    #[error("process {0} has ended (it is a zombie that waits for its parent): it has no memory any more")]
+    #[error("process {0} has ended (it is a zombie that waits for its parent) and has no memory left")]
     Zombie(Pid),
     /// The first thread of the process has exited while others still run.
     #[error(
-        "the first thread of process {0} has ended, and the kernel shows the process's memory by the others only: give \
+        "the first thread of process {0} has ended, so the kernel shows the process's memory only through the others: give \
          one of the numbers in /proc/{0}/task"
     )]
     FirstThreadEnded(Pid),
@@ -151,7 +151,9 @@ pub enum Cause {
     #[error("{0}")]
     Contradiction(&'static str),
     /// A seccomp filter forbids the call.
-    #[error("a system call filter (seccomp), as used by containers, forbids it: the call needs no privileges otherwise")]
+    #[error(
+        "a system call filter (seccomp), as used by containers, forbids it: the call needs no privileges otherwise"
+    )]
     Filtered,
     /// The control group's memory limit is too low.
     #[error(
@@ -175,7 +177,7 @@ pub enum Cause {
         wanted_bytes: u64,
     },
     /// A strict policy found pages on other nodes.
-    #[error("pages lie elsewhere already")]
+    #[error("pages are already on other nodes")]
     Misplaced,
     /// The kernel has no memory for the call itself.
     #[error("the kernel has no memory left for it")]

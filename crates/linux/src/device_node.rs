@@ -23,14 +23,17 @@ pub fn device_nodes(sys: &Path, device: &Device) -> Result<NodeSet, String> {
     };
     let real = fs::canonicalize(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     nearest_node(&real).ok_or_else(|| {
-        format!("{} and what it hangs on have no numa_node: the firmware does not say where it is", real.display())
+        format!(
+            "{} and its parent devices have no numa_node: the firmware does not report their location",
+            real.display()
+        )
     })
 }
 
 /// Rejects names that would leave their directory.
 fn plain(name: &str) -> Result<&str, String> {
     let plain = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-    if plain { Ok(name) } else { Err(format!("`{name}` is no name of a device")) }
+    if plain { Ok(name) } else { Err(format!("`{name}` is not a device name")) }
 }
 
 /// Walks from a device up its buses to the first that has a node.
@@ -63,14 +66,14 @@ fn block_device_of(sys: &Path, path: &Path) -> Result<PathBuf, String> {
     let number = if file.file_type().is_block_device() { file.st_rdev() } else { file.st_dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let folder = sys.join(format!("dev/block/{major}:{minor}"));
-    let lost = || format!("{} lies on device {major}:{minor}, which is no block device", path.display());
+    let lost = || format!("{} is on device {major}:{minor}, which is not a block device", path.display());
     if folder.exists() { Ok(folder) } else { Err(lost()) }
 }
 
 /// The network device on the route to a host. Sends no packets, but may query a name server.
 fn interface_to(host: &str) -> Result<String, String> {
     let failed = |what: &str, error: std::io::Error| format!("{what} {host}: {error}");
-    let unknown = || format!("nothing is known of the host {host}");
+    let unknown = || format!("the host {host} is unknown");
     let address = (host, 9).to_socket_addrs().map_err(|error| failed("cannot look up", error))?.next();
     let address = address.ok_or_else(unknown)?;
     let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
@@ -79,7 +82,7 @@ fn interface_to(host: &str) -> Result<String, String> {
         socket.connect(address)?;
         socket.local_addr()
     });
-    let local = local.map_err(|error| failed("no way leads to", error))?.ip();
+    let local = local.map_err(|error| failed("no route to", error))?.ip();
     let table = crate::interfaces::with_addresses().map_err(|error| failed("cannot list the interfaces for", error))?;
     let found = table.into_iter().find(|(_, address)| *address == local);
     found.map(|(name, _)| name).ok_or_else(|| format!("no interface has the address {local}"))
@@ -116,7 +119,7 @@ mod tests {
             assert!(nodes(DeviceKind::Network, name).is_err(), "{name}");
         }
         assert!(nodes(DeviceKind::Pci, "x").is_err() && nodes(DeviceKind::File, "/nowhere").is_err());
-        assert!(nodes(DeviceKind::File, "/proc/self/maps").unwrap_err().contains("no block device"));
+        assert!(nodes(DeviceKind::File, "/proc/self/maps").unwrap_err().contains("not a block device"));
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn refused_policy(policy: &MemoryPolicy, other: &Cause) -> Diagnosis {
         _ if on_nodes && policy.nodes.is_empty() => Cause::Contradiction("the policy needs a node, and got none"),
         _ if !on_nodes && !policy.nodes.is_empty() => Cause::Contradiction("the policy takes no nodes, and got some"),
         _ if policy.balancing && !balanced => {
-            Cause::Contradiction("NUMA balancing goes with bind and preferred-many only")
+            Cause::Contradiction("NUMA balancing works with bind and preferred-many only")
         }
         MemoryMode::PreferredMany if policy.balancing => {
             Cause::Unknown { what: "NUMA balancing under preferred-many", since: "6.13" }
@@ -207,12 +207,12 @@ pub fn diagnose_pages(refusal: PageRefusal, node: NodeId, free_bytes: Option<u64
             ("they are in use by direct I/O or a device, or a process has pinned them".to_owned(), None)
         }
         (PageRefusal::Busy, _) => {
-            let why = "they cannot be taken for a moment, or never: pinned, or of a kind that does not move";
+            let why = "they cannot be moved now, or at all: pinned, or of an unmovable kind";
             (why.to_owned(), Some("try again"))
         }
         (PageRefusal::WriteBack, _) => ("they could not be written back to their file".to_owned(), None),
-        (PageRefusal::NotPresent, _) => ("they are not in memory any more".to_owned(), None),
-        (PageRefusal::ZeroOrUnmapped, _) => ("nothing is mapped there any more".to_owned(), None),
+        (PageRefusal::NotPresent, _) => ("they are no longer in memory".to_owned(), None),
+        (PageRefusal::ZeroOrUnmapped, _) => ("nothing is mapped there any longer".to_owned(), None),
         (PageRefusal::Other(errno), _) => (std::io::Error::from_raw_os_error(errno).to_string(), None),
     }
 }
@@ -276,7 +276,7 @@ mod tests {
         let mut balancing = policy(MemoryMode::Interleave, "0");
         balancing.balancing = true;
         let told = told(Attempt::Policy(&balancing), libc::EINVAL, &situation());
-        assert_eq!(told, "NUMA balancing goes with bind and preferred-many only");
+        assert_eq!(told, "NUMA balancing works with bind and preferred-many only");
     }
 
     #[test]
@@ -289,15 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_somebody_else_names_who_and_what_would_help() {
+    fn a_process_of_another_user_names_the_owner_and_the_capability() {
         let other = on(Status { uids: [0; 3], has_memory: true, ..Status::default() });
         let told_move = told(Attempt::Move { to: &nodes("0"), whose: Whose::Private }, libc::EPERM, &other);
         assert!(
-            told_move.starts_with("process 7 runs as user 0, and user 1000 may not touch it without CAP_SYS_PTRACE")
+            told_move.starts_with("process 7 runs as user 0, and user 1000 may not access it without CAP_SYS_PTRACE")
         );
         assert!(told_move.ends_with("sudo setcap cap_sys_ptrace+ep \"$(command -v nearside)\""), "{told_move}");
         let own = on(Status { uids: [1000; 3], has_memory: true, ..Status::default() });
-        assert!(told(Attempt::Look, libc::EACCES, &own).contains("more rights than you"));
+        assert!(told(Attempt::Look, libc::EACCES, &own).contains("more privileges than you"));
         let all = told(Attempt::Move { to: &nodes("0"), whose: Whose::All }, libc::EPERM, &own);
         assert!(all.starts_with("moving pages that other processes map too needs CAP_SYS_NICE"), "{all}");
         assert!(told(Attempt::Run(&"0".parse().unwrap()), libc::EPERM, &other).contains("CAP_SYS_NICE"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_node_is_told_from_pages_that_are_held() {
+    fn a_full_node_is_distinguished_from_pages_in_use() {
         let why = |refusal, free| diagnose_pages(refusal, NodeId(1), free).0;
         assert_eq!(why(PageRefusal::Stayed, Some(5_000_000)), "node 1 is full: 5 MB are free");
         assert!(why(PageRefusal::Stayed, Some(5 << 30)).contains("holds them"));

@@ -238,7 +238,10 @@ fn writable(path: impl AsRef<Path>, missing: &str) -> Result<(), Diagnosis> {
     access(path, Access::WRITE_OK).map_err(|error| {
         let cause = Cause::Other(format!("{}: {}", path.display(), io::Error::from(error)));
         let is_missing = error == rustix::io::Errno::NOENT;
-        with_remedy(cause, if is_missing { missing.to_owned() } else { "only root may write it: run it with sudo".to_owned() })
+        with_remedy(
+            cause,
+            if is_missing { missing.to_owned() } else { "only root may write it: run it with sudo".to_owned() },
+        )
     })
 }
 

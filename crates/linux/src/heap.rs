@@ -7,5 +7,9 @@ use std::io;
 pub fn share_one_heap() -> io::Result<()> {
     // SAFETY: M_ARENA_MAX takes an integer.
     let known = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
-    if known == 1 { Ok(()) } else { Err(io::Error::other("the C library has no limit of heaps (mallopt M_ARENA_MAX)")) }
+    if known == 1 {
+        Ok(())
+    } else {
+        Err(io::Error::other("the C library cannot limit its arenas (mallopt M_ARENA_MAX)"))
+    }
 }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder, sleep};
 use std::time::{Duration, Instant};
 
-/// Pages per call. Each call makes every CPU flush its page caches, so calls should be few.
+/// Pages per call. Each call makes every CPU drain its lists of pages, so calls should be few.
 const MOST_PAGES: usize = 32 << 10;
 /// Pages of the first call, which waits for them to be found; each later call has twice as many.
 const FIRST_PAGES: usize = 2 << 10;

@@ -54,7 +54,7 @@ mod tests {
     use saved_files::SavedFiles;
 
     #[test]
-    fn nodes_without_memory_and_without_cpus_are_told() {
+    fn nodes_without_memory_and_without_cpus_are_reported() {
         let root = SavedFiles::new();
         assert!(matches!(NodeState::read(root.path()), Err(NodeError::NoNodes(_))));
         let put = |name: &str, text: &str| root.put(&format!("devices/system/node/{name}"), text);

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_end_where_something_is_told_or_the_target_changes() {
+    fn rows_end_at_a_known_status_or_another_target() {
         let mut batch = PageBatch::default();
         for target in [0, 0, 0, 1, 1] {
             batch.push(0, Some(NodeId(target)));

@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         /// A file in which each frame's flags are its number.
         #[test]
-        fn each_frame_is_told_its_own_flags(frames in proptest::collection::btree_set(0..7000u64, 0..100)) {
+        fn each_frame_gets_its_own_flags(frames in proptest::collection::btree_set(0..7000u64, 0..100)) {
             let folder = tempfile::tempdir().unwrap();
             let content: Vec<u8> = (0..6000u64).flat_map(u64::to_ne_bytes).collect();
             std::fs::write(folder.path().join("kpageflags"), content).unwrap();

@@ -39,11 +39,11 @@ impl BandwidthMonitors {
         };
         if !folder.join("info").is_dir() {
             let remedy = "sudo mount -t resctrl resctrl /sys/fs/resctrl";
-            return Err(failed("resctrl is not mounted, or the processor has none", Some(remedy)));
+            return Err(failed("resctrl is not mounted, or the processor does not support it", Some(remedy)));
         }
         let monitors = Self { folder: folder.to_owned(), caches: last_caches(sys) };
         if monitors.read().is_empty() {
-            return Err(failed("resctrl monitors no bandwidth of memory on this processor", None));
+            return Err(failed("resctrl monitors no memory bandwidth on this processor", None));
         }
         Ok(monitors)
     }
@@ -147,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn without_monitors_the_reason_is_told() {
+    fn without_monitors_the_reason_is_reported() {
         let root = saved(&SYS);
         let find = || BandwidthMonitors::find(&root.path().join("resctrl"), &root.path().join("sys")).unwrap_err();
         assert!(find().to_string().contains("mount -t resctrl"), "{}", find());
         root.put("resctrl/info/L3/num_closids", "16\n");
-        assert!(find().to_string().contains("monitors no bandwidth"), "{}", find());
+        assert!(find().to_string().contains("monitors no memory bandwidth"), "{}", find());
     }
 }

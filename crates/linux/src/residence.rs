@@ -120,7 +120,7 @@ impl Residences {
     /// A note about mappings that changed during the read; `None` if none did.
     pub fn changes(&self) -> Option<String> {
         let count = self.changed;
-        (count > 0).then(|| format!("{count} mappings changed while they were looked at, and are not counted"))
+        (count > 0).then(|| format!("{count} mappings changed during the read and are not counted"))
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_told_where_the_sums_leave_no_choice() {
+    fn huge_pages_are_counted_only_where_the_sums_match() {
         use PageKind::{Base, TransparentHuge};
         assert_eq!(pages(&one(8, 0, "N0=1 N1=1")), [(0, Base, 1), (1, Base, 1)]);
         assert_eq!(pages(&one(2056, 2048, "N1=514")), [(1, Base, 2), (1, TransparentHuge, 1)]);

@@ -75,7 +75,7 @@ impl SharedRange {
         // SAFETY: shmget takes integers.
         let mut segment = unsafe { libc::shmget(number, 0, huge) };
         if segment == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) {
-            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to make one"))?;
+            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to create one"))?;
             let flags = libc::IPC_CREAT | mode.cast_signed() | huge;
             let size = size(length)?;
             // SAFETY: as above.
@@ -89,7 +89,7 @@ impl SharedRange {
         let page_bytes = if key.huge { crate::HUGE_PAGE } else { crate::BASE_PAGE as usize };
         check(offset, bytes, page_bytes)?;
         if size(bytes)? as u64 > all {
-            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be made longer")));
+            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
         }
         // SAFETY: the kernel chooses the address; no existing memory is touched.
         let start = unsafe { libc::shmat(segment, null::<c_void>(), 0) };

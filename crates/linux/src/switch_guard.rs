@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_watches_what_is_put_back() {
+    fn nothing_watches_a_restored_setting() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "1").unwrap();
         let guard = Switch::at(file.path()).set_for_now("0").unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_this_process_are_told() {
+    fn threads_of_this_process_are_listed() {
         let process = Process::open(Pid(std::process::id())).unwrap();
         let named = std::thread::Builder::new().name("told".into());
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
