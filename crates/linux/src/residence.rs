@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_counted_only_where_the_sums_match() {
+    fn huge_pages_are_placed_where_the_sums_leave_no_choice() {
         use PageKind::{Base, TransparentHuge};
         assert_eq!(pages(&one(8, 0, "N0=1 N1=1")), [(0, Base, 1), (1, Base, 1)]);
         assert_eq!(pages(&one(2056, 2048, "N1=514")), [(1, Base, 2), (1, TransparentHuge, 1)]);

@@ -1,4 +1,4 @@
-//! Programs of this system, unmodified, do what they do without the library.
+//! Unmodified programs of this system behave as they do without the library.
 
 mod support;
 
@@ -24,7 +24,7 @@ const SQLITE: &str = "create table t(a integer primary key, b text);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) insert into t select i, hex(i * i) from n;
 create index by_b on t(b); select count(*), min(b), max(b) from t; select a from t where b like '39%' order by b limit 20;";
 
-/// None where the program is not there.
+/// `None` if the program is not installed.
 fn alone(command: &[&str]) -> Option<Output> {
     Command::new(command[0]).args(&command[1..]).output().ok()
 }
