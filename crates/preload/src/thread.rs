@@ -19,8 +19,8 @@ const IDLE: u32 = 0;
 const TELLING: u32 = 1;
 /// C library functions run on behalf of this library: their allocations are not recorded.
 const OWN: u32 = 2;
-/// Number of rounds of thread destructors: `PTHREAD_DESTRUCTOR_ITERATIONS` is the limit. The last but one is late
-/// enough to record the end of the thread.
+/// Thread destructors run in up to `PTHREAD_DESTRUCTOR_ITERATIONS` rounds. The last but one is late enough to record the
+/// end of the thread.
 const ROUNDS: u32 = 2;
 
 // Rust's thread-local variables in a library are found by a call that may allocate. These have a fixed location.
@@ -232,7 +232,7 @@ fn bounds() -> (usize, usize) {
         }
         // SAFETY: the C library's variable of that name is a pointer.
         let high = unsafe { *end };
-        // The kernel keeps mappings away from the room that the stack may grow into, and at least 128 MiB.
+        // The kernel keeps mappings out of the room that the stack may grow into, which is at least 128 MiB.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
         let room = limit.map_or(MOST, |limit| (limit as usize).min(MOST));
         return (high.saturating_sub(room), high);

@@ -354,7 +354,7 @@ fn without_a_recorder_it_only_passes_on() {
         }
         assert!(command.output().unwrap().status.success(), "{folder:?}");
     }
-    // The file size limit is too small for a file of rings, or there may be none at all.
+    // Limits that leave no room for a file of rings.
     for limit in ["ulimit -f 0", "ulimit -f 100", "ulimit -v 60000"] {
         let script = format!("{limit}; exec \"$0\" pairs 100 1000");
         let told = record(Command::new("sh").args(["-c", &script]).arg(&CASES.path), &options());
