@@ -132,8 +132,8 @@ pub enum Cause {
     Zombie(Pid),
     /// The first thread of the process has exited while others still run.
     #[error(
-        "the first thread of process {0} has ended, so the kernel shows the process's memory only through the others: give \
-         one of the numbers in /proc/{0}/task"
+        "the first thread of process {0} has ended, so the kernel shows the process's memory only through the others: \
+         give one of the numbers in /proc/{0}/task"
     )]
     FirstThreadEnded(Pid),
     /// No such process.

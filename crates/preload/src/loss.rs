@@ -12,8 +12,8 @@ use rings::loss;
 pub const NOTHING: (usize, usize) = (0, 0);
 
 /// Counts a lost event that concerns `bytes` bytes from an address on, in the words of [`rings::loss`]. `seen` is the
-/// count that the recorder has seen; once it has, the ranges start afresh. With two threads at once, the ranges may come
-/// out too small.
+/// count that the recorder has seen; once it has, the ranges start afresh. With two threads at once, the ranges may be
+/// too small.
 #[cold]
 pub fn lose(word: impl Fn(usize) -> *const AtomicU64, seen: *const AtomicU64, (address, bytes): (usize, usize)) {
     // SAFETY: the caller's words are in a page that is never unmapped.

@@ -19,8 +19,8 @@ const IDLE: u32 = 0;
 const TELLING: u32 = 1;
 /// C library functions run on behalf of this library: their allocations are not recorded.
 const OWN: u32 = 2;
-/// Thread destructors run in up to `PTHREAD_DESTRUCTOR_ITERATIONS` rounds. The last but one is late enough to record the
-/// end of the thread.
+/// Thread destructors run in up to `PTHREAD_DESTRUCTOR_ITERATIONS` rounds. The last but one is late enough to record
+/// the end of the thread.
 const ROUNDS: u32 = 2;
 
 // Rust's thread-local variables in a library are found by a call that may allocate. These have a fixed location.

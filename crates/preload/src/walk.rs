@@ -274,8 +274,8 @@ impl Walk {
     fn tell_scratch(&mut self, ring: &mut Ring) -> Option<u16> {
         let chain = self.chain.get(..self.frames)?;
         let entry = self.entries.get_mut(SCRATCH)?;
-        let is_told = entry.generation != 0 && entry.loads.used == self.frames && self.scratch.starts_with(chain);
-        if !is_told {
+        let is_known = entry.generation != 0 && entry.loads.used == self.frames && self.scratch.starts_with(chain);
+        if !is_known {
             entry.generation = u32::from(tell_chain(ring, SCRATCH as u16, chain));
             entry.loads.used = self.frames;
             self.scratch = self.chain;

@@ -228,7 +228,7 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
 
 /// Records a reallocation: the old object ends before the call, the new one begins after it.
 fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    let was_told = !old.is_null() && enter((old as usize, 0)).is_some() && !is_small(old);
+    let was_recorded = !old.is_null() && enter((old as usize, 0)).is_some() && !is_small(old);
     let before = clock::now();
     let new = call();
     if new.is_null() && (bytes != 0 || old.is_null()) {
@@ -236,16 +236,16 @@ fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce()
     }
     let Some(mut entered) = enter((new as usize, bytes)) else { return new };
     let is_small = !new.is_null() && is_small(new);
-    let stays = new == old && was_told && !is_small;
+    let stays = new == old && was_recorded && !is_small;
     if stays {
         let time = clock::now_after_reads();
         entered.writer.ring.tell(ring::event(Kind::Resized, time, new as usize, bytes));
         return new;
     }
-    if was_told {
+    if was_recorded {
         entered.writer.ring.tell(ring::event(Kind::Freed, before, old as usize, 0));
     }
-    let stays_small = new == old && is_small && !was_told;
+    let stays_small = new == old && is_small && !was_recorded;
     if !new.is_null() && !stays_small {
         tell_allocated(&mut entered, new, bytes, frame, is_small);
     }
