@@ -121,7 +121,7 @@ pub enum Cause {
     },
     /// A process that /proc hides.
     #[error(
-        "process {0} is of another user, and /proc hides those (it is mounted with hidepid) unless you have CAP_SYS_PTRACE"
+        "process {0} belongs to another user, and /proc hides those (mounted with hidepid) unless you have CAP_SYS_PTRACE"
     )]
     HiddenProcess(Pid),
     /// A kernel thread.

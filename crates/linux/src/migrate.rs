@@ -72,7 +72,7 @@ struct Load {
 
 impl Migration {
     /// Moves the pages until all are processed or `interrupted` is set, and reports progress after each call. A process
-    /// that exits, executes another program or forks meanwhile is no error. Needs the process's user, or
+    /// that exits, executes another program or forks meanwhile is not an error. Needs the process's user, or
     /// `CAP_SYS_PTRACE`.
     pub fn run(
         &self,

@@ -165,7 +165,7 @@ impl Machine {
             let set_bytes = u64::from(cache.ways) * u64::from(cache.line_bytes);
             if set_bytes > 0 && !cache.size_bytes.is_multiple_of(set_bytes) {
                 let rule = format!(
-                    "a size is sets x ways x line, but {} is no multiple of {} x {}",
+                    "a size is sets x ways x line, but {} is not a multiple of {} x {}",
                     cache.size_bytes, cache.ways, cache.line_bytes
                 );
                 found.push(Violation::new(format!("{path}.size_bytes"), rule));
@@ -204,7 +204,7 @@ impl Machine {
         let mut seen = BTreeSet::new();
         for (index, tlb) in self.tlbs.iter().enumerate() {
             if tlb.ways > 0 && !tlb.entries.is_multiple_of(tlb.ways) {
-                let rule = format!("are sets x ways, but {} is no multiple of {}", tlb.entries, tlb.ways);
+                let rule = format!("are sets x ways, but {} is not a multiple of {}", tlb.entries, tlb.ways);
                 found.push(Violation::new(format!("tlb[{index}].entries"), rule));
             }
             let field = format!("tlb[{index}].pages");
@@ -256,7 +256,7 @@ impl Machine {
                     let known = |field: &str| field == "*" || table.fields.contains(&field);
                     for field in by.keys().filter(|field| !known(field)) {
                         let rule =
-                            format!("`{field}` is no number of this table; {} are, and *", table.fields.join(", "));
+                            format!("`{field}` is not a number of this table; {} are, and *", table.fields.join(", "));
                         found.push(Violation::new(&path, rule));
                     }
                     by.values().collect()

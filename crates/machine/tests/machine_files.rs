@@ -87,7 +87,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
         "@line_bytes = 48 # L1",
         &[
             "cache[0].line_bytes: a line is a power of two, not 48",
-            "cache[0].size_bytes: a size is sets x ways x line, but 32768 is no multiple of 8 x 48",
+            "cache[0].size_bytes: a size is sets x ways x line, but 32768 is not a multiple of 8 x 48",
         ],
     ),
     (
@@ -176,7 +176,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
         "source = { latency_ns =",
         "source = { latencyns =",
         &[
-            "cache[0].source: `latencyns` is no number of this table; level, size_bytes, ways, line_bytes, latency_ns are, and *",
+            "cache[0].source: `latencyns` is not a number of this table; level, size_bytes, ways, line_bytes, latency_ns are, and *",
         ],
     ),
 ];

@@ -45,7 +45,7 @@ pub enum MeasureError {
         source: io::Error,
     },
     /// Memory is on another node than requested.
-    #[error("memory for node {wanted} lies on node {found}: {why}")]
+    #[error("memory for node {wanted} is on node {found}: {why}")]
     Misplaced {
         /// The requested node.
         wanted: NodeId,
@@ -76,6 +76,6 @@ pub enum MeasureError {
         load: String,
     },
     /// The calibrated machine breaks a rule, or cannot be written.
-    #[error("the measured machine makes no machine file: {0}")]
+    #[error("the measured machine cannot be written as a machine file: {0}")]
     File(#[from] MachineError),
 }

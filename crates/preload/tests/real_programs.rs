@@ -34,7 +34,7 @@ fn same(command: &[&str]) {
     let told = record(Command::new(command[0]).args(&command[1..]), &options());
     assert_eq!(told.output.status, alone.status, "{command:?}: {}", String::from_utf8_lossy(&told.output.stderr));
     assert!(told.output.stdout == alone.stdout && told.output.stderr == alone.stderr, "{command:?}");
-    assert!(told.events.len() > 100, "{command:?} told {} events", told.events.len());
+    assert!(told.events.len() > 100, "{command:?} recorded {} events", told.events.len());
     assert_eq!(told.losses.malformed, 0, "{command:?}");
 }
 

@@ -51,7 +51,7 @@ pub enum AcpiError {
         source: io::Error,
     },
     /// Each table is valid, but together they do not describe a valid machine.
-    #[error("the firmware tables describe no machine that works: {0}")]
+    #[error("the firmware tables do not describe a valid machine: {0}")]
     Machine(#[from] Violations),
 }
 

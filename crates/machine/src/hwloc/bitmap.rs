@@ -55,7 +55,7 @@ impl Bitmap {
             let value = u32::from_str_radix(digits, 16).ok().filter(|_| hexadecimal);
             value.or(empty.then_some(0)).ok_or_else(|| {
                 let short: String = part.chars().take(20).collect();
-                format!("`{short}` is no group of a set: write 0x and up to 8 hexadecimal digits")
+                format!("`{short}` is not a group of a set: write 0x and up to 8 hexadecimal digits")
             })
         };
         let groups = parts.into_iter().rev().map(group).collect::<Result<_, _>>()?;

@@ -204,7 +204,8 @@ impl Document {
         };
         for word in content.split_ascii_whitespace() {
             list.push(
-                word.parse().map_err(|_| failed(text, at, "distances2", format!("`{}` is no number", short(word))))?,
+                word.parse()
+                    .map_err(|_| failed(text, at, "distances2", format!("`{}` is not a number", short(word))))?,
             );
         }
         Ok(())
@@ -232,7 +233,7 @@ impl Tag<'_> {
         let value = self.get(name).map(|value| {
             value
                 .parse()
-                .map_err(|_| self.failed(format!("{name} is `{}`, which is no number that fits", short(value))))
+                .map_err(|_| self.failed(format!("{name} is `{}`, which is not a number in range", short(value))))
         });
         value.transpose()
     }

@@ -268,7 +268,7 @@ impl<'a> Reading<'a> {
         };
         let cell = |from: usize, to: usize| {
             let value = found.values.get(from * count + to).copied().unwrap_or(0);
-            u32::try_from(value).map_err(|_| failed(format!("{value} is no distance")))
+            u32::try_from(value).map_err(|_| failed(format!("{value} is not a distance")))
         };
         let row = |&from: &usize| positions.iter().map(|&to| cell(from, to)).collect::<Result<Vec<u32>, _>>();
         let matrix = positions.iter().map(row).collect::<Result<_, _>>()?;

@@ -150,7 +150,7 @@ fn errors_name_their_line() {
         (("</topology>", ""), "line 7: <topology>: ends before </topology>"),
         (
             ("cpuset=\"0x3\" nodeset", "cpuset=\"0x3g\" nodeset"),
-            "line 3: <object>: cpuset: `0x3g` is no group of a set",
+            "line 3: <object>: cpuset: `0x3g` is not a group of a set",
         ),
         (("cpuset=\"0x3\" nodeset", "nodeset"), "line 3: <NUMANode>: has no cpuset"),
         (("cpuset=\"0x3\" nodeset", "cpuset=\"0x1\" nodeset"), "line 5: <PU>: no NUMANode's cpuset has CPU 1"),
@@ -161,7 +161,7 @@ fn errors_name_their_line() {
         ),
         (
             ("\"4096\"", "\"99999999999999999999\""),
-            "line 3: <object>: local_memory is `99999999999999999999`, which is no number",
+            "line 3: <object>: local_memory is `99999999999999999999`, which is not a number",
         ),
         (("\"4096\"", "\"&big;\""), "line 3: <object>: "),
         (("<topology", "<!DOCTYPE a [<!ENTITY b \"bb\">]><topology"), "line 1: <DOCTYPE>: must not define anything"),
@@ -176,14 +176,14 @@ fn errors_name_their_line() {
         (("os_index=\"1\"", "os_index=\"1\" os_index=\"2\""), "line 5: <object>: "),
         (("</object>", "</topology>"), "line 6: <XML>: "),
         (("</object>", &distances("")), "line 7: <distances2>: is of 2 nodes, but has 0 indexes and 0 values"),
-        (("</object>", &distances("<indexes>0 x</indexes>")), "line 7: <distances2>: `x` is no number"),
+        (("</object>", &distances("<indexes>0 x</indexes>")), "line 7: <distances2>: `x` is not a number"),
     ];
     for ((from, to), message) in cases {
         let error = Machine::from_hwloc_xml(&ONE_NODE.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.starts_with(&format!("hwloc XML, {message}")), "{error}\n{message}");
     }
     let error = Machine::from_hwloc_xml("<topology version=\"2.0\"/>").unwrap_err().to_string();
-    assert!(error.starts_with("the hwloc XML describes no machine that works"), "{error}");
+    assert!(error.starts_with("the hwloc XML does not describe a valid machine"), "{error}");
 }
 
 #[test]
