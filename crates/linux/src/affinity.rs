@@ -1,19 +1,20 @@
-//! Which CPUs a thread may run on, for any number of CPUs: rustix's sets end at 1,024.
+//! CPU affinity of threads, for any number of CPUs: rustix's sets end at 1,024.
 
 use crate::mask::{BITS, mask, set};
 use crate::process::Tid;
 use machine::{CpuId, CpuSet, NodeId};
 use std::io;
 
-/// Bits of the largest mask tried, far above any kernel's number of CPUs.
+/// Largest mask tried, in bits. Far above the number of CPUs of any kernel.
 const MOST_CPUS: usize = 1 << 20;
 
-/// The CPUs that a thread may run on. Since Linux 2.6, as are the calls below. Needs no rights; ESRCH says that the thread has ended.
+/// The CPUs that a thread may run on. Since Linux 2.6, as are the calls below. Needs no privileges. ESRCH: the thread
+/// has exited.
 pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
     let mut words = vec![0; 1024 / BITS];
     loop {
         let bytes = size_of_val(words.as_slice());
-        // SAFETY: the kernel writes at most `bytes` bytes, which is how long `words` is.
+        // SAFETY: the kernel writes at most `bytes` bytes, which is the length of `words`.
         let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread.0, bytes, words.as_mut_ptr()) };
         if result >= 0 {
             return Ok(set(&words));
@@ -27,26 +28,27 @@ pub fn affinity(thread: Tid) -> io::Result<CpuSet> {
     }
 }
 
-/// Lets a thread, and those that it starts from now on, run on these CPUs only. It leaves a CPU that is not among them
-/// before it runs again. CPUs that do not exist or that the cpuset hides are left out by the kernel; with none left it
-/// answers EINVAL. Needs to be the thread's user, or `CAP_SYS_NICE` (EPERM); ESRCH says that the thread has ended.
+/// Restricts a thread, and the threads and processes that it starts later, to these CPUs. A thread on a forbidden CPU
+/// leaves it before it runs again. The kernel ignores CPUs that do not exist or that the cpuset excludes; if none is
+/// left, it returns EINVAL. Needs the thread's user, or `CAP_SYS_NICE` (EPERM). ESRCH: the thread has exited.
 pub fn set_affinity(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
     set_affinity_words(thread, &mask(cpus))
 }
 
-/// Likewise; allocates nothing.
+/// Like [`set_affinity`], without allocating.
 pub(crate) fn set_affinity_words(thread: Tid, words: &[libc::c_ulong]) -> io::Result<()> {
     let bytes = size_of_val(words);
-    // SAFETY: the kernel reads `bytes` bytes, which is how long `words` is.
+    // SAFETY: the kernel reads `bytes` bytes, which is the length of `words`.
     let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread.0, bytes, words.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The CPU that the calling thread is running on, and its node. Both may have changed when it is read. Needs no rights.
+/// The CPU that the calling thread runs on, and its node. Both may be outdated by the time they are returned. Needs no
+/// privileges.
 pub fn current_cpu() -> io::Result<(CpuId, NodeId)> {
     let (mut cpu, mut node) = (0_u32, 0_u32);
     let unused = std::ptr::null::<libc::c_void>();
-    // SAFETY: the kernel writes two numbers to two places that are there; the third argument is unused since 2.6.24.
+    // SAFETY: the kernel writes two numbers to two valid locations; the third argument is unused since 2.6.24.
     let result = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, unused) };
     if result == 0 { Ok((CpuId(cpu), NodeId(node))) } else { Err(io::Error::last_os_error()) }
 }
@@ -55,9 +57,9 @@ pub fn current_cpu() -> io::Result<(CpuId, NodeId)> {
 mod tests {
     use super::*;
 
-    /// Claims 1, 2, 15 and 17 of the specification: a new thread has the mask of the one that started it, also one that
-    /// was set meanwhile, which threads that are there already do not get; none ever runs on a CPU that its mask
-    /// forbids; and the mask's size is the kernel's.
+    /// Claims 1, 2, 15 and 17 of the specification: a new thread inherits its creator's current mask; existing threads
+    /// do not see a later change of it; no thread ever runs on a CPU that its mask forbids; and the mask has the
+    /// kernel's size.
     #[test]
     fn a_thread_stays_where_it_is_put() {
         let allowed = affinity(Tid::CALLER).unwrap();

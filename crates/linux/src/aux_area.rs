@@ -1,5 +1,5 @@
-//! The AUX area of an event of perf: memory that the processor writes data of its own format into, beside the ring of
-//! records, since Linux 4.1.
+//! The AUX area of a perf event: a buffer beside the ring of records, into which the processor writes data in its own
+//! format. Since Linux 4.1.
 
 use crate::SharedWords;
 use std::io;
@@ -8,67 +8,66 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// Words of `struct perf_event_mmap_page` of the kernel's include/uapi/linux/perf_event.h.
+// Word indices in `struct perf_event_mmap_page` of the kernel's include/uapi/linux/perf_event.h.
 const AUX_HEAD: usize = 1056 / WORD;
 const AUX_TAIL: usize = 1064 / WORD;
 const AUX_OFFSET: usize = 1072 / WORD;
 const AUX_SIZE: usize = 1080 / WORD;
 const WORD: usize = size_of::<u64>();
-/// The least that drivers take.
+/// Smallest area that drivers accept.
 const LEAST_PAGES: usize = 2;
 
-/// An AUX area. Places in it count all bytes that were ever written, and its memory holds the last ones.
+/// An AUX area. Positions in it count all bytes ever written; the buffer holds the most recent ones.
 #[derive(Debug)]
 pub struct AuxArea {
     data: SharedWords,
     ring: SharedWords,
-    /// Up to where it was read, which the kernel is told and does not change.
+    /// Position read up to. The kernel sees it but never changes it.
     tail: u64,
 }
 
 impl AuxArea {
-    /// Gives an event an AUX area of so many bytes, behind its ring, which is mapped already and of `ring_bytes`. Both
-    /// are powers of two; what is smaller than the pages that it takes at least becomes larger, as perf-event2 has it
-    /// for rings.
+    /// Maps an AUX area of `bytes` for an event whose ring of `ring_bytes` is already mapped. Both sizes are powers of
+    /// two. A size below the minimum is raised to it, as perf-event2 does for rings.
     ///
-    /// Errors are the kernel's: EOPNOTSUPP if the event writes no such data, EPERM if the user may not lock so much
-    /// memory (`kernel.perf_event_mlock_kb`, `ulimit -l`, or else `CAP_IPC_LOCK`), EINVAL if the ring is of another
-    /// size, ENOMEM.
+    /// Errors are the kernel's: EOPNOTSUPP if the event writes no such data, EPERM if the user may not lock this much
+    /// memory (`kernel.perf_event_mlock_kb`, `ulimit -l`, or else `CAP_IPC_LOCK`), EINVAL if the ring has another size,
+    /// ENOMEM.
     pub fn map(event: &impl AsRawFd, ring_bytes: usize, bytes: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let ring_bytes = page + ring_bytes.next_power_of_two().max(page);
         let bytes = bytes.next_power_of_two().max(LEAST_PAGES * page);
-        // SAFETY: the event is borrowed for the whole call, so that its file stays open as long as this is used.
+        // SAFETY: the event is borrowed for the whole call, so its file stays open while this is used.
         let event = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
-        // The same memory as in the ring's first mapping, of which the kernel counts the pages once.
+        // The same memory as the first mapping of the ring, so the kernel accounts its pages once.
         let ring = SharedWords::map(event, ring_bytes)?;
         word(&ring, AUX_OFFSET)?.store(ring_bytes as u64, Relaxed);
         word(&ring, AUX_SIZE)?.store(bytes as u64, Relaxed);
-        // It may be written, although only the kernel does: what is not read yet is then not written over.
+        // Mapped writable although only the kernel writes: this keeps the kernel from overwriting unread data.
         let data = SharedWords::map_at(event, ring_bytes as u64, bytes)?;
         let tail = word(&ring, AUX_TAIL)?.load(Relaxed);
         Ok(Self { data, ring, tail })
     }
 
-    /// How much it holds.
+    /// Its capacity in bytes.
     pub fn bytes(&self) -> u64 {
         (self.data.len() * WORD) as u64
     }
 
-    /// Up to where it was read.
+    /// Position read up to.
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Up to where the kernel has written.
+    /// Position that the kernel has written up to.
     pub fn head(&self) -> u64 {
-        // What was written before is seen after this: the kernel writes the data first.
+        // Acquire: the kernel writes the data before the head.
         word(&self.ring, AUX_HEAD).map_or(self.tail, |head| head.load(Acquire))
     }
 
-    /// Adds what was written since the last time, up to a [`head`](Self::head), to `into`, and gives its room back.
-    /// Says which places these are: those before them, from the [`tail`](Self::tail) of before on, were lost. A head
-    /// that is before that tail takes its place, and nothing is read.
+    /// Appends the data written since the last call, up to a [`head`](Self::head), to `into`, and frees its space.
+    /// Returns the range of positions that were read. Positions between the previous [`tail`](Self::tail) and the start
+    /// of that range were lost. A head before the tail replaces the tail, and nothing is read.
     pub fn read(&mut self, head: u64, into: &mut Vec<u8>) -> Range<u64> {
         let bytes = self.bytes();
         let start = self.tail.max(head.saturating_sub(bytes)).min(head);
@@ -84,7 +83,7 @@ impl AuxArea {
         }
         self.tail = head;
         if let Ok(tail) = word(&self.ring, AUX_TAIL) {
-            // What was read above was read before the kernel may write there again.
+            // Release: the reads above finish before the kernel may overwrite the data.
             tail.store(head, Release);
         }
         start..head
@@ -104,7 +103,7 @@ mod tests {
 
     const RING: usize = 16 << 10;
 
-    /// Plain memory in place of an event, and its other side, where the kernel would write.
+    /// Plain memory in place of an event, with the kernel's side of it.
     struct Kernel {
         ring: SharedWords,
         data: SharedWords,
@@ -122,7 +121,7 @@ mod tests {
         (area, Kernel { ring, data }, file)
     }
 
-    /// The byte at each place.
+    /// The byte at each position.
     fn byte(place: u64) -> u8 {
         (place % 251) as u8
     }
@@ -162,7 +161,7 @@ mod tests {
         let mut data = Vec::new();
         kernel.write(100);
         assert_eq!(area.read(area.head(), &mut data), 0..100);
-        // Further than there is room for, back, and as far as numbers go.
+        // Beyond the capacity, backwards, and up to the largest number.
         for (head, read) in [(20_000, 11_808..20_000), (50, 50..50), (u64::MAX, u64::MAX - 8192..u64::MAX)] {
             data.clear();
             assert_eq!(area.read(head, &mut data), read);

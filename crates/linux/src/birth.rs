@@ -1,4 +1,5 @@
-//! When a process or thread began, which tells it from a later one that got its number; and when the system did.
+//! Start times of processes and threads, which distinguish one from a later one with the same number; and the boot
+//! time.
 
 use crate::clock::monotonic_ns;
 use crate::process::{Pid, Process, ProcessError, Tid};
@@ -6,34 +7,34 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 
-/// What the kernel tells user space, whatever its own clock is (`USER_HZ`).
+/// Ticks per second in user space, whatever the kernel's own clock is (`USER_HZ`).
 const TICKS_PER_S: u64 = 100;
 
-/// When and from whom a process or thread began. With its number, who it is: no later one has both.
+/// Start time and parent of a process or thread. Together with its number this is a unique identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Birth {
-    /// The process that started its process; process 1 or a reaper once that one has ended.
+    /// The process that started it; process 1 or a reaper once that parent has exited.
     pub parent: Pid,
-    /// When it began: ticks of the kernel's clock (100 a second) since the system did.
+    /// Start time in ticks since boot (100 per second).
     pub ticks: u64,
 }
 
 impl Process {
-    /// When it began. Needs no rights.
+    /// The start of the process. Needs no privileges.
     pub fn birth(&self) -> Result<Birth, ProcessError> {
         let text = self.text("stat")?;
         parse_birth(&text).ok_or(ProcessError::Malformed { pid: self.pid(), file: "stat", line: text })
     }
 
-    /// When one of its threads began; nothing when that one has ended. Needs no rights.
+    /// The start of one of its threads; `None` if that thread has exited. Needs no privileges.
     pub fn thread_birth(&self, thread: Tid) -> Option<Birth> {
         parse_birth(&self.text_below(&format!("task/{thread}/stat")).ok()?)
     }
 }
 
 impl Birth {
-    /// When it was, ns of `CLOCK_MONOTONIC`, within a tick; that clock stands still while the system sleeps, which counts
-    /// as before. Needs no rights.
+    /// The start time in ns of `CLOCK_MONOTONIC`, accurate to one tick. That clock stops while the system is suspended;
+    /// suspended time counts as before the start. Needs no privileges.
     pub fn monotonic_ns(&self) -> u64 {
         let ns_per_tick = 1_000_000_000 / TICKS_PER_S;
         let asleep_ns = (ticks() * ns_per_tick).saturating_sub(monotonic_ns());
@@ -41,8 +42,7 @@ impl Birth {
     }
 }
 
-/// The birth in the text of /proc/PID/stat: its 4th and 22nd field, where the second is a name in parentheses that may
-/// hold anything.
+/// Parses /proc/PID/stat: fields 4 and 22. Field 2 is a name in parentheses that may hold anything.
 pub fn parse_birth(stat: &str) -> Option<Birth> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(1);
@@ -50,13 +50,13 @@ pub fn parse_birth(stat: &str) -> Option<Birth> {
     Some(Birth { parent, ticks: fields.nth(22 - 5)?.parse().ok()? })
 }
 
-/// The moment, in the unit of [`Birth::ticks`]. Needs no rights.
+/// The current time, in the unit of [`Birth::ticks`]. Needs no privileges.
 pub fn ticks() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec.cast_unsigned() * TICKS_PER_S + now.tv_nsec.cast_unsigned() * TICKS_PER_S / 1_000_000_000
 }
 
-/// What names this boot of the system: no other one has the same. Since Linux 2.6. Needs no rights.
+/// The unique ID of this boot. Since Linux 2.6. Needs no privileges.
 pub fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

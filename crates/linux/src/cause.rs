@@ -1,4 +1,4 @@
-//! Why the kernel refused, in words, and what to do about it.
+//! Why the kernel refused, in words, and the remedy.
 
 use crate::cgroup::MemoryLimit;
 use crate::process::{Pid, Status};
@@ -6,16 +6,16 @@ use machine::size::rounded;
 use machine::{CpuSet, NodeSet};
 use std::fmt;
 
-/// A capability that is missing, by its bit.
+/// A capability, by its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Looks at and changes other users' processes.
+    /// Inspect and change processes of other users.
     SysPtrace = 19,
-    /// Administers the system.
+    /// Administer the system.
     SysAdmin = 21,
-    /// Moves other users' threads and pages that processes share.
+    /// Move threads of other users, and pages that processes share.
     SysNice = 23,
-    /// Observes other users' processes, all CPUs and the kernel. Since Linux 5.8; before, `SysAdmin` does.
+    /// Observe processes of other users, all CPUs and the kernel. Since Linux 5.8; earlier kernels need `SysAdmin`.
     Perfmon = 38,
 }
 
@@ -37,150 +37,152 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Why, and what to do about it.
+/// Cause and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// The command or option that clears it, if any does.
+    /// The command or option that fixes it, if there is one.
     pub remedy: Option<String>,
 }
 
 /// Why the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// Nodes that are not there.
+    /// The nodes do not exist.
     #[error("there is no node {missing}: this machine has {online}")]
     NoSuchNode {
-        /// Those that were asked for in vain.
+        /// The missing nodes.
         missing: NodeSet,
-        /// Those that are online.
+        /// The online nodes.
         online: NodeSet,
     },
-    /// Nodes without memory.
+    /// The nodes have no memory.
     #[error("node {without} has no memory: memory is on {with}")]
     NoMemory {
-        /// Those without.
+        /// Nodes without memory.
         without: NodeSet,
-        /// Those with memory.
+        /// Nodes with memory.
         with: NodeSet,
     },
-    /// Nodes that the cpuset does not allow.
+    /// The cpuset does not allow the nodes.
     #[error("node {outside} is outside {}, which allows memory of {allowed} only", named(cpuset.as_deref()))]
     NodeOutsideCpuset {
-        /// Those outside.
+        /// Nodes outside the cpuset.
         outside: NodeSet,
-        /// Those inside.
+        /// Nodes inside the cpuset.
         allowed: NodeSet,
         /// The control group, if it is known.
         cpuset: Option<String>,
     },
-    /// CPUs that are not there, or offline.
+    /// The CPUs do not exist or are offline.
     #[error("there is no CPU {missing}: this machine has {online}")]
     NoSuchCpu {
-        /// Those that were asked for in vain.
+        /// The missing CPUs.
         missing: CpuSet,
-        /// Those that are online.
+        /// The online CPUs.
         online: CpuSet,
     },
-    /// CPUs that the cpuset does not allow.
+    /// The cpuset does not allow the CPUs.
     #[error("CPU {outside} is outside {}, which allows {allowed} only", named(cpuset.as_deref()))]
     CpuOutsideCpuset {
-        /// Those outside.
+        /// CPUs outside the cpuset.
         outside: CpuSet,
-        /// Those inside.
+        /// CPUs inside the cpuset.
         allowed: CpuSet,
         /// The control group, if it is known.
         cpuset: Option<String>,
     },
-    /// A process of another user.
-    #[error("process {pid} runs as user {owner}, and user {caller} may not touch it without {capability}")]
+    /// The process belongs to another user.
+    #[error("process {pid} runs as user {owner}, and user {caller} may not access it without {capability}")]
     OtherUser {
         /// The process.
         pid: Pid,
         /// Its user.
         owner: u32,
-        /// Who tries.
+        /// The calling user.
         caller: u32,
-        /// What would help.
+        /// The capability that would allow it.
         capability: Capability,
     },
-    /// A process of the same user that has rights of its own or forbids to be looked at.
-    #[error("process {0} has more rights than you, or does not let itself be looked at (it is not dumpable)")]
+    /// A process of the same user that is privileged or not dumpable.
+    #[error("process {0} has more privileges than you, or is not dumpable")]
     Guarded(Pid),
-    /// A process that even `CAP_SYS_PTRACE` does not open.
+    /// A process that even `CAP_SYS_PTRACE` cannot access.
     #[error("process {0} is in another user namespace, or a security module (SELinux, AppArmor) guards it")]
     Confined(Pid),
-    /// A capability is missing for what was asked.
-    #[error("{what} needs {capability}, which you have not")]
+    /// The operation needs a capability.
+    #[error("{what} needs {capability}, which you do not have")]
     Needs {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// What is missing.
+        /// The missing capability.
         capability: Capability,
     },
-    /// A process that /proc does not show.
+    /// A process that /proc hides.
     #[error(
-        "process {0} is of another user, and /proc hides those (it is mounted with hidepid) from who has not CAP_SYS_PTRACE"
+        "process {0} belongs to another user, and /proc hides those (mounted with hidepid) unless you have CAP_SYS_PTRACE"
     )]
     HiddenProcess(Pid),
     /// A kernel thread.
     #[error("process {0} is a kernel thread: it has no memory of its own")]
     KernelThread(Pid),
     /// A zombie.
-    #[error("process {0} has ended (it is a zombie that waits for its parent): it has no memory any more")]
+    #[error("process {0} has ended (it is a zombie that waits for its parent) and has no memory left")]
     Zombie(Pid),
-    /// A process whose first thread has ended while others go on.
+    /// The first thread of the process has exited while others still run.
     #[error(
-        "the first thread of process {0} has ended, and the kernel shows the process's memory by the others only: give \
-         one of the numbers in /proc/{0}/task"
+        "the first thread of process {0} has ended, so the kernel shows the process's memory only through the others: \
+         give one of the numbers in /proc/{0}/task"
     )]
     FirstThreadEnded(Pid),
     /// No such process.
     #[error("there is no process {0}: it has ended, or the number is wrong")]
     Gone(Pid),
-    /// The kernel does not have it.
-    #[error("this kernel does not know {what}, which is since Linux {since}")]
+    /// The kernel does not support it.
+    #[error("this kernel does not support {what}, which needs Linux {since}")]
     Unknown {
-        /// What it does not know.
+        /// The unsupported feature.
         what: &'static str,
-        /// Since when others do.
+        /// First kernel version that supports it.
         since: &'static str,
     },
-    /// A policy that no kernel takes.
+    /// A policy that no kernel accepts.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// A filter forbids the call.
-    #[error("a filter of system calls (seccomp), as containers have, forbids it: the call needs no rights otherwise")]
+    /// A seccomp filter forbids the call.
+    #[error(
+        "a system call filter (seccomp), as used by containers, forbids it: the call needs no privileges otherwise"
+    )]
     Filtered,
-    /// A control group that may not have so much memory.
+    /// The control group's memory limit is too low.
     #[error(
         "{} more do not fit control group {}, which may have {} (memory.max) and uses {}",
         rounded(*wanted_bytes), limit.cgroup, rounded(limit.max_bytes), rounded(limit.used_bytes)
     )]
     MemoryLimit {
-        /// What it may have, and has.
+        /// Its limit and usage.
         limit: MemoryLimit,
-        /// What was wanted, bytes.
+        /// Requested bytes.
         wanted_bytes: u64,
     },
-    /// Nodes that have not so much memory.
+    /// The nodes do not have enough memory.
     #[error("{} more do not fit node {nodes}, which has room for {}", rounded(*wanted_bytes), rounded(*room_bytes))]
     NodesFull {
         /// The nodes.
         nodes: NodeSet,
-        /// What is free there or can be made free, bytes.
+        /// Free and reclaimable bytes on the nodes.
         room_bytes: u64,
-        /// What was wanted, bytes.
+        /// Requested bytes.
         wanted_bytes: u64,
     },
-    /// A strict policy finds pages on other nodes.
-    #[error("pages lie elsewhere already")]
+    /// A strict policy found pages on other nodes.
+    #[error("pages are already on other nodes")]
     Misplaced,
-    /// There is not enough memory for the call itself.
+    /// The kernel has no memory for the call itself.
     #[error("the kernel has no memory left for it")]
     OutOfMemory,
-    /// Nothing above fits.
+    /// Any other cause.
     #[error("{0}")]
     Other(String),
 }
@@ -202,7 +204,7 @@ impl From<Cause> for Diagnosis {
     }
 }
 
-/// What gives a capability.
+/// The command that grants a capability.
 pub fn with_capability(capability: Capability) -> String {
     let name = capability.to_string().to_lowercase();
     format!("run it with sudo, or once: sudo setcap {name}+ep \"$(command -v nearside)\"")

@@ -1,5 +1,4 @@
-//! Control groups, version 2: in which one a process is, which CPUs and nodes that one leaves it, and where its memory
-//! lies.
+//! Control groups, version 2: the group of a process, the CPUs and nodes that a group allows, and where its memory is.
 
 use crate::file::{FileError, parsed};
 use crate::node_files::parse_counters;
@@ -8,74 +7,74 @@ use machine::{CpuSet, NodeId, NodeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// How the kernel's names of kinds begin that count events.
+/// Prefixes of the kernel's names for kinds that count events.
 const EVENTS: [&str; 5] = ["workingset_", "pgdemote_", "pgpromote_", "pgscan_", "pgsteal_"];
 
-/// Why a control group cannot be looked at.
+/// Why a control group cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The hierarchy of version 2 is not mounted.
+    /// The version 2 hierarchy is not mounted.
     #[error(
         "no control groups of version 2: /proc/self/mountinfo has no file system `cgroup2`; this kernel or container \
          has none, or version 1 only"
     )]
     NotMounted,
-    /// The process cannot be looked at.
+    /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A file of it tells nothing.
+    /// A file of the group cannot be read or parsed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// The hierarchy of control groups, version 2 (Linux 4.5; cpusets in it since 5.0).
+/// The version 2 control group hierarchy (Linux 4.5; cpusets in it since 5.0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups {
     folder: PathBuf,
-    /// The group that is mounted there: not the one at the top in a container without a cgroup namespace of its own.
+    /// The group that is mounted there. In a container without its own cgroup namespace it is not the root group.
     mounted: PathBuf,
 }
 
-/// Which CPUs and nodes a control group leaves its processes.
+/// The CPUs and nodes that a control group allows its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveCpuset {
-    /// The group that says so: the process's own, or the nearest above it that has a cpuset.
+    /// The group that sets them: the process's own, or its nearest ancestor with a cpuset.
     pub cgroup: String,
-    /// The CPUs.
+    /// Allowed CPUs.
     pub cpus: CpuSet,
-    /// The nodes whose memory they may have.
+    /// Allowed memory nodes.
     pub nodes: NodeSet,
 }
 
-/// Bytes of one kind of a group's memory, by node.
+/// Memory of one kind in a group, by node, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMemory {
     /// The kind, in the kernel's words: `anon`, `file`, `shmem`, `anon_thp` and more.
     pub kind: String,
-    /// Bytes on each node, in the kernel's order; of a few kinds [events](Self::is_bytes).
+    /// Bytes on each node, in the kernel's order; for a few kinds the values count [events](Self::is_bytes).
     pub by_node: Vec<(NodeId, u64)>,
 }
 
-/// How much memory a control group may have, and how much of it is in use for good.
+/// The memory limit of a control group, and its unreclaimable usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// The group.
     pub cgroup: String,
-    /// What it may have, bytes.
+    /// The limit in bytes.
     pub max_bytes: u64,
-    /// What it has, bytes, but for what the kernel gives back when it must: pages of files, and caches of its own.
+    /// Bytes in use, without what the kernel can reclaim: page cache and its own caches.
     pub used_bytes: u64,
-    /// What it may still put into swap, bytes, if there is so much swap.
+    /// Bytes that the group may still swap out, if there is that much swap.
     pub swap_bytes: u64,
 }
 
 impl Cgroups {
-    /// The hierarchy of this system. Needs no rights.
+    /// Finds the hierarchy of this system. Needs no privileges.
     pub fn find() -> Result<Self, CgroupError> {
         Self::find_in(Path::new("/"))
     }
 
-    /// Likewise, of a saved system with its `proc/self/mountinfo`.
+    /// Finds the hierarchy of a saved system that has `proc/self/mountinfo`.
     pub fn find_in(root: &Path) -> Result<Self, CgroupError> {
         let path = root.join("proc/self/mountinfo");
         let text = fs::read_to_string(&path).map_err(|source| FileError::Read { path, source })?;
@@ -83,21 +82,21 @@ impl Cgroups {
         Ok(Self { folder: root.join(folder.trim_start_matches('/')), mounted: mounted.into() })
     }
 
-    /// The folder of the group at the top of what is mounted.
+    /// The directory of the topmost mounted group.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The group that a process is in, as a path from the top of what is mounted, which is `/`. One outside of it, or of
-    /// our own cgroup namespace, begins with `/..`. Needs no rights.
+    /// The group of a process, as a path from the topmost mounted group, which is `/`. A group outside of it, or
+    /// outside of our own cgroup namespace, begins with `/..`. Needs no privileges.
     pub fn of(&self, process: &Process) -> Result<String, CgroupError> {
         let group = parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)?;
         let inside = Path::new(&group).strip_prefix(&self.mounted).map(|inside| Path::new("/").join(inside));
         Ok(inside.map_or_else(|_| format!("/..{group}"), |inside| inside.display().to_string()))
     }
 
-    /// What a group leaves its processes; nothing where neither it nor a group above it has a cpuset, and of groups
-    /// outside of what is mounted. Needs no rights.
+    /// The CPUs and nodes that a group allows. `None` if neither it nor an ancestor has a cpuset, and for groups
+    /// outside of the mount. Needs no privileges.
     pub fn effective_cpuset(&self, cgroup: &str) -> Result<Option<EffectiveCpuset>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(None);
@@ -112,8 +111,8 @@ impl Cgroups {
         Ok(None)
     }
 
-    /// Where a group's memory lies (Linux 5.9); nothing where it has no memory controller, and of groups outside of what
-    /// is mounted. Needs no rights.
+    /// Where a group's memory is (Linux 5.9). `None` if it has no memory controller, and for groups outside of the
+    /// mount. Needs no privileges.
     pub fn memory(&self, cgroup: &str) -> Result<Option<Vec<CgroupMemory>>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(None);
@@ -121,8 +120,8 @@ impl Cgroups {
         Ok(parsed(&self.path(Path::new(cgroup)).join("memory.numa_stat"), parse_memory_numa_stat)?)
     }
 
-    /// The limits of a group's memory (`memory.max`, Linux 4.5), from its own upwards; groups without one are left out,
-    /// and all of them outside of what is mounted. Needs no rights.
+    /// The memory limits (`memory.max`, Linux 4.5) of a group and its ancestors, from the group upwards. Groups without
+    /// a limit, and all groups outside of the mount, are left out. Needs no privileges.
     pub fn memory_limits(&self, cgroup: &str) -> Result<Vec<MemoryLimit>, CgroupError> {
         if is_outside(cgroup) {
             return Ok(Vec::new());
@@ -156,7 +155,7 @@ impl Cgroups {
 }
 
 impl CgroupMemory {
-    /// Whether bytes are counted of this kind, and not events.
+    /// Whether this kind counts bytes rather than events.
     pub fn is_bytes(kind: &str) -> bool {
         !EVENTS.iter().any(|start| kind.starts_with(start))
     }
@@ -167,7 +166,7 @@ fn is_outside(cgroup: &str) -> bool {
     Path::new(cgroup).components().any(|component| component == Component::ParentDir)
 }
 
-/// Which group of the hierarchy of version 2 the text of /proc/PID/mountinfo has mounted, and where: the first place.
+/// The version 2 group and mount point in the text of /proc/PID/mountinfo. The first mount wins.
 pub fn cgroup2_mount(mountinfo: &str) -> Option<(String, String)> {
     let mount = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -177,15 +176,15 @@ pub fn cgroup2_mount(mountinfo: &str) -> Option<(String, String)> {
     mountinfo.lines().find_map(mount)
 }
 
-/// The group of version 2 in the text of /proc/PID/cgroup.
+/// The version 2 group in the text of /proc/PID/cgroup.
 pub fn parse_cgroup(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(|path| {
-        // A group that was removed while it had processes.
+        // The group was removed while it had processes.
         path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()
     })
 }
 
-/// Reads the text of `memory.numa_stat`, version 2: `anon N0=8192 N1=0`.
+/// Parses `memory.numa_stat`, version 2: `anon N0=8192 N1=0`.
 pub fn parse_memory_numa_stat(text: &str) -> Result<Vec<CgroupMemory>, MalformedLine> {
     let value = |word: &str| {
         let (node, bytes) = word.strip_prefix('N')?.split_once('=')?;
@@ -199,7 +198,7 @@ pub fn parse_memory_numa_stat(text: &str) -> Result<Vec<CgroupMemory>, Malformed
     text.lines().map(|line| kind(line).ok_or_else(|| MalformedLine(line.to_owned()))).collect()
 }
 
-/// Spaces and the like are octal in the kernel's lists of paths: `\040`.
+/// Decodes the octal escapes of the kernel's path lists, such as `\040` for a space.
 pub(crate) fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!(cgroups.memory("/top").unwrap(), None);
         assert!(memory.iter().all(|memory| CgroupMemory::is_bytes(&memory.kind)));
         assert!(!["workingset_nodes", "pgpromote_success"].into_iter().any(CgroupMemory::is_bytes));
-        // The top of our namespace is not above what is outside of it.
+        // The root of our namespace is not an ancestor of groups outside of it.
         assert_eq!(cgroups.effective_cpuset("/../top").unwrap(), None);
         assert_eq!(cgroups.memory("/../top/leaf").unwrap(), None);
         root.put(&format!("{unified}/top/memory.max"), "65536\n");

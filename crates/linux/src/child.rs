@@ -1,4 +1,4 @@
-//! What a child process does between fork and exec.
+//! Setup of a child process between fork and exec.
 
 use crate::affinity::set_affinity_words;
 use crate::mask::mask;
@@ -8,31 +8,31 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Who a child runs as.
+/// The user and groups that a child runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
-    /// Supplementary groups.
+    /// Supplementary group IDs.
     pub groups: Vec<u32>,
 }
 
-/// Additions to [`Command`] that need code between fork and exec.
+/// Additions to [`Command`] that run code between fork and exec.
 pub trait ChildSetup {
-    /// The child gets SIGKILL when the thread that started it ends, however it ends: nothing is left behind even by
-    /// SIGKILL.
+    /// Sends the child SIGKILL when the thread that started it exits for any reason, so that no child is left behind
+    /// even after SIGKILL.
     fn die_with_parent(&mut self) -> &mut Self;
 
-    /// The child leads a session of its own. With `terminal`, its standard input becomes the session's terminal.
+    /// The child leads its own session. With `terminal`, its standard input becomes the session's controlling terminal.
     fn new_session(&mut self, terminal: bool) -> &mut Self;
 
-    /// The child, and all that it starts, may run on these CPUs only, and takes memory by this policy: each where it is
-    /// told. What is wrong with them is the error of starting it.
+    /// Restricts the child, and all that it starts, to these CPUs and this memory policy; `None` leaves either
+    /// unchanged. Invalid values make starting the child fail.
     fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self;
 
-    /// The child runs as somebody else. Needs `CAP_SETUID` and `CAP_SETGID`.
+    /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
 }
 
@@ -47,14 +47,14 @@ impl ChildSetup for Command {
         unsafe {
             self.pre_exec(move || {
                 checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-                // The parent may have gone before the request was in place.
+                // The parent may have exited before the request took effect.
                 if libc::getppid().cast_unsigned() == parent { Ok(()) } else { Err(io::Error::other("parent is gone")) }
             })
         }
     }
 
     fn new_session(&mut self, terminal: bool) -> &mut Self {
-        // SAFETY: setsid and ioctl are async-signal-safe; TIOCSCTTY takes a plain number.
+        // SAFETY: setsid and ioctl are async-signal-safe; TIOCSCTTY takes an integer.
         unsafe {
             self.pre_exec(move || {
                 checked(libc::setsid())?;

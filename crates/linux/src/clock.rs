@@ -1,4 +1,4 @@
-//! The processor's time stamp counter beside the kernel's clock. Arm's is the generic timer.
+//! The processor's time stamp counter (on Arm, the generic timer) beside the kernel's clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -6,8 +6,8 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// Whether the kernel itself tells the time by the time stamp counter, which then is the same on all CPUs and never
-/// stops. Needs no rights. Not in the lab, whose CPUs are some microseconds apart by [`tsc`].
+/// Whether the kernel's clock source is the time stamp counter, which is then synchronized between CPUs and never
+/// stops. Needs no privileges. False in the lab, where the CPUs' [`tsc`] differ by some microseconds.
 pub fn tells_time_by_tsc() -> bool {
     let source = fs::read_to_string(CLOCK_SOURCE);
     !is_emulated() && source.is_ok_and(|source| ["tsc", "arch_sys_counter"].contains(&source.trim()))
@@ -16,7 +16,7 @@ pub fn tells_time_by_tsc() -> bool {
 /// Whether QEMU emulates the processor, as in the lab.
 #[cfg(target_arch = "x86_64")]
 fn is_emulated() -> bool {
-    /// Where programs that emulate processors have their names.
+    /// CPUID leaf with the hypervisor's name.
     const NAME_LEAF: u32 = 0x4000_0000;
     let name = core::arch::x86_64::__cpuid(NAME_LEAF);
     [name.ebx, name.ecx, name.edx]
@@ -34,7 +34,7 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
-/// The time stamp counter, and what `CLOCK_MONOTONIC` was at that moment, ns: the nearest of some tries.
+/// The time stamp counter and `CLOCK_MONOTONIC` (ns) at the same moment: the closest pair of several tries.
 pub fn tsc_and_monotonic_ns() -> (u64, u64) {
     let try_once = || {
         let (before, ns, after) = (tsc(), monotonic_ns(), tsc());
@@ -44,9 +44,9 @@ pub fn tsc_and_monotonic_ns() -> (u64, u64) {
     (ticks, ns)
 }
 
-/// The time stamp counter, neither before nor after what the program's text has before and after it; the processor may
-/// still be some ten instructions ahead. In the lab it is the CPU's own simulated time, which other CPUs may be behind: a plain
-/// `rdtsc` would wait for them.
+/// The time stamp counter. The compiler does not move the read; the processor may still be about ten instructions
+/// ahead. In the lab this is the CPU's own simulated time, which may be ahead of other CPUs: a plain `rdtsc` would wait
+/// for them.
 pub fn tsc() -> u64 {
     compiler_fence(SeqCst);
     let ticks = counter();
@@ -57,8 +57,9 @@ pub fn tsc() -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
     let (low, high): (u64, u64);
-    // `rdtsc` with a prefix that processors ignore here and no compiler writes, by which the lab's plugin knows it.
-    // SAFETY: every x86-64 has the instruction; where programs may not use it, the C library's clock could not either.
+    // `rdtsc` with a prefix that processors ignore here and that no compiler emits, so that the lab's plugin recognizes
+    // it. SAFETY: every x86-64 has the instruction; if programs could not use it, the C library's clock would not work
+    // either.
     unsafe { core::arch::asm!(".byte 0x48, 0x0f, 0x31", out("rax") low, out("rdx") high, options(nomem, nostack)) };
     high << 32 | low
 }
@@ -66,7 +67,7 @@ fn counter() -> u64 {
 #[cfg(target_arch = "aarch64")]
 fn counter() -> u64 {
     let ticks;
-    // SAFETY: reads a register that Linux lets programs read, for the C library's clock, and touches nothing else.
+    // SAFETY: reads a register that Linux exposes to programs for the C library's clock, and has no other effect.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }

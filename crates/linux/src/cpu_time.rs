@@ -1,23 +1,22 @@
-//! How much CPU time processes and threads have had.
+//! CPU time of processes and threads.
 
 use crate::process::{Process, ProcessError, Tid};
 use crate::{Pid, process::is_gone, process::read_error};
 use std::io;
 use std::time::Duration;
 
-/// Clocks of CPU time are numbers of processes, inverted, with this as their last three bits: the time that the
-/// scheduler counted, of all threads.
+/// A CPU time clock ID is the inverted PID with these low three bits: scheduler time, summed over all threads.
 const SCHEDULED: i32 = 2;
 
-/// CPU time of all threads of a process so far, those that have ended too. One call, whatever it has: cheap enough for
-/// every moment. Since Linux 2.6.12. Needs no rights. ESRCH: it has ended.
+/// CPU time of all threads of a process so far, including those that have exited. One cheap call regardless of the
+/// number of threads. Since Linux 2.6.12. Needs no privileges. ESRCH: it has exited.
 pub fn process_cpu_time(pid: Pid) -> io::Result<Duration> {
     let clock = !pid.0.cast_signed() << 3 | SCHEDULED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is there.
+    // SAFETY: the kernel writes one timespec, which is valid.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     if result == -1 {
-        // So it says of a process that is no more.
+        // EINVAL means that the process does not exist.
         let error = io::Error::last_os_error();
         let gone = error.raw_os_error() == Some(libc::EINVAL);
         return Err(if gone { io::Error::from_raw_os_error(libc::ESRCH) } else { error });
@@ -25,17 +24,16 @@ pub fn process_cpu_time(pid: Pid) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// What a thread did of the time since it began.
+/// How a thread has spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// It ran.
+    /// Time on a CPU.
     pub ran: Duration,
-    /// It could have run, and waited for a CPU.
+    /// Time runnable, waiting for a CPU.
     pub waited: Duration,
 }
 
-/// What a thread did so far; nothing when it has ended. Since Linux 2.6.23, where the kernel keeps it
-/// (`CONFIG_SCHED_INFO`). Needs no rights.
+/// Times of a thread so far; `None` if it has exited. Since Linux 2.6.23 with `CONFIG_SCHED_INFO`. Needs no privileges.
 pub fn thread_times(process: &Process, thread: Tid) -> Result<Option<ThreadTimes>, ProcessError> {
     match process.text_below(&format!("task/{thread}/schedstat")) {
         Ok(text) => parse_schedstat(&text).map(Some).ok_or_else(|| ProcessError::Malformed {
@@ -48,7 +46,7 @@ pub fn thread_times(process: &Process, thread: Tid) -> Result<Option<ThreadTimes
     }
 }
 
-/// Time on a CPU, time waiting for one, both in ns, and how often it was given one.
+/// Parses time on a CPU (ns), time waiting for one (ns), and the number of time slices.
 fn parse_schedstat(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     let mut next = || numbers.next()?.ok().map(Duration::from_nanos);

@@ -1,4 +1,4 @@
-//! The node that a device hangs on, as numactl's users name devices.
+//! The NUMA node of a device, with devices named as in numactl.
 
 use machine::{Device, DeviceKind, NodeId, NodeSet};
 use std::fs;
@@ -7,8 +7,8 @@ use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// A device's nodes, as /sys below this folder has them: one, or those of the nearest bus that knows. Needs no rights.
-/// The text of the error says what was looked at.
+/// The nodes of a device, from `sys`, the /sys directory: its own node, or that of the nearest bus that has one. Needs
+/// no privileges. The error text says what was examined.
 pub fn device_nodes(sys: &Path, device: &Device) -> Result<NodeSet, String> {
     let class = |class: &str, name: &str| sys.join("class").join(class).join(name);
     let folder = match device.kind {
@@ -23,28 +23,31 @@ pub fn device_nodes(sys: &Path, device: &Device) -> Result<NodeSet, String> {
     };
     let real = fs::canonicalize(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     nearest_node(&real).ok_or_else(|| {
-        format!("{} and what it hangs on have no numa_node: the firmware does not say where it is", real.display())
+        format!(
+            "{} and its parent devices have no numa_node: the firmware does not report their location",
+            real.display()
+        )
     })
 }
 
-/// A name without a way out of its folder.
+/// Rejects names that would leave their directory.
 fn plain(name: &str) -> Result<&str, String> {
     let plain = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-    if plain { Ok(name) } else { Err(format!("`{name}` is no name of a device")) }
+    if plain { Ok(name) } else { Err(format!("`{name}` is not a device name")) }
 }
 
-/// Follows a device towards its bus until one has a node.
+/// Walks from a device up its buses to the first that has a node.
 fn nearest_node(device: &Path) -> Option<NodeSet> {
     let node = |folder: &Path| {
         let text = fs::read_to_string(folder.join("numa_node"))
             .or_else(|_| fs::read_to_string(folder.join("device/numa_node")));
-        // -1 where nobody knows.
+        // -1 if the node is unknown.
         text.ok()?.trim().parse().ok().map(NodeId)
     };
     device.ancestors().find_map(node).map(|node| [node].into_iter().collect())
 }
 
-/// `[segment:]bus:device[.function]`, in hexadecimal, as /sys has it.
+/// Parses `[segment:]bus:device[.function]`, in hexadecimal as in /sys.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let (place, function) = text.rsplit_once('.').unwrap_or((text, "0"));
@@ -57,29 +60,29 @@ fn pci_address(text: &str) -> Option<String> {
     Some(format!("{:04x}:{:02x}:{:02x}.{:x}", hex(segment)?, hex(bus)?, hex(device)?, hex(function)?))
 }
 
-/// The block device that a file lies on or, for a device's own file, that device.
+/// The block device that holds a file or, for a device file, that device.
 fn block_device_of(sys: &Path, path: &Path) -> Result<PathBuf, String> {
     let file = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let number = if file.file_type().is_block_device() { file.st_rdev() } else { file.st_dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let folder = sys.join(format!("dev/block/{major}:{minor}"));
-    let lost = || format!("{} lies on device {major}:{minor}, which is no block device", path.display());
+    let lost = || format!("{} is on device {major}:{minor}, which is not a block device", path.display());
     if folder.exists() { Ok(folder) } else { Err(lost()) }
 }
 
-/// The network device from which the way to a host begins. Sends nothing, but may ask a name server.
+/// The network device on the route to a host. Sends no packets, but may query a name server.
 fn interface_to(host: &str) -> Result<String, String> {
     let failed = |what: &str, error: std::io::Error| format!("{what} {host}: {error}");
-    let unknown = || format!("nothing is known of the host {host}");
+    let unknown = || format!("the host {host} is unknown");
     let address = (host, 9).to_socket_addrs().map_err(|error| failed("cannot look up", error))?.next();
     let address = address.ok_or_else(unknown)?;
     let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-    // A socket that is connected to it has the address of the interface that the kernel would send from.
+    // A connected socket has the address of the interface that the kernel would send from.
     let local = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect(address)?;
         socket.local_addr()
     });
-    let local = local.map_err(|error| failed("no way leads to", error))?.ip();
+    let local = local.map_err(|error| failed("no route to", error))?.ip();
     let table = crate::interfaces::with_addresses().map_err(|error| failed("cannot list the interfaces for", error))?;
     let found = table.into_iter().find(|(_, address)| *address == local);
     found.map(|(name, _)| name).ok_or_else(|| format!("no interface has the address {local}"))
@@ -116,7 +119,7 @@ mod tests {
             assert!(nodes(DeviceKind::Network, name).is_err(), "{name}");
         }
         assert!(nodes(DeviceKind::Pci, "x").is_err() && nodes(DeviceKind::File, "/nowhere").is_err());
-        assert!(nodes(DeviceKind::File, "/proc/self/maps").unwrap_err().contains("no block device"));
+        assert!(nodes(DeviceKind::File, "/proc/self/maps").unwrap_err().contains("not a block device"));
     }
 
     #[test]

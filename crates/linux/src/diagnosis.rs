@@ -1,5 +1,5 @@
-//! Why the kernel refused: from the number of its error, what was tried, and the state of the system. Pure: the state
-//! is gathered by [`Situation::of`].
+//! Why the kernel refused: derived from errno, the attempted operation, and the state of the system. Pure: the state is
+//! gathered by [`Situation::of`].
 
 use crate::cause::{Capability, Cause, Diagnosis, with_capability};
 use crate::memory_policy::{MemoryMode, MemoryPolicy, Whose};
@@ -8,25 +8,25 @@ use crate::process::{Pid, ProcessError, Status};
 use crate::situation::{Situation, Subject};
 use machine::{CpuSet, NodeId, NodeSet};
 
-/// Something that the kernel may refuse.
+/// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt<'a> {
-    /// A memory policy of the caller or of a range of it (`set_mempolicy`, `mbind`).
+    /// Setting a memory policy of the caller or of a range of it (`set_mempolicy`, `mbind`).
     Policy(&'a MemoryPolicy),
     /// Moving pages (`move_pages`).
     Move {
-        /// The nodes to move to.
+        /// The target nodes.
         to: &'a NodeSet,
-        /// Whose pages.
+        /// Which pages.
         whose: Whose,
     },
-    /// Looking at a process's memory (`/proc/PID/maps`, `/proc/PID/pagemap`).
+    /// Inspecting a process's memory (`/proc/PID/maps`, `/proc/PID/pagemap`).
     Look,
-    /// Where a thread may run (`sched_setaffinity`).
+    /// Setting the affinity of a thread (`sched_setaffinity`).
     Run(&'a CpuSet),
 }
 
-/// Why the kernel answered an attempt with this error.
+/// Why the kernel refused an attempt with this errno.
 pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diagnosis {
     let other = || Cause::Other(std::io::Error::from_raw_os_error(errno).to_string());
     let process = || hidden_process(situation);
@@ -57,19 +57,19 @@ pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diag
     }
 }
 
-/// Why a process has no memory to look at, if it has none.
+/// Why a process has no memory to inspect, if it has none.
 pub fn without_memory(pid: Pid, status: &Status) -> Option<Cause> {
     match status {
         Status { state: Some('Z' | 'X'), threads: 2.., .. } => Some(Cause::FirstThreadEnded(pid)),
         Status { state: Some('Z' | 'X'), .. } => Some(Cause::Zombie(pid)),
         Status { has_memory: false, is_kernel_thread: true, .. } => Some(Cause::KernelThread(pid)),
-        // It is ending, and has given its memory back.
+        // It is exiting, and has released its memory.
         Status { has_memory: false, .. } => Some(Cause::Gone(pid)),
         _ => None,
     }
 }
 
-/// Why a process cannot be looked at, as far as its error tells.
+/// Why a process cannot be inspected, as far as its error shows.
 pub fn diagnose_process(error: &ProcessError, situation: &Situation) -> Diagnosis {
     match error {
         ProcessError::Gone(pid) if situation.subject == Subject::Hidden(*pid) => hidden(*pid),
@@ -108,7 +108,7 @@ fn hidden_process(situation: &Situation) -> Option<Diagnosis> {
     Some(foreign(situation, Capability::SysPtrace).unwrap_or_else(guarded))
 }
 
-/// Which of these nodes cannot be had, if any: not there, without memory, or outside the cpuset.
+/// Which of these nodes are unavailable, if any: missing, without memory, or outside the cpuset.
 pub fn nodes_in_the_way(nodes: &NodeSet, situation: &Situation) -> Option<Diagnosis> {
     let state = &situation.nodes;
     let without = |set: &NodeSet| -> NodeSet { nodes.iter().filter(|node| !set.contains(*node)).collect() };
@@ -131,7 +131,7 @@ pub fn nodes_in_the_way(nodes: &NodeSet, situation: &Situation) -> Option<Diagno
     Some(Diagnosis { cause: Cause::NodeOutsideCpuset { outside, allowed: allowed.clone(), cpuset }, remedy })
 }
 
-/// Which of these CPUs cannot be had, if any: not there, or outside the cpuset.
+/// Which of these CPUs are unavailable, if any: missing, or outside the cpuset.
 pub fn cpus_in_the_way(cpus: &CpuSet, situation: &Situation) -> Option<Diagnosis> {
     let online = situation.nodes.cpus_of(&situation.nodes.online);
     let without = |set: &CpuSet| -> CpuSet { cpus.iter().filter(|cpu| !set.contains(*cpu)).collect() };
@@ -151,7 +151,7 @@ pub fn cpus_in_the_way(cpus: &CpuSet, situation: &Situation) -> Option<Diagnosis
     Some(Diagnosis { cause: Cause::CpuOutsideCpuset { outside, allowed, cpuset }, remedy })
 }
 
-/// The command that widens what a control group allows.
+/// The command that widens a control group's cpuset or limit.
 pub(crate) fn wider(group: &str, file: &str, wanted: &str) -> String {
     let unit = group
         .rsplit('/')
@@ -176,7 +176,7 @@ fn refused_policy(policy: &MemoryPolicy, other: &Cause) -> Diagnosis {
         _ if on_nodes && policy.nodes.is_empty() => Cause::Contradiction("the policy needs a node, and got none"),
         _ if !on_nodes && !policy.nodes.is_empty() => Cause::Contradiction("the policy takes no nodes, and got some"),
         _ if policy.balancing && !balanced => {
-            Cause::Contradiction("NUMA balancing goes with bind and preferred-many only")
+            Cause::Contradiction("NUMA balancing works with bind and preferred-many only")
         }
         MemoryMode::PreferredMany if policy.balancing => {
             Cause::Unknown { what: "NUMA balancing under preferred-many", since: "6.13" }
@@ -189,10 +189,9 @@ fn refused_policy(policy: &MemoryPolicy, other: &Cause) -> Diagnosis {
     cause.into()
 }
 
-/// Why pages stayed where they are, and what to do about it. `free_bytes` is what the node that they were to go to has
-/// free.
+/// Why pages were not moved, and the remedy. `free_bytes` is the free memory of the target node.
 pub fn diagnose_pages(refusal: PageRefusal, node: NodeId, free_bytes: Option<u64>) -> (String, Option<&'static str>) {
-    // The kernel keeps some memory of every node to itself.
+    // The kernel reserves some memory on every node.
     let full = free_bytes.filter(|bytes| *bytes < 64 << 20);
     let megabytes = |bytes: u64| bytes / 1_000_000;
     match (refusal, full) {
@@ -205,15 +204,15 @@ pub fn diagnose_pages(refusal: PageRefusal, node: NodeId, free_bytes: Option<u64
         ),
         (PageRefusal::NoMemory, None) => (format!("the kernel found no free page on node {node}"), None),
         (PageRefusal::Stayed, None) => {
-            ("somebody holds them: direct I/O, a device, or a process that has pinned them".to_owned(), None)
+            ("they are in use by direct I/O or a device, or a process has pinned them".to_owned(), None)
         }
         (PageRefusal::Busy, _) => {
-            let why = "they cannot be taken for a moment, or never: pinned, or of a kind that does not move";
+            let why = "they cannot be moved now, or at all: pinned, or of an unmovable kind";
             (why.to_owned(), Some("try again"))
         }
         (PageRefusal::WriteBack, _) => ("they could not be written back to their file".to_owned(), None),
-        (PageRefusal::NotPresent, _) => ("they are not in memory any more".to_owned(), None),
-        (PageRefusal::ZeroOrUnmapped, _) => ("nothing is mapped there any more".to_owned(), None),
+        (PageRefusal::NotPresent, _) => ("they are no longer in memory".to_owned(), None),
+        (PageRefusal::ZeroOrUnmapped, _) => ("nothing is mapped there any longer".to_owned(), None),
         (PageRefusal::Other(errno), _) => (std::io::Error::from_raw_os_error(errno).to_string(), None),
     }
 }
@@ -229,7 +228,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Four nodes of two CPUs, of which node 3 has no memory; the caller may use 0, 1 and 3.
+    /// Four nodes of two CPUs; node 3 has no memory; the caller may use 0, 1 and 3.
     fn situation() -> Situation {
         let pair = |node: u32| (NodeId(node), format!("{}-{}", node * 2, node * 2 + 1).parse().unwrap());
         let cpuset = |cgroup: &str, set: &str, cpus: &str| EffectiveCpuset {
@@ -273,11 +272,11 @@ mod tests {
         assert_eq!(bind(""), "the policy needs a node, and got none");
         let unknown = policy(MemoryMode::WeightedInterleave, "0-1");
         let unknown = told(Attempt::Policy(&unknown), libc::EINVAL, &situation());
-        assert_eq!(unknown, "this kernel does not know weighted interleave, which is since Linux 6.9");
+        assert_eq!(unknown, "this kernel does not support weighted interleave, which needs Linux 6.9");
         let mut balancing = policy(MemoryMode::Interleave, "0");
         balancing.balancing = true;
         let told = told(Attempt::Policy(&balancing), libc::EINVAL, &situation());
-        assert_eq!(told, "NUMA balancing goes with bind and preferred-many only");
+        assert_eq!(told, "NUMA balancing works with bind and preferred-many only");
     }
 
     #[test]
@@ -290,15 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_somebody_else_names_who_and_what_would_help() {
+    fn a_process_of_another_user_names_the_owner_and_the_capability() {
         let other = on(Status { uids: [0; 3], has_memory: true, ..Status::default() });
         let told_move = told(Attempt::Move { to: &nodes("0"), whose: Whose::Private }, libc::EPERM, &other);
         assert!(
-            told_move.starts_with("process 7 runs as user 0, and user 1000 may not touch it without CAP_SYS_PTRACE")
+            told_move.starts_with("process 7 runs as user 0, and user 1000 may not access it without CAP_SYS_PTRACE")
         );
         assert!(told_move.ends_with("sudo setcap cap_sys_ptrace+ep \"$(command -v nearside)\""), "{told_move}");
         let own = on(Status { uids: [1000; 3], has_memory: true, ..Status::default() });
-        assert!(told(Attempt::Look, libc::EACCES, &own).contains("more rights than you"));
+        assert!(told(Attempt::Look, libc::EACCES, &own).contains("more privileges than you"));
         let all = told(Attempt::Move { to: &nodes("0"), whose: Whose::All }, libc::EPERM, &own);
         assert!(all.starts_with("moving pages that other processes map too needs CAP_SYS_NICE"), "{all}");
         assert!(told(Attempt::Run(&"0".parse().unwrap()), libc::EPERM, &other).contains("CAP_SYS_NICE"));
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_node_is_told_from_pages_that_are_held() {
+    fn a_full_node_is_distinguished_from_pages_in_use() {
         let why = |refusal, free| diagnose_pages(refusal, NodeId(1), free).0;
         assert_eq!(why(PageRefusal::Stayed, Some(5_000_000)), "node 1 is full: 5 MB are free");
         assert!(why(PageRefusal::Stayed, Some(5 << 30)).contains("holds them"));

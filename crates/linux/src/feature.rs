@@ -1,4 +1,4 @@
-//! What this kernel lets this process do, found out by trying.
+//! Which kernel features work for this process, determined by trying them.
 
 use crate::advice::{Advice, AdvisedProcess, advise};
 use crate::cause::{Capability, Cause, Diagnosis, with_capability};
@@ -19,10 +19,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Something that the kernel may be able to do, and let this process do.
+/// A feature that the kernel may support and may allow this process to use.
 #[derive(Clone, Copy, Debug)]
 pub struct Feature {
-    /// Its name, in words with underscores.
+    /// Its name, in words joined by underscores.
     pub name: &'static str,
     /// What nearside needs it for.
     pub used_for: &'static str,
@@ -30,7 +30,7 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: &'static [Self] = &[
         Self::new("nodes", "everything: the kernel has NUMA", nodes),
         Self::new("memory_policy", "run: bind, interleave, preferred, local", |s| policy(s, MemoryMode::Bind, false)),
@@ -44,12 +44,12 @@ impl Feature {
         Self::new("move_shared_pages", "migrate --shared", |s| move_pages(s, Whose::All)),
         Self::new("other_users_memory", "migrate, show and pages of other users' processes", other_users_memory),
         Self::new("other_users_threads", "bind of other users' processes", other_users_threads),
-        Self::new("pagemap_scan", "migrate and pages: only pages that are there are looked at", pagemap_scan),
+        Self::new("pagemap_scan", "migrate and pages: only present pages are examined", pagemap_scan),
         Self::new("page_frames", "pages: frames", page_frames),
         Self::new("page_flags", "pages: flags", |_| readable("/proc/kpageflags", Capability::SysAdmin)),
         Self::new("huge_pages", "run --huge always", huge_pages),
         Self::new("collapse", "making huge pages of small ones", |s| advice(s, Advice::Collapse, "6.1")),
-        Self::new("populate", "run --touch and --verify: pages that cannot be had are told", |s| {
+        Self::new("populate", "run --touch and --verify: pages that cannot be allocated are reported", |s| {
             advice(s, Advice::PopulateWrite, "5.14")
         }),
         Self::new("process_advice", "advice on other processes' memory", process_advice),
@@ -64,10 +64,10 @@ impl Feature {
             writable(Switch::huge_pages().path(), "the kernel needs CONFIG_TRANSPARENT_HUGEPAGE")
         }),
         Self::new("interleave_weights", "weights of --weighted-interleave", |scratch| {
-            writable(Switch::interleave_weight(scratch.node).path(), "weighted interleave is since Linux 6.9")
+            writable(Switch::interleave_weight(scratch.node).path(), "weighted interleave needs Linux 6.9")
         }),
         Self::new("cgroup_cpusets", "which cpuset is in the way", cgroup_cpusets),
-        Self::new("cgroup_memory", "memory --cgroup; run --touch: limits are looked at before", cgroup_memory),
+        Self::new("cgroup_memory", "memory --cgroup; run --touch: limits are checked first", cgroup_memory),
         Self::new("cgroup_create", "run --cgroup", cgroup_create),
         Self::new("damon", "seeing accesses without samples", |_| {
             let none = "the kernel needs CONFIG_DAMON_SYSFS";
@@ -79,10 +79,10 @@ impl Feature {
         Self { name, used_for, probe }
     }
 
-    /// Tries all of them, on memory and a thread of our own: nothing else is changed. Why each does not work that does
-    /// not.
+    /// Tries every feature on scratch memory and a scratch thread, without other side effects. Returns a diagnosis for
+    /// each that does not work.
     pub fn examine_all() -> io::Result<Vec<(Self, Result<(), Diagnosis>)>> {
-        // Policies are a thread's own, and go with it.
+        // Policies belong to a thread, and end with it.
         let examine = || {
             let scratch = Scratch::new()?;
             Ok(Self::ALL.iter().map(|feature| (*feature, (feature.probe)(&scratch))).collect())
@@ -91,7 +91,7 @@ impl Feature {
     }
 }
 
-/// What features are tried on.
+/// Scratch resources for the tests.
 struct Scratch {
     memory: Pages,
     /// A node that the cpuset allows and that has memory.
@@ -157,7 +157,7 @@ fn move_pages(scratch: &Scratch, whose: Whose) -> Result<(), Diagnosis> {
     moved.map(drop).map_err(|error| diagnose(Attempt::Move { to: &to, whose }, errno(&error), &scratch.situation))
 }
 
-/// Process 1 is root's, but in containers it may be our own: then there is no other to see.
+/// Process 1 belongs to root, but in containers it may belong to the caller: then no other user is visible.
 fn other_users_memory(_: &Scratch) -> Result<(), Diagnosis> {
     let first = Pid(1);
     let seen = Process::open(first).and_then(|process| process.mappings());
@@ -182,7 +182,7 @@ fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
     if pages.tells_huge_pages() { Ok(()) } else { Err(unknown.into()) }
 }
 
-/// The kernel shows frame 0 to those who may not know.
+/// Without the privilege the kernel shows frame 0.
 fn page_frames(scratch: &Scratch) -> Result<(), Diagnosis> {
     const FRAME: u64 = (1 << 55) - 1;
     let mut entry = [0; 8];
@@ -232,13 +232,16 @@ fn readable(path: &'static str, capability: Capability) -> Result<(), Diagnosis>
     })
 }
 
-/// Whether a file may be written; `missing` is what to know when it is not there.
+/// Whether a file is writable; `missing` explains its absence.
 fn writable(path: impl AsRef<Path>, missing: &str) -> Result<(), Diagnosis> {
     let path = path.as_ref();
     access(path, Access::WRITE_OK).map_err(|error| {
         let cause = Cause::Other(format!("{}: {}", path.display(), io::Error::from(error)));
         let is_missing = error == rustix::io::Errno::NOENT;
-        with_remedy(cause, if is_missing { missing.to_owned() } else { "it is for root: run it with sudo".to_owned() })
+        with_remedy(
+            cause,
+            if is_missing { missing.to_owned() } else { "only root may write it: run it with sudo".to_owned() },
+        )
     })
 }
 
@@ -251,7 +254,7 @@ fn cgroup_memory(_: &Scratch) -> Result<(), Diagnosis> {
     controller("memory", |cgroups, group| cgroups.memory(group).map(|found| found.is_some()))
 }
 
-/// Whether a controller of control groups is there for our own.
+/// Whether our own control group has a controller.
 fn controller(name: &str, of_group: impl Fn(&Cgroups, &str) -> Result<bool, CgroupError>) -> Result<(), Diagnosis> {
     let told = |error: CgroupError| -> Diagnosis { Cause::Other(error.to_string()).into() };
     let cgroups = Cgroups::find().map_err(told)?;

@@ -1,11 +1,11 @@
-//! Small files of the kernel that are there or not, and that are as it writes them or not.
+//! Small kernel files that may be missing or malformed.
 
 use crate::process::MalformedLine;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Why a file of the kernel tells nothing.
+/// Why a kernel file gives no information.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
@@ -13,10 +13,10 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The error.
         source: io::Error,
     },
-    /// It is not as the kernel writes it.
+    /// It is not in the kernel's format.
     #[error("{} is {source}", path.display())]
     Malformed {
         /// The file.
@@ -27,13 +27,13 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// A file that should be there and is not.
+    /// The error for a missing file that should exist.
     pub(crate) fn missing(path: &Path) -> Self {
         Self::Read { path: path.to_owned(), source: ErrorKind::NotFound.into() }
     }
 }
 
-/// What a file says; nothing where there is none, it is a controller's that is off, or its node went offline just now
+/// The parsed contents of a file. `None` if it does not exist, its controller is off, or its node has just gone offline
 /// (ENODEV).
 pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, FileError> {
     let text = match fs::read_to_string(path) {

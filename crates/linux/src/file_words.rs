@@ -1,4 +1,4 @@
-//! A file that is mapped for reading, by this process alone.
+//! A private read-only mapping of a file.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A private mapping of a file, as words that may only be read. Others may write the file meanwhile.
+/// A private mapping of a file as read-only words. Other processes may write the file meanwhile.
 #[derive(Debug)]
 pub struct FileWords {
     start: NonNull<c_void>,
@@ -20,8 +20,8 @@ unsafe impl Send for FileWords {}
 unsafe impl Sync for FileWords {}
 
 impl FileWords {
-    /// Maps the first `bytes` bytes of a file. The file must be at least that long and stay so: touching a page behind
-    /// its end is a bus error, as with every mapping.
+    /// Maps the first `bytes` bytes of a file. The file must be at least that long and stay so: accessing a page past
+    /// its end raises SIGBUS, as with every mapping.
     pub fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, file, 0) }?;
@@ -29,15 +29,15 @@ impl FileWords {
         Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// The sum of every `step`th word, modulo 2^64, from the `from`th on.
+    /// The sum of every `step`th word, modulo 2^64, starting at index `from`.
     pub fn sum_of(&self, from: usize, step: usize) -> u64 {
-        // SAFETY: the mapping is page aligned, at least `words` words long, and lives as long as `self`; others may
-        // write the file, which atomics allow, and relaxed loads of words may be of memory that is only read.
+        // SAFETY: the mapping is page aligned, at least `words` words long, and lives as long as `self`. Other
+        // processes may write the file, which atomics allow; relaxed loads of words are valid on read-only memory.
         let words = unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU64>(), self.words) };
         let words = words.get(from..).unwrap_or_default().iter().step_by(step.max(1));
         words.fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
@@ -51,7 +51,7 @@ impl FileWords {
 
 impl Drop for FileWords {
     fn drop(&mut self) {
-        // SAFETY: this range was mapped by `map` and no reference into it outlives `self`.
+        // SAFETY: `map` created this mapping, and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.words * size_of::<AtomicU64>()) };
     }
 }

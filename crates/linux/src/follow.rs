@@ -1,11 +1,11 @@
-//! When the pages of a process should follow its threads. Pure: what is seen goes in, what should move comes out.
+//! Decides when the pages of a process should follow its threads. Pure: observations in, moves out.
 
 use crate::process::Tid;
 use machine::NodeId;
 use std::collections::BTreeMap;
 
-/// Where each thread has settled. A thread has moved when two looks in a row see it on the same other node: one that
-/// comes back at once has not, and nothing moves for it.
+/// The node of each thread. A thread has moved when two consecutive observations see it on the same other node. A
+/// thread that returns at once has not moved, and triggers nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Follower {
     threads: BTreeMap<Tid, Settled>,
@@ -17,20 +17,21 @@ struct Settled {
     seen_on: NodeId,
 }
 
-/// A node that no thread of the process runs on any more, and where the one has settled that left it.
+/// A node that no thread of the process runs on any more, and the new node of the thread that left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The thread.
     pub thread: Tid,
-    /// The node that was left.
+    /// The node that the thread left.
     pub from: NodeId,
-    /// Where the thread is.
+    /// The node that the thread is on.
     pub to: NodeId,
 }
 
 impl Follower {
-    /// Takes a look: on which node each thread ran last. Says which nodes have been left since the look before. Pages
-    /// of a node that other threads still run on may be theirs, and nothing is said of it.
+    /// Takes an observation: the node on which each thread last ran. Returns the nodes that have been left since the
+    /// previous one. Nodes that other threads still run on are not returned, as their pages may belong to those
+    /// threads.
     pub fn look(&mut self, now: &BTreeMap<Tid, NodeId>) -> Vec<Departure> {
         self.threads.retain(|thread, _| now.contains_key(thread));
         let mut moved = Vec::new();
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(follower.look(&seen(&[1])), []);
     }
 
-    /// Claim 11 and section 2.7 of the specification: a return to the node that was left cancels the move.
+    /// Claim 11 and section 2.7 of the specification: a return to the original node cancels the move.
     #[test]
     fn nothing_moves_for_a_thread_that_comes_back() {
         let mut follower = Follower::default();

@@ -1,4 +1,4 @@
-//! Transparent huge pages: how large they are, and on which nodes those of a mapping lie.
+//! Transparent huge pages: their size, and the nodes of those in a mapping.
 
 use crate::page_batch::PageBatch;
 use crate::pages::HUGE_PAGE;
@@ -11,13 +11,13 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Huge pages that are asked for at once.
+/// Huge pages queried per call.
 const MOST_PAGES: usize = 4096;
 
-/// Why the huge pages of a mapping cannot be told.
+/// Why the huge pages of a mapping are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum HugePagesError {
-    /// The process cannot be looked at.
+    /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel refused a call.
@@ -25,20 +25,19 @@ pub enum HugePagesError {
     Call {
         /// The call.
         call: &'static str,
-        /// What the kernel answered.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Bytes of a transparent huge page as the kernel has it (Linux 4.14), or as `x86_64` has it.
+/// Size of a transparent huge page in bytes, as the kernel reports it (Linux 4.14), or the size on `x86_64`.
 pub fn huge_page_bytes(sys: &Path) -> u64 {
     let text = fs::read_to_string(sys.join("kernel/mm/transparent_hugepage/hpage_pmd_size")).ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(HUGE_PAGE as u64)
 }
 
-/// How many transparent huge pages of a mapping lie on which node, in ascending order of nodes. Nothing with kernels
-/// before Linux 6.7, which do not tell them from others. Touches no page. Needs to be the process's user, or
-/// `CAP_SYS_PTRACE`.
+/// The number of transparent huge pages of a mapping on each node, in ascending order of nodes. `None` before Linux
+/// 6.7, which cannot distinguish them from other pages. Touches no page. Needs the process's user, or `CAP_SYS_PTRACE`.
 pub fn huge_pages_by_node(
     process: &Process,
     mapping: &Range<u64>,

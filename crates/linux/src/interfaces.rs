@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
 
-/// The name and address of each interface that has an address; several of one interface, one by one.
+/// The name and address of each interface address; an interface with several addresses appears several times.
 pub(crate) fn with_addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = null_mut();
     // SAFETY: the call writes one pointer, to a list that is freed below.
@@ -22,25 +22,26 @@ pub(crate) fn with_addresses() -> io::Result<Vec<(String, IpAddr)>> {
         found.extend(unsafe { address(entry.ifa_addr) }.map(|address| (name, address)));
         next = entry.ifa_next;
     }
-    // SAFETY: the list came from getifaddrs, and nothing of it is kept.
+    // SAFETY: the list came from getifaddrs, and no pointer into it is kept.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
-/// An internet address as a value.
+/// Converts an internet address.
 ///
 /// # Safety
-/// The pointer is null or leads to a whole address of the family that it names.
+///
+/// The pointer is null or points to a whole address of the family that it names.
 unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: every address begins with its family, as the caller promises.
     match i32::from(unsafe { address.as_ref() }?.sa_family) {
         libc::AF_INET => {
-            // SAFETY: an address of this family is a sockaddr_in; it is read wherever it is aligned.
+            // SAFETY: an address of this family is a sockaddr_in; the read allows any alignment.
             let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: an address of this family is a sockaddr_in6; it is read wherever it is aligned.
+            // SAFETY: an address of this family is a sockaddr_in6; the read allows any alignment.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }

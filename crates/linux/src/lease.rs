@@ -1,20 +1,21 @@
-//! Whether somebody has a file open for writing, by the kernel's own count of those who have.
+//! Whether a file is open for writing, by the kernel's own count of writers.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Of `fcntl.h`, which libc has not in full.
+/// From `fcntl.h`; libc does not define all of them.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether somebody has a file open for writing, or has a shared mapping that may write it: no lease to read is to be
-/// had of such a one. Since Linux 2.4; the file is to be open for reading. Needs to be the file's owner, or `CAP_LEASE`
-/// (EACCES). EINVAL: its file system, such as one of a network, does not know.
+/// Whether any process has the file open for writing, or has a writable shared mapping of it: the kernel grants no read
+/// lease on such a file. Since Linux 2.4; the file must be open for reading. Needs the file's owner, or `CAP_LEASE`
+/// (EACCES). EINVAL: its file system, such as a network one, does not support leases.
 ///
-/// The lease is given back at once. Who opens the file for writing in that moment waits for that, or gets EWOULDBLOCK
-/// with `O_NONBLOCK`.
+/// The lease is released at once. A process that opens the file for writing in that moment waits for the release, or
+/// gets EWOULDBLOCK with `O_NONBLOCK`.
 pub fn is_open_for_writing(file: &File) -> io::Result<bool> {
-    // Who wants to write has the kernel send this signal instead of SIGIO, which would end us: nobody minds SIGURG.
+    // A process that opens the file for writing makes the kernel send this signal. The default SIGIO would terminate
+    // us; SIGURG is ignored by default.
     fcntl(file, F_SETSIG, libc::SIGURG)?;
     match fcntl(file, libc::F_SETLEASE, libc::F_RDLCK) {
         Ok(()) => fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
@@ -24,7 +25,7 @@ pub fn is_open_for_writing(file: &File) -> io::Result<bool> {
 }
 
 fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
-    // SAFETY: both commands take a plain number.
+    // SAFETY: both commands take an integer.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

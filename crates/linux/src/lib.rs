@@ -1,30 +1,30 @@
-//! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. The only crate, beside the
-//! QEMU plugin, with `unsafe` code. It stands on its own: `nearside-linux = "0.1"`, and `use linux::…`.
+//! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. Besides the QEMU plugin, the
+//! only crate with `unsafe` code. It stands on its own: `nearside-linux = "0.1"`, and `use linux::…`.
 //!
 //! | what | where |
 //! |---|---|
 //! | nodes: memory, counters, distances, CPUs | [`nodes`], [`NodeState`], [`system_events`] |
-//! | a process: mappings, threads, status, and who a number means | [`Process`], [`threads()`], [`Birth`] |
+//! | a process: mappings, threads, status, and identity | [`Process`], [`threads()`], [`Birth`] |
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
 //! | copies of a file's pages for one process | [`PrivateCopies`], [`Mapping::may_have_copies`], [`is_open_for_writing`] |
-//! | affinity, before a child runs too | [`affinity()`], [`set_affinity`], [`current_cpu`], [`ChildSetup::place`] |
+//! | affinity, also of a child before it runs | [`affinity()`], [`set_affinity`], [`current_cpu`], [`ChildSetup::place`] |
 //! | CPU time | [`process_cpu_time`], [`thread_times`] |
 //! | nodes of physical addresses | [`memory_blocks`] |
 //! | one heap for all threads | [`share_one_heap`] |
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
-//! | data that a processor writes into memory past perf's records | [`AuxArea`] |
+//! | data that a processor writes beside perf's records | [`AuxArea`] |
 //! | control groups and cpusets | [`Cgroups`] |
-//! | who is at the other end of a socket | [`peer()`] |
-//! | the kernel's switches, put back when done | [`Switch`], [`SwitchGuard`] |
-//! | what works here, found out by trying | [`Feature`] |
-//! | why something was refused, and what to do | [`diagnose`], [`Situation`] |
+//! | the peer of a socket | [`peer()`] |
+//! | kernel settings, restored when done | [`Switch`], [`SwitchGuard`] |
+//! | which features work here, determined by trying | [`Feature`] |
+//! | why something was refused, and the remedy | [`diagnose`], [`Situation`] |
 //!
-//! Sizes are bytes and addresses are byte addresses wherever a name does not say otherwise. Parsers are pure, take any
-//! text, and never panic; functions that read /proc or /sys take the folder, so that they read saved systems as well.
-//! Written for `x86_64`, whose pages are of 4 KiB and 2 MiB.
+//! Sizes are bytes and addresses are byte addresses unless a name says otherwise. Parsers are pure, accept any text,
+//! and never panic. Functions that read /proc or /sys take the directory, so that they also read saved systems. Written
+//! for `x86_64`, with pages of 4 KiB and 2 MiB.
 //!
 //! ```no_run
 //! use linux::{HUGE_PAGE, MemoryPolicy, NodeId, PageWalk, Pages, Pid, Process, nodes, parse_numa_maps};
@@ -108,7 +108,7 @@ mod tally;
 mod thread_stack;
 mod threads;
 
-// Ids and sets that the interfaces here speak of.
+// IDs and sets used by these interfaces.
 pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 
 pub use advice::{Advice, AdvisedProcess, advise};

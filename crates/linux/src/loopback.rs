@@ -1,9 +1,9 @@
-//! The loopback interface, which a freshly booted kernel leaves down.
+//! The loopback interface, which is down after boot.
 
 use std::io;
 use std::os::fd::AsRawFd;
 
-const UP: libc::c_short = 0x41; // IFF_UP and IFF_RUNNING, which libc has as wider numbers
+const UP: libc::c_short = 0x41; // IFF_UP and IFF_RUNNING, which libc defines with wider types
 
 /// Brings `lo` up. Needs `CAP_NET_ADMIN`.
 pub fn bring_loopback_up() -> io::Result<()> {

@@ -1,11 +1,11 @@
-//! Sets as the kernel's masks of bits, of any size.
+//! Conversion of sets to and from the kernel's bit masks of any size.
 
 use machine::IdSet;
 
-/// Bits of a word of a mask.
+/// Bits per word of a mask.
 pub(crate) const BITS: usize = libc::c_ulong::BITS as usize;
 
-/// The ids as the bits of a mask of at least one word.
+/// The IDs as a bit mask of at least one word.
 pub(crate) fn mask<T: From<u32> + Into<u32>>(set: &IdSet<T>) -> Vec<libc::c_ulong> {
     let ids = || set.iter().map(|id| id.into() as usize);
     let mut words = vec![0; ids().next_back().unwrap_or(0) / BITS + 1];
@@ -15,7 +15,7 @@ pub(crate) fn mask<T: From<u32> + Into<u32>>(set: &IdSet<T>) -> Vec<libc::c_ulon
     words
 }
 
-/// The bits of a mask as ids.
+/// The bits of a mask as IDs.
 pub(crate) fn set<T: Into<u32> + From<u32>>(words: &[libc::c_ulong]) -> IdSet<T> {
     let ids = |(place, word): (usize, &libc::c_ulong)| {
         let word = *word;

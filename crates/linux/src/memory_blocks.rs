@@ -1,4 +1,4 @@
-//! Which physical addresses are memory of which node.
+//! The node of each range of physical memory.
 
 use crate::file::parsed;
 use crate::node_files::{NODES, online_nodes};
@@ -7,9 +7,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// Rows of physical addresses with the node that their memory is of, ascending. Addresses whose node is not told, or
-/// not by all alike, are left out; where the kernel shows no blocks of memory (`CONFIG_MEMORY_HOTPLUG`), all are. Needs
-/// no rights.
+/// Ranges of physical addresses with the node of their memory, ascending. Addresses with no reported node, or with
+/// conflicting ones, are left out; without memory blocks in the kernel (`CONFIG_MEMORY_HOTPLUG`) the result is empty.
+/// Needs no privileges.
 pub fn memory_blocks(sys: &Path) -> Vec<(Range<u64>, NodeId)> {
     let hexadecimal = |text: &str| u64::from_str_radix(text, 16);
     let block = parsed(&sys.join("devices/system/memory/block_size_bytes"), hexadecimal).ok().flatten().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! NUMA memory policies: on which nodes memory may lie, and where it lies.
+//! NUMA memory policies: the nodes that memory may be on, and the node that it is on.
 
 use crate::mask::{BITS, mask, set};
 use crate::process::{MalformedLine, Pid};
@@ -9,15 +9,15 @@ use std::io;
 use std::ptr::{null, null_mut};
 use std::str::FromStr;
 
-/// Bits of the mask that the kernel fills: one page of them is the most that it takes.
+/// Bits of the mask that the kernel fills: it accepts at most one page.
 const MOST_NODES: usize = 4096 * 8;
 
-/// Of `linux/mempolicy.h`, which libc has not in full. Flags of `get_mempolicy`: a node is asked for, that of an
-/// address, the nodes that the cpuset allows.
+/// From `linux/mempolicy.h`; libc does not define all of them. Flags of `get_mempolicy`: return a node, the node of an
+/// address, or the nodes that the cpuset allows.
 const MPOL_F_NODE: c_int = 1;
 const MPOL_F_ADDR: c_int = 2;
 const MPOL_F_MEMS_ALLOWED: c_int = 4;
-/// Flags of `mbind`: fail when pages lie elsewhere, move those of this process alone, move those of others as well.
+/// Flags of `mbind`: fail if pages are on other nodes, move pages of this process only, move shared pages too.
 const MPOL_MF_STRICT: c_int = 1;
 const MPOL_MF_MOVE: c_int = 2;
 const MPOL_MF_MOVE_ALL: c_int = 4;
@@ -25,29 +25,29 @@ const MPOL_PREFERRED_MANY: c_int = 5;
 const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
 const MODE_FLAGS: c_int = libc::MPOL_F_NUMA_BALANCING | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_STATIC_NODES;
 
-/// Where the kernel takes pages from.
+/// How the kernel chooses the nodes of new pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum MemoryMode {
-    /// No policy of its own: that of the thread or, if that has none either, the node of the CPU that first touches a
-    /// page, and others when it is full.
+    /// No policy of its own: the thread's policy applies or, without one, the node of the CPU that first touches a
+    /// page, with fallback to other nodes.
     Default = libc::MPOL_DEFAULT,
-    /// From this node, and from others when it is full.
+    /// This node, with fallback to other nodes.
     Preferred = libc::MPOL_PREFERRED,
-    /// From these nodes only; when they are full, the process is out of memory.
+    /// These nodes only. If they are full, the allocation fails as out of memory.
     Bind = libc::MPOL_BIND,
-    /// From these nodes in turn, page by page.
+    /// These nodes in turn, page by page.
     Interleave = libc::MPOL_INTERLEAVE,
-    /// From the node of the CPU that first touches a page, and from others when it is full. Since Linux 3.8.
+    /// The node of the CPU that first touches a page, with fallback to other nodes. Since Linux 3.8.
     Local = libc::MPOL_LOCAL,
-    /// From these nodes, the nearest first, and from others when they are full. Since Linux 5.15.
+    /// These nodes, nearest first, with fallback to other nodes. Since Linux 5.15.
     PreferredMany = MPOL_PREFERRED_MANY,
-    /// From these nodes in turn, so many pages of each as its weight says. Since Linux 6.9.
+    /// These nodes in turn, with each node's weight as the number of consecutive pages. Since Linux 6.9.
     WeightedInterleave = MPOL_WEIGHTED_INTERLEAVE,
 }
 
 impl MemoryMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 7] = [
         Self::Default,
         Self::Preferred,
@@ -59,7 +59,7 @@ impl MemoryMode {
     ];
 }
 
-/// In numactl's words.
+/// numactl's names.
 impl fmt::Display for MemoryMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -74,26 +74,26 @@ impl fmt::Display for MemoryMode {
     }
 }
 
-/// What the numbers of a policy's nodes mean when the cpuset changes. Since Linux 2.6.26.
+/// How a policy's node numbers are interpreted when the cpuset changes. Since Linux 2.6.26.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeNumbering {
-    /// They are renumbered with the cpuset's nodes.
+    /// Remapped to the nodes of the new cpuset.
     #[default]
     Remapped,
-    /// They stay; those that the cpuset does not allow are left out while it does not.
+    /// Unchanged; nodes are ignored while the cpuset does not allow them.
     Static,
-    /// They count within the cpuset's nodes.
+    /// Relative to the nodes of the cpuset.
     Relative,
 }
 
-/// A policy: how, and on which nodes.
+/// A policy: a mode and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPolicy {
-    /// How pages are dealt to nodes.
+    /// How pages are distributed over nodes.
     pub mode: MemoryMode,
     /// The nodes; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
     pub nodes: NodeSet,
-    /// What the nodes' numbers mean.
+    /// How the node numbers are interpreted.
     pub numbering: NodeNumbering,
     /// Whether the kernel's NUMA balancing may move pages among the nodes: with [`MemoryMode::Bind`] since Linux 5.12,
     /// with [`MemoryMode::PreferredMany`] since 6.13.
@@ -101,12 +101,12 @@ pub struct MemoryPolicy {
 }
 
 impl MemoryPolicy {
-    /// This mode on these nodes.
+    /// A policy with this mode and these nodes.
     pub fn new(mode: MemoryMode, nodes: NodeSet) -> Self {
         Self { mode, nodes, numbering: NodeNumbering::default(), balancing: false }
     }
 
-    /// From one node only.
+    /// A policy that binds to one node.
     pub fn bind(node: NodeId) -> Self {
         Self::new(MemoryMode::Bind, [node].into_iter().collect())
     }
@@ -157,7 +157,7 @@ impl FromStr for MemoryPolicy {
                 "static" => policy.numbering = NodeNumbering::Static,
                 "relative" => policy.numbering = NodeNumbering::Relative,
                 "balancing" => policy.balancing = true,
-                // Kernels may add some.
+                // Newer kernels may add more.
                 _ => {}
             }
         }
@@ -173,21 +173,21 @@ impl fmt::Display for MemoryPolicy {
     }
 }
 
-/// What `mbind` does with pages that are there already and lie elsewhere; by default they stay.
+/// How `mbind` treats present pages on other nodes; by default they stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misplaced {
-    /// Answer EIO if any lies elsewhere, or cannot be moved.
+    /// Return EIO if any page is on another node or cannot be moved.
     pub strict: bool,
     /// Move them.
     pub moved: Option<Whose>,
 }
 
-/// Which pages a move may touch.
+/// The pages that a move may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Those that only the process itself maps.
+    /// Pages mapped by this process only.
     Private,
-    /// Those that other processes map as well. Needs `CAP_SYS_NICE`.
+    /// Also pages that other processes map. Needs `CAP_SYS_NICE`.
     All,
 }
 
@@ -205,66 +205,67 @@ fn checked(result: libc::c_long) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bits of a mask as the calls want them: the kernel takes one bit less than it is told.
+/// The number of bits to pass to the calls: the kernel uses one bit less than it is passed.
 pub(crate) fn told_bits(words: &[libc::c_ulong]) -> usize {
     words.len() * BITS + 1
 }
 
-/// Sets the policy of the calling thread, for pages that are not there yet; what it starts from now on inherits it, and
-/// so do programs that it executes. EINVAL: the kernel does not know the mode, or no node is left that the cpuset
-/// allows and that has memory. Since Linux 2.6.7, as are all calls here where nothing else is said. Needs no rights; a
-/// kernel without `CONFIG_NUMA` answers ENOSYS, and filters of containers often EPERM.
+/// Sets the policy of the calling thread for pages that are not present yet. Threads and processes that it starts later
+/// inherit it, also across exec. EINVAL: the kernel does not support the mode, or no node is left that the cpuset
+/// allows and that has memory. Since Linux 2.6.7, as are all calls here unless noted. Needs no privileges. A kernel
+/// without `CONFIG_NUMA` returns ENOSYS; container filters often return EPERM.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     set_memory_policy_words(policy.mode_with_flags(), &mask(&policy.nodes))
 }
 
-/// Likewise; allocates nothing.
+/// Like [`set_memory_policy`], without allocating.
 pub(crate) fn set_memory_policy_words(mode: c_int, words: &[libc::c_ulong]) -> io::Result<()> {
     let bits = told_bits(words);
-    // SAFETY: the kernel reads `bits - 1` bits of `words`, which it has.
+    // SAFETY: the kernel reads `bits - 1` bits, which `words` has.
     checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, words.as_ptr(), bits) })
 }
 
-/// Sets the policy of an address range of this process, from a page's start, for pages that are not there yet; those
-/// that are there are dealt with as said. A shared mapping of shared memory gives it to the memory, for all who map it.
-/// The length is in bytes. EFAULT: part of the range is not mapped. EIO: pages lie elsewhere and were to be
-/// [strict](Misplaced::strict). EINVAL: as with [`set_memory_policy`]. EPERM: [`Whose::All`] needs `CAP_SYS_NICE`.
+/// Sets the policy of a page-aligned address range of this process for pages that are not present yet; `present` says
+/// how pages that are already present are treated. For shared memory the policy belongs to the memory, and applies to
+/// all processes that map it. The length is in bytes. EFAULT: part of the range is not mapped. EIO: pages are on other
+/// nodes and the call was [strict](Misplaced::strict). EINVAL: as with [`set_memory_policy`]. EPERM: [`Whose::All`]
+/// needs `CAP_SYS_NICE`.
 pub fn bind_range(start: usize, bytes: usize, policy: &MemoryPolicy, present: Misplaced) -> io::Result<()> {
     let words = mask(&policy.nodes);
     let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
     let strict = if present.strict { MPOL_MF_STRICT } else { 0 };
     let flags = strict | present.moved.map_or(0, Whose::flag);
-    // SAFETY: mbind changes no content of memory; the kernel checks the range and reads `bits - 1` bits of `words`.
+    // SAFETY: mbind does not change the contents of memory; the kernel checks the range and reads `bits - 1` bits of
+    // `words`.
     checked(unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, words.as_ptr(), bits, flags) })
 }
 
 /// Sets the node from which a range's [`Bind`](MemoryMode::Bind) or [`PreferredMany`](MemoryMode::PreferredMany) policy
-/// looks for the nearest of its nodes, instead of the CPU's own. The length is in bytes. Since Linux 5.17 (ENOSYS before). ENOENT: no such policy there.
-/// EINVAL: no such node. Needs no rights.
+/// searches for the nearest of its nodes, instead of the CPU's own. The length is in bytes. Since Linux 5.17 (ENOSYS
+/// before). ENOENT: the range has no such policy. EINVAL: the node does not exist. Needs no privileges.
 pub fn set_home_node(start: usize, bytes: usize, node: NodeId) -> io::Result<()> {
     let (node, flags) = (libc::c_ulong::from(node.0), 0);
-    // SAFETY: the call changes no content of memory, and the kernel checks the range.
+    // SAFETY: the call does not change the contents of memory, and the kernel checks the range.
     checked(unsafe { libc::syscall(libc::SYS_set_mempolicy_home_node, start, bytes, node, flags) })
 }
 
 fn get_memory_policy(address: *const c_void, flags: c_int) -> io::Result<MemoryPolicy> {
     let mut mode: c_int = 0;
     let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
-    // SAFETY: the kernel writes one int, and no more than `MOST_NODES` bits, which `words` has; it only looks the
-    // address up.
+    // SAFETY: the kernel writes one int and at most `MOST_NODES` bits, which `words` has; it only looks up the address.
     checked(unsafe {
         libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, words.as_mut_ptr(), MOST_NODES, address, flags)
     })?;
     MemoryPolicy::from_kernel(mode, set(&words))
 }
 
-/// The policy of the calling thread. Needs no rights.
+/// The policy of the calling thread. Needs no privileges.
 pub fn memory_policy() -> io::Result<MemoryPolicy> {
     get_memory_policy(null(), 0)
 }
 
-/// The policy of an address of this process: the range's own or, if it has none, the thread's. Needs no rights. EFAULT:
-/// nothing is mapped there.
+/// The policy at an address of this process: the range's own or, without one, the thread's. Needs no privileges.
+/// EFAULT: nothing is mapped there.
 pub fn memory_policy_at(address: usize) -> io::Result<MemoryPolicy> {
     get_memory_policy(address as *const c_void, MPOL_F_ADDR)
 }
@@ -272,50 +273,48 @@ pub fn memory_policy_at(address: usize) -> io::Result<MemoryPolicy> {
 fn get_node(address: *const c_void, flags: c_int) -> io::Result<NodeId> {
     let mut node: c_int = 0;
     let no_mask = null_mut::<c_void>();
-    // SAFETY: the kernel writes one int to `node` and no mask; it only looks the address up.
+    // SAFETY: the kernel writes one int to `node` and no mask; it only looks up the address.
     checked(unsafe {
         libc::syscall(libc::SYS_get_mempolicy, &raw mut node, no_mask, 0, address, flags | MPOL_F_NODE)
     })?;
     Ok(NodeId(node.cast_unsigned()))
 }
 
-/// The node that the page of an address of this process lies on. A page that was not touched yet is touched. Needs no
-/// rights. EFAULT: nothing is mapped there.
+/// The node of the page at an address of this process. Touches the page if it is not present. Needs no privileges.
+/// EFAULT: nothing is mapped there.
 pub fn node_at(address: usize) -> io::Result<NodeId> {
     get_node(address as *const c_void, MPOL_F_ADDR)
 }
 
-/// The node that the page of this value lies on. A page that was not touched yet is touched.
+/// The node of the page that holds this value. Touches the page if it is not present.
 pub fn node_of<T>(place: &T) -> io::Result<NodeId> {
     node_at(std::ptr::from_ref(place) as usize)
 }
 
-/// The node of the next page that the calling thread's [`Interleave`](MemoryMode::Interleave) or
-/// [`WeightedInterleave`](MemoryMode::WeightedInterleave) policy will deal. Needs no rights. EINVAL: it has
-/// another policy.
+/// The node of the next page under the calling thread's [`Interleave`](MemoryMode::Interleave) or
+/// [`WeightedInterleave`](MemoryMode::WeightedInterleave) policy. Needs no privileges. EINVAL: it has another policy.
 pub fn next_interleave_node() -> io::Result<NodeId> {
     get_node(null(), 0)
 }
 
-/// Moves all pages of a process, in one call of the kernel's: those of the first node to come from to the first to go to,
-/// and so on; how many could not be moved. Which those are, and why, it does not say: see
-/// [`Migration`](crate::Migration). Since Linux 2.6.16. Needs to be the process's user, or `CAP_SYS_NICE` (EPERM); for
-/// pages that others map too always the latter. EINVAL: a node has no memory, or is outside the process's cpuset.
+/// Moves all pages of a process in one kernel call: pages of the first source node go to the first target node, and so
+/// on. Returns the number of pages that could not be moved, but not which or why: see [`Migration`](crate::Migration).
+/// Since Linux 2.6.16. Needs the process's user, or `CAP_SYS_NICE` (EPERM); pages that other processes map always need
+/// the latter. EINVAL: a node has no memory, or is outside the process's cpuset.
 pub fn migrate_pages(pid: Pid, from: &NodeSet, to: &NodeSet) -> io::Result<u64> {
     let (mut from, mut to) = (mask(from), mask(to));
     let words = from.len().max(to.len());
     from.resize(words, 0);
     to.resize(words, 0);
-    // SAFETY: the kernel reads as many bits of both masks as both have; no content of memory changes.
+    // SAFETY: the kernel reads no more bits of either mask than it has; memory contents do not change.
     let result = unsafe { libc::syscall(libc::SYS_migrate_pages, pid.0, told_bits(&from), from.as_ptr(), to.as_ptr()) };
     u64::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The nodes that the calling thread's cpuset lets it have memory of: with memory, all of them. Since Linux 2.6.24.
-/// Needs no rights.
+/// The nodes with memory that the calling thread's cpuset allows. Since Linux 2.6.24. Needs no privileges.
 pub fn allowed_memory_nodes() -> io::Result<NodeSet> {
     let mut words: Vec<libc::c_ulong> = vec![0; MOST_NODES / BITS];
-    // SAFETY: the kernel writes no more than `MOST_NODES` bits, which `words` has; the mode is not asked for.
+    // SAFETY: the kernel writes at most `MOST_NODES` bits, which `words` has; the mode is not requested.
     checked(unsafe {
         let (no_mode, nowhere) = (null_mut::<c_int>(), null::<c_void>());
         libc::syscall(libc::SYS_get_mempolicy, no_mode, words.as_mut_ptr(), MOST_NODES, nowhere, MPOL_F_MEMS_ALLOWED)
@@ -329,7 +328,7 @@ mod tests {
     use crate::HUGE_PAGE;
     use crate::pages::Pages;
 
-    /// The nodes, or nothing where a container forbids the calls.
+    /// The nodes, or `None` if a container forbids the calls.
     fn nodes() -> Option<NodeSet> {
         match allowed_memory_nodes() {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => None,

@@ -1,8 +1,8 @@
-//! Moving the pages of a process to other nodes: which ones, in large batches, no faster than allowed, with a tally of
-//! what came of each.
+//! Moves the pages of a process to other nodes: selected pages, in large batches, within a bandwidth budget, with a
+//! tally of the results.
 //!
-//! Two threads share the work: one finds pages and where they lie, the other moves those that the first has found
-//! before, so that looking pages up costs no time where there is a second CPU.
+//! Two threads share the work: one finds pages and their nodes while the other moves pages found earlier. With a second
+//! CPU, lookups cost no time.
 
 use crate::memory_policy::Whose;
 use crate::page_batch::{PageBatch, PageRefusal};
@@ -17,62 +17,62 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder, sleep};
 use std::time::{Duration, Instant};
 
-/// Pages of one call. Each call has every CPU hand back pages that it holds, so calls should be few.
+/// Pages per call. Each call makes every CPU drain its lists of pages, so calls should be few.
 const MOST_PAGES: usize = 32 << 10;
-/// Pages of the first call, which waits until they are found; each later call has twice as many.
+/// Pages of the first call, which waits for them to be found; each later call has twice as many.
 const FIRST_PAGES: usize = 2 << 10;
-/// Bytes of one call, where pages are huge.
+/// Bytes per call, for huge pages.
 const MOST_BYTES: u64 = 256 << 20;
-/// How much of a second's budget one call may move.
+/// The fraction of a second's budget that one call may move, as its reciprocal.
 const CALLS_PER_S: u64 = 20;
-/// How long an interruption waits at most while the budget is used up.
+/// Longest delay of an interruption while the budget is exhausted.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Why no page of a process can be moved.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// Its pages cannot be looked at.
+    /// Its pages cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The kernel refuses the call, whatever the page.
+    /// The kernel refuses the call for every page.
     #[error("cannot move pages (move_pages): {0}")]
     Move(io::Error),
-    /// The kernel does not tell which pages are present.
+    /// The kernel does not report which pages are present.
     #[error("cannot find the pages that are in memory (/proc/PID/pagemap): {0}")]
     Find(io::Error),
-    /// No thread to find pages could be started.
+    /// The thread that finds pages could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
 
-/// What to move, and how.
+/// A migration request.
 #[derive(Clone, Debug)]
 pub struct Migration {
-    /// The addresses whose pages are moved.
+    /// The address ranges whose pages are moved.
     pub ranges: Vec<Range<u64>>,
-    /// From which nodes to which.
+    /// Source and target nodes.
     pub route: Route,
     /// Whether pages that other processes map are moved too.
     pub whose: Whose,
-    /// Bytes moved in a second, at most.
+    /// Maximum bytes moved per second.
     pub budget_bytes_per_s: Option<u64>,
-    /// Bytes moved in all, at most.
+    /// Maximum bytes moved in total.
     pub most_bytes: Option<u64>,
 }
 
-/// The pages of one call, and what was found on the way to them.
+/// The pages of one call, and what was found while collecting them.
 #[derive(Debug, Default)]
 struct Load {
     pages: PageBatch,
-    /// Bytes of each of the pages.
+    /// Size of each page in bytes.
     page_bytes: Vec<u64>,
-    /// What was found and needs no move, and whether the process is still there.
+    /// Pages that need no move, and whether the process still exists.
     found: Tally,
 }
 
 impl Migration {
-    /// Moves the pages, until all are gone through or `interrupted` is set, and tells how far it is after each call. A
-    /// process that ends, executes another program or forks meanwhile is no error. Needs to be the process's user, or
+    /// Moves the pages until all are processed or `interrupted` is set, and reports progress after each call. A process
+    /// that exits, executes another program or forks meanwhile is not an error. Needs the process's user, or
     /// `CAP_SYS_PTRACE`.
     pub fn run(
         &self,
@@ -83,9 +83,9 @@ impl Migration {
         let present = PresentPages::of(process)?;
         let (give_back, empty) = channel();
         let (ready, full) = channel();
-        // As many as there are threads: one is filled while the other is moved.
+        // One load per thread: one is filled while the other is moved.
         for _ in 0..2 {
-            // The other end is right here.
+            // The receiver is still alive.
             let _ = give_back.send(Load::default());
         }
         let mut finder = Finder::new(self, process, present, empty, ready);
@@ -94,16 +94,16 @@ impl Migration {
             let finder = Builder::new().spawn_scoped(scope, finder).map_err(MigrateError::Thread)?;
             let mut tally = Tally::default();
             let moved = self.move_all(process, interrupted, (full, give_back), &mut tally, &mut progress);
-            // It ends as soon as nobody waits for what it finds.
+            // The finder ends once its receiver is dropped.
             finder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             moved?;
-            // What a process that has ended no longer has is found nowhere, and that looks like nothing to do.
+            // Pages of an exited process are not found, which looks like nothing to do.
             tally.ended |= matches!(process.status(), Err(ProcessError::Gone(_)));
             Ok(tally)
         })
     }
 
-    /// Moves what is found, load by load, until nothing more is found.
+    /// Moves loads until the finder has no more.
     fn move_all(
         &self,
         process: &Process,
@@ -139,7 +139,7 @@ impl Migration {
         Ok(())
     }
 
-    /// Waits until the budget allows what has been moved.
+    /// Waits until the budget covers what has been moved.
     fn wait(&self, begin: Instant, tally: &Tally, interrupted: &AtomicBool) {
         let Some(budget) = self.budget_bytes_per_s else { return };
         let due = Duration::from_secs_f64(tally.moved().bytes as f64 / budget.max(1) as f64);
@@ -151,20 +151,20 @@ impl Migration {
         }
     }
 
-    /// Bytes of one call.
+    /// Maximum bytes per call.
     fn most_bytes(&self) -> u64 {
         self.budget_bytes_per_s.map_or(MOST_BYTES, |budget| (budget / CALLS_PER_S).clamp(1, MOST_BYTES))
     }
 }
 
-/// A process that is ending has no memory any more before it is gone: then the kernel answers EINVAL (`find_mm_struct` in
-/// its mm/migrate.c), which nothing that is asked here is answered otherwise.
+/// An exiting process loses its memory before it disappears: then the kernel returns EINVAL (`find_mm_struct` in its
+/// mm/migrate.c). No other cause of EINVAL applies to the calls here.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }
 
 impl Load {
-    /// Tallies what came of its pages, after they were moved.
+    /// Adds the results of its pages to the tally, after the move.
     fn count_into(&self, tally: &mut Tally) {
         for ((address, target, status), &bytes) in self.pages.outcomes().zip(&self.page_bytes) {
             match status.node() {
@@ -179,7 +179,7 @@ impl Load {
         }
     }
 
-    /// Leaves out what is more than so many bytes; whether anything was.
+    /// Drops pages beyond `most_bytes`. Returns whether any were dropped.
     fn cut(&mut self, most_bytes: u64) -> bool {
         let mut bytes = 0;
         let fits = |page_bytes: &&u64| {
@@ -200,21 +200,21 @@ impl Load {
     }
 }
 
-/// Finds pages, and where they lie.
+/// Finds pages and their nodes.
 struct Finder<'a> {
     migration: &'a Migration,
     process: &'a Process,
     present: PresentPages,
-    /// Pages to be looked up, and the bytes of each and of all.
+    /// Pages to look up, with the bytes of each and of all.
     pages: PageBatch,
     page_bytes: Vec<u64>,
     bytes: u64,
-    /// Pages of the next call.
+    /// Maximum pages of the next call.
     most_pages: usize,
-    /// Bytes of addresses gone through since the last load.
+    /// Address space scanned since the last load, in bytes.
     passed_bytes: u64,
     empty: Receiver<Load>,
-    /// Nothing once nobody waits for more.
+    /// `None` once the receiver is dropped.
     ready: Option<Sender<Load>>,
 }
 
@@ -240,7 +240,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Goes through all ranges.
+    /// Scans all ranges.
     fn find(&mut self) -> Result<(), MigrateError> {
         let migration = self.migration;
         let mut extents = Vec::new();
@@ -277,7 +277,7 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    /// Looks up where the pages lie, and hands on those that the route leads elsewhere.
+    /// Looks up the nodes of the pages, and passes on those that the route sends elsewhere.
     fn look_up(&mut self) -> Result<(), MigrateError> {
         let Ok(mut load) = self.empty.recv() else {
             self.ready = None;
@@ -334,7 +334,7 @@ mod tests {
         assert!(load.cut(0) && load.pages.is_empty());
     }
 
-    /// On a system of one node nothing can move, and on any other what is here already does not.
+    /// On a system with one node nothing can move; on any other, pages that are already on the target do not.
     #[test]
     fn own_pages_are_found_where_they_are() {
         let Ok(nodes) = allowed_memory_nodes() else { return };

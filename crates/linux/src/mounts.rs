@@ -1,24 +1,24 @@
-//! File systems that are mounted, and where.
+//! Mounted file systems and their mount points.
 
 use crate::cgroup::unescaped;
 use std::path::PathBuf;
 use std::{fs, io};
 
-/// A file system and where it is mounted.
+/// A file system and its mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// The mount point.
     pub path: PathBuf,
-    /// The kind of file system: `ext4`.
+    /// The file system type: `ext4`.
     pub kind: String,
 }
 
-/// What the calling process sees mounted. Needs no rights.
+/// The mounts visible to the calling process. Needs no privileges.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     fs::read_to_string("/proc/self/mounts").map(|text| parse_mounts(&text))
 }
 
-/// Reads the text of /proc/PID/mounts. Lines that the kernel does not write are left out.
+/// Parses the text of /proc/PID/mounts. Malformed lines are skipped.
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     let mount = |line: &str| {
         let mut words = line.split(' ').skip(1);

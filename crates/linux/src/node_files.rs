@@ -1,4 +1,4 @@
-//! What /sys says of each node's memory: how much there is and of what, and how often it was taken from where.
+//! Memory statistics of each node from /sys: sizes by kind, and allocation counters.
 
 use crate::file::{FileError, parsed};
 use crate::process::MalformedLine;
@@ -7,68 +7,68 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of the nodes in /sys.
+/// The directory of the nodes in /sys.
 pub(crate) const NODES: &str = "devices/system/node";
 
 /// Why a node's files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The kernel shows no nodes.
+    /// The kernel exposes no nodes.
     #[error("{} is not there: this kernel was built without NUMA, or /sys is hidden", .0.display())]
     NoNodes(PathBuf),
-    /// A file of one tells nothing.
+    /// A file of a node cannot be read or parsed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Values by the kernel's own names, which differ from kernel to kernel.
+/// Values by the kernel's own names, which vary between kernels.
 pub type Counters = BTreeMap<String, u64>;
 
-/// A node and what /sys says of it.
+/// A node and its data from /sys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFiles {
     /// The node.
     pub node: NodeId,
-    /// Its CPUs that are online.
+    /// Its online CPUs.
     pub cpus: CpuSet,
-    /// The firmware's distances from it to every node that is online, in the order of their ids.
+    /// The firmware's distances from it to every online node, in the order of their IDs.
     pub distances: Vec<u32>,
-    /// meminfo: bytes, by names such as `MemTotal` and `MemFree`; pages where the name begins with `HugePages_`, of
-    /// the default size. Since Linux 2.6.
+    /// meminfo: bytes, by names such as `MemTotal` and `MemFree`; names that begin with `HugePages_` count pages of the
+    /// default size. Since Linux 2.6.
     pub memory: Counters,
-    /// numastat: pages since boot that were taken from the node, by names such as `numa_hit` and `other_node`. Since
-    /// Linux 2.6.
+    /// numastat: pages allocated from the node since boot, by names such as `numa_hit` and `other_node`. Since Linux
+    /// 2.6.
     pub allocations: Counters,
     /// vmstat: gauges (`nr_…`, pages) and events since boot, by name. Since Linux 2.6.18.
     pub events: Counters,
-    /// Pools of hugetlb pages, by size, ascending.
+    /// Hugetlb pools by page size, ascending.
     pub hugetlb: Vec<HugetlbPool>,
 }
 
-/// The hugetlb pages of one size that a node has.
+/// A node's hugetlb pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HugetlbPool {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u64,
-    /// Pages there are.
+    /// Pages in the pool.
     pub pages: u64,
-    /// Pages that nobody has.
+    /// Free pages.
     pub free_pages: u64,
 }
 
-/// Reads what /sys below this folder says of every node that is online. Needs no rights.
+/// Reads all online nodes from `sys`, the /sys directory. Needs no privileges.
 pub fn nodes(sys: &Path) -> Result<Vec<NodeFiles>, NodeError> {
     let folder = |node| sys.join(format!("{NODES}/node{node}"));
-    // A node may go offline while it is read: one without meminfo is none.
+    // A node may go offline during the read: skip nodes without meminfo.
     online_nodes(sys)?.iter().filter_map(|node| of_node(&folder(node), node).transpose()).collect()
 }
 
-/// The nodes that are online. Needs no rights.
+/// The online nodes. Needs no privileges.
 pub fn online_nodes(sys: &Path) -> Result<NodeSet, NodeError> {
     parsed(&sys.join(NODES).join("online"), str::parse)?.ok_or_else(|| NodeError::NoNodes(sys.join(NODES)))
 }
 
-/// NUMA balancing and migration of the whole system since boot, by name: /proc/vmstat. Needs no rights.
+/// System-wide counters of NUMA balancing and migration since boot, by name, from /proc/vmstat. Needs no privileges.
 pub fn system_events(proc: &Path) -> Result<Counters, NodeError> {
     let path = proc.join("vmstat");
     Ok(parsed(&path, parse_counters)?.ok_or_else(|| FileError::missing(&path))?)
@@ -91,7 +91,7 @@ fn of_node(folder: &Path, node: NodeId) -> Result<Option<NodeFiles>, NodeError> 
 
 fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
     let mut pools = Vec::new();
-    // Kernels may have no hugetlb pages.
+    // Some kernels have no hugetlb pages.
     let Ok(entries) = fs::read_dir(folder) else { return Ok(pools) };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -108,11 +108,11 @@ fn hugetlb_pools(folder: &Path) -> Result<Vec<HugetlbPool>, NodeError> {
     Ok(pools)
 }
 
-/// Reads `numa_hit 7`, a line a counter: the form of numastat and vmstat.
+/// Parses lines such as `numa_hit 7`: the format of numastat and vmstat.
 pub fn parse_counters(text: &str) -> Result<Counters, MalformedLine> {
     let counter = |line: &str| {
         let (name, value) = line.split_once(' ')?;
-        // Gauges that are summed up over CPUs may be seen below zero.
+        // Gauges that are summed over CPUs may read as negative.
         let value = value.trim();
         let value = if value.starts_with('-') { 0 } else { value.parse().ok()? };
         Some((name.to_owned(), value))
@@ -120,7 +120,7 @@ pub fn parse_counters(text: &str) -> Result<Counters, MalformedLine> {
     text.lines().map(|line| counter(line).ok_or_else(|| MalformedLine(line.to_owned()))).collect()
 }
 
-/// Reads `Node 1 MemTotal:  1029292 kB`, a line a value, as bytes; what has no unit stays as it is.
+/// Parses lines such as `Node 1 MemTotal:  1029292 kB` to bytes; values without a unit are unchanged.
 pub fn parse_node_meminfo(text: &str) -> Result<Counters, MalformedLine> {
     let value = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -158,7 +158,7 @@ mod tests {
         put("node2/hugepages/hugepages-1048576kB/free_hugepages", "0\n");
         put("node2/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
         put("node2/hugepages/hugepages-2048kB/free_hugepages", "2\n");
-        // Node 0 went offline just now.
+        // Node 0 has just gone offline.
         let [node] = &nodes(root.path()).unwrap()[..] else { panic!("one node") };
         assert_eq!(
             (node.node, node.memory["MemTotal"], node.memory["Active(anon)"]),

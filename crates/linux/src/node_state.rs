@@ -1,4 +1,4 @@
-//! Which nodes there are, and which of them have memory and CPUs.
+//! Which nodes exist, and which of them have memory and CPUs.
 
 use crate::file::parsed;
 use crate::node_files::{NODES, NodeError, online_nodes};
@@ -9,23 +9,23 @@ use std::path::Path;
 /// The nodes of a system, by what they have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
-    /// Those that are online.
+    /// Online nodes.
     pub online: NodeSet,
-    /// Those that have memory.
+    /// Nodes with memory.
     pub with_memory: NodeSet,
-    /// The CPUs of each that is online; none for nodes of memory only.
+    /// The CPUs of each online node; empty for memory-only nodes.
     pub cpus: BTreeMap<NodeId, CpuSet>,
 }
 
 impl NodeState {
-    /// As /sys below this folder has them. Needs no rights. A kernel without NUMA has no nodes to show.
+    /// Reads `sys`, the /sys directory. Needs no privileges. A kernel without NUMA has no nodes.
     pub fn read(sys: &Path) -> Result<Self, NodeError> {
         let folder = sys.join(NODES);
         let online = online_nodes(sys)?;
         let with_memory = parsed(&folder.join("has_memory"), str::parse)?.unwrap_or_else(|| online.clone());
         let mut cpus = BTreeMap::new();
         for node in online.iter() {
-            // A node may go offline in the meantime.
+            // A node may go offline meanwhile.
             cpus.extend(parsed(&folder.join(format!("node{node}/cpulist")), str::parse)?.map(|set| (node, set)));
         }
         Ok(Self { online, with_memory, cpus })
@@ -54,7 +54,7 @@ mod tests {
     use saved_files::SavedFiles;
 
     #[test]
-    fn nodes_without_memory_and_without_cpus_are_told() {
+    fn nodes_without_memory_and_without_cpus_are_reported() {
         let root = SavedFiles::new();
         assert!(matches!(NodeState::read(root.path()), Err(NodeError::NoNodes(_))));
         let put = |name: &str, text: &str| root.put(&format!("devices/system/node/{name}"), text);

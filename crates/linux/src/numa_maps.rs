@@ -1,52 +1,52 @@
-//! `/proc/PID/numa_maps`: which policy holds for each mapping, and how many of its pages lie on which node.
+//! `/proc/PID/numa_maps`: the policy of each mapping, and its pages on each node.
 
 use crate::process::MalformedLine;
 use machine::NodeId;
 use std::str::FromStr;
 
-/// Names of policies that hold a space, which is what separates the words of a line.
+/// Policy names that contain a space, which otherwise separates the fields of a line.
 const NAMES_WITH_SPACES: [&str; 2] = ["weighted interleave", "prefer (many)"];
 
-/// Bytes of the largest policy that kernels write whole: what is as long may have lost the end of its node list.
+/// Length in bytes of the longest policy that kernels write in full: one this long may have lost the end of its node
+/// list.
 const LONGEST_POLICY: usize = 63;
 
-/// One mapping as a line of `numa_maps` has it (`CONFIG_NUMA`, Linux 2.6.14; page sizes since 4.0).
+/// A mapping, as a line of `numa_maps` (`CONFIG_NUMA`, Linux 2.6.14; page sizes since 4.0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaMapping {
-    /// Where the mapping begins. Its end is in /proc/PID/maps.
+    /// Start address. The end is in /proc/PID/maps.
     pub start: u64,
-    /// The policy that holds: the mapping's own, or that of the thread whose `numa_maps` it is. In the kernel's words,
-    /// such as `default`, `bind:0-1` or `weighted interleave:0,2`.
+    /// The effective policy: the mapping's own, or that of the thread that `numa_maps` belongs to. In the kernel's
+    /// words, such as `default`, `bind:0-1` or `weighted interleave:0,2`.
     pub policy: String,
     /// Whether the mapping is of hugetlb pages.
     pub hugetlb: bool,
-    /// Bytes of what is counted as a page. Of a hugetlb mapping its huge pages; else base pages, of which a transparent
-    /// huge page counts as many as it has.
+    /// Size of a counted page in bytes. Hugetlb mappings count huge pages; others count base pages, with a transparent
+    /// huge page counted as the base pages in it.
     pub page_bytes: u64,
-    /// Pages that are there, by node, ascending; nodes with none are left out. Zero pages and what is swapped out are
-    /// not counted.
+    /// Present pages by node, ascending; nodes without any are left out. Zero pages and swapped pages are not counted.
     pub pages: Vec<(NodeId, u64)>,
-    /// Pages of them without a file behind.
+    /// Present pages that are not backed by a file.
     pub anonymous_pages: u64,
-    /// Pages of them that were written since they were last written back.
+    /// Present pages written since their last write-back.
     pub dirty_pages: u64,
-    /// By how many mappings that one is mapped that is mapped by most; 1 where none is shared, 0 where none is there.
+    /// The largest number of mappings of any one page: 1 if no page is shared, 0 if none is present.
     pub most_mappings: u64,
 }
 
 impl NumaMapping {
-    /// Bytes that are there, on all nodes.
+    /// Present bytes on all nodes.
     pub fn resident_bytes(&self) -> u64 {
         self.pages.iter().fold(0, |sum, (_, pages)| pages.saturating_mul(self.page_bytes).saturating_add(sum))
     }
 }
 
-/// Whether the end of a policy's list of nodes may be missing: the kernel writes 63 bytes of a policy at most.
+/// Whether a policy's node list may be truncated: the kernel writes at most 63 bytes of a policy.
 pub fn policy_may_be_cut(policy: &str) -> bool {
     policy.len() >= LONGEST_POLICY
 }
 
-/// Reads the text of `/proc/PID/numa_maps`.
+/// Parses the text of `/proc/PID/numa_maps`.
 pub fn parse_numa_maps(text: &str) -> Result<Vec<NumaMapping>, MalformedLine> {
     text.lines().map(str::parse).collect()
 }
@@ -59,8 +59,8 @@ impl FromStr for NumaMapping {
     }
 }
 
-/// `7f1c0000 bind:0-1 file=/a\040path dirty=3 mapmax=2 N0=2 N1=1 kernelpagesize_kB=4`. Words that are not known are
-/// left out: kernels add some.
+/// `7f1c0000 bind:0-1 file=/a\040path dirty=3 mapmax=2 N0=2 N1=1 kernelpagesize_kB=4`. Unknown words are ignored: newer
+/// kernels add some.
 fn parse_line(line: &str) -> Option<NumaMapping> {
     let (start, rest) = line.split_once(' ')?;
     let (policy, rest) = split_policy(rest);
@@ -95,13 +95,13 @@ fn parse_line(line: &str) -> Option<NumaMapping> {
     if mapping.pages.is_empty() {
         return Some(mapping);
     }
-    // Counts of pages of an unknown size would be told as a wrong size.
+    // Without a page size the counts cannot be converted to bytes.
     if mapping.page_bytes == 0 {
         return None;
     }
     mapping.pages.sort_unstable();
     mapping.pages.dedup_by_key(|(node, _)| *node);
-    // The kernel leaves out `mapmax` where it is 1.
+    // The kernel omits `mapmax` if it is 1.
     mapping.most_mappings = mapping.most_mappings.max(1);
     Some(mapping)
 }
@@ -118,7 +118,7 @@ mod tests {
     use proptest::collection::btree_map;
     use proptest::prelude::*;
 
-    /// As Linux 6.12 wrote it, but for names.
+    /// As written by Linux 6.12, with other names.
     const NUMA_MAPS: &str = "\
 55b776c02000 default file=/usr/bin/a\\040program mapped=2 active=0 N0=2 kernelpagesize_kB=4
 55b795ddf000 default heap anon=4 dirty=4 active=0 N0=3 N2=1 kernelpagesize_kB=4
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((maps[6].most_mappings, maps[6].page_bytes), (0, 0));
     }
 
-    /// The fault of numastat (numactl issue 147): it takes every huge page for one of the default size.
+    /// numastat's bug (numactl issue 147): it assumes the default size for every huge page.
     #[test]
     fn bytes_are_of_each_mappings_own_page_size() {
         let maps = parse_numa_maps(NUMA_MAPS).unwrap();

@@ -1,4 +1,4 @@
-//! Where pages of a process lie, and moving them to other nodes, many at a call (`move_pages`).
+//! Locating pages of a process and moving them to other nodes, many per call (`move_pages`).
 
 use crate::memory_policy::Whose;
 use crate::pages::HUGE_PAGE;
@@ -9,19 +9,20 @@ use std::io;
 use std::ptr::null;
 use std::sync::{Mutex, PoisonError};
 
-/// So many threads move pages at once at most: beyond that they wait for each other's locks, and take CPUs from programs.
+/// Maximum number of threads that move pages at once: more would wait for each other's locks, and take CPUs from
+/// programs.
 const MOST_MOVERS: usize = 4;
-/// Less work is not worth a thread, in small pages.
+/// Least work worth a thread, in small pages.
 const LEAST_WORK: usize = 256;
-/// Moving a huge page takes as long as so many small ones: some milliseconds, nearly all of them copying.
+/// Time to move a huge page, in small pages: some milliseconds, nearly all of it copying.
 const HUGE_WORK: usize = 128;
-/// A page's place that the kernel has not told. No status that it writes: those are nodes or errors above -4,096.
+/// A status that the kernel has not written yet. It cannot collide: the kernel writes nodes, or errors above -4,096.
 const UNTOLD: PageStatus = PageStatus(c_int::MIN);
-/// A page that the kernel tried to move, and could not.
+/// A page that the kernel tried to move, without success.
 const STAYED: PageStatus = PageStatus(c_int::MIN + 1);
 
-/// What the kernel says of one page: a node, or why there is none. As large as its own answer, so that a million of
-/// them are 4 MB.
+/// The kernel's status of one page: a node, or an error. As small as the kernel's own, so that a million of them take 4
+/// MB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct PageStatus(c_int);
@@ -29,23 +30,22 @@ pub struct PageStatus(c_int);
 /// Why a page has no node, or was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageRefusal {
-    /// Nothing is there: it was never touched, is swapped out, or has been given back in the meantime.
+    /// Not present: never touched, swapped out, or freed meanwhile.
     NotPresent,
-    /// It is the page of zeroes, which all share that have read and not written, or the range is gone.
+    /// The shared zero page, of memory that was read but never written, or the range is no longer mapped.
     ZeroOrUnmapped,
     /// Other processes map it too, and only private pages were to be moved.
     Shared,
-    /// It is taken off the lists that moving needs: pinned, being moved or written by somebody else, or of a kind that
-    /// does not move.
+    /// Not on the lists that moving needs: pinned, being moved or written elsewhere, or not movable.
     Busy,
-    /// The kernel tried, and it stayed: somebody holds it (direct I/O, a device, RDMA, another process that pinned it),
-    /// or the node has no room for it.
+    /// The kernel tried, without success: the page is in use (direct I/O, a device, RDMA, a process that pinned it), or
+    /// the node has no room.
     Stayed,
     /// The kernel has no memory for it on that node.
     NoMemory,
-    /// It is in use by input or output that failed.
+    /// Its write-back failed.
     WriteBack,
-    /// Another error, by its number.
+    /// Another error, as errno.
     Other(i32),
 }
 
@@ -65,7 +65,7 @@ impl PageRefusal {
 }
 
 impl PageStatus {
-    /// The node that the page lies on, or why that cannot be told.
+    /// The node of the page, or why it is unknown.
     pub fn node(self) -> Result<NodeId, PageRefusal> {
         match self.0 {
             node @ 0.. => Ok(NodeId(node.cast_unsigned())),
@@ -89,7 +89,7 @@ impl PageRefusal {
     }
 }
 
-/// Pages of one process, with where each is to go. Kept and filled again, it allocates nothing.
+/// Pages of one process with their targets. Reusing a batch avoids allocation.
 #[derive(Clone, Debug, Default)]
 pub struct PageBatch {
     addresses: Vec<u64>,
@@ -98,77 +98,77 @@ pub struct PageBatch {
 }
 
 impl PageBatch {
-    /// Room for so many pages.
+    /// A batch with room for this many pages.
     pub fn with_capacity(pages: usize) -> Self {
         let (addresses, targets) = (Vec::with_capacity(pages), Vec::with_capacity(pages));
         Self { addresses, targets, statuses: Vec::with_capacity(pages) }
     }
 
-    /// Forgets its pages, and keeps its room.
+    /// Removes all pages, and keeps the allocation.
     pub fn clear(&mut self) {
         self.addresses.clear();
         self.targets.clear();
         self.statuses.clear();
     }
 
-    /// Forgets all pages but so many of the first.
+    /// Keeps only the first `pages` pages.
     pub fn truncate(&mut self, pages: usize) {
         self.addresses.truncate(pages);
         self.targets.truncate(pages);
         self.statuses.truncate(pages);
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// Adds a page by its address. Without a target it can be [located](Self::locate), and no batch that has such a
-    /// page can be moved. Of a huge page one address is enough.
+    /// Adds a page by address. A page without a target can only be [located](Self::locate); a batch with such a page
+    /// cannot be moved. One address per huge page is enough.
     pub fn push(&mut self, address: u64, target: Option<NodeId>) {
         self.addresses.push(address);
         self.targets.push(target.map_or(-1, |node| node.0.cast_signed()));
         self.statuses.push(UNTOLD);
     }
 
-    /// The pages by address with what the kernel said of each, in the order in which they were added.
+    /// Page addresses and their statuses, in insertion order.
     pub fn statuses(&self) -> impl Iterator<Item = (u64, PageStatus)> + '_ {
         self.addresses.iter().copied().zip(self.statuses.iter().copied())
     }
 
-    /// The pages that have a target, with it and what the kernel said of each, in the order in which they were added.
+    /// Pages with a target, their targets and statuses, in insertion order.
     pub fn outcomes(&self) -> impl Iterator<Item = (u64, NodeId, PageStatus)> + '_ {
         let targets = self.targets.iter().map(|target| u32::try_from(*target).ok().map(NodeId));
         self.statuses().zip(targets).filter_map(|((address, status), target)| Some((address, target?, status)))
     }
 
-    /// Asks where each page lies. Touches none. Since Linux 2.6.18, as is moving them. Needs to be the process's user, or `CAP_SYS_PTRACE` (EPERM); ESRCH says
-    /// that the process is no more.
+    /// Looks up the node of each page, without touching any. Since Linux 2.6.18, as is moving them. Needs the process's
+    /// user, or `CAP_SYS_PTRACE` (EPERM). ESRCH: the process has exited.
     pub fn locate(&mut self, pid: Pid) -> io::Result<()> {
         let all = self.len();
         self.whole().locate(pid, 0, all)
     }
 
-    /// Moves each page to its target, and says of each where it is then or why it stayed. A page that cannot be moved
-    /// does not keep others from it. Contents do not change, whoever writes meanwhile. Needs to be the process's user,
-    /// or `CAP_SYS_PTRACE`; `CAP_SYS_NICE` for [`Whose::All`] (both EPERM). For all pages alike: EACCES says that a
-    /// target is outside the process's cpuset, ENODEV that it has no memory, ESRCH that the process is no more.
+    /// Moves each page to its target, and records where it is afterwards or why it stayed. One page that cannot be
+    /// moved does not affect others. Contents do not change, even with concurrent writers. Needs the process's user, or
+    /// `CAP_SYS_PTRACE`; `CAP_SYS_NICE` for [`Whose::All`] (both EPERM). Errors of the whole call: EACCES if a target
+    /// is outside the process's cpuset, ENODEV if it has no memory, ESRCH if the process has exited.
     ///
-    /// Many pages are moved by several threads, as most of the time goes by with waiting: for memory that is busy, and for
-    /// other CPUs to forget where pages were. Says how many there were.
+    /// Large batches are moved by several threads, as most of the time is spent waiting: for memory, and for TLB
+    /// shootdowns on other CPUs. Returns the number of threads.
     pub fn move_pages(&mut self, pid: Pid, whose: Whose) -> io::Result<usize> {
-        // Few pages are moved before the files are read that tell how many CPUs there are.
+        // Small batches skip reading the number of CPUs.
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_MOVERS);
         let most = if self.whole().work() > LEAST_WORK { cpus() } else { 1 };
         self.move_pages_by(most, pid, whose)
     }
 
-    /// The same by so many threads at most.
+    /// Like [`move_pages`](Self::move_pages), by at most `most` threads.
     pub fn move_pages_by(&mut self, most: usize, pid: Pid, whose: Whose) -> io::Result<usize> {
         self.statuses.fill(UNTOLD);
         let parts = self.whole().cut(most.max(1));
@@ -177,7 +177,7 @@ impl PageBatch {
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mover = || std::iter::from_fn(next).try_for_each(|mut part| part.move_pages(pid, whose));
         std::thread::scope(|scope| {
-            // Where there may be no more threads, those that there are move all parts.
+            // If no more threads can be started, the existing ones move all parts.
             let helper = |_| std::thread::Builder::new().spawn_scoped(scope, mover).ok();
             let helpers: Vec<_> = (1..movers).map_while(helper).collect();
             let mut told = std::iter::once(mover()).chain(helpers.into_iter().filter_map(|helper| helper.join().ok()));
@@ -189,8 +189,7 @@ impl PageBatch {
         Ok(movers)
     }
 
-    /// Of one file's huge pages (hugetlbfs) the kernel moves only one at a time, and gives up those that others ask for
-    /// meanwhile.
+    /// The kernel moves huge pages of one hugetlbfs file one at a time, and fails concurrent moves.
     fn move_alone_what_stayed(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
         let places: Vec<usize> = (0..self.len()).filter(|&place| self.statuses[place] == STAYED).collect();
         let mut again = Self {
@@ -208,7 +207,7 @@ impl PageBatch {
     }
 }
 
-/// Neighbours in a batch, for one thread to move.
+/// Consecutive pages of a batch, for one thread to move.
 struct Part<'a> {
     addresses: &'a [u64],
     targets: &'a [c_int],
@@ -216,8 +215,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Cuts it into at most so many of about as much work, each with enough for a thread of its own, and no huge page in
-    /// two of them.
+    /// Cuts it into at most `most` parts of about equal work, each worth a thread, without splitting a huge page.
     fn cut(self, most: usize) -> Vec<Self> {
         let share = self.work().div_ceil(most).max(LEAST_WORK);
         let mut parts = Vec::with_capacity(most);
@@ -232,24 +230,24 @@ impl Part<'_> {
         parts
     }
 
-    /// All of it, in small pages.
+    /// Its total work, in small pages.
     fn work(&self) -> usize {
         (0..self.addresses.len()).map(|place| self.work_at(place)).sum()
     }
 
-    /// An address that is alone at the beginning of a huge page stands for that, hardly ever for a small page.
+    /// A single address at the start of a huge page almost always stands for a huge page, rarely for a small one.
     fn work_at(&self, place: usize) -> usize {
         let is_huge = self.addresses[place].is_multiple_of(HUGE_PAGE as u64) && !self.goes_on(place);
         if is_huge { HUGE_WORK } else { 1 }
     }
 
-    /// Whether the next address may be of the same huge page.
+    /// Whether the next address may belong to the same huge page.
     fn goes_on(&self, place: usize) -> bool {
         let huge = HUGE_PAGE as u64;
         self.addresses.get(place + 1).is_some_and(|next| next / huge == self.addresses[place] / huge)
     }
 
-    /// Where as much work ends, if something is left behind it.
+    /// Where a share of the work ends, if anything remains after it.
     fn end_of(&self, share: usize) -> Option<usize> {
         let mut work = 0;
         let is_end = |place: &usize| {
@@ -273,8 +271,8 @@ impl Part<'_> {
             return Ok(());
         };
         let (count, nowhere, flags) = (addresses.len(), null::<c_int>(), 0);
-        // SAFETY: the kernel reads `count` addresses and, asked for no move, writes `count` numbers: both are there. The
-        // addresses are the other process's, and are only looked up.
+        // SAFETY: the kernel reads `count` addresses and, without targets, writes `count` numbers: both are valid. The
+        // addresses belong to the other process, and are only looked up.
         let result = unsafe {
             let (pages, told) = (addresses.as_ptr(), statuses.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nowhere, told, flags)
@@ -291,8 +289,8 @@ impl Part<'_> {
                 Err(error) if error.raw_os_error() != Some(libc::ENOMEM) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
-            // The kernel gives up at the first row of neighbours of which some stayed, without saying which; it tried
-            // all of that row, and none behind it.
+            // The kernel stops at the first run of pages in which some stayed, without saying which. It has tried the
+            // whole run, and nothing after it.
             let Some(row) = self.untold_row(done) else { break };
             self.locate(pid, row.start, row.end)?;
             let stayed = if told.is_err() { PageStatus(-libc::ENOMEM) } else { STAYED };
@@ -310,8 +308,8 @@ impl Part<'_> {
         let (addresses, targets, statuses) =
             (&self.addresses[from..], &self.targets[from..], &mut self.statuses[from..]);
         let count = addresses.len();
-        // SAFETY: the kernel reads `count` addresses and targets and writes `count` numbers: the three are equally long.
-        // Moving a page changes the content of no memory of any process.
+        // SAFETY: the kernel reads `count` addresses and targets and writes `count` numbers: the three have equal
+        // length. Moving a page does not change the contents of any process's memory.
         let result = unsafe {
             let (pages, nodes, told) = (addresses.as_ptr(), targets.as_ptr(), statuses.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, pid.0, count, pages, nodes, told, whose.flag())
@@ -319,7 +317,7 @@ impl Part<'_> {
         usize::try_from(result).map_err(|_| refused())
     }
 
-    /// The first row of neighbours with one target of which nothing has been told.
+    /// The first run of pages with one target and no status yet.
     fn untold_row(&self, from: usize) -> Option<std::ops::Range<usize>> {
         let start = from + self.statuses.get(from..)?.iter().position(|status| *status == UNTOLD)?;
         let target = self.targets.get(start)?;
@@ -328,8 +326,8 @@ impl Part<'_> {
         Some(start..start + rest.take_while(same).count())
     }
 
-    /// A small page of a huge one is busy while the huge one is moved for the sake of its first: most such pages have
-    /// arrived by now.
+    /// A small page of a huge page is busy while the huge page is moved on behalf of its first address: most such pages
+    /// have arrived by now.
     fn look_again_at_busy_ones(&mut self, pid: Pid) -> io::Result<()> {
         let busy = PageStatus(-libc::EBUSY);
         let mut place = 0;
@@ -348,8 +346,8 @@ impl Part<'_> {
     }
 }
 
-/// A process that is ending has no memory any more before it is gone: then the kernel answers EINVAL (`find_mm_struct` in
-/// its mm/migrate.c), as to nothing else that is asked here.
+/// An exiting process loses its memory before it disappears: then the kernel returns EINVAL (`find_mm_struct` in its
+/// mm/migrate.c). No other cause of EINVAL applies to the calls here.
 fn refused() -> io::Error {
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::EINVAL) { io::Error::from_raw_os_error(libc::ESRCH) } else { error }
@@ -466,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_end_where_something_is_told_or_the_target_changes() {
+    fn rows_end_at_a_known_status_or_another_target() {
         let mut batch = PageBatch::default();
         for target in [0, 0, 0, 1, 1] {
             batch.push(0, Some(NodeId(target)));

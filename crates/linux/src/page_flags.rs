@@ -1,18 +1,18 @@
-//! /proc/kpageflags: what the kernel does with each frame of memory.
+//! /proc/kpageflags: the flags of each page frame.
 
 use crate::pagemap::read_up_to;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Bytes of an entry.
+/// Bytes per entry.
 const ENTRY_BYTES: u64 = 8;
-/// Frames between two of interest that are read along, as one call more would take longer.
+/// Gap up to which uninteresting frames are read too, as a further call would take longer.
 const FRAMES_READ_ALONG: u64 = 64;
-/// Frames read by one call.
+/// Frames per read.
 const MOST_FRAMES: u64 = 32 << 10;
 
-/// The kernel's names, by bit (`linux/kernel-page-flags.h`; some came with later versions).
+/// The kernel's names, by bit (`linux/kernel-page-flags.h`; later versions added some).
 const NAMES: [&str; 27] = [
     "locked",
     "error",
@@ -48,13 +48,13 @@ const NAMES: [&str; 27] = [
 pub struct PageFlags(pub u64);
 
 impl PageFlags {
-    /// The names of those that are set. Flags that only help to debug kernels have none.
+    /// The names of the set flags. Flags for kernel debugging have none.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.into_iter().enumerate().filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name)
     }
 }
 
-/// The flags of all frames, as a file.
+/// The flags of all frames.
 #[derive(Debug)]
 pub struct FrameFlags {
     file: File,
@@ -62,13 +62,13 @@ pub struct FrameFlags {
 }
 
 impl FrameFlags {
-    /// Below this /proc. For root alone (EACCES), and in kernels with `CONFIG_PROC_PAGE_MONITOR` (ENOENT).
+    /// Opens the file in this /proc. Needs root (EACCES), and a kernel with `CONFIG_PROC_PAGE_MONITOR` (ENOENT).
     pub fn open(proc: &Path) -> io::Result<Self> {
         Ok(Self { file: File::open(proc.join("kpageflags"))?, bytes: Vec::new() })
     }
 
-    /// Tells the flags of frames, which are in ascending order: `tell(place, flags)` with the place of each in
-    /// `frames`. Nothing of frames behind the end of memory.
+    /// Reads the flags of frames, which are in ascending order, and calls `tell(index, flags)` with the index of each
+    /// in `frames`. Frames past the end of memory are skipped.
     pub fn read(&mut self, frames: &[u64], mut tell: impl FnMut(usize, PageFlags)) -> io::Result<()> {
         let mut done = 0;
         while let Some(&first) = frames.get(done) {
@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         /// A file in which each frame's flags are its number.
         #[test]
-        fn each_frame_is_told_its_own_flags(frames in proptest::collection::btree_set(0..7000u64, 0..100)) {
+        fn each_frame_gets_its_own_flags(frames in proptest::collection::btree_set(0..7000u64, 0..100)) {
             let folder = tempfile::tempdir().unwrap();
             let content: Vec<u8> = (0..6000u64).flat_map(u64::to_ne_bytes).collect();
             std::fs::write(folder.path().join("kpageflags"), content).unwrap();

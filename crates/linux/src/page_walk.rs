@@ -1,4 +1,4 @@
-//! The pages of a process one by one: size, node, frame and flags of each that is in memory. Touches none.
+//! The present pages of a process one by one: size, node, frame and flags. Touches none.
 
 use crate::page_batch::{PageBatch, PageRefusal};
 use crate::page_flags::{FrameFlags, PageFlags};
@@ -9,15 +9,15 @@ use machine::NodeId;
 use std::io;
 use std::ops::{ControlFlow, Range};
 
-/// Pages that are asked for at once.
+/// Pages per query.
 const MOST_PAGES: usize = 32 << 10;
 
 const MOVE_PAGES: &str = "move_pages";
 
-/// Why pages cannot be looked at.
+/// Why pages cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum WalkError {
-    /// The process cannot be looked at.
+    /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel refused a call.
@@ -25,29 +25,29 @@ pub enum WalkError {
     Call {
         /// The process.
         pid: Pid,
-        /// What was tried.
+        /// The call.
         call: &'static str,
-        /// What the kernel answered.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A page in memory.
+/// A present page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Where it begins.
+    /// Start address.
     pub address: u64,
-    /// Its size, bytes.
+    /// Size in bytes.
     pub page_bytes: u64,
-    /// The node it is on, or why there is none.
+    /// Its node, or why it has none.
     pub node: Result<NodeId, PageRefusal>,
-    /// What the page table has for it.
+    /// Its page table entry.
     pub entry: PageEntry,
-    /// What the kernel does with its frame; nothing where that was not asked for or is hidden.
+    /// The flags of its frame; `None` if they were not requested or are hidden.
     pub flags: Option<PageFlags>,
 }
 
-/// A look at the pages of one process.
+/// A walk over the pages of one process.
 #[derive(Debug)]
 pub struct PageWalk {
     pid: Pid,
@@ -60,7 +60,7 @@ pub struct PageWalk {
 }
 
 impl PageWalk {
-    /// Of this process, with the flags of frames or without. Needs to be its user, or `CAP_SYS_PTRACE`; frames are for
+    /// A walk of this process, optionally with frame flags. Needs the process's user, or `CAP_SYS_PTRACE`; frames need
     /// `CAP_SYS_ADMIN`.
     pub fn of(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
         Ok(Self {
@@ -74,15 +74,15 @@ impl PageWalk {
         })
     }
 
-    /// Whether it sees transparent huge pages as what they are, and not as the base pages they are made of.
+    /// Whether transparent huge pages are reported as such, rather than as base pages.
     pub fn tells_huge_pages(&self) -> bool {
         self.present.tells_huge_pages()
     }
 
-    /// Visits the pages of a range of one mapping, by address, until a visit breaks off. A huge page that is only partly
-    /// in the range is visited as a whole. `hugetlb` is the size of the mapping's pages, in bytes, where those are of a
-    /// hugetlb pool. [`ProcessError::Gone`] says that the process has ended or executes another program by now: its
-    /// memory of before is no more.
+    /// Visits the pages of a range of one mapping by address, until a visit breaks. A huge page that is partly in the
+    /// range is visited as a whole. `hugetlb` is the page size in bytes if the mapping is of a hugetlb pool.
+    /// [`ProcessError::Gone`] means that the process has exited or executed another program meanwhile, and its previous
+    /// memory no longer exists.
     pub fn visit(
         &mut self,
         range: &Range<u64>,
@@ -90,7 +90,7 @@ impl PageWalk {
         mut visit: impl FnMut(&Page) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, WalkError> {
         let (mut extents, mut from) = (Vec::new(), range.start);
-        // The address behind the last page.
+        // The address after the last page.
         let mut seen = 0;
         while from < range.end {
             let rest = from..range.end;
@@ -119,7 +119,7 @@ impl PageWalk {
         }
     }
 
-    /// Fills `pages` with those of one size from an address on.
+    /// Fills `pages` with pages of one size, starting at an address.
     fn look_at(&mut self, start: u64, end: u64, page_bytes: u64) -> Result<(), WalkError> {
         self.pages.clear();
         self.batch.clear();
@@ -134,7 +134,7 @@ impl PageWalk {
             page.node = status.node();
         }
         self.read_entries(start, page_bytes).map_err(|source| self.failed("read pagemap", source))?;
-        // The page table is that of the memory that was opened, whoever has the process's number by now.
+        // The page table belongs to the memory that was opened, even if the PID has been reused.
         for page in self.pages.iter_mut().filter(|page| !page.entry.is_present() && !page.entry.is_swapped()) {
             page.node = Err(PageRefusal::NotPresent);
         }

@@ -1,4 +1,4 @@
-//! /proc/PID/pagemap: what the page table of a process has for each base page.
+//! /proc/PID/pagemap: the page table entry of each base page of a process.
 
 use crate::present::BASE_PAGE;
 use crate::process::{Process, ProcessError};
@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of an entry.
+/// Bytes per entry.
 const ENTRY_BYTES: u64 = 8;
 
 /// The kernel's entry for one base page (Linux 2.6.25).
@@ -19,35 +19,35 @@ impl PageEntry {
         self.0 >> bit & 1 == 1
     }
 
-    /// Whether the page is in memory.
+    /// Whether the page is present.
     pub fn is_present(self) -> bool {
         self.has(63)
     }
 
-    /// Whether it is written out to swap.
+    /// Whether it is swapped out.
     pub fn is_swapped(self) -> bool {
         self.has(62)
     }
 
-    /// Whether it is of a file, or of shared memory without one. Since Linux 3.5.
+    /// Whether it belongs to a file or to shared anonymous memory. Since Linux 3.5.
     pub fn is_file_or_shared(self) -> bool {
         self.has(61)
     }
 
-    /// Whether nobody else maps it. Since Linux 4.2.
+    /// Whether no other process maps it. Since Linux 4.2.
     pub fn is_exclusive(self) -> bool {
         self.has(56)
     }
 
-    /// The number of the frame it is in, in units of base pages. Nothing of a page that is not in memory, and without
-    /// `CAP_SYS_ADMIN`, for which the kernel says 0 (since Linux 4.2).
+    /// Its frame number, in base pages. `None` if the page is not present, and without `CAP_SYS_ADMIN`, where the
+    /// kernel reports 0 (since Linux 4.2).
     pub fn frame(self) -> Option<u64> {
         let frame = self.0 & ((1 << 55) - 1);
         (self.is_present() && frame != 0).then_some(frame)
     }
 }
 
-/// The page table of a process, as a file.
+/// The page table of a process.
 #[derive(Debug)]
 pub struct Pagemap {
     file: File,
@@ -55,13 +55,13 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Of this process. Needs to be its user, or `CAP_SYS_PTRACE`.
+    /// Opens the page table of this process. Needs the process's user, or `CAP_SYS_PTRACE`.
     pub fn of(process: &Process) -> Result<Self, ProcessError> {
         Ok(Self { file: process.file("pagemap")?, bytes: Vec::new() })
     }
 
-    /// The entries of a range that begins and ends at base pages. Fewer when the address space ends before it, or the
-    /// process has ended. Takes 8 bytes of memory for each: ask for large ranges in parts.
+    /// The entries of a range of whole base pages. Fewer if the address space ends before it, or the process has
+    /// exited. Takes 8 bytes of memory per entry: read large ranges in parts.
     pub fn read(&mut self, range: &Range<u64>) -> io::Result<impl Iterator<Item = PageEntry> + '_> {
         let first = range.start / BASE_PAGE;
         let count = (range.end / BASE_PAGE).saturating_sub(first);
@@ -73,7 +73,7 @@ impl Pagemap {
     }
 }
 
-/// Fills a buffer from a place in a file, as far as the file goes.
+/// Reads into a buffer from an offset, up to the end of the file.
 pub(crate) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {

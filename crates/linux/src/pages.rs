@@ -8,27 +8,28 @@ use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Bytes of a huge page on `x86_64`, and of the alignment that lets one be used.
+/// Size of a huge page on `x86_64` in bytes, and the alignment that allows one.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Numbers that are 0 when all their bits are.
+/// Numbers for which all-zero bytes mean 0.
 ///
 /// # Safety
-/// All bits zero must be a value of the type.
+///
+/// All bits zero must be a valid value of the type.
 pub unsafe trait Zeroed: 'static {}
 
 // SAFETY: it is an integer.
 unsafe impl Zeroed for u32 {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Zeroed for u64 {}
-// SAFETY: IEEE 754 has it so.
+// SAFETY: IEEE 754 defines it so.
 unsafe impl Zeroed for f64 {}
-// SAFETY: it has the bits of an integer.
+// SAFETY: it has the representation of an integer.
 unsafe impl Zeroed for AtomicU32 {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
 
-/// Memory that was asked for and not touched yet, aligned for huge pages.
+/// Memory that is reserved but not touched yet, aligned for huge pages.
 #[derive(Debug)]
 pub struct Pages {
     mapped: NonNull<c_void>,
@@ -41,16 +42,16 @@ pub struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Reserves this much, rounded up to huge pages. Nothing of it exists yet.
+    /// Reserves this many bytes, rounded up to huge pages. No page is present yet.
     pub fn reserve(bytes: usize) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_much)?;
         let mapped_bytes = bytes.checked_add(HUGE_PAGE).ok_or_else(too_much)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let mapped = unsafe { mmap_anonymous(null_mut(), mapped_bytes, access, MapFlags::PRIVATE) }?;
         let ahead = mapped.align_offset(HUGE_PAGE);
-        // SAFETY: the mapping is one huge page longer than what is used, so its first aligned address is inside.
+        // SAFETY: the mapping is one huge page longer than the used part, so its first aligned address is inside.
         let start = unsafe { mapped.byte_add(ahead) };
         let (Some(mapped), Some(start)) = (NonNull::new(mapped), NonNull::new(start)) else {
             return Err(io::Error::other("mmap returned address 0"));
@@ -58,33 +59,33 @@ impl Pages {
         Ok(Self { mapped, mapped_bytes, start, bytes })
     }
 
-    /// Likewise, of pages of a hugetlb pool of 2 MiB. ENOMEM: the pools of all nodes together have too few. Touching
-    /// them by a policy whose nodes have none ends the process (SIGBUS).
+    /// Like [`reserve`](Self::reserve), from the hugetlb pools of 2 MiB pages. ENOMEM: the pools of all nodes together
+    /// have too few. Touching the memory under a policy whose nodes have no free pages ends the process (SIGBUS).
     pub fn reserve_hugetlb(bytes: usize) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_much)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, flags) }?;
         let start = NonNull::new(mapped).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         Ok(Self { mapped: start, mapped_bytes: bytes, start, bytes })
     }
 
-    /// Has the kernel take its pages by this policy.
+    /// Sets the memory policy for its pages.
     pub fn bind(&mut self, policy: &MemoryPolicy) -> io::Result<()> {
         bind_range(self.start.as_ptr() as usize, self.bytes, policy, Misplaced::default())
     }
 
-    /// Asks for huge pages, or for none.
+    /// Requests huge pages, or none.
     pub fn advise_huge(&mut self, huge: bool) -> io::Result<()> {
         let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-        // SAFETY: these two change how pages will be made, and no content; the range is this mapping's own.
+        // SAFETY: both only affect the allocation of pages, not their contents; the range belongs to this mapping.
         let result = unsafe { libc::madvise(self.start.as_ptr(), self.bytes, advice) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The addresses.
+    /// Its address range.
     pub fn range(&self) -> Range<u64> {
         let start = self.start.as_ptr() as u64;
         start..start + self.bytes as u64
@@ -93,45 +94,46 @@ impl Pages {
     /// Writes one byte, which makes its page present.
     ///
     /// # Panics
+    ///
     /// When the byte is outside.
     pub fn touch(&mut self, byte: usize) {
         assert!(byte < self.bytes);
-        // SAFETY: the byte is inside the mapping, and nobody else has it.
+        // SAFETY: the byte is inside the mapping, and has no other owner.
         unsafe { self.start.cast::<u8>().add(byte).write_volatile(1) };
     }
 
-    /// Writes all of it, `element(i)` at place `i`, and gives it away for the rest of the process: references that last
-    /// for ever need no owner.
+    /// Initializes all of it with `element(i)` at index `i`, and leaks it for the rest of the process.
     ///
     /// # Panics
-    /// When `T` has no size, or is aligned to more than a huge page.
+    ///
+    /// When `T` has no size, or needs a larger alignment than a huge page.
     pub fn fill<T: 'static>(self, mut element: impl FnMut(usize) -> T) -> &'static mut [T] {
         assert!(size_of::<T>() > 0 && align_of::<T>() <= HUGE_PAGE);
         let (start, count) = (self.start.cast::<T>(), self.bytes / size_of::<T>());
         for i in 0..count {
-            // SAFETY: place `i` is inside the mapping, aligned, and nobody else has it; what is there is no value yet.
+            // SAFETY: index `i` is inside the mapping, aligned, and has no other owner; it holds no value yet.
             unsafe { start.add(i).write(element(i)) };
         }
         std::mem::forget(self);
-        // SAFETY: all `count` elements have been written just now, and the mapping is never undone nor used otherwise.
+        // SAFETY: all `count` elements were just written, and the mapping is never unmapped nor used otherwise.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
     }
 
-    /// Gives all of it away as zeros, untouched, for the rest of the process: each page will lie where the thread runs
-    /// that writes to it first, if nothing else was asked for.
+    /// Leaks all of it as zeros, untouched, for the rest of the process. Unless a policy was set, each page is placed
+    /// on the node of the thread that first writes to it.
     pub fn zeroed<T: Zeroed>(self) -> &'static mut [T] {
         let (start, count) = (self.start.cast::<T>(), self.bytes / size_of::<T>());
         std::mem::forget(self);
         // SAFETY: anonymous memory reads as zeros until it is written, which is a value of `T`; the range is aligned to
-        // a huge page, nobody else has it, and the mapping is never undone nor used otherwise. (One byte that `touch`
-        // has written is no other case: integers and floating-point numbers have no invalid bits.)
+        // a huge page, has no other owner, and the mapping is never unmapped nor used otherwise. A byte written by
+        // `touch` is also fine: integers and floating-point numbers have no invalid bit patterns.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), count) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: this range was mapped by `reserve`, and no reference into it has been given away.
+        // SAFETY: `reserve` created this mapping, and no reference into it has been given away.
         let _ = unsafe { munmap(self.mapped.as_ptr(), self.mapped_bytes) };
     }
 }
@@ -167,7 +169,7 @@ mod tests {
         assert!(words.len() == 1 << 18 && words.iter_mut().all(|word| *word.get_mut() == 0));
     }
 
-    /// Claim 25 of the specification: memory begins at a page, is apart from other memory, and is given back.
+    /// Claim 25 of the specification: memory is page-aligned, does not overlap other memory, and is released.
     #[test]
     fn each_reservation_is_apart_and_goes_with_its_owner() {
         let process = crate::Process::open(crate::Pid(std::process::id())).unwrap();
@@ -175,7 +177,7 @@ mod tests {
             let holds = |mapping: &crate::Mapping| mapping.range.start <= range.start && range.end <= mapping.range.end;
             process.mappings().unwrap().iter().any(holds)
         };
-        // So much that no other test's memory can be in its place.
+        // Large enough that no other test's memory can take its place.
         let (one, other) = (Pages::reserve(1 << 28).unwrap(), Pages::reserve(1 << 28).unwrap());
         let (first, second) = (one.range(), other.range());
         assert!(first.start % 4096 == 0 && (first.end <= second.start || second.end <= first.start));

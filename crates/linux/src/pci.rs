@@ -1,9 +1,9 @@
-//! Devices on the PCI bus.
+//! PCI devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of the first PCI device with these numbers, if there is one. `sys` is `/sys`. Needs no rights.
+/// The directory of the first PCI device with these IDs, if there is one. `sys` is `/sys`. Needs no privileges.
 pub fn pci_device(sys: &Path, vendor: u16, device: u16) -> Option<PathBuf> {
     let number = |folder: &Path, file| {
         let text = fs::read_to_string(folder.join(file)).ok()?;

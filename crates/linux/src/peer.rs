@@ -1,14 +1,14 @@
-//! Who is at the other end of a Unix socket, as the kernel has it.
+//! The peer of a Unix socket, as recorded by the kernel.
 
 use crate::process::Pid;
 use rustix::net::sockopt::socket_peercred;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Bytes of a group's number.
+/// Bytes of a group ID.
 const GROUP_BYTES: usize = size_of::<libc::gid_t>();
 
-/// Who connected, as of when it did.
+/// The credentials of the peer at the time it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process.
@@ -21,8 +21,7 @@ pub struct Peer {
     pub groups: Vec<u32>,
 }
 
-/// Who is at the other end of a connected Unix socket: `SO_PEERCRED`, and `SO_PEERGROUPS` since Linux 4.13. Needs no
-/// rights.
+/// The peer of a connected Unix socket: `SO_PEERCRED`, and `SO_PEERGROUPS` since Linux 4.13. Needs no privileges.
 pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     let socket = socket.as_fd();
     let who = socket_peercred(socket)?;
@@ -30,7 +29,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     loop {
         let mut bytes = libc::socklen_t::try_from(groups.len() * GROUP_BYTES).unwrap_or(libc::socklen_t::MAX);
         let place = groups.as_mut_ptr().cast();
-        // SAFETY: the kernel writes at most `bytes` bytes, which is how long `groups` is, and then how many it has.
+        // SAFETY: the kernel writes at most `bytes` bytes, the length of `groups`, and then the length that it needs.
         let result = unsafe {
             libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, place, &raw mut bytes)
         };
@@ -41,7 +40,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
             return Ok(Peer { pid: Pid(who.pid.as_raw_nonzero().get().cast_unsigned()), uid, gid, groups });
         }
         let error = io::Error::last_os_error();
-        // ERANGE: it has more groups, and said how many.
+        // ERANGE: there are more groups, and `bytes` holds the needed length.
         if error.raw_os_error() != Some(libc::ERANGE) || had <= groups.len() {
             return Err(error);
         }

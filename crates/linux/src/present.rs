@@ -1,4 +1,4 @@
-//! Which pages of a process are in memory, in rows of neighbours, found without touching them.
+//! Finds the pages of a process that are present, as runs of neighbours, without touching them.
 
 use crate::pages::HUGE_PAGE;
 use crate::process::{Process, ProcessError};
@@ -8,38 +8,38 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a page of the usual size on `x86_64`.
+/// Size of a base page on `x86_64` in bytes.
 pub const BASE_PAGE: u64 = 4096;
 
-/// Neighbouring pages of one size that are in memory.
+/// Neighbouring present pages of one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where they lie, in bytes.
+    /// Their address range.
     pub range: Range<u64>,
-    /// Bytes of a page: 4 KiB, or 2 MiB where the page table has huge pages. A 1 GiB page is told as pages of 2 MiB.
+    /// Page size in bytes: 4 KiB, or 2 MiB for huge page table entries. A 1 GiB page is reported as pages of 2 MiB.
     pub page_bytes: u64,
 }
 
-/// Finds pages of one process. Pages of zeroes, which all share that have not written, are left out where the kernel
-/// can tell them.
+/// Finds pages of one process. Zero pages, which are shared until they are written, are left out if the kernel can
+/// distinguish them.
 #[derive(Debug)]
 pub struct PresentPages {
     file: File,
-    /// Nothing once the kernel turned out not to have `PAGEMAP_SCAN`, which is since Linux 6.7.
+    /// `None` once `PAGEMAP_SCAN` turned out to be missing; it needs Linux 6.7.
     regions: Option<Vec<Region>>,
 }
 
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610; // _IOWR('f', 16, struct pm_scan_arg), of linux/fs.h
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610; // _IOWR('f', 16, struct pm_scan_arg), from linux/fs.h
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
-/// Rows told by one call.
+/// Regions per call.
 const MOST_REGIONS: usize = 512;
-/// Entries of /proc/PID/pagemap read at once: 128 MiB of address space.
+/// Entries of /proc/PID/pagemap per read: 128 MiB of address space.
 const MOST_ENTRIES: u64 = 32 << 10;
-/// Addresses of the kernel, which processes have in their mappings all the same.
+/// Kernel addresses, which /proc/PID/maps may list too.
 const KERNEL_HALF: u64 = 1 << 63;
-/// The bit of such an entry that says that the page is in memory.
+/// The bit of a pagemap entry for a present page.
 const PRESENT_BIT: u64 = 1 << 63;
 
 /// `struct pm_scan_arg` of `linux/fs.h`.
@@ -70,20 +70,20 @@ struct Region {
 }
 
 impl PresentPages {
-    /// Of this process. Needs to be its user, or `CAP_SYS_PTRACE`.
+    /// A finder for this process. Needs the process's user, or `CAP_SYS_PTRACE`.
     pub fn of(process: &Process) -> Result<Self, ProcessError> {
         Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]) })
     }
 
-    /// Whether huge pages are told as such, as far as it has looked: with Linux 6.7 or newer.
+    /// Whether huge pages have been reported as such so far: with Linux 6.7 or newer.
     pub fn tells_huge_pages(&self) -> bool {
         self.regions.is_some()
     }
 
-    /// Adds what is present in a range, from its start, and returns how far it looked: the end of the range, or before
-    /// it when there is more than one call tells. A process that has ended has nothing.
+    /// Appends what is present in a range, from its start, and returns the address up to which it searched: the end of
+    /// the range, or earlier if one call cannot report everything. An exited process has nothing.
     pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
-        // `[vsyscall]` is the kernel's, which answers EFAULT.
+        // `[vsyscall]` belongs to the kernel, which returns EFAULT.
         if range.start >= KERNEL_HALF {
             return Ok(range.end);
         }
@@ -109,8 +109,8 @@ fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec
         return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
         ..ScanArguments::default()
     };
-    // SAFETY: the kernel reads and writes one pm_scan_arg, whose size it is told, and writes no more regions than
-    // `region_count`, which is how many there are.
+    // SAFETY: the kernel reads and writes one pm_scan_arg of the size in it, and writes at most `region_count` regions,
+    // which is how many there are.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
     let count = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
     for region in regions.iter().take(count) {
@@ -118,7 +118,7 @@ fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec
         let page_bytes = if huge { HUGE_PAGE as u64 } else { BASE_PAGE };
         found.push(Extent { range: region.start..region.end, page_bytes });
     }
-    // A kernel that made no progress would have us ask for ever.
+    // Without progress the caller would loop forever.
     if arguments.walk_end > range.start { Ok(arguments.walk_end) } else { Ok(range.end) }
 }
 

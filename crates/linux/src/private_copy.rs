@@ -1,9 +1,10 @@
-//! Copies of a file's pages for one process alone. No kernel of Linux replicates pages, but each process may have its own
-//! of what it maps privately (`MAP_PRIVATE`): the kernel makes one at the first write, also where the process itself may
-//! only read, if another one writes by /proc/PID/mem. Writing what is there already changes no content.
+//! Private copies of a file's pages for one process. No Linux kernel replicates pages, but each process may have its
+//! own copy of pages that it maps privately (`MAP_PRIVATE`): the kernel makes one at the first write, even in a
+//! read-only mapping, if another process writes through /proc/PID/mem. Writing back the existing bytes does not change
+//! the contents.
 //!
-//! A copy is the process's own for good, and shows the file as it was: what is written into the file later is not seen
-//! in it, which POSIX leaves open for all private mappings. Truncation takes it as any page. It counts as anonymous
+//! A copy belongs to the process for good, and is a snapshot of the file: later writes to the file are not visible in
+//! it, which POSIX leaves open for all private mappings. Truncation removes it like any page. It counts as anonymous
 //! memory of the process and of its control group.
 
 use crate::memory_policy::{MemoryMode, MemoryPolicy, memory_policy, set_memory_policy};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// The memory of a process, to make copies of pages in.
+/// The memory of a process in which pages are copied.
 #[derive(Debug)]
 pub struct PrivateCopies {
     memory: File,
@@ -24,34 +25,33 @@ pub struct PrivateCopies {
 /// Why a page was not copied.
 #[derive(Debug)]
 pub enum NotCopied {
-    /// Nothing can be read there any more.
+    /// Nothing is readable there any more.
     Gone,
-    /// The kernel does not let it be written: EIO where it was built for or booted with `proc_mem.force_override=never`
-    /// or `=ptrace` (since Linux 6.12), or has no memory for the copy.
+    /// The kernel refuses the write: EIO if it was built or booted with `proc_mem.force_override=never` or `=ptrace`
+    /// (since Linux 6.12), or if it has no memory for the copy.
     Write(io::Error),
 }
 
 impl PrivateCopies {
-    /// In this process. Needs to be its user, or `CAP_SYS_PTRACE`, as a debugger does; EACCES otherwise, also by Yama's
-    /// `kernel.yama.ptrace_scope`.
+    /// Opens the memory of this process. Needs the process's user, or `CAP_SYS_PTRACE`, as a debugger does; EACCES
+    /// otherwise, or if Yama's `kernel.yama.ptrace_scope` forbids it.
     pub fn of(process: &Process) -> Result<Self, ProcessError> {
         let opened = process.open_below_as("mem", OFlags::RDWR);
         Ok(Self { memory: opened.map_err(|error| read_error(process.pid(), "mem", error))? })
     }
 
-    /// Has the process get its own copy of each page, if possible on this node, and says why not of those that it did
-    /// not get. All are to be of mappings that [`Mapping::may_have_copies`].
+    /// Gives the process its own copy of each page, on this node if possible, and returns a result per page. All pages
+    /// must belong to mappings that [`Mapping::may_have_copies`].
     ///
-    /// The last byte of a page is read and written back, by two calls. Should the process within that microsecond make
-    /// the mapping writable, or put another one there, fill the page up to its last byte and change that one, this change
-    /// is lost.
+    /// The last byte of each page is read and written back, by two calls. If within that microsecond the process makes
+    /// the mapping writable, or replaces it, and changes that byte, the change is lost.
     pub fn make(&self, pages: &[u64], node: NodeId) -> Vec<Result<(), NotCopied>> {
-        // New pages are where the policy of the mapping says, which has none, or of the thread that writes.
+        // New pages follow the policy of the mapping, which has none, or that of the writing thread.
         let preferred = MemoryPolicy::new(MemoryMode::Preferred, [node].into_iter().collect());
         let before = memory_policy().and_then(|before| set_memory_policy(&preferred).map(|()| before));
         let copied = pages.iter().map(|page| self.copy(*page)).collect();
         if let Ok(before) = before {
-            // It was there before, so the kernel takes it.
+            // The kernel accepted this policy before.
             let _ = set_memory_policy(&before);
         }
         copied
@@ -66,22 +66,22 @@ impl PrivateCopies {
 }
 
 impl Mapping {
-    /// Whether the process may have copies of its pages: they are a file's, and the process may read and not write them,
-    /// nor does it share what is written.
+    /// Whether the process may have copies of its pages: they belong to a file, and the process may read but not write
+    /// them, through a private mapping.
     pub fn may_have_copies(&self) -> bool {
         self.read && !self.write && !self.shared && self.inode != 0 && self.name.starts_with('/')
     }
 }
 
 impl Process {
-    /// The file of a mapping, for reading. ESTALE: another one has its name by now, or it has none. Needs to be the
-    /// process's user, or `CAP_SYS_PTRACE`, and to be allowed to read the file.
+    /// Opens the file of a mapping for reading. ESTALE: the name now belongs to another file, or is gone. Needs the
+    /// process's user, or `CAP_SYS_PTRACE`, and read access to the file.
     pub fn mapped_file(&self, mapping: &Mapping) -> io::Result<File> {
         let path = format!("root{}", mapping.name);
         let is_it = |inode: u64, is_file: bool| {
             if is_file && inode == mapping.inode { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
         };
-        // To open a device may do something.
+        // Opening a device may have side effects.
         let held = self.open_below_as(&path, OFlags::PATH)?.metadata()?;
         is_it(held.ino(), held.is_file())?;
         let file = self.open_below_as(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
@@ -127,7 +127,7 @@ mod tests {
         let made = copies.make(&[start, start + 8192, 4096], node);
         assert!(matches!(made[..], [Ok(()), Ok(()), Err(NotCopied::Gone)]), "{made:?}");
         assert_eq!((entries(), mapping(), memory_policy().unwrap()), (vec![false, true, false], before.0, before.1));
-        // What is written into the file now is seen in the page that is still the file's.
+        // A write to the file is visible in the page that still belongs to the file.
         file.as_file().write_all_at(&[0; 3 * 4096], 0).unwrap();
         assert_eq!(words.sum(), WORD.wrapping_mul(2 * 512));
         let mut batch = PageBatch::default();

@@ -1,4 +1,4 @@
-//! A process as /proc shows it: its mappings, threads and status.
+//! A process as seen in /proc: its mappings, threads and status.
 
 use machine::{CpuSet, IdSet, NodeSet};
 pub use machine::{Pid, Tid};
@@ -10,10 +10,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Why a process cannot be looked at.
+/// Why a process cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It has ended, or never was.
+    /// It has exited, or never existed.
     #[error("there is no process {0}: it has ended, or the number is wrong")]
     Gone(Pid),
     /// A file of it cannot be read.
@@ -23,10 +23,10 @@ pub enum ProcessError {
         pid: Pid,
         /// The file below /proc/PID.
         file: &'static str,
-        /// What the kernel answered.
+        /// The error.
         source: io::Error,
     },
-    /// A file of it is not as the kernel writes it.
+    /// A file of it is not in the kernel's format.
     #[error("{file} of process {pid} has a line that is not understood: `{line}`")]
     Malformed {
         /// The process.
@@ -38,23 +38,23 @@ pub enum ProcessError {
     },
 }
 
-/// A line that is not as the kernel writes it.
+/// A line that is not in the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not understood: `{0}`")]
 pub struct MalformedLine(pub String);
 
-/// A process, held: when it ends, reads fail, and never show another process that got the same number.
+/// A handle to a process: after it exits, reads fail, and never show another process with the same PID.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
     folder: OwnedFd,
 }
 
-/// A range of addresses with the same rights and the same backing: a line of /proc/PID/maps.
+/// An address range with uniform permissions and backing: a line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "four independent letters, as the kernel writes them")]
 pub struct Mapping {
-    /// Where it lies, in bytes; both ends at page borders.
+    /// Its addresses, in bytes; both ends are page-aligned.
     pub range: Range<u64>,
     /// Whether the process may read it.
     pub read: bool,
@@ -62,49 +62,49 @@ pub struct Mapping {
     pub write: bool,
     /// Whether the process may execute it.
     pub execute: bool,
-    /// Whether writes are seen by other processes that map the same (`MAP_SHARED`).
+    /// Whether writes are visible to other processes that map the same memory (`MAP_SHARED`).
     pub shared: bool,
-    /// Bytes of the file before the mapping's start.
+    /// File offset of the mapping's start, in bytes.
     pub offset: u64,
     /// The file's inode; 0 for memory without a file.
     pub inode: u64,
-    /// The file's path, a name in brackets such as `[heap]`, or nothing. Bytes that are no text and characters that
-    /// would change a terminal are replaced, here and in other names: they are chosen by whoever runs the process.
+    /// The file's path, a name in brackets such as `[heap]`, or empty. Bytes that are not text and terminal control
+    /// characters are replaced, here and in other names, as the user of the process controls them.
     pub name: String,
 }
 
-/// What /proc/PID/status says that matters to placement. Also of one thread.
+/// The fields of /proc/PID/status that matter for placement, of a process or of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The name of the program.
     pub name: String,
-    /// The process: another number than its own where this is of a later thread.
+    /// The process: differs from the ID for threads other than the first.
     pub process: Option<Pid>,
-    /// The letter of the state: `R`, `S`, `D`, `Z` for a process that has ended and waits for its parent, and more.
+    /// The state letter: `R`, `S`, `D`, `Z` for a zombie, and others.
     pub state: Option<char>,
-    /// Who it runs as: the real, effective and saved user, as the kernel compares them before it lets others touch it.
+    /// The real, effective and saved user, which the kernel compares before it allows access from other processes.
     pub uids: [u32; 3],
-    /// Its capabilities in force, a bit each.
+    /// Effective capabilities, one bit each.
     pub capabilities: u64,
-    /// The CPUs it may run on.
+    /// The CPUs that it may run on.
     pub cpus: CpuSet,
-    /// The nodes that its cpuset lets it have memory of.
+    /// The memory nodes that its cpuset allows.
     pub nodes: NodeSet,
-    /// Whether it has memory of its own: kernel threads, zombies and processes that are ending have none.
+    /// Whether it has its own memory: kernel threads, zombies and exiting processes have none.
     pub has_memory: bool,
-    /// Whether it is a kernel thread: as Linux 6.8 and newer say, and on older ones by its parent, process 2.
+    /// Whether it is a kernel thread: reported since Linux 6.8, and derived from the parent (process 2) before.
     pub is_kernel_thread: bool,
-    /// How many threads the process has. A zombie that has more than one has not ended: its first thread has.
+    /// The number of threads. A zombie with more than one has not exited: only its first thread has.
     pub threads: u32,
 }
 
 impl Process {
-    /// Takes hold of a process. Needs no rights.
+    /// Opens a process. Needs no privileges.
     pub fn open(pid: Pid) -> Result<Self, ProcessError> {
         Self::open_in(Path::new("/proc"), pid)
     }
 
-    /// Likewise, of a saved /proc.
+    /// Opens a process in a saved /proc.
     pub fn open_in(proc: &Path, pid: Pid) -> Result<Self, ProcessError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(proc.join(pid.to_string()), flags, Mode::empty())
@@ -112,30 +112,30 @@ impl Process {
         Ok(Self { pid, folder })
     }
 
-    /// Its number.
+    /// Its PID.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Opens a file of it, by its path below /proc/PID. Rights are the file's own: smaps, `numa_maps` and pagemap need to
-    /// be the process's user, or `CAP_SYS_PTRACE` (EACCES); status and cgroup need none.
+    /// Opens one of its files, by the path below /proc/PID. The privileges are the file's own: smaps, `numa_maps` and
+    /// pagemap need the process's user, or `CAP_SYS_PTRACE` (EACCES); status and cgroup need none.
     pub fn file(&self, file: &'static str) -> Result<File, ProcessError> {
         self.open_below(file).map_err(|error| read_error(self.pid, file, error))
     }
 
-    /// All of a file of it, as [`file`](Self::file) opens it. Bytes that are no text are replaced.
+    /// The contents of one of its files, opened as by [`file`](Self::file). Bytes that are not text are replaced.
     pub fn text(&self, file: &'static str) -> Result<String, ProcessError> {
         self.text_below(file).map_err(|error| read_error(self.pid, file, error))
     }
 
-    /// Its mappings, by address. Empty for kernel threads and zombies. Needs to be the process's user, or
-    /// `CAP_SYS_PTRACE`; a process that may not be dumped needs the latter.
+    /// Its mappings, by address. Empty for kernel threads and zombies. Needs the process's user, or `CAP_SYS_PTRACE`; a
+    /// process that is not dumpable needs the latter.
     pub fn mappings(&self) -> Result<Vec<Mapping>, ProcessError> {
         let malformed = |error: MalformedLine| ProcessError::Malformed { pid: self.pid, file: "maps", line: error.0 };
         parse_maps(&self.text("maps")?).map_err(malformed)
     }
 
-    /// Its threads at this moment. Needs no rights.
+    /// Its current threads. Needs no privileges.
     pub fn threads(&self) -> Result<IdSet<Tid>, ProcessError> {
         let failed = |error: io::Error| read_error(self.pid, "task", error);
         let mut threads = IdSet::new();
@@ -144,28 +144,28 @@ impl Process {
             let entry = entry.map_err(|error| failed(error.into()))?;
             threads.extend(entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).map(Tid));
         }
-        // The folder of a process that has ended in the meantime may be read, and is empty.
+        // The directory of a process that has exited meanwhile is readable and empty.
         if threads.is_empty() { Err(ProcessError::Gone(self.pid)) } else { Ok(threads) }
     }
 
-    /// The processes that its threads have started and that have not ended. Since Linux 3.5, where the kernel tells them
-    /// (`CONFIG_PROC_CHILDREN`); none elsewhere. Needs no rights.
+    /// The live child processes that its threads started. Since Linux 3.5 with `CONFIG_PROC_CHILDREN`; empty otherwise.
+    /// Needs no privileges.
     pub fn children(&self) -> Result<IdSet<Pid>, ProcessError> {
         let mut children = IdSet::new();
         for thread in self.threads()?.iter() {
-            // A thread that has just ended has given its children away.
+            // The children of a thread that has just exited belong to another one.
             let text = self.text_below(&format!("task/{thread}/children")).unwrap_or_default();
             children.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid));
         }
         Ok(children)
     }
 
-    /// What its status says. Needs no rights.
+    /// Its status. Needs no privileges.
     pub fn status(&self) -> Result<Status, ProcessError> {
         Ok(parse_status(&self.text("status")?))
     }
 
-    /// What the status of one of its threads says; nothing when the thread has ended. Needs no rights.
+    /// The status of one of its threads; `None` if the thread has exited. Needs no privileges.
     pub fn thread_status(&self, thread: Tid) -> Result<Option<Status>, ProcessError> {
         match self.text_below(&format!("task/{thread}/status")) {
             Ok(text) => Ok(Some(parse_status(&text))),
@@ -183,14 +183,14 @@ impl Process {
     }
 
     pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {
-        // Most files are shorter: one read, and one that finds the end.
+        // Most files are shorter: one read for the contents, and one that finds the end.
         let mut bytes = Vec::with_capacity(4096);
         self.open_below(file)?.read_to_end(&mut bytes)?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 }
 
-/// Whether this is how /proc says that a process or thread is no more.
+/// Whether this error from /proc means that a process or thread has exited.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
@@ -199,7 +199,7 @@ pub(crate) fn read_error(pid: Pid, file: &'static str, source: io::Error) -> Pro
     if is_gone(&source) { ProcessError::Gone(pid) } else { ProcessError::Read { pid, file, source } }
 }
 
-/// Reads the text of /proc/PID/maps.
+/// Parses the text of /proc/PID/maps.
 pub fn parse_maps(text: &str) -> Result<Vec<Mapping>, MalformedLine> {
     text.lines().map(str::parse).collect()
 }
@@ -235,12 +235,12 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// A text that others chose, without the characters that would change a terminal or break a picture.
+/// Untrusted text, without characters that would change a terminal or break a picture.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// Reads the text of /proc/PID/status. What is missing stays empty: kernels differ in their lines.
+/// Parses the text of /proc/PID/status. Missing fields stay empty, as kernels differ.
 pub fn parse_status(text: &str) -> Status {
     let mut status = Status::default();
     for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {

@@ -1,4 +1,4 @@
-//! How much data moved between each last-level cache and memory: the bandwidth monitors of resctrl.
+//! Traffic between each last-level cache and memory: the bandwidth monitors of resctrl.
 
 use crate::{Cause, CpuSet, Diagnosis};
 use machine::CpuId;
@@ -6,32 +6,32 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of groups that hold no group themselves.
+/// Directories of a group that are not groups themselves.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
 
-/// Data that moved between one last-level cache and memory since its monitors began to count.
+/// Traffic between one last-level cache and memory since its monitors started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheTraffic {
     /// The CPUs that share the cache.
     pub cpus: CpuSet,
-    /// To and from memory of its own node, bytes.
+    /// Bytes to and from memory of its own node.
     pub local_bytes: u64,
-    /// To and from any memory, bytes.
+    /// Bytes to and from any memory.
     pub total_bytes: u64,
 }
 
-/// The bandwidth monitors of a machine's last-level caches (Intel's MBM, AMD's and Arm's like them). Not yet seen on
-/// hardware.
+/// The bandwidth monitors of a machine's last-level caches (Intel's MBM, and the equivalents of AMD and Arm). Not yet
+/// tested on hardware.
 #[derive(Clone, Debug)]
 pub struct BandwidthMonitors {
     folder: PathBuf,
-    /// The CPUs of each cache, by its number.
+    /// The CPUs of each cache, by cache ID.
     caches: BTreeMap<u32, CpuSet>,
 }
 
 impl BandwidthMonitors {
-    /// Those that `folder` shows, which is `/sys/fs/resctrl`, of the caches below `sys`. Since Linux 4.14; to be mounted
-    /// by root, and readable by all then.
+    /// Finds the monitors in `folder`, which is `/sys/fs/resctrl`, of the caches below `sys`. Since Linux 4.14; root
+    /// must mount it, after which it is readable by all users.
     pub fn find(folder: &Path, sys: &Path) -> Result<Self, Diagnosis> {
         let failed = |why: &str, remedy: Option<&str>| Diagnosis {
             cause: Cause::Other(why.to_owned()),
@@ -39,25 +39,25 @@ impl BandwidthMonitors {
         };
         if !folder.join("info").is_dir() {
             let remedy = "sudo mount -t resctrl resctrl /sys/fs/resctrl";
-            return Err(failed("resctrl is not mounted, or the processor has none", Some(remedy)));
+            return Err(failed("resctrl is not mounted, or the processor does not support it", Some(remedy)));
         }
         let monitors = Self { folder: folder.to_owned(), caches: last_caches(sys) };
         if monitors.read().is_empty() {
-            return Err(failed("resctrl monitors no bandwidth of memory on this processor", None));
+            return Err(failed("resctrl monitors no memory bandwidth on this processor", None));
         }
         Ok(monitors)
     }
 
-    /// What there was so far, by cache: of all groups together, as each task is in one of them. A cache of which the
-    /// kernel cannot tell at this moment is left out.
+    /// The totals so far, by cache, summed over all groups, as each task is in one of them. A cache whose totals are
+    /// unavailable is left out.
     pub fn read(&self) -> Vec<CacheTraffic> {
         let groups = children(&self.folder).into_iter().filter(|(name, _)| !NO_GROUPS.contains(&name.as_str()));
-        // A group's numbers are also those of the groups that only monitor, within it.
+        // A group's totals include those of the monitoring groups within it.
         let groups: Vec<PathBuf> = [self.folder.clone()].into_iter().chain(groups.map(|(_, path)| path)).collect();
         let mut all: BTreeMap<u32, Option<(u64, u64)>> = BTreeMap::new();
         for (name, domain) in groups.iter().flat_map(|group| children(&group.join("mon_data"))) {
             let Some(id) = name.strip_prefix("mon_L3_").and_then(|id| id.parse().ok()) else { continue };
-            // It says `Unavailable` for some time after a group was made.
+            // Reads `Unavailable` for some time after a group was created.
             let number = |file: &str| fs::read_to_string(domain.join(file)).ok()?.trim().parse::<u64>().ok();
             let told = number("mbm_local_bytes").zip(number("mbm_total_bytes"));
             let sum = all.entry(id).or_insert(Some((0, 0)));
@@ -71,7 +71,7 @@ impl BandwidthMonitors {
     }
 }
 
-/// Folders in a folder, by name.
+/// Subdirectories, by name.
 fn children(folder: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
     let mut all: Vec<_> =
@@ -80,7 +80,7 @@ fn children(folder: &Path) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// The CPUs of each cache of the third level, by the number that resctrl knows it by.
+/// The CPUs of each level 3 cache, by resctrl's cache ID.
 fn last_caches(sys: &Path) -> BTreeMap<u32, CpuSet> {
     let mut caches: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for (name, cpu) in children(&sys.join("devices/system/cpu")) {
@@ -147,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn without_monitors_the_reason_is_told() {
+    fn without_monitors_the_reason_is_reported() {
         let root = saved(&SYS);
         let find = || BandwidthMonitors::find(&root.path().join("resctrl"), &root.path().join("sys")).unwrap_err();
         assert!(find().to_string().contains("mount -t resctrl"), "{}", find());
         root.put("resctrl/info/L3/num_closids", "16\n");
-        assert!(find().to_string().contains("monitors no bandwidth"), "{}", find());
+        assert!(find().to_string().contains("monitors no memory bandwidth"), "{}", find());
     }
 }

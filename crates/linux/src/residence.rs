@@ -1,18 +1,18 @@
-//! Where the memory of a process is: for each mapping how many pages of which size lie on which node. Pure.
+//! The residence of a process's memory: for each mapping, the number of pages of each size on each node. Pure.
 
 use crate::numa_maps::NumaMapping;
 use crate::process::Mapping;
 use crate::smaps::MappingUse;
 use machine::NodeId;
 
-/// What a page is to the kernel.
+/// How the kernel maps a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageKind {
-    /// Of the usual size, or part of a larger folio that is mapped page by page.
+    /// Base size, or part of a larger folio that is mapped page by page.
     Base,
     /// A transparent huge page, mapped as a whole.
     TransparentHuge,
-    /// Of a pool of hugetlb pages.
+    /// A page of a hugetlb pool.
     Hugetlb,
 }
 
@@ -21,59 +21,59 @@ pub enum PageKind {
 pub struct NodePages {
     /// The node.
     pub node: NodeId,
-    /// What the pages are.
+    /// Their kind.
     pub kind: PageKind,
-    /// Bytes of each.
+    /// Page size in bytes.
     pub page_bytes: u64,
-    /// How many.
+    /// The number of pages.
     pub pages: u64,
 }
 
 impl NodePages {
-    /// Bytes of all of them.
+    /// Their total bytes.
     pub fn bytes(&self) -> u64 {
         self.pages.saturating_mul(self.page_bytes)
     }
 }
 
-/// A mapping, and where its pages are.
+/// A mapping and the nodes of its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residence {
     /// The mapping.
     pub mapping: Mapping,
-    /// The policy that holds, in the kernel's words: the mapping's own or that of the process's first thread. Nothing
-    /// where the mapping came or changed while it was looked at.
+    /// The effective policy, in the kernel's words: the mapping's own or that of the process's first thread. `None` if
+    /// the mapping appeared or changed during the read.
     pub policy: Option<String>,
     /// Its pages by node, kind and size, ascending.
     pub pages: Vec<NodePages>,
-    /// Whether [`pages`](Self::pages) has transparent huge pages as what they are. Otherwise each counts as the base
-    /// pages it is made of: the kernel tells how many bytes of a mapping are such pages, and not on which nodes.
+    /// Whether [`pages`](Self::pages) shows transparent huge pages as such. Otherwise each is counted as base pages:
+    /// the kernel reports the bytes of a mapping in such pages, but not their nodes.
     pub huge_pages_told: bool,
-    /// Bytes of transparent huge pages.
+    /// Bytes in transparent huge pages.
     pub transparent_huge_bytes: u64,
-    /// Bytes that others map as well.
+    /// Bytes that other processes map too.
     pub shared_bytes: u64,
-    /// Bytes written out to swap.
+    /// Bytes in swap.
     pub swapped_bytes: u64,
-    /// By how many mappings that page of it is mapped that is mapped by most; 0 where nothing is there.
+    /// The largest number of mappings of any one page; 0 if no page is present.
     pub most_mappings: u64,
 }
 
 /// All mappings of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residences {
-    /// By address.
+    /// In order of address.
     pub mappings: Vec<Residence>,
-    /// Mappings whose pages are missing, or that are missing altogether, as they changed between two looks at them.
+    /// Mappings that are missing, or whose pages are missing, as they changed between two reads.
     pub changed: usize,
 }
 
-/// Puts together what smaps and `numa_maps` say. `huge_page_bytes` is the size of a transparent huge page.
+/// Combines smaps and `numa_maps`. `huge_page_bytes` is the size of a transparent huge page.
 pub fn residences(uses: Vec<MappingUse>, numa: Vec<NumaMapping>, huge_page_bytes: u64) -> Residences {
     let mut numa = numa.into_iter().peekable();
     let mut all = Residences::default();
     for used in uses {
-        // Both are in ascending order of address.
+        // Both are sorted by address.
         while numa.next_if(|other| other.start < used.mapping.range.start).is_some() {
             all.changed += 1;
         }
@@ -103,7 +103,7 @@ fn residence(used: MappingUse, of_nodes: Option<NumaMapping>, huge_page_bytes: u
         residence.most_mappings = most_mappings;
     }
     let total = residence.bytes();
-    // The vdso and the page of zeroes are shared, and lie nowhere.
+    // The vdso and the zero page are shared, but have no node.
     residence.shared_bytes = residence.shared_bytes.min(total);
     let nodes: Vec<NodeId> = residence.pages.iter().map(|pages| pages.node).collect();
     if let (false, [node]) = (residence.huge_pages_told, &nodes[..]) {
@@ -117,21 +117,21 @@ fn residence(used: MappingUse, of_nodes: Option<NumaMapping>, huge_page_bytes: u
 }
 
 impl Residences {
-    /// What changed while it was looked at, in words; nothing where nothing did.
+    /// A note about mappings that changed during the read; `None` if none did.
     pub fn changes(&self) -> Option<String> {
         let count = self.changed;
-        (count > 0).then(|| format!("{count} mappings changed while they were looked at, and are not counted"))
+        (count > 0).then(|| format!("{count} mappings changed during the read and are not counted"))
     }
 }
 
 impl Residence {
-    /// Bytes that are there, on all nodes.
+    /// Present bytes on all nodes.
     pub fn bytes(&self) -> u64 {
         self.pages.iter().fold(0, |sum, pages| pages.bytes().saturating_add(sum))
     }
 
-    /// Counts so many transparent huge pages on these nodes as what they are. Changes nothing unless they fit: their
-    /// number into what smaps said, and on each node into what is there.
+    /// Counts these transparent huge pages by node as such. No effect unless they are consistent: their number with
+    /// smaps, and on each node with the present pages.
     pub fn tell_huge_pages(&mut self, huge_page_bytes: u64, huge: &[(NodeId, u64)]) {
         let bytes = |pages: u64| pages.saturating_mul(huge_page_bytes);
         let total = huge.iter().fold(0, |sum: u64, (_, pages)| sum.saturating_add(bytes(*pages)));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_told_where_the_sums_leave_no_choice() {
+    fn huge_pages_are_placed_where_the_sums_leave_no_choice() {
         use PageKind::{Base, TransparentHuge};
         assert_eq!(pages(&one(8, 0, "N0=1 N1=1")), [(0, Base, 1), (1, Base, 1)]);
         assert_eq!(pages(&one(2056, 2048, "N1=514")), [(1, Base, 2), (1, TransparentHuge, 1)]);
@@ -198,7 +198,8 @@ mod tests {
         let mut open = one(6144, 2048, "N0=512 N1=1024");
         assert!(!open.huge_pages_told);
         assert_eq!(pages(&open), [(0, Base, 512), (1, Base, 1024)]);
-        // What does not fit is not believed: a sum other than that of smaps, a node with less, a node without pages.
+        // Inconsistent counts are ignored: a sum other than that of smaps, a node with fewer pages, a node without
+        // pages.
         for (node, count) in [(1, 2), (7, 1)] {
             open.tell_huge_pages(HUGE, &[(NodeId(node), count)]);
             assert!(!open.huge_pages_told);
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(pages(&open), [(0, Base, 512), (1, Base, 512), (1, TransparentHuge, 1)]);
     }
 
-    /// numastat takes all huge pages for ones of the default size (numactl issue 147).
+    /// numastat assumes the default size for all huge pages (numactl issue 147).
     #[test]
     fn totals_are_right_with_mixed_page_sizes() {
         let smaps = "\

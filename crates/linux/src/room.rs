@@ -1,5 +1,5 @@
-//! Whether memory that is wanted can be had, before the kernel ends somebody for it: the limits of control groups, and
-//! what nodes have left.
+//! Whether requested memory is available, checked before the kernel's OOM killer acts: control group limits, and the
+//! free memory of nodes.
 
 use crate::cause::{Cause, Diagnosis};
 use crate::cgroup::{Cgroups, MemoryLimit};
@@ -11,27 +11,27 @@ use machine::{NodeId, NodeSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the kernel can free on a node, beside what is free: pages of files, and caches of its own.
+/// Memory that is free on a node, or that the kernel can reclaim: page cache and its own caches.
 const GIVEN_BACK: [&str; 4] = ["MemFree", "Active(file)", "Inactive(file)", "SReclaimable"];
 
-/// How much memory a process may still have.
+/// How much more memory a process may allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// The limits of its control group and of those above.
+    /// The limits of its control group and the group's ancestors.
     pub limits: Vec<MemoryLimit>,
-    /// What each node has left, bytes.
+    /// Available bytes on each node.
     pub nodes: BTreeMap<NodeId, u64>,
-    /// Swap that nobody uses, bytes.
+    /// Free swap in bytes.
     pub swap_bytes: u64,
 }
 
 impl Room {
-    /// Of the calling process. What cannot be read limits nothing. Needs no rights.
+    /// The room of the calling process. Anything that cannot be read does not limit it. Needs no privileges.
     pub fn of_caller() -> Self {
         Process::open(Pid(std::process::id())).map(|own| Self::of(&own)).unwrap_or_default()
     }
 
-    /// Of this process, likewise.
+    /// The room of this process, likewise.
     pub fn of(process: &Process) -> Self {
         let sum = |memory: &Counters, names: &[&str]| names.iter().filter_map(|name| memory.get(*name)).sum::<u64>();
         let nodes = nodes(Path::new("/sys")).unwrap_or_default();
@@ -43,8 +43,8 @@ impl Room {
         }
     }
 
-    /// What keeps so many bytes more away, if anything: a control group's limit or, where they may lie on some nodes
-    /// only, these.
+    /// What prevents the allocation of this many more bytes, if anything: a control group's limit or, if they are
+    /// restricted to some nodes, those nodes.
     pub fn in_the_way(&self, wanted_bytes: u64, nodes: Option<&NodeSet>) -> Option<Diagnosis> {
         let full = |limit: &&MemoryLimit| {
             let swap = limit.swap_bytes.min(self.swap_bytes);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(told(3 << 20, Some("0,2"), 0), None);
         assert_eq!(told(3 << 20, Some("2"), 1 << 20), None);
         assert_eq!(told(9 << 20, Some("0"), 8 << 20), None);
-        // Nothing is known of it, and the kernel will say.
+        // The node is unknown: the kernel decides.
         assert_eq!(told(3 << 20, Some("2,5"), 0), None);
     }
 

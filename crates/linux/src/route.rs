@@ -1,8 +1,8 @@
-//! From which nodes pages go to which.
+//! Source and target nodes of a migration.
 
 use machine::{NodeId, NodeSet};
 
-/// From which nodes pages go to which.
+/// Which nodes pages move from, and to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     from: Option<NodeSet>,
@@ -10,34 +10,34 @@ pub struct Route {
     targets: NodeSet,
 }
 
-/// What a route says of a page.
+/// A route's decision for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// It goes to this node.
+    /// It moves to this node.
     To(NodeId),
-    /// It is where it should be.
+    /// It is on the right node already.
     There,
-    /// It is on a node that nothing is moved from.
+    /// It is on a node that is not a source.
     Elsewhere,
 }
 
 impl Route {
-    /// From these nodes, or from all, to these. Nothing if there is no node to go to, or an empty set to come from.
+    /// From these nodes, or from all, to these. `None` if there is no target, or an empty set of sources.
     ///
-    /// Pages of the first node to come from go to the first to go to, those of the second to the second and so on,
-    /// beginning again with the first when there are fewer to go to. Without nodes to come from, pages that are on a
-    /// node to go to stay, and all others are dealt to these nodes by their address.
+    /// Pages of the first source go to the first target, those of the second source to the second, and so on, wrapping
+    /// around if there are fewer targets. Without sources, pages that are already on a target stay, and all others are
+    /// distributed over the targets by address.
     pub fn new(from: Option<NodeSet>, to: &NodeSet) -> Option<Self> {
         let nothing = to.is_empty() || from.as_ref().is_some_and(NodeSet::is_empty);
         (!nothing).then(|| Self { from, to: to.iter().collect(), targets: to.clone() })
     }
 
-    /// The nodes that pages go to.
+    /// The target nodes.
     pub fn targets(&self) -> &NodeSet {
         &self.targets
     }
 
-    /// Where a page on this node goes; `page` is its address by its size.
+    /// The decision for a page on this node; `page` is its address divided by its size.
     pub fn of(&self, node: NodeId, page: u64) -> Course {
         let dealt = |place: u64| self.to[(place % self.to.len() as u64) as usize];
         let target = match &self.from {

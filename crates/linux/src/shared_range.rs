@@ -1,4 +1,4 @@
-//! Memory that processes share, by a file or by a System V segment, and the policy that it has for all of them.
+//! Memory that processes share through a file or a System V segment, with a policy that applies to all of them.
 
 use crate::advice::{Advice, advise};
 use crate::memory_policy::{MemoryPolicy, Misplaced, bind_range, memory_policy_at, node_at};
@@ -13,39 +13,39 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 
-/// A System V segment, as `ftok` and `shmget` name it.
+/// A System V segment, as named by `ftok` and `shmget`.
 #[derive(Clone, Debug)]
 pub struct SegmentKey<'a> {
-    /// The file whose device and inode are in the key. Made when it is not there.
+    /// The file whose device and inode are part of the key. Created if missing.
     pub file: &'a Path,
-    /// The number that is in the key too.
+    /// The number that is part of the key.
     pub id: i32,
     /// Whether a new segment gets huge pages. Needs `CAP_IPC_LOCK` or the group of `vm.hugetlb_shm_group`.
     pub huge: bool,
 }
 
-/// Part of shared memory, mapped until the process ends.
+/// Part of shared memory, mapped until the process exits.
 #[derive(Debug)]
 pub struct SharedRange {
     start: NonNull<u8>,
     bytes: usize,
     page_bytes: usize,
-    /// Bytes before it in the file or segment.
+    /// Its offset in the file or segment, in bytes.
     pub offset: u64,
 }
 
-/// A row of pages that are alike.
+/// A run of pages with one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row<T> {
-    /// Where it is in the file or segment, bytes.
+    /// Its range in the file or segment, in bytes.
     pub range: Range<u64>,
-    /// What its pages have in common.
+    /// The value that its pages share.
     pub value: T,
 }
 
 impl SharedRange {
-    /// Part of a file on tmpfs or hugetlbfs, from `offset` to its end or of this length. A file that is not there or too
-    /// short is made, and made longer, if there is a length; a new one gets this mode. Needs to be allowed to write it.
+    /// Maps part of a file on tmpfs or hugetlbfs, from `offset` to its end or of this length. With a length, a missing
+    /// file is created and a short one is extended; a new file gets this mode. Needs write access.
     pub fn of_file(path: &Path, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(length.is_some()).mode(mode).open(path)?;
@@ -58,24 +58,24 @@ impl SharedRange {
             file.set_len(end)?;
         }
         let bytes = bytes as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let start =
             unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, offset) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
         Ok(Self { start, bytes, page_bytes, offset })
     }
 
-    /// Part of a segment, from `offset` to its end or of this length. One that is not there is made, of `offset` and
-    /// this length, with this mode.
+    /// Maps part of a segment, from `offset` to its end or of this length. A missing one is created with `offset` plus
+    /// this length, and this mode.
     pub fn of_segment(key: &SegmentKey<'_>, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
         let huge = if key.huge { libc::SHM_HUGETLB } else { 0 };
         let number = ftok(key, mode)?;
         let size = |bytes: u64| offset.checked_add(bytes).and_then(|bytes| usize::try_from(bytes).ok());
         let size = |bytes: u64| size(bytes).ok_or_else(|| misplaced("it is too long"));
-        // SAFETY: shmget takes plain numbers.
+        // SAFETY: shmget takes integers.
         let mut segment = unsafe { libc::shmget(number, 0, huge) };
         if segment == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) {
-            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to make one"))?;
+            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to create one"))?;
             let flags = libc::IPC_CREAT | mode.cast_signed() | huge;
             let size = size(length)?;
             // SAFETY: as above.
@@ -89,27 +89,27 @@ impl SharedRange {
         let page_bytes = if key.huge { crate::HUGE_PAGE } else { crate::BASE_PAGE as usize };
         check(offset, bytes, page_bytes)?;
         if size(bytes)? as u64 > all {
-            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be made longer")));
+            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
         }
-        // SAFETY: the kernel chooses where; no existing memory is touched.
+        // SAFETY: the kernel chooses the address; no existing memory is touched.
         let start = unsafe { libc::shmat(segment, null::<c_void>(), 0) };
         if start as isize == -1 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: offset and length were checked to be inside of the segment.
+        // SAFETY: offset and length were checked to be inside the segment.
         let start = unsafe { start.byte_add(offset as usize) };
         let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
         Ok(Self { start, bytes: bytes as usize, page_bytes, offset })
     }
 
-    /// Gives it a policy, for everybody who maps it, now and later.
+    /// Sets the policy of the memory, for all processes that map it now or later.
     pub fn set_policy(&self, policy: &MemoryPolicy, misplaced: Misplaced) -> io::Result<()> {
         bind_range(self.start.as_ptr() as usize, self.bytes, policy, misplaced)
     }
 
-    /// Makes all pages present, by the policy, and changes none. EFAULT: its file system has no page left, hugetlb pages
-    /// among them. ENOMEM: its nodes have none. Before Linux 5.14 both end the process, by SIGBUS or by the kernel's
-    /// out-of-memory killer; that one always ends processes of a control group that reaches its limit.
+    /// Populates all pages by the policy, without changing contents. EFAULT: its file system has no page left, hugetlb
+    /// pages included. ENOMEM: its nodes have none. Before Linux 5.14 both end the process, by SIGBUS or by the
+    /// kernel's OOM killer. The OOM killer always ends processes of a control group that reaches its limit.
     pub fn populate(&self) -> io::Result<()> {
         let start = self.start.as_ptr() as usize;
         match advise(&(start..start + self.bytes), Advice::PopulateWrite) {
@@ -123,16 +123,17 @@ impl SharedRange {
 
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(self.page_bytes) {
-            // SAFETY: the byte is inside the mapping, which is never undone. Whatever others write to it meanwhile is a
-            // byte, and nothing depends on it. A read is enough: shared memory has no page of zeroes.
+            // SAFETY: the byte is inside the mapping, which is never unmapped. Concurrent writers only change its
+            // value, on which nothing depends. A read is enough: shared memory has no zero page.
             let _ = unsafe { self.start.as_ptr().add(offset).read_volatile() };
         }
     }
 
-    /// How much of it is not in memory, bytes.
+    /// Bytes that are not in memory.
     pub fn absent_bytes(&self) -> io::Result<u64> {
         let mut present = vec![0_u8; self.bytes.div_ceil(crate::BASE_PAGE as usize)];
-        // SAFETY: the kernel writes a byte for each page of the range, which is mapped, and there are so many.
+        // SAFETY: the kernel writes one byte per page of the range, which is mapped, and the vector has one byte per
+        // page.
         let result = unsafe { libc::mincore(self.start.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
         if result == -1 {
             return Err(io::Error::last_os_error());
@@ -140,7 +141,7 @@ impl SharedRange {
         Ok(present.iter().filter(|page| **page & 1 == 0).count() as u64 * crate::BASE_PAGE)
     }
 
-    /// Bytes of a page of it: more than [`BASE_PAGE`](crate::BASE_PAGE) where they are of hugetlb's pools.
+    /// Page size in bytes: more than [`BASE_PAGE`](crate::BASE_PAGE) for hugetlb pages.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes as u64
     }
@@ -150,7 +151,7 @@ impl SharedRange {
         self.rows(memory_policy_at)
     }
 
-    /// The nodes of its pages, which are made present.
+    /// The nodes of its pages. Populates them.
     pub fn nodes(&self) -> io::Result<Vec<Row<NodeId>>> {
         self.rows(node_at)
     }
@@ -184,7 +185,7 @@ fn check(offset: u64, bytes: u64, page_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of a page of a file: those of hugetlbfs have the size of their mount's, others begin anywhere.
+/// Page size of a file in bytes: on hugetlbfs that of the mount. On other file systems a range may start anywhere.
 fn page_bytes(file: &File) -> io::Result<usize> {
     let system = rustix::fs::fstatfs(file)?;
     if system.f_type == libc::HUGETLBFS_MAGIC {
@@ -246,7 +247,7 @@ mod tests {
         let again = SharedRange::of_segment(&key, 8192, None, 0o600).unwrap();
         assert_eq!((again.bytes, again.offset), (8192, 8192));
         assert!(SharedRange::of_segment(&key, 0, Some(32 << 10), 0o600).unwrap_err().to_string().contains("longer"));
-        // SAFETY: shmget and shmctl take plain numbers; the segment goes when the process does.
+        // SAFETY: shmget and shmctl take integers; the segment is removed when the process exits.
         unsafe {
             let segment = libc::shmget(ftok(&key, 0o600).unwrap(), 0, 0);
             assert_eq!(libc::shmctl(segment, libc::IPC_RMID, null_mut()), 0);

@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
-/// A shared mapping of a part of a file or device. Whoever else maps it may change it at any time, so it is
-/// seen as atomic words only and nothing read from it can be trusted to stay.
+/// A shared mapping of part of a file or device. Other processes may change it at any time, so it is only accessible as
+/// atomic words, and no value read from it is stable.
 #[derive(Debug)]
 pub struct SharedWords {
     start: NonNull<c_void>,
     words: usize,
-    /// Of a file that others may shorten.
+    /// For a file that other processes may truncate.
     guard: Option<Guard>,
 }
 
@@ -26,22 +26,22 @@ unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
     /// Maps the first `bytes` bytes of a file for reading and writing. The file must be at least that long and stay so:
-    /// touching a page behind its end is a bus error, as with every mapping.
+    /// accessing a page past its end raises SIGBUS, as with every mapping.
     pub fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         Self::map_at(file, 0, bytes)
     }
 
-    /// As [`map`](Self::map), from an offset on, which is of whole pages.
+    /// Like [`map`](Self::map), from a page-aligned offset.
     pub fn map_at(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let start = unsafe { mmap(null_mut(), bytes, access, flags, file, offset) }?;
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         Ok(Self { start, words: bytes / size_of::<AtomicU64>(), guard: None })
     }
 
-    /// As [`map`](Self::map), of a file that others may shorten: words behind its end are zeroes from then on, which nobody
-    /// shares. Sees to SIGBUS for all of this process.
+    /// Like [`map`](Self::map), for a file that other processes may truncate: words past its end then become private
+    /// zeroes. Installs a SIGBUS handler for this process.
     pub fn map_of_others(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         let mut words = Self::map(file, bytes)?;
         words.guard = Some(Guard::new(words.start.as_ptr() as usize, bytes));
@@ -62,7 +62,7 @@ impl Deref for SharedWords {
 impl Drop for SharedWords {
     fn drop(&mut self) {
         self.guard = None;
-        // SAFETY: this range was mapped by `map` and no reference into it outlives `self`.
+        // SAFETY: `map` created this mapping, and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.words * size_of::<AtomicU64>()) };
     }
 }

@@ -1,5 +1,5 @@
-//! Mappings of files that others may shorten. Whoever touches a page behind a file's end gets SIGBUS, which would end this
-//! process; with this, the page is zeroes of its own from then on.
+//! Mappings of files that other processes may truncate. Accessing a page past the end of a file raises SIGBUS, which
+//! would end this process; with a guard, the page becomes private zeroes instead.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -11,18 +11,18 @@ use std::sync::atomic::{
 };
 
 const PAGE: usize = 4096;
-/// All there ever were; those that are not in use have no range.
+/// All ranges ever guarded; unused entries are empty.
 static FIRST: AtomicPtr<Guarded> = AtomicPtr::new(null_mut());
-/// What was done at SIGBUS before.
+/// The previous SIGBUS action.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A range of addresses of such a mapping.
+/// A guarded address range.
 #[derive(Debug)]
 struct Guarded {
-    /// 0 while it is not in use.
+    /// 0 while unused.
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Fixed.
+    /// Never changes.
     next: *const Guarded,
 }
 
@@ -30,17 +30,17 @@ struct Guarded {
 #[derive(Debug)]
 pub struct Guard(&'static Guarded);
 
-// SAFETY: what it refers to is atomic but for the link, which never changes.
+// SAFETY: it refers to atomics, and to a link that never changes.
 unsafe impl Send for Guard {}
 // SAFETY: as above.
 unsafe impl Sync for Guard {}
 
 impl Guard {
-    /// From now on.
+    /// Guards this range from now on.
     pub fn new(start: usize, bytes: usize) -> Self {
         BEFORE.get_or_init(listen);
         let free = all().find(|guarded| {
-            // Taken by a range without an end.
+            // Reserves the entry with a range that is never matched.
             guarded.start.compare_exchange(0, usize::MAX, AcqRel, Acquire).is_ok()
         });
         let guarded = free.unwrap_or_else(|| {
@@ -74,7 +74,7 @@ impl Drop for Guard {
 fn all() -> impl Iterator<Item = &'static Guarded> {
     let mut next = FIRST.load(Acquire).cast_const();
     std::iter::from_fn(move || {
-        // SAFETY: what is in the list stays for ever.
+        // SAFETY: entries of the list are never freed.
         let guarded = unsafe { next.as_ref() }?;
         next = guarded.next;
         Some(guarded)
@@ -82,7 +82,8 @@ fn all() -> impl Iterator<Item = &'static Guarded> {
 }
 
 fn listen() -> libc::sigaction {
-    // SAFETY: zeroes are a value of it, and the call writes what there was. The handler has the type of one with SA_SIGINFO.
+    // SAFETY: zeroes are a valid sigaction, and the call writes the previous one. The handler has the type that
+    // SA_SIGINFO requires.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = handle as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
@@ -93,21 +94,21 @@ fn listen() -> libc::sigaction {
     }
 }
 
-/// Calls nothing that a signal handler may not.
+/// Calls only async-signal-safe functions.
 extern "C" fn handle(_signal: c_int, information: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel's own, which has an address for this signal.
+    // SAFETY: the kernel passes a valid siginfo, which has an address for this signal.
     let address = unsafe { (*information).si_addr() } as usize;
     let page = (address & !(PAGE - 1)) as *mut c_void;
     let is_guarded = all().any(|guarded| (guarded.start.load(Acquire)..guarded.end.load(Acquire)).contains(&address));
-    // SAFETY: the page is one of a mapping that this process has for words that anybody may change at any time.
+    // SAFETY: the page belongs to a mapping of words that other processes may change at any time anyway.
     let mapped = is_guarded
         && unsafe {
             let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             libc::mmap(page, PAGE, access, flags | libc::MAP_FIXED, -1, 0) == page
         };
     if !mapped {
-        // It comes again, to whoever had it before.
-        // SAFETY: the action is what the kernel wrote, or all zeroes, which is the default.
+        // Restores the previous action and returns, so that the signal is raised again. SAFETY: the action is what the
+        // kernel wrote, or all zeroes, which is the default.
         unsafe {
             let default: libc::sigaction = zeroed();
             libc::sigaction(libc::SIGBUS, BEFORE.get().unwrap_or(&default), null_mut());

@@ -1,9 +1,9 @@
-//! What whoever started this process has settled of signals.
+//! Signal dispositions inherited from the parent process.
 
 use std::fs;
 
-/// Whether this process was started with a signal ignored, as `nohup` and shells without job control do. That is
-/// then to stay so. Needs no rights.
+/// Whether this process was started with a signal ignored, as by `nohup` and by shells without job control. Such a
+/// signal should stay ignored. Needs no privileges.
 pub fn is_ignored(signal: i32) -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| parse_ignored(&status, signal))
 }

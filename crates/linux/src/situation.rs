@@ -1,4 +1,4 @@
-//! The state of the system, as far as it decides what the kernel refuses.
+//! The state of the system that determines what the kernel refuses.
 
 use crate::cgroup::{Cgroups, EffectiveCpuset};
 use crate::node_state::NodeState;
@@ -6,34 +6,34 @@ use crate::process::{Pid, Process, Status};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// The process that something was tried on.
+/// The process that was acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The caller itself.
     Caller,
-    /// Another one.
+    /// Another process.
     Other(Pid, Status),
-    /// One that is there and that /proc does not show.
+    /// A process that exists but that /proc hides.
     Hidden(Pid),
-    /// One that is no more.
+    /// A process that has exited.
     Gone(Pid),
 }
 
-/// The state of the system, as far as it decides.
+/// The state of the system that matters for a diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// Its nodes.
     pub nodes: NodeState,
-    /// Who tries.
+    /// The calling process.
     pub caller: Status,
-    /// On whom.
+    /// The process acted on.
     pub subject: Subject,
-    /// The cpusets that the subject is in, from its own upwards.
+    /// The cpusets of the subject, from its own upwards.
     pub cpusets: Vec<EffectiveCpuset>,
 }
 
 impl Situation {
-    /// Gathers what can be read of it; what cannot stays empty. Needs no rights.
+    /// Gathers the state; anything unreadable stays empty. Needs no privileges.
     pub fn of(pid: Option<Pid>) -> Self {
         let process = Process::open(pid.unwrap_or(Pid(std::process::id())));
         let own = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
@@ -49,7 +49,7 @@ impl Situation {
         Self { nodes: NodeState::read(Path::new("/sys")).unwrap_or_default(), caller: own, subject, cpusets }
     }
 
-    /// Who is acted on.
+    /// The status of the subject.
     pub fn status(&self) -> &Status {
         match &self.subject {
             Subject::Other(_, status) => status,
@@ -57,13 +57,13 @@ impl Situation {
         }
     }
 
-    /// The outermost cpuset that keeps something away, which is the one to change.
+    /// The outermost restricting cpuset, which is the one to change.
     pub(crate) fn outermost(&self, keeps: impl Fn(&EffectiveCpuset) -> bool) -> Option<String> {
         self.cpusets.iter().rfind(|cpuset| keeps(cpuset)).map(|cpuset| cpuset.cgroup.clone())
     }
 }
 
-/// Whether there is such a process, whoever's it is and whatever /proc shows.
+/// Whether the process exists, regardless of its user and of what /proc shows.
 fn is_there(pid: Pid) -> bool {
     let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
     let answer = number.map(rustix::process::test_kill_process);

@@ -1,31 +1,31 @@
-//! /proc/PID/smaps: what of each mapping is there, how, and with whom it is shared.
+//! /proc/PID/smaps: how much of each mapping is present, in which form, and how much is shared.
 
 use crate::process::{MalformedLine, Mapping};
 
-/// A mapping and what of it is there, in bytes. Fields that the kernel does not write are 0.
+/// A mapping and its memory, in bytes. Fields that the kernel does not write are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingUse {
     /// The mapping, as in /proc/PID/maps.
     pub mapping: Mapping,
-    /// Bytes of the pages it is made of when none are transparent huge pages: base pages, or hugetlb pages.
+    /// Page size in bytes apart from transparent huge pages: of base pages, or of hugetlb pages.
     pub page_bytes: u64,
-    /// There, hugetlb pages left out.
+    /// Present, without hugetlb pages.
     pub resident_bytes: u64,
-    /// Mapped by others as well, each page that is: hugetlb pages too.
+    /// In pages that other processes map too, including hugetlb pages.
     pub shared_bytes: u64,
-    /// Of hugetlb pages.
+    /// In hugetlb pages.
     pub hugetlb_bytes: u64,
-    /// Mapped as transparent huge pages of the largest kind, whatever they hold (Linux 2.6.38, of files 5.4).
+    /// Mapped as PMD-sized transparent huge pages, whatever they hold (Linux 2.6.38; for files 5.4).
     pub transparent_huge_bytes: u64,
-    /// Written out to swap.
+    /// Swapped out.
     pub swapped_bytes: u64,
 }
 
-/// Reads the text of /proc/PID/smaps.
+/// Parses the text of /proc/PID/smaps.
 pub fn parse_smaps(text: &str) -> Result<Vec<MappingUse>, MalformedLine> {
     let mut mappings: Vec<MappingUse> = Vec::new();
     for line in text.lines() {
-        // Headings begin with an address, in small letters; names of fields with a capital one.
+        // Headings begin with an address in lower case; field names begin with a capital letter.
         if !line.starts_with(|first: char| first.is_ascii_uppercase()) {
             mappings.push(MappingUse::of(line.parse()?));
         } else if let Some(mapping) = mappings.last_mut() {
@@ -38,7 +38,7 @@ pub fn parse_smaps(text: &str) -> Result<Vec<MappingUse>, MalformedLine> {
 }
 
 impl MappingUse {
-    /// A mapping of which nothing is there.
+    /// A mapping with nothing present.
     fn of(mapping: Mapping) -> Self {
         Self {
             mapping,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As Linux 6.12 wrote it, but for names.
+    /// As written by Linux 6.12, with other names.
     const SMAPS: &str = "\
 55b795ddf000-55b795e00000 rw-p 00000000 00:00 0                          [heap]
 Size:                132 kB

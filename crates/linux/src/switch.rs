@@ -1,4 +1,4 @@
-//! Switches of the kernel: files that hold one value, such as those of NUMA balancing and huge pages.
+//! Kernel settings: files that hold one value, such as those of NUMA balancing and huge pages.
 
 use crate::switch_guard::SwitchGuard;
 use machine::NodeId;
@@ -6,21 +6,21 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A switch. Reading needs no rights, or the file's; setting needs root.
+/// A setting. Reading needs no privileges beyond the file's; writing needs root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     path: PathBuf,
 }
 
-/// Why a switch cannot be read or set.
+/// Why a setting cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: {source}", path.display())]
 pub struct SwitchError {
-    /// What was tried.
+    /// The attempted operation.
     pub what: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What the kernel answered.
+    /// The error.
     pub source: io::Error,
 }
 
@@ -30,7 +30,7 @@ impl Switch {
         Self { path: path.into() }
     }
 
-    /// Whether the kernel's NUMA balancing moves pages: 0, 1, or 2 for tiers of memory. Since Linux 3.13.
+    /// Whether the kernel's NUMA balancing moves pages: 0, 1, or 2 for memory tiering. Since Linux 3.13.
     pub fn numa_balancing() -> Self {
         Self::at("/proc/sys/kernel/numa_balancing")
     }
@@ -40,17 +40,17 @@ impl Switch {
         Self::at("/sys/kernel/mm/transparent_hugepage/enabled")
     }
 
-    /// How hard the kernel tries to get them at once. Since Linux 2.6.38.
+    /// How hard the kernel tries to allocate huge pages at fault time. Since Linux 2.6.38.
     pub fn huge_page_defrag() -> Self {
         Self::at("/sys/kernel/mm/transparent_hugepage/defrag")
     }
 
-    /// When shared memory gets them. Since Linux 4.8.
+    /// When shared memory gets huge pages. Since Linux 4.8.
     pub fn shared_huge_pages() -> Self {
         Self::at("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     }
 
-    /// How many pages in a row weighted interleave deals to a node, 1 to 255. Since Linux 6.9.
+    /// Number of consecutive pages that weighted interleave places on a node, 1 to 255. Since Linux 6.9.
     pub fn interleave_weight(node: NodeId) -> Self {
         Self::at(format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}"))
     }
@@ -60,21 +60,21 @@ impl Switch {
         &self.path
     }
 
-    /// The value that holds: of a choice, the one in brackets.
+    /// The current value: of a choice, the one in brackets.
     pub fn value(&self) -> Result<String, SwitchError> {
         let text = fs::read_to_string(&self.path).map_err(|source| self.error("read", source))?;
         Ok(chosen(&text).to_owned())
     }
 
-    /// Sets it, for good.
+    /// Sets it permanently.
     pub fn set(&self, value: &str) -> Result<(), SwitchError> {
-        // A switch that is not there is not made.
+        // A missing setting is not created.
         let file = OpenOptions::new().write(true).truncate(true).open(&self.path);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
         written.map_err(|source| self.error("set", source))
     }
 
-    /// Sets it until the guard goes, which puts back what was there before; so it is when this process is killed.
+    /// Sets it until the guard is dropped, which restores the previous value, even if this process is killed.
     pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
         SwitchGuard::set(self, value)
     }
@@ -84,14 +84,14 @@ impl Switch {
     }
 }
 
-/// Splits transparent huge pages of a process's addresses into small ones, through debugfs. Those that somebody holds
-/// stay, which the kernel does not tell: see [`huge_pages_by_node`](crate::huge_pages_by_node). Since Linux 5.13. Needs
-/// root (EACCES), and debugfs mounted (ENOENT).
+/// Splits the transparent huge pages in an address range of a process into small ones, through debugfs. Pages that are
+/// in use stay huge, which the kernel does not report: see [`huge_pages_by_node`](crate::huge_pages_by_node). Since
+/// Linux 5.13. Needs root (EACCES), and debugfs mounted (ENOENT).
 pub fn split_huge_pages(pid: crate::Pid, range: &std::ops::Range<u64>) -> Result<(), SwitchError> {
     Switch::at("/sys/kernel/debug/split_huge_pages").set(&format!("{pid},{:#x},{:#x}", range.start, range.end))
 }
 
-/// The value of a choice in brackets, or all of the text.
+/// The bracketed value of a choice, or the whole text.
 fn chosen(text: &str) -> &str {
     let in_brackets = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     in_brackets.map_or(text, |(value, _)| value).trim()

@@ -1,25 +1,25 @@
-//! Switches that have another value for a while.
+//! Kernel settings that are changed temporarily.
 
 use crate::switch::{Switch, SwitchError};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Waits for the end of whoever started it, and puts a file's value (`$1`) back where it still is the one that was set
-/// (`$2`; of a choice, in brackets). Signals that end the other are not meant for it.
+/// Waits for the end of the process that started it, and restores a file's value (`$1`) if it is still the one that was
+/// set (`$2`; of a choice, in brackets). Ignores signals meant for the parent.
 const WATCH: &str = r#"
 trap '' HUP INT TERM
 read -r _
 read -r value < "$0"
 case $value in "$2" | *"[$2]"*) printf %s "$1" > "$0" ;; esac"#;
 
-/// Puts a switch back when it goes, unless somebody else has changed it meanwhile.
+/// Restores a setting when dropped, unless another process has changed it meanwhile.
 #[derive(Debug)]
 pub struct SwitchGuard {
     switch: Switch,
     before: String,
     value: String,
-    /// Should this process be killed. None where there is no shell.
+    /// Restores the setting if this process is killed. `None` without a shell.
     watch: Option<Watch>,
 }
 
@@ -31,7 +31,7 @@ impl SwitchGuard {
         Ok(Self { switch: switch.clone(), before, value: value.to_owned(), watch })
     }
 
-    /// The value that will be put back.
+    /// The value to be restored.
     pub fn before(&self) -> &str {
         &self.before
     }
@@ -40,14 +40,14 @@ impl SwitchGuard {
 impl Drop for SwitchGuard {
     fn drop(&mut self) {
         if self.switch.value().is_ok_and(|value| value == self.value) {
-            // There is nobody left to tell.
+            // An error in `drop` cannot be reported.
             let _ = self.switch.set(&self.before);
         }
         drop(self.watch.take());
     }
 }
 
-/// A process that sees this one end: the pipe between them is closed then, whatever ends it.
+/// A process that detects the end of this one: the pipe between them is closed then, whatever ends it.
 #[derive(Debug)]
 struct Watch(Child);
 
@@ -56,7 +56,7 @@ impl Watch {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", WATCH]).arg(file).args([before, value]).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Who ends all of a job does not end this.
+        // Its own process group, so that killing the whole job does not kill it.
         shell.process_group(0).spawn().ok().map(Self)
     }
 }
@@ -98,7 +98,7 @@ mod tests {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), text).unwrap();
             let mut watch = Watch::start(file.path(), before, value).unwrap();
-            // As it is when the process is gone.
+            // As if the process had ended.
             drop(watch.0.stdin.take());
             assert!(watch.0.wait().unwrap().success());
             assert_eq!(std::fs::read_to_string(file.path()).unwrap(), after);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_watches_what_is_put_back() {
+    fn nothing_watches_a_restored_setting() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "1").unwrap();
         let guard = Switch::at(file.path()).set_for_now("0").unwrap();

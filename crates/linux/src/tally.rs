@@ -1,4 +1,4 @@
-//! What came of moving pages.
+//! The results of moving pages.
 
 use crate::page_batch::PageRefusal;
 use machine::NodeId;
@@ -8,9 +8,9 @@ use std::iter::Sum;
 /// Pages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many; a huge page is one.
+    /// The number of pages; a huge page is one.
     pub pages: u64,
-    /// How much.
+    /// Their bytes.
     pub bytes: u64,
 }
 
@@ -27,38 +27,38 @@ impl Sum for Amount {
     }
 }
 
-/// Pages that stayed for one reason.
+/// Pages that were not moved, for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stayed {
-    /// How many.
+    /// The amount.
     pub amount: Amount,
-    /// The address of the first that was found.
+    /// Address of the first one found.
     pub first: u64,
 }
 
-/// What came of the pages that were looked at.
+/// The results for the pages that were examined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Moved, by the node that they went to.
+    /// Moved, by target node.
     pub moved: BTreeMap<NodeId, Amount>,
-    /// On the right node before.
+    /// Already on the right node.
     pub there: Amount,
-    /// On a node that nothing was to be moved from.
+    /// On a node that is not a source.
     pub elsewhere: Amount,
-    /// Gone before they could be moved: given back, or swapped out. Their process goes on, so that is no failure.
+    /// Gone before they could be moved: freed, or swapped out. Not a failure, as the process continues.
     pub gone: Amount,
-    /// Not moved, by reason and by the node that they were to go to.
+    /// Not moved, by reason and target node.
     pub stayed: BTreeMap<(PageRefusal, NodeId), Stayed>,
-    /// Bytes of addresses that were gone through, present or not.
+    /// Address space processed, in bytes, present or not.
     pub passed_bytes: u64,
-    /// The process ended before all was gone through.
+    /// The process exited before all ranges were processed.
     pub ended: bool,
-    /// Something asked to stop before all was gone through.
+    /// The migration was interrupted before all ranges were processed.
     pub interrupted: bool,
 }
 
 impl Tally {
-    /// Adds what came of other pages.
+    /// Adds the results of other pages.
     pub fn join(&mut self, other: &Self) {
         let add = |sum: &mut Amount, part: Amount| *sum = [*sum, part].into_iter().sum();
         add(&mut self.there, other.there);
@@ -76,12 +76,12 @@ impl Tally {
         self.interrupted |= other.interrupted;
     }
 
-    /// All that was moved.
+    /// Total moved.
     pub fn moved(&self) -> Amount {
         self.moved.values().copied().sum()
     }
 
-    /// All that was not moved.
+    /// Total not moved.
     pub fn all_stayed(&self) -> Amount {
         self.stayed.values().map(|stayed| stayed.amount).sum()
     }

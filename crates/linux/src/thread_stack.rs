@@ -1,22 +1,21 @@
-//! Where the stack of a thread is.
+//! Locates the stack of a thread.
 
 use crate::process::{Mapping, Process, Tid};
 use std::ops::Range;
 
-/// The stack of a thread that is not the first one: see [`stack_pointer_of`] and [`stack_around`].
+/// The stack of a thread other than the first: see [`stack_pointer_of`] and [`stack_around`].
 pub fn thread_stack(process: &Process, tid: Tid, mappings: &[Mapping]) -> Option<Range<u64>> {
     stack_around(stack_pointer_of(process, tid)?, mappings)
 }
 
-/// The stack pointer of a thread that waits. Nothing where it runs right now, of which the kernel does not tell. Since
-/// Linux 2.6.26. Needs the rights of a debugger: to be the process's user, or `CAP_SYS_PTRACE`, and what Yama adds to
-/// it.
+/// The stack pointer of a waiting thread. `None` if it is running, as the kernel then does not report it. Since Linux
+/// 2.6.26. Needs a debugger's privileges: the process's user or `CAP_SYS_PTRACE`, and what Yama requires.
 pub fn stack_pointer_of(process: &Process, tid: Tid) -> Option<u64> {
     stack_pointer(&process.text_below(&format!("task/{tid}/syscall")).ok()?)
 }
 
-/// The stack pointer in the text of /proc/PID/task/TID/syscall: the last but one number, of two, or behind those of the
-/// system call.
+/// The stack pointer in the text of /proc/PID/task/TID/syscall: the second to last number, of two, or after those of
+/// the system call.
 fn stack_pointer(text: &str) -> Option<u64> {
     let mut words = text.split_ascii_whitespace();
     words.next()?.parse::<i64>().ok()?;
@@ -24,8 +23,8 @@ fn stack_pointer(text: &str) -> Option<u64> {
     u64::from_str_radix(pointer.strip_prefix("0x")?, 16).ok()
 }
 
-/// The mapping that a stack pointer is in, if nobody may touch what is right below, as the C library has it. Nothing
-/// where other memory may lie in the same mapping.
+/// The mapping that contains a stack pointer, if a guard region lies right below it, as with the C library's stacks.
+/// `None` if the mapping may also hold other memory.
 pub fn stack_around(pointer: u64, mappings: &[Mapping]) -> Option<Range<u64>> {
     let index = mappings.partition_point(|mapping| mapping.range.end <= pointer);
     let mapping = mappings.get(index).filter(|mapping| mapping.range.contains(&pointer))?;
@@ -60,7 +59,7 @@ mod tests {
         assert_eq!([0x1800, 0x9800, 0xb000, 0xc800, 0].map(around), [None, None, None, None, None]);
     }
 
-    /// The stack of a thread that waits, which tells itself where a local variable is.
+    /// The stack of a waiting thread, which itself reports the address of a local variable.
     #[test]
     fn the_stack_of_a_thread_that_waits_is_found() {
         let (told, tell) = channel();

@@ -1,39 +1,40 @@
-//! The threads of a process: where each may run, where it last ran, and its memory policy.
+//! The threads of a process: their affinity, last CPU, and memory policy.
 
 use crate::process::{Process, ProcessError, Status, Tid};
 use crate::residence::Residence;
 use machine::CpuId;
 use std::io::Read;
 
-/// Base pages that the kernel may have to walk over to tell all threads' policies: about a quarter of a second.
+/// Maximum number of base pages that the kernel may have to walk to report the policies of all threads: about a quarter
+/// of a second.
 const MOST_PAGES_WALKED: u64 = 1 << 23;
-/// Bytes read at once, fewer than two lines have: the kernel walks the pages of what it is asked for, and no further.
+/// Bytes per read, fewer than two lines: the kernel walks only the pages of the lines that are read.
 const READ_BYTES: usize = 96;
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
+    /// Its TID.
     pub tid: Tid,
-    /// What its status says: its name, and the CPUs and nodes it may have.
+    /// Its status: name, allowed CPUs and nodes.
     pub status: Status,
     /// The CPU that it runs on, or last ran on.
     pub cpu: Option<CpuId>,
-    /// Its memory policy, in the kernel's words. Nothing where it was not asked for, or may not be seen.
+    /// Its memory policy, in the kernel's words. `None` if it was not requested, or is not visible.
     pub policy: Option<String>,
 }
 
-/// A mapping by which the kernel shows the policy of a thread: in the thread's `numa_maps`, where mappings without a
-/// policy of their own have the thread's.
+/// A mapping that reveals the policy of a thread: in the thread's `numa_maps`, mappings without their own policy show
+/// the thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyMark {
     start: u64,
-    /// Base pages before it.
+    /// Base pages in the mappings before it.
     pages_before: u64,
 }
 
 impl PolicyMark {
-    /// The first private mapping of a file: hardly any program gives one a policy of its own.
+    /// The first private mapping of a file: hardly any program sets a policy for one.
     pub fn among(mappings: &[Residence]) -> Option<Self> {
         let mut pages_before = 0_u64;
         for residence in mappings {
@@ -48,15 +49,15 @@ impl PolicyMark {
     }
 }
 
-/// The threads at this moment. Their policies are told by a mark, which needs to be the process's user or
-/// `CAP_SYS_PTRACE`; where the kernel would have to walk over millions of pages for them, they are not.
+/// The current threads. A mark adds their policies, which needs the process's user or `CAP_SYS_PTRACE`; policies are
+/// left out if the kernel would have to walk millions of pages for them.
 pub fn threads(process: &Process, mark: Option<PolicyMark>) -> Result<Vec<Thread>, ProcessError> {
     let ids = process.threads()?;
     let walked = mark.map_or(0, |mark| mark.pages_before.saturating_mul(ids.len() as u64));
     let mark = mark.filter(|_| walked <= MOST_PAGES_WALKED);
     let mut threads = Vec::with_capacity(ids.len());
     for tid in ids.iter() {
-        // A thread that has ended is no thread of the process any more.
+        // A thread that has exited does not belong to the process any more.
         let Some(status) = process.thread_status(tid)? else { continue };
         let cpu = process.text_below(&format!("task/{tid}/stat")).ok().and_then(|text| last_cpu(&text));
         let policy = mark.and_then(|mark| policy(process, tid, mark));
@@ -72,14 +73,14 @@ fn policy(process: &Process, tid: Tid, mark: PolicyMark) -> Option<String> {
     })?
 }
 
-/// The memory policy of a thread, in the kernel's words: that of its first mapping of a file, which is its program's or
-/// a library's, and has hardly ever one of its own. Looks no further, so that it takes some microseconds. Needs to be
-/// the process's user, or `CAP_SYS_PTRACE`. Nothing where it may not be seen, or the thread has ended.
+/// The memory policy of a thread, in the kernel's words: that of its first mapping of a file, which belongs to its
+/// program or a library and hardly ever has its own policy. Reads no further, so it takes some microseconds. Needs the
+/// process's user, or `CAP_SYS_PTRACE`. `None` if it is not visible, or the thread has exited.
 pub fn thread_policy(process: &Process, tid: Tid) -> Option<String> {
     find_mapping(process, tid, |mapping, line| line.contains(" file=/").then(|| mapping.policy.clone()))
 }
 
-/// Goes through a thread's `numa_maps` until something is found, and has the kernel go no further.
+/// Reads a thread's `numa_maps` only until a match, so that the kernel walks no further.
 fn find_mapping<T>(
     process: &Process,
     tid: Tid,
@@ -102,8 +103,7 @@ fn find_mapping<T>(
     }
 }
 
-/// The CPU in the text of /proc/PID/stat: its 39th field, where the second is a name in parentheses that may hold
-/// anything.
+/// The CPU in the text of /proc/PID/stat: field 39. Field 2 is a name in parentheses that may hold anything.
 pub fn last_cpu(stat: &str) -> Option<CpuId> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok().map(CpuId)
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((last_cpu("7 (a) S 1"), last_cpu("")), (None, None));
     }
 
-    /// A saved process of two threads, whose second has a policy of its own.
+    /// A saved process of two threads; the second has its own policy.
     #[test]
     fn a_mark_tells_the_policy_of_each_thread_unless_too_many_pages_are_before_it() {
         let root = SavedFiles::new();
@@ -151,16 +151,16 @@ mod tests {
         assert_eq!(policies(None), [None, None]);
         mappings[0].pages[0].pages = MOST_PAGES_WALKED / 2 + 1;
         assert_eq!(policies(PolicyMark::among(&mappings)), [None, None]);
-        // The mapping went away meanwhile.
+        // The mapping was removed meanwhile.
         assert_eq!(policies(Some(PolicyMark { start: 0x2800, pages_before: 0 })), [None, None]);
         assert_eq!(PolicyMark::among(&mappings[..1]), None);
-        // The first mapping of a file tells without a mark.
+        // The first mapping of a file is enough, without a mark.
         let policies = [7, 8, 9].map(|tid| thread_policy(&process, Tid(tid)));
         assert_eq!(policies, [Some("default".to_owned()), Some("weighted interleave:0-1".to_owned()), None]);
     }
 
     #[test]
-    fn threads_of_this_process_are_told() {
+    fn threads_of_this_process_are_listed() {
         let process = Process::open(Pid(std::process::id())).unwrap();
         let named = std::thread::Builder::new().name("told".into());
         let (sender, receiver) = std::sync::mpsc::channel::<()>();

@@ -19,34 +19,34 @@ pub struct Machine {
     /// Where the numbers come from: key to citation. [`Source`] refers to the keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
-    /// CPUs that share a core (SMT). CPUs that are named nowhere here are a core each.
+    /// CPUs that share a core (SMT). CPUs that are not listed here are separate cores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smt_cores: Vec<CpuSet>,
-    /// What one core can have under way; the lab's model needs it, discovery cannot know it.
+    /// The capabilities of one core. The lab's model needs them; discovery cannot determine them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Core>,
     /// How caches of different nodes are kept coherent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coherence: Option<Coherence>,
-    /// The disk that its files are on, in the lab; without it, [`Disk::default`].
+    /// The disk for its files in the lab; without it, [`Disk::default`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
     /// Idle latency from each node to each node's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// What the firmware says of distances (SLIT).
+    /// The firmware's distances (SLIT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distances: Option<Distances>,
-    /// Packages, in ascending order of id.
+    /// Packages, in ascending order of ID.
     #[serde(default, rename = "package", skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<Package>,
-    /// Nodes, in ascending order of id.
+    /// Nodes, in ascending order of ID.
     #[serde(rename = "node")]
     pub nodes: Vec<Node>,
     /// Caches, one entry for all caches of the same shape.
     #[serde(default, rename = "cache", skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<Cache>,
-    /// Translation buffers of a core, for data.
+    /// Data TLBs of a core.
     #[serde(default, rename = "tlb", skip_serializing_if = "Vec::is_empty")]
     pub tlbs: Vec<Tlb>,
     /// Links between nodes.
@@ -57,8 +57,8 @@ pub struct Machine {
     pub routes: Vec<Route>,
 }
 
-/// The source of the numbers of one table: one key of [`Machine::sources`] for all of them, or one a field, where `*`
-/// stands for the fields not named.
+/// The source of the numbers of one table: one key of [`Machine::sources`] for all of them, or one per field, with `*`
+/// for all other fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Source {
@@ -68,24 +68,24 @@ pub enum Source {
     ByField(BTreeMap<String, String>),
 }
 
-/// What one core can do at once.
+/// The capabilities of one core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Core {
     /// Clock, Hz.
     pub clock_hz: f64,
-    /// Instructions a cycle while nothing waits for memory.
+    /// Instructions per cycle while nothing waits for memory.
     pub instructions_per_cycle: f64,
-    /// Most that one core draws from memory when it reads sequentially, bytes/s.
+    /// Maximum sequential read bandwidth of one core from memory, bytes/s.
     pub stream_bandwidth_bytes_per_s: f64,
-    /// Lines of a sequential stream under way at once (hardware prefetch included).
+    /// Lines of a sequential stream in flight (hardware prefetch included).
     pub stream_lines: u32,
-    /// Store misses under way at once before the core waits.
+    /// Store misses in flight before the core stalls.
     pub store_lines: u32,
-    /// Load misses under way at once, of those that wait for no other.
+    /// Independent load misses in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_lines: Option<u32>,
-    /// Instructions from the oldest that is not finished to the youngest that has begun.
+    /// Size of the reorder window: instructions from the oldest unfinished one to the youngest started one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reorder_instructions: Option<u32>,
     /// Where the numbers come from.
@@ -93,20 +93,21 @@ pub struct Core {
     pub source: Option<Source>,
 }
 
-/// How a line is found that another cache may have. Without this table none ever has it.
+/// How a line in another cache is found. Without this table no other cache ever has the line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coherence {
-    /// What a node takes to give a line that its caches alone have, the ways of question and line not included, ns.
+    /// Time for a node to supply a line that only its caches have, without the latency of request and transfer, ns.
     pub line_ns: f64,
-    /// What a line takes that another core of the same last cache has for itself, ns; without it as long as one of that
-    /// cache.
+    /// Latency of a line that another core with the same last-level cache has exclusively, ns; without it, that of the
+    /// cache itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sibling_ns: Option<f64>,
-    /// What a memory's directory adds before it asks another node for a line, ns. Machines without one have `probes`.
+    /// Delay of a memory's directory before it asks another node for a line, ns. Machines without a directory have
+    /// `probes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory_ns: Option<f64>,
-    /// Where no directory knows who has a line: every miss asks all nodes.
+    /// For machines without a directory: every miss asks all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
     /// Where the numbers come from.
@@ -114,29 +115,29 @@ pub struct Coherence {
     pub source: Option<Source>,
 }
 
-/// Questions of a miss to all other nodes, and their answers.
+/// Probes of a miss to all other nodes, and their answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probes {
-    /// What a node takes to answer that it does not have the line, the ways not included, ns.
+    /// Time for a node to answer that it does not have the line, without the latency of probe and answer, ns.
     pub answer_ns: f64,
-    /// Questions or answers that each direction of a link carries, beside its data, 1/s.
+    /// Probes or answers that each direction of a link can carry, beside its data, 1/s.
     pub per_second: f64,
 }
 
-/// Latency of a load that misses every cache: idle, in exactly one of two forms, and how it grows with load.
+/// Latency of a load that misses every cache: when idle, in exactly one of two forms, and how it grows with load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
     /// By the number of hops of the route: local first, ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_hops_ns: Vec<f64>,
-    /// By pair, rows are the accessing node and columns the memory's, in the order of [`Machine::nodes`], ns.
+    /// By pair: rows are the accessing node and columns the memory's, in the order of [`Machine::nodes`], ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_ns: Vec<Vec<f64>>,
-    /// By what part of its idle latency an access takes longer as soon as there is a load: reached at a utilisation of a
-    /// tenth. `a - 1` of the curve `a + b u / (1 - u)`. A node's controller has it of the node's own idle latency, a
-    /// link of what it adds to that.
+    /// Relative increase over the idle latency as soon as there is a load, reached at a utilisation of a tenth: `a - 1`
+    /// of the curve `a + b u / (1 - u)`. For a node's controller it applies to the node's own idle latency, for a link
+    /// to the latency that the link adds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rise: Option<f64>,
     /// How steeply latency grows with utilisation: `b` of that curve.
@@ -159,7 +160,7 @@ pub struct Distances {
     pub source: Option<Source>,
 }
 
-/// What goes into one socket.
+/// The contents of one socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
@@ -175,17 +176,16 @@ pub struct Package {
 pub struct Node {
     /// Its number.
     pub id: NodeId,
-    /// Its CPUs; empty for a node of memory only.
+    /// Its CPUs; empty for a memory-only node.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
-    /// Its memory, bytes; 0 for a node of CPUs only. In TOML also a text such as `"12 GiB"`.
+    /// Its memory, bytes; 0 for a CPU-only node. In TOML also a text such as `"12 GiB"`.
     #[serde(deserialize_with = "crate::size::deserialize")]
     pub memory_bytes: u64,
-    /// What its controller can deliver, bytes/s.
+    /// Bandwidth of its controller, bytes/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<f64>,
-    /// How many times the time of a line that is read its controller needs for one that is written; 1 where it is not
-    /// told.
+    /// Time of its controller for a written line, relative to a read line; 1 if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cost: Option<f64>,
     /// Where the numbers come from.
@@ -201,37 +201,37 @@ pub struct Cache {
     pub level: u8,
     /// What it holds.
     pub kind: CacheKind,
-    /// Size of one of them, bytes. In TOML also a text such as `"512 KiB"`.
+    /// Size of each, bytes. In TOML also a text such as `"512 KiB"`.
     #[serde(deserialize_with = "crate::size::deserialize")]
     pub size_bytes: u64,
-    /// Associativity; 0 where it is unknown.
+    /// Associativity; 0 if unknown.
     #[serde(default)]
     pub ways: u32,
-    /// Line, bytes.
+    /// Line size, bytes.
     pub line_bytes: u32,
     /// Load-to-use latency, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<f64>,
-    /// Who shares one of them.
+    /// The CPUs that share one of them.
     pub shared_by: Sharing,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
-/// A translation buffer: which pages a core knows the frames of.
+/// A TLB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tlb {
     /// 1 or 2.
     pub level: u8,
-    /// The sizes of pages that share it.
+    /// The page sizes that share it.
     pub pages: Vec<PageSize>,
-    /// How many pages.
+    /// The number of entries.
     pub entries: u32,
-    /// Associativity; as many as `entries` where a page may be in any place.
+    /// Associativity; equal to `entries` if fully associative.
     pub ways: u32,
-    /// What finding a page here adds to an access, ns; nothing at level 1.
+    /// Latency that a hit here adds to an access, ns; nothing at level 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<f64>,
     /// Where the numbers come from.
@@ -239,7 +239,7 @@ pub struct Tlb {
     pub source: Option<Source>,
 }
 
-/// A size of pages.
+/// A page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PageSize {
     /// 4 KiB.
@@ -266,29 +266,29 @@ pub enum CacheKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sharing {
-    /// One a core.
+    /// One cache per core.
     Core,
-    /// One a node that has CPUs.
+    /// One per node with CPUs.
     Node,
-    /// One a package.
+    /// One per package.
     Package,
     /// One for each of these sets.
     #[serde(untagged)]
     Cpus(Vec<CpuSet>),
 }
 
-/// A link between two nodes. Each direction has the whole bandwidth for itself.
+/// A link between two nodes. Each direction has the full bandwidth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Its two ends.
     pub nodes: [NodeId; 2],
-    /// Which way it carries data.
+    /// The directions in which it carries accesses.
     #[serde(default)]
     pub direction: LinkDirection,
     /// Bandwidth of each direction, bytes/s.
     pub bandwidth_bytes_per_s: f64,
-    /// What crossing it adds to an access, ns.
+    /// Latency that crossing it adds to an access, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<f64>,
     /// Where the numbers come from.
@@ -296,14 +296,14 @@ pub struct Link {
     pub source: Option<Source>,
 }
 
-/// Which way a link carries requests of the first node's CPUs.
+/// The direction in which a link carries accesses of the first node's CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkDirection {
-    /// Both ways.
+    /// Both directions.
     #[default]
     Both,
-    /// Only accesses of the first node's CPUs to the second node's memory (and what passes through them).
+    /// Only accesses of the first node's CPUs to the second node's memory (and traffic that passes through).
     Forward,
 }
 
@@ -315,13 +315,13 @@ pub struct Route {
     pub from: NodeId,
     /// The memory's node.
     pub to: NodeId,
-    /// The nodes between, in order; empty for the direct link.
+    /// The nodes in between, in order; empty for the direct link.
     #[serde(default)]
     pub via: Vec<NodeId>,
 }
 
 impl Machine {
-    /// The node with this id.
+    /// The node with this ID.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }
@@ -346,7 +346,7 @@ impl Machine {
         cores
     }
 
-    /// The CPUs of each single cache that an entry stands for.
+    /// The CPUs of each cache that an entry describes.
     pub fn cache_instances(&self, cache: &Cache) -> Vec<CpuSet> {
         match &cache.shared_by {
             Sharing::Core => self.cores(),

@@ -1,16 +1,16 @@
-//! The disk that files of a virtual machine are on.
+//! The disk that holds the files of a virtual machine.
 
 use crate::description::Source;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// How long a disk takes for a transfer: its latency, and the time of its bytes, in turn with other transfers.
+/// The duration of a disk transfer: a latency, plus the time for its bytes, which is serialized with other transfers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Of one transfer, however small, ns.
+    /// Latency of one transfer, however small, ns.
     pub latency_ns: f64,
-    /// Of all transfers together, bytes/s.
+    /// Bandwidth of all transfers together, bytes/s.
     pub bandwidth_bytes_per_s: f64,
     /// Where the numbers come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,7 +18,7 @@ pub struct Disk {
 }
 
 impl Default for Disk {
-    /// A server's solid-state disk of the years of the older presets: sequential reads, and the typical latency of
+    /// A server's solid-state disk from the years of the older presets: sequential reads, and the typical latency of
     /// random ones, of Intel's SSD DC S3700 (Intel, product specification 328171).
     fn default() -> Self {
         Self { latency_ns: 50_000.0, bandwidth_bytes_per_s: 500e6, source: None }
@@ -28,7 +28,7 @@ impl Default for Disk {
 const LATENCY_UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 const BANDWIDTH_UNITS: [(&str, f64); 4] = [("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("B/s", 1.0)];
 
-/// A number and one of these units; the longer units come first where one ends like another.
+/// Parses a number with one of these units; a longer unit precedes its own suffixes.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let (number, factor) = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
@@ -39,7 +39,7 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 impl FromStr for Disk {
     type Err = String;
 
-    /// Reads a latency and a bandwidth: `50us,500MB/s`. Units are powers of ten.
+    /// Parses a latency and a bandwidth: `50us,500MB/s`. Units are powers of ten.
     fn from_str(text: &str) -> Result<Self, String> {
         let read = |(latency, bandwidth): (&str, &str)| {
             let latency_ns = quantity(latency, &LATENCY_UNITS)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why there is no machine.
+/// Why no machine could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The file cannot be read.
@@ -20,10 +20,10 @@ pub enum MachineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is read, but is no machine.
+    /// The file was read, but does not describe a valid machine.
     #[error("{}", lines(.0))]
     Mistakes(Vec<Mistake>),
     /// No preset has this name.
@@ -32,9 +32,9 @@ pub enum MachineError {
         nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(), all.join(", ")
     )]
     UnknownPreset {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The preset whose name is most like it, if any is like it.
+        /// The preset with the most similar name, if any is similar.
         nearest: Option<&'static str>,
         /// All presets.
         all: Vec<&'static str>,
@@ -51,9 +51,9 @@ pub struct Mistake {
     pub file: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
-    /// The field, such as `node[2].memory_bytes` (the third `[[node]]`); empty where the text is no TOML at all.
+    /// The field, such as `node[2].memory_bytes` (the third `[[node]]`); empty if the text is not TOML.
     pub field: String,
-    /// What must hold, and what was found.
+    /// The rule, and the actual value.
     pub rule: String,
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         Self::from_toml(&text, path)
     }
 
-    /// Reads and checks the text of a machine file. `file_name` is for errors only.
+    /// Parses and checks the text of a machine file. `file_name` is for errors only.
     pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, MachineError> {
         read_checked(text, file_name, Self::validate).map_err(MachineError::Mistakes)
     }
@@ -85,8 +85,8 @@ impl Machine {
     }
 }
 
-/// Reads the text of any TOML file into its type, and names the place of whatever `check` finds wrong with it.
-/// `file_name` is for errors only.
+/// Parses the text of any TOML file into its type, and locates the violations that `check` finds in it. `file_name` is
+/// for errors only.
 pub fn read_checked<T: DeserializeOwned>(
     text: &str,
     file_name: &Path,
@@ -106,13 +106,13 @@ pub fn read_checked<T: DeserializeOwned>(
     if violations.is_empty() {
         return Ok(value);
     }
-    // The text is TOML, so this finds every place; were it not, mistakes would be at the first line.
+    // The text is valid TOML, so this finds every place; otherwise mistakes would be reported at the first line.
     let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
     let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
     Err(violations.into_iter().map(at).collect())
 }
 
-/// What serde says of a key or a value that is not among those that it names, and which of these it might be.
+/// Adds the most similar allowed name to serde's message about an unknown key or value.
 fn with_nearest(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = quoted.next().filter(|_| message.starts_with("unknown "));
@@ -128,7 +128,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// Where a field such as `node[2].memory_bytes` begins; where it is left out, the innermost table around it.
+/// Where a field such as `node[2].memory_bytes` begins; if it is missing, the innermost table around it.
 fn offset_of(root: &Spanned<DeTable<'_>>, field: &str) -> usize {
     let mut steps = field.split(['.', '[', ']']).filter(|step| !step.is_empty());
     let Some((_, mut value)) = steps.next().and_then(|step| root.get_ref().get_key_value(step)) else {

@@ -1,4 +1,4 @@
-//! Numbers that Linux gives to nodes, CPUs, packages, processes and threads, as types that cannot be mixed up.
+//! Linux's numbers of nodes, CPUs, packages, processes and threads, as types that cannot be mixed up.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,15 +31,15 @@ macro_rules! id {
 }
 
 id! {
-    /// A NUMA node, numbered as Linux numbers it. Ids may be sparse.
+    /// A NUMA node, numbered as in Linux. IDs may be sparse.
     NodeId
 }
 id! {
-    /// What Linux schedules on: one hardware thread.
+    /// A logical CPU: one hardware thread.
     CpuId
 }
 id! {
-    /// A package: what goes into one socket.
+    /// A package: the contents of one socket.
     PackageId
 }
 id! {
@@ -52,6 +52,6 @@ id! {
 }
 
 impl Tid {
-    /// The calling thread, as the kernel's own calls name it.
+    /// The calling thread, as the kernel's own calls denote it.
     pub const CALLER: Self = Self(0);
 }

@@ -1,4 +1,4 @@
-//! What a NUMA machine is: its nodes, CPUs, caches, firmware distances, links and routes.
+//! The description of a NUMA machine: its nodes, CPUs, caches, firmware distances, links and routes.
 //!
 //! [`Machine`] is the one description that every other part of nearside reads. It comes from a machine file (TOML),
 //! from a running or saved Linux system (sysfs), from firmware tables (SRAT, SLIT, HMAT) or from hwloc XML, and can be

@@ -1,9 +1,9 @@
-//! "Did you mean".
+//! "Did you mean" suggestions.
 
-/// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
+/// Minimum similarity (Jaro-Winkler, 0 to 1) for a suggestion.
 const ALIKE: f64 = 0.7;
 
-/// Of these names the one that is most like a name that is none of them, if any is like it.
+/// The name that is most similar to an unknown name, if any is similar.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |other: &str| strsim::jaro_winkler(name, other);
     let alike = names.into_iter().filter(|other| likeness(other) >= ALIKE);

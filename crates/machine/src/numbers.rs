@@ -1,16 +1,16 @@
-//! Every number of a description, with its bounds and its source: the data that the rules about numbers run over.
+//! Every number of a description, with its bounds and its source: the input of the rules about numbers.
 
 use crate::description::{Machine, Source};
 use std::fmt;
 
 /// A table of the machine file that holds numbers.
 pub(crate) struct Table<'a> {
-    /// Its place: `cache[1]`.
+    /// Its path: `cache[1]`.
     pub path: String,
     pub source: Option<&'a Source>,
-    /// The names of all numbers it can have.
+    /// The names of all numbers that it can have.
     pub fields: &'static [&'static str],
-    /// Those that it has.
+    /// The numbers that it has.
     pub numbers: Vec<Number<'a>>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Values<'a> {
 }
 
 impl Values<'_> {
-    /// Calls `visit` with each value and its place behind the field's name: nothing, `[3]` or `[3][4]`.
+    /// Calls `visit` with each value and its index suffix: nothing, `[3]` or `[3][4]`.
     pub fn for_each(&self, mut visit: impl FnMut(Place, f64)) {
         match self {
             Self::One(value) => visit(Place::Whole, *value),
@@ -64,7 +64,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a number may be. Wide enough for any machine there was or will soon be; narrow enough to catch a wrong unit.
+/// The range of a number. Wide enough for any existing or near-future machine; narrow enough to catch a wrong unit.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     least: f64,
@@ -93,17 +93,17 @@ impl fmt::Display for Bounds {
 const CLOCK: Bounds = Bounds::new(1e6, 1e11, "Hz");
 const INSTRUCTIONS_PER_CYCLE: Bounds = Bounds::new(0.01, 100.0, "");
 const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
-/// From a floppy's speed to a hundred terabytes a second: megabytes written for bytes fall out.
+/// From a floppy's speed to a hundred terabytes per second: excludes megabytes given as bytes.
 const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
-/// From that of a punched tape.
+/// From the speed of a punched tape.
 const DISK_BANDWIDTH: Bounds = Bounds::new(100.0, 1e14, "bytes/s");
-/// From a hundredth of a nanosecond to ten milliseconds: seconds or picoseconds written for nanoseconds fall out.
+/// From a hundredth of a nanosecond to ten milliseconds: excludes seconds or picoseconds given as nanoseconds.
 const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
-/// The firmware's table is of bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
+/// The firmware's table has bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
 const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
-/// Architectures stop at 57 bits of physical address.
+/// Architectures have at most 57 bits of physical address.
 const MEMORY: Bounds = Bounds::new(0.0, (1_u64 << 57) as f64, "bytes");
-/// Parts of the idle latency: curves of real machines have up to 0.14 and 0.19.
+/// Relative to the idle latency: curves of real machines have up to 0.14 and 0.19.
 const LOADED: Bounds = Bounds::new(0.0, 10.0, "");
 const WRITE_COST: Bounds = Bounds::new(0.1, 10.0, "lines read");
 const PROBES: Bounds = Bounds::new(1e4, 1e12, "a second");

@@ -1,11 +1,11 @@
-//! A value for each pair of nodes, some of which are unknown: how firmware tables and hwloc tell latencies.
+//! A value for each pair of nodes, some of which are unknown: the form of latencies in firmware tables and hwloc.
 
 use crate::description::{Latency, Node, Source};
 
 /// Latency by pair of nodes, ns; rows are the accessing nodes.
 pub(crate) struct LatencyPairs {
     nodes: usize,
-    /// Row by row; NaN where nothing is known.
+    /// Row by row; NaN if unknown.
     latency_ns: Vec<f64>,
 }
 
@@ -22,8 +22,7 @@ impl LatencyPairs {
     }
 
     /// The whole matrix, if every pair that an access can take (from a node with CPUs to one with memory) is known.
-    /// Every other pair that is unknown gets the latency of the opposite direction or, failing that, the largest of
-    /// all.
+    /// Every other unknown pair gets the latency of the opposite direction or, failing that, the largest of all.
     pub fn into_latency(self, nodes: &[Node], source: Option<Source>) -> Option<Latency> {
         let at =
             |from: usize, to: usize| self.latency_ns.get(from * self.nodes + to).copied().filter(|ns| !ns.is_nan());

@@ -1,4 +1,4 @@
-//! The machines that come with nearside: the files of `machines/`, carried inside the program.
+//! The machines that come with nearside: the files of `machines/`, embedded in the program.
 
 use crate::description::Machine;
 use crate::file::MachineError;
@@ -37,7 +37,7 @@ pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|(name, _)| *name).collect()
 }
 
-/// The preset of this name.
+/// The preset with this name.
 pub fn find(name: &str) -> Result<Machine, MachineError> {
     if let Some((preset, text)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
         return Machine::from_toml(text, Path::new(&format!("machines/{preset}.toml")));
@@ -45,7 +45,7 @@ pub fn find(name: &str) -> Result<Machine, MachineError> {
     Err(MachineError::UnknownPreset { name: name.to_owned(), nearest: nearest(name, names()), all: names() })
 }
 
-/// A machine file where the text has a `/` or ends in `.toml`, and a preset otherwise.
+/// Loads a machine file if the text has a `/` or ends in `.toml`, and a preset otherwise.
 pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
     let path = Path::new(name_or_path);
     let is_path = name_or_path.contains('/') || path.extension().is_some_and(|extension| extension == "toml");

@@ -1,4 +1,4 @@
-//! The way that accesses of each node's CPUs take to each node's memory.
+//! Routes of accesses from each node's CPUs to each node's memory.
 
 use crate::description::{LinkDirection, Machine};
 use crate::ids::NodeId;
@@ -7,34 +7,34 @@ use crate::validate::{Violation, Violations};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// No way, in [`Routes::next`].
+/// No route, in [`Routes::next`].
 const NONE: u32 = u32::MAX;
 
 /// The routes of a machine.
 ///
-/// A route that the description gives wins. Every other is the shortest by hops; of several, at each node the one over
-/// the neighbour with the lowest id. Of parallel links the first in the description is used: links that share their
-/// traffic are one link with the sum of their bandwidths.
+/// A route in the description takes precedence. Every other is the shortest by hops; if there are several, each node
+/// chooses the neighbour with the lowest ID. Of parallel links the first in the description is used: links that share
+/// their traffic are one link with the sum of their bandwidths.
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// The machine's nodes, ascending.
     nodes: Vec<NodeId>,
-    /// The ends of each link, as positions in `nodes`.
+    /// The ends of each link, as indexes in `nodes`.
     ends: Vec<[usize; 2]>,
-    /// For (from, to), as positions, `from * nodes + to`: the directed link that a shortest route leaves by.
-    /// One word a pair, not one list: a torus of 1,024 nodes has a million pairs of many hops.
+    /// For (from, to), as indexes, `from * nodes + to`: the first directed link of a shortest route. One word per pair,
+    /// not one list: a torus of 1,024 nodes has a million pairs of many hops.
     next: Vec<u32>,
-    /// The description's own routes, by positions.
+    /// The description's own routes, by indexes.
     explicit: BTreeMap<(usize, usize), Vec<Hop>>,
     longest: usize,
 }
 
-/// One link on the way, in the direction in which the accesses go.
+/// One link of a route, in the direction of the accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Hop {
-    /// Its position in [`Machine::links`].
+    /// Its index in [`Machine::links`].
     pub link: usize,
-    /// From which of its ends to which.
+    /// The direction in which it is crossed.
     pub direction: Direction,
 }
 
@@ -49,7 +49,7 @@ pub enum Direction {
 }
 
 impl Hop {
-    /// A number of its own for each direction of each link: twice the link, plus one backwards.
+    /// A unique number for each direction of each link: twice the link, plus one backwards.
     pub fn directed_link(self) -> usize {
         2 * self.link + usize::from(self.direction == Direction::Backward)
     }
@@ -61,7 +61,8 @@ impl Hop {
 }
 
 impl Routes {
-    /// Finds every route. Fails when a link or route names what does not exist, or when links do not join all nodes.
+    /// Finds every route. Fails if a link or route names something that does not exist, or if links do not join all
+    /// nodes.
     pub fn of(machine: &Machine) -> Result<Self, Violations> {
         let mut found = machine.node_id_violations();
         if !found.is_empty() {
@@ -95,7 +96,7 @@ impl Routes {
     }
 
     /// The links that accesses of one node's CPUs to another node's memory cross, in order. Empty for a node's own
-    /// memory and on a machine that names no links; `None` for a node that does not exist.
+    /// memory and on a machine without links in its description; `None` for a node that does not exist.
     pub fn hops(&self, from: NodeId, to: NodeId) -> Option<Vec<Hop>> {
         let (from, to) = (self.position(from)?, self.position(to)?);
         if let Some(hops) = self.explicit.get(&(from, to)) {
@@ -110,7 +111,8 @@ impl Routes {
         Some(hops)
     }
 
-    /// How many hops away a node's memory is: 0 for the node's own, 1 for every other on a machine that names no links.
+    /// The number of hops to a node's memory: 0 for the node's own, 1 for every other on a machine without links in its
+    /// description.
     pub fn hop_count(&self, from: NodeId, to: NodeId) -> Option<usize> {
         let hops = self.hops(from, to)?.len();
         Some(if from != to && self.ends.is_empty() { 1 } else { hops })
@@ -121,8 +123,8 @@ impl Routes {
         self.longest
     }
 
-    /// Idle latency of a load by one node's CPU from another node's memory, ns; `None` where the description does not
-    /// tell. `machine` is the one that these routes are of.
+    /// Idle latency of a load by one node's CPU from another node's memory, ns; `None` if the description does not have
+    /// it. `machine` must be the machine of these routes.
     pub fn latency_ns(&self, machine: &Machine, from: NodeId, to: NodeId) -> Option<f64> {
         let latency = machine.latency.as_ref()?;
         if !latency.matrix_ns.is_empty() {
@@ -152,7 +154,7 @@ impl Routes {
         (directed != NONE).then(|| Hop::of_directed_link(directed as usize))
     }
 
-    /// Where one can go in one hop: (from, to) to the first link that carries it.
+    /// The possible single hops: (from, to) to the first link that carries it.
     fn arcs(&self, machine: &Machine) -> BTreeMap<(usize, usize), Hop> {
         let mut arcs = BTreeMap::new();
         for (link, (&[a, b], description)) in self.ends.iter().zip(&machine.links).enumerate() {
@@ -207,7 +209,7 @@ impl Routes {
         found
     }
 
-    /// Breadth first from each destination against the links' direction.
+    /// Breadth first from each destination, against the links' direction.
     fn find_shortest(&mut self, arcs: &BTreeMap<(usize, usize), Hop>) {
         let nodes = self.nodes.len();
         self.next = vec![NONE; nodes * nodes];
@@ -216,7 +218,7 @@ impl Routes {
             into[to].push((from, hop));
         }
         let mut distance = vec![usize::MAX; nodes];
-        // Where the best route found so far goes next, to prefer the lowest of equally short ones.
+        // The next node of the best route found so far, to prefer the lowest of equally short ones.
         let mut via = vec![0; nodes];
         let mut queue = VecDeque::new();
         for to in 0..nodes {
@@ -261,8 +263,8 @@ impl Routes {
 }
 
 impl Machine {
-    /// Idle latency between one pair of nodes, ns; `None` where the description does not tell, or breaks a rule.
-    /// It finds the routes anew: for many pairs, find them once and ask [`Routes::latency_ns`].
+    /// Idle latency between one pair of nodes, ns; `None` if the description does not have it, or breaks a rule. Finds
+    /// the routes each time: for many pairs, find them once and use [`Routes::latency_ns`].
     pub fn latency_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
         Routes::of(self).ok()?.latency_ns(self, from, to)
     }

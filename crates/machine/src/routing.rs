@@ -1,11 +1,11 @@
-//! Paths out of the hardware's own routing tables, which say by which link a node sends to each other one, not whom
-//! that link reaches.
+//! Paths from the hardware's own routing tables, which say on which link a node sends to each other one, but not which
+//! node that link reaches.
 
 use crate::ids::NodeId;
 use crate::set::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The distance that firmware gives to a node that cannot be reached (ACPI 6.5, 5.2.17).
+/// The firmware's distance of an unreachable node (ACPI 6.5, 5.2.17).
 const UNREACHABLE: u32 = 255;
 
 /// Distances counted in hops.
@@ -13,7 +13,7 @@ const UNREACHABLE: u32 = 255;
 pub struct HopDistances(BTreeMap<(NodeId, NodeId), u32>);
 
 impl HopDistances {
-    /// Counts hops in a table of firmware distances, whose values the vendor chose: the smallest distance to another
+    /// Derives hops from a table of firmware distances, whose values the vendor chose: the smallest distance to another
     /// node is one hop, the next larger value two, and so on. The nodes name rows and columns.
     pub fn from_distances(nodes: &[NodeId], matrix: &[Vec<u32>]) -> Self {
         let cells = || {
@@ -30,39 +30,39 @@ impl HopDistances {
         Self(cells().filter_map(|(from, to, distance)| Some(((from, to), hops(from, to, distance)?))).collect())
     }
 
-    /// How many hops one node is from another; the way back may be longer or shorter.
+    /// The number of hops from one node to another; the way back may be longer or shorter.
     pub fn get(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.0.get(&(from, to)).copied()
     }
 }
 
-/// By which of its links each node sends to each other node. A link's number counts at its node only.
+/// The links on which each node sends to each other node. A link's number is local to its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoutingTable(BTreeMap<NodeId, BTreeMap<NodeId, BTreeSet<u32>>>);
 
-/// Why a routing table and distances give no path.
+/// Why a routing table and distances do not give a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
-    /// There is no distance.
+    /// The distance is unknown.
     #[error("the distance from node {from} to node {to} is unknown")]
     NoDistance {
-        /// From here.
+        /// The source.
         from: NodeId,
-        /// To there.
+        /// The destination.
         to: NodeId,
     },
     /// The table has no entry.
     #[error("the routing table does not say by which link node {at} sends to node {to}")]
     NoLink {
-        /// The node that sends.
+        /// The sending node.
         at: NodeId,
         /// The destination.
         to: NodeId,
     },
-    /// The distances do not tell where the link leads.
+    /// The distances do not determine where the link leads.
     #[error("link {link} of node {at} leads to one node one hop away, but the tables name {}", if nodes.is_empty() { "none".to_owned() } else { nodes.to_string() })]
     NotOneNeighbour {
-        /// The node that sends.
+        /// The sending node.
         at: NodeId,
         /// Its link.
         link: u32,
@@ -72,13 +72,13 @@ pub enum RoutingError {
     /// The path ends at another node.
     #[error("after the {hops} hops from node {from} to node {to} the routing table leads to node {at}")]
     Elsewhere {
-        /// From here.
+        /// The source.
         from: NodeId,
-        /// To there.
+        /// The destination.
         to: NodeId,
         /// Their distance.
         hops: u32,
-        /// Where the path went.
+        /// The last node of the path.
         at: NodeId,
     },
 }
@@ -97,9 +97,9 @@ impl FromIterator<(NodeId, NodeId, u32)> for RoutingTable {
 impl RoutingTable {
     /// The links from one node to another, each with the node that sends on it, in order; empty from a node to itself.
     ///
-    /// Several destinations may share a link: it leads to the one that is one hop away. Where a destination has
-    /// parallel links the first that leads to one neighbour is taken. The way back is a path of its own. The path has
-    /// as many hops as the distance says, so that a table with a circle ends too.
+    /// Several destinations may share a link: it leads to the one that is one hop away. If a destination has parallel
+    /// links, the first that leads to one neighbour is taken. The way back is a separate path. The path has as many
+    /// hops as the distance says, so that the search also ends in a table with a cycle.
     pub fn interconnect_path(
         &self,
         distances: &HopDistances,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn of_parallel_links_one_that_leads_on_is_taken() {
-        // Node 7 reaches 4 by links 1 and 2, and sends to 5 by 2 and 3; where 3 leads no entry tells.
+        // Node 7 reaches 4 by links 1 and 2, and sends to 5 by 2 and 3; no entry determines where 3 leads.
         let table = table(&[(7, 4, 1), (7, 4, 2), (7, 5, 2), (7, 5, 3), (4, 5, 0)]);
         assert_eq!(table.interconnect_path(&row(), NodeId(7), NodeId(5)), Ok(vec![(NodeId(7), 2), (NodeId(4), 0)]));
         assert_eq!(table.interconnect_path(&row(), NodeId(7), NodeId(4)), Ok(vec![(NodeId(7), 1)]));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_way_back_may_be_longer() {
-        // As on machine C: 7 to 3 takes one hop, 3 to 7 goes over 5.
+        // As on machine C: 7 to 3 takes one hop, 3 to 7 goes through 5.
         let ids = nodes([3, 5, 7]);
         let hops = HopDistances::from_distances(&ids, &[vec![10, 16, 22], vec![16, 10, 16], vec![16, 16, 10]]);
         let table = table(&[(7, 3, 0), (3, 5, 1), (3, 7, 1), (5, 7, 2)]);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(path(&[]), Err(RoutingError::NoLink { at: from, to }));
         let none = RoutingError::NotOneNeighbour { at: from, link: 1, nodes: NodeSet::new() };
         assert_eq!(path(&[(7, 5, 1)]), Err(none));
-        // 4 sends back to 7: a circle.
+        // 4 sends back to 7: a cycle.
         let circle = path(&[(7, 4, 1), (7, 5, 1), (4, 7, 1), (4, 5, 1)]);
         let both: NodeSet = nodes([5, 7]).into_iter().collect();
         assert_eq!(circle, Err(RoutingError::NotOneNeighbour { at: NodeId(4), link: 1, nodes: both }));
@@ -220,7 +220,7 @@ mod tests {
             let link = |hop: &crate::Hop| hop.link as u32;
             let table: RoutingTable =
                 pairs().filter_map(|(from, to)| Some((from, to, link(routes.hops(from, to)?.first()?)))).collect();
-            // Not the firmware's distances: those of Nehalem-EX are flat, and others tell more classes than hops.
+            // Not the firmware's distances: those of Nehalem-EX are flat, and others have more classes than hops.
             let hops = |from, to| 10 + routes.hop_count(from, to).unwrap() as u32;
             let matrix: Vec<Vec<u32>> =
                 ids.iter().map(|&from| ids.iter().map(|&to| hops(from, to)).collect()).collect();

@@ -1,10 +1,10 @@
-//! Nodes and CPUs as users of numactl name them: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`.
+//! Nodes and CPUs in numactl's syntax: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`.
 
 use crate::set::{IdSet, SetError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which nodes or CPUs somebody means. Which these are depends on the machine, the cpuset, and what was named before:
+/// A selection of nodes or CPUs by the user. Its meaning depends on the machine, the cpuset, and the previous option:
 /// see [`Selection::resolve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection<T> {
@@ -16,12 +16,12 @@ pub struct Selection<T> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What<T> {
-    /// All that are allowed.
+    /// All allowed ones.
     All,
-    /// Those of the option before.
+    /// Those of the previous option.
     Same,
     Ids(IdSet<T>),
-    /// Places among those that are allowed (`+`).
+    /// Positions within the allowed ones (`+`).
     Places(IdSet<T>),
     /// The node of a device.
     Device(Device),
@@ -30,7 +30,7 @@ enum What<T> {
 /// A device that has a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What kind of name it is.
+    /// The kind of name.
     pub kind: DeviceKind,
     /// The name.
     pub name: String,
@@ -41,9 +41,9 @@ pub struct Device {
 pub enum DeviceKind {
     /// A network device: `netdev:eth0`.
     Network,
-    /// The network device that leads to a host: `ip:192.0.2.1`.
+    /// The network device on the route to a host: `ip:192.0.2.1`.
     Host,
-    /// The block device that a file lies on, or a device's own file: `file:/data`.
+    /// The block device that holds a file, or the device of a device file: `file:/data`.
     File,
     /// A block device: `block:sda`.
     Block,
@@ -66,18 +66,18 @@ impl fmt::Display for Device {
     }
 }
 
-/// Why a selection is no set.
+/// Why a selection has no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
-    /// `same` without anything before it.
+    /// `same` without a previous option.
     #[error("`same` means what the option before named, and there is none")]
     NothingBefore,
-    /// `+` with a place beyond those that are allowed.
+    /// `+` with a position beyond the allowed ones.
     #[error("`{text}` counts beyond what is allowed: there are {count}, from +0 on")]
     BeyondAllowed {
         /// The selection.
         text: String,
-        /// How many are allowed.
+        /// The number of allowed ones.
         count: usize,
     },
     /// A device is unknown, or has no node.
@@ -85,10 +85,10 @@ pub enum SelectionError {
     Device {
         /// The device.
         device: String,
-        /// What was looked at, and what came of it.
+        /// What was examined, and the result.
         why: String,
     },
-    /// Nothing is left.
+    /// The set is empty.
     #[error("`{0}` selects nothing")]
     Empty(String),
 }
@@ -134,15 +134,15 @@ impl<T> fmt::Display for Selection<T> {
 }
 
 impl<T> Selection<T> {
-    /// Whether it means what the option before meant.
+    /// Whether it means the same as the previous option.
     pub fn is_same(&self) -> bool {
         matches!(self.what, What::Same)
     }
 }
 
 impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
-    /// The set that is meant where `allowed` is what `all`, `!` and `+` refer to, and `before` is what the option before
-    /// meant. Ids that are listed are taken as they are, whether they are allowed or not; `device` finds a device's.
+    /// The set, where `allowed` is the set that `all`, `!` and `+` refer to, and `before` is that of the previous
+    /// option. Listed IDs are used as they are, whether they are allowed or not; `device` finds the node of a device.
     pub fn resolve(
         &self,
         allowed: &IdSet<T>,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_is_told() {
+    fn an_empty_selection_is_an_error() {
         assert_eq!(resolve("same", "0-3", None), Err(SelectionError::NothingBefore));
         assert!(matches!(resolve("+3", "0-2", None), Err(SelectionError::BeyondAllowed { count: 3, .. })));
         assert!(matches!(resolve("pci:x", "0-2", None), Err(SelectionError::Device { .. })));

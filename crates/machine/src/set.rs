@@ -1,4 +1,4 @@
-//! Sets of nodes and of CPUs, with the grammar that users know from numactl and cpusets.
+//! Sets of nodes and of CPUs, with the syntax of numactl and cpusets.
 
 use crate::ids::{CpuId, NodeId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -7,10 +7,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// The largest id a set may name: far above any kernel's limit, low enough that `0-4294967295` cannot exhaust memory.
+/// The largest ID in a set: far above any kernel's limit, low enough that `0-4294967295` cannot exhaust memory.
 pub const MAX_ID: u32 = 1 << 20;
 
-/// An ordered set of ids of one kind. Its text form is the kernel's list format: `0-3,5`; the empty set is the empty
+/// An ordered set of IDs of one kind. Its text form is the kernel's list format: `0-3,5`; the empty set is the empty
 /// text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T> {
@@ -31,7 +31,7 @@ pub enum SetError {
     NotANumber {
         /// The whole text.
         text: String,
-        /// The part that does not fit.
+        /// The invalid part.
         part: String,
     },
     /// A range runs backwards.
@@ -42,12 +42,12 @@ pub enum SetError {
         /// The range.
         part: String,
     },
-    /// An id is larger than [`MAX_ID`].
+    /// An ID is larger than [`MAX_ID`].
     #[error("{id} in `{text}` is above the largest id, {MAX_ID}")]
     TooLarge {
         /// The whole text.
         text: String,
-        /// The id.
+        /// The ID.
         id: u32,
     },
 }
@@ -58,45 +58,45 @@ impl<T> IdSet<T> {
         Self { ids: BTreeSet::new(), kind: PhantomData }
     }
 
-    /// How many ids the set holds.
+    /// The number of IDs.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether the set holds nothing.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
 impl<T: From<u32> + Into<u32>> IdSet<T> {
-    /// Adds an id; whether it was new.
+    /// Adds an ID. Returns whether it was new.
     pub fn insert(&mut self, id: T) -> bool {
         self.ids.insert(id.into())
     }
 
-    /// Whether the set holds an id.
+    /// Whether the set has this ID.
     pub fn contains(&self, id: T) -> bool {
         self.ids.contains(&id.into())
     }
 
-    /// The ids in ascending order.
+    /// The IDs in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
         self.ids.iter().map(|&id| T::from(id))
     }
 
-    /// The lowest id.
+    /// The lowest ID.
     pub fn first(&self) -> Option<T> {
         self.ids.first().map(|&id| T::from(id))
     }
 
-    /// The ids in both sets.
+    /// The IDs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.ids.intersection(&other.ids).map(|&id| T::from(id)).collect()
     }
 
-    /// Whether every id of this set is in the other.
+    /// Whether every ID of this set is in the other.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.ids.is_subset(&other.ids)
     }
@@ -123,7 +123,7 @@ impl<T: Into<u32>> Extend<T> for IdSet<T> {
 impl<T> FromStr for IdSet<T> {
     type Err = SetError;
 
-    /// Reads the kernel's list format. White space around parts and at the ends is ignored.
+    /// Parses the kernel's list format. White space around parts and at the ends is ignored.
     fn from_str(text: &str) -> Result<Self, SetError> {
         let number = |part: &str, number: &str| {
             let not_a_number = || SetError::NotANumber { text: text.to_owned(), part: part.to_owned() };

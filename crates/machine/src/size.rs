@@ -1,11 +1,11 @@
-//! Sizes in bytes: a number, or a text with a unit, as people write them (`12 GiB`, `512K`).
+//! Sizes in bytes: a number, or a text with a unit (`12 GiB`, `512K`).
 
 use serde::{Deserialize, Deserializer, de};
 
 const UNITS: [(&str, u64); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
 
-/// Reads `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 whichever way they are spelled, as in numactl
-/// and QEMU.
+/// Parses `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 however they are spelled, as in numactl and
+/// QEMU.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -38,7 +38,7 @@ pub fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A size to three digits in the largest binary unit it reaches, such as `15.6 GiB`.
+/// A size to three digits in the largest binary unit that it reaches, such as `15.6 GiB`.
 pub fn rounded(bytes: u64) -> String {
     let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, shift)| bytes >> shift > 0);
     unit.map_or_else(

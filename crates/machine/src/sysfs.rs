@@ -1,4 +1,4 @@
-//! The machine that Linux shows in sysfs: `/sys`, or a tree saved from another machine.
+//! The machine as shown in sysfs: `/sys`, or a tree saved from another machine.
 
 use crate::description::{Cache, CacheKind, Distances, Machine, Node, Package, Sharing, Source};
 use crate::ids::{NodeId, PackageId};
@@ -13,25 +13,25 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The key of [`Machine::sources`] for what is found here.
+/// The key of [`Machine::sources`] for data from sysfs.
 const SOURCE: &str = "sysfs";
 
-/// More entries below one CPU's cache folder than any CPU has caches.
+/// More entries in one CPU's cache directory than any CPU has caches.
 const MAX_CACHES: usize = 32;
 
-/// Bytes; a row of distances between 4,096 nodes is the longest file of interest.
+/// Maximum file size in bytes; a row of distances between 4,096 nodes is the longest relevant file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why a sysfs tree gives no machine.
+/// Why a sysfs tree does not give a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SysfsError {
-    /// The tree has no CPUs to show.
+    /// The tree has no CPUs.
     #[error(
         "{} shows neither devices/system/node/online nor devices/system/cpu/online: name the root of a sysfs tree, such as /sys",
         root.display()
     )]
     NotSysfs {
-        /// The folder that was named.
+        /// The given directory.
         root: PathBuf,
     },
     /// A file cannot be read.
@@ -39,32 +39,32 @@ pub enum SysfsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file does not hold what the kernel writes there.
+    /// A file is not in the kernel's format.
     #[error("{} holds `{text}`: {why}", path.display())]
     Text {
         /// The file.
         path: PathBuf,
-        /// The beginning of what it holds.
+        /// The beginning of its contents.
         text: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// The tree describes a machine that cannot be.
+    /// The tree describes an impossible machine.
     #[error("the tree at {} breaks rules of a machine:\n{}", root.display(), lines(violations))]
     Rules {
-        /// The folder that was named.
+        /// The given directory.
         root: PathBuf,
-        /// The rules.
+        /// The broken rules.
         violations: Vec<Violation>,
     },
 }
 
 impl Machine {
     /// Reads the machine from a sysfs tree: `/sys`, or the root of a saved one. Offline CPUs and nodes are left out. A
-    /// kernel without NUMA gives one node; its memory is in `../proc/meminfo`, as seen from the root.
+    /// kernel without NUMA gives one node; its memory is in `../proc/meminfo`, relative to the root.
     pub fn from_sysfs(root: &Path) -> Result<Self, SysfsError> {
         let tree = Tree { root: root.to_owned() };
         let online: Option<CpuSet> = tree.parsed("devices/system/cpu/online")?;
@@ -109,8 +109,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// The text of a file without white space around it; `None` where there is no such file or the kernel has no
-    /// answer.
+    /// The text of a file, trimmed; `None` if there is no such file or the kernel has no value.
     fn text(&self, path: &str) -> Result<Option<String>, SysfsError> {
         let path = self.root.join(path);
         let mut text = String::new();
@@ -157,7 +156,7 @@ impl Tree {
             .collect()
     }
 
-    /// A kernel without NUMA: every CPU and the whole memory.
+    /// The only node of a kernel without NUMA: every CPU and the whole memory.
     fn only_node(&self, online: &CpuSet) -> Result<Node, SysfsError> {
         let meminfo = "../proc/meminfo";
         let text = self.text(meminfo)?.unwrap_or_default();
@@ -195,7 +194,7 @@ impl Tree {
         Ok(Some(Distances { matrix, source: source() }))
     }
 
-    /// Fills packages and SMT cores. One CPU speaks for all of its core: half or less of the files to read.
+    /// Fills packages and SMT cores. Reads one CPU per core: half of the files or less.
     fn read_cores(&self, cpus: &CpuSet, machine: &mut Machine) -> Result<(), SysfsError> {
         let mut packages: BTreeMap<PackageId, CpuSet> = BTreeMap::new();
         let mut seen = CpuSet::new();
@@ -212,7 +211,7 @@ impl Tree {
             let mut core = siblings.map(|siblings| siblings.intersection(cpus)).unwrap_or_default();
             core.insert(cpu);
             seen.extend(core.iter());
-            // -1 where the firmware does not tell.
+            // -1 if the firmware does not provide it.
             let package: Option<i64> = self.parsed(&format!("{folder}/physical_package_id"))?;
             if let Some(package) = package.and_then(|id| u32::try_from(id).ok()) {
                 packages.entry(PackageId(package)).or_default().extend(core.iter());
@@ -225,7 +224,7 @@ impl Tree {
         Ok(())
     }
 
-    /// All caches. One CPU speaks for all that share a cache with it.
+    /// All caches. Reads one of the CPUs that share a cache.
     fn caches(&self, cpus: &CpuSet) -> Result<Vec<Cache>, SysfsError> {
         let mut by_shape: BTreeMap<Shape, Vec<CpuSet>> = BTreeMap::new();
         let mut seen = vec![CpuSet::new(); MAX_CACHES];
@@ -258,8 +257,8 @@ impl Tree {
         Ok(by_shape.into_iter().map(cache).collect())
     }
 
-    /// `None` for a cache of which the kernel knows neither size nor line: firmware of many small machines does not
-    /// tell.
+    /// `None` for a cache whose size or line size the kernel does not know: the firmware of many small machines does
+    /// not provide it.
     fn cache_shape(&self, folder: &str, level: u8) -> Result<Option<Shape>, SysfsError> {
         let path = |file: &str| format!("{folder}/{file}");
         let (Some(kind), Some(size), Some(line_bytes)) =
@@ -275,19 +274,18 @@ impl Tree {
         };
         let size_bytes = size::parse(&size).map_err(|why| self.wrong(&path("size"), &size, &why))?;
         let ways: u32 = self.parsed(&path("ways_of_associativity"))?.unwrap_or(0);
-        // Some kernels take the part of a cache that the hardware keeps for itself from its size, but not from its
-        // ways.
+        // Some kernels subtract the part of a cache that the hardware reserves from its size, but not from its ways.
         let set_bytes = u64::from(ways) * u64::from(line_bytes);
         let fits = set_bytes > 0 && size_bytes.is_multiple_of(set_bytes);
         Ok(Some(Shape { level, kind, size_bytes, ways: if fits { ways } else { 0 }, line_bytes }))
     }
 
-    /// What the firmware's HMAT says of the nearest initiators of each node's memory.
+    /// Reads the HMAT's values for the nearest initiators of each node's memory.
     fn read_performance(&self, machine: &mut Machine) -> Result<(), SysfsError> {
         let mut pairs = LatencyPairs::new(machine.nodes.len());
         for to in 0..machine.nodes.len() {
             let folder = format!("devices/system/node/node{}/access0/initiators", machine.nodes[to].id);
-            // Megabytes; 0 where the firmware does not tell.
+            // Megabytes; 0 if the firmware does not provide it.
             let bandwidth: Option<u64> = self.parsed(&format!("{folder}/read_bandwidth"))?;
             machine.nodes[to].bandwidth_bytes_per_s = bandwidth.filter(|&mb| mb > 0).map(|mb| mb as f64 * 1e6);
             let latency: Option<u64> = self.parsed(&format!("{folder}/read_latency"))?;
@@ -304,7 +302,7 @@ impl Tree {
     }
 }
 
-/// What caches have in common that one entry describes.
+/// The common properties of caches in one entry.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
     level: u8,
@@ -314,7 +312,7 @@ struct Shape {
     line_bytes: u32,
 }
 
-/// `core`, `node` or `package` where that says the same as a list of sets.
+/// `core`, `node` or `package` if equivalent to a list of sets.
 fn simplest_sharing(machine: &Machine, cache: &Cache) -> Sharing {
     let sets = |shared_by: &Sharing| -> BTreeSet<CpuSet> {
         machine.cache_instances(&Cache { shared_by: shared_by.clone(), ..cache.clone() }).into_iter().collect()

@@ -1,5 +1,4 @@
-//! The rules that a description keeps. They are pure: the same for a machine file, a discovered host and a test's own
-//! machine.
+//! The rules for a description. They are pure: the same for a machine file, a discovered host and a machine of a test.
 
 use crate::description::{CacheKind, Distances, Latency, Machine, Sharing, Source};
 use crate::numbers::tables;
@@ -8,18 +7,18 @@ use crate::set::{CpuSet, MAX_ID};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The most nodes a machine may have. Linux stops at 1,024; tables of node pairs stay affordable up to here.
+/// Maximum number of nodes. Linux stops at 1,024; tables of node pairs are affordable up to here.
 pub const MAX_NODES: usize = 4096;
 
-/// How many violations a message spells out; a wrong matrix has a million of them.
+/// Maximum number of violations in a message; a wrong matrix has a million of them.
 const SPELLED_OUT: usize = 20;
 
 /// A rule that a description breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, in the words of the machine file: `node[2].memory_bytes` is the third `[[node]]`.
+    /// The field, as in the machine file: `node[2].memory_bytes` is the third `[[node]]`.
     pub field: String,
-    /// What must hold, and what was found.
+    /// The rule, and the actual value.
     pub rule: String,
 }
 
@@ -40,7 +39,7 @@ impl fmt::Display for Violation {
 #[error("{}", lines(.0))]
 pub struct Violations(pub Vec<Violation>);
 
-/// One line each; the first of them when there are very many.
+/// One line each, up to a limit.
 pub(crate) fn lines<T: fmt::Display>(items: &[T]) -> String {
     let mut lines: Vec<String> = items.iter().take(SPELLED_OUT).map(T::to_string).collect();
     if items.len() > SPELLED_OUT {
@@ -50,7 +49,7 @@ pub(crate) fn lines<T: fmt::Display>(items: &[T]) -> String {
 }
 
 impl Machine {
-    /// Every rule that this description breaks; empty for a good one.
+    /// Every rule that this description breaks; empty if it is valid.
     pub fn validate(&self) -> Vec<Violation> {
         let mut found = self.node_id_violations();
         let nodes_in_order = found.is_empty();
@@ -71,7 +70,7 @@ impl Machine {
         found
     }
 
-    /// Every number that no source is given for. Presets have none; what people write for themselves may.
+    /// Every number without a source. Presets must have none; users' own files may.
     pub fn missing_sources(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         for table in tables(self) {
@@ -122,7 +121,7 @@ impl Machine {
         nowhere.then(|| Violation::new("node", "some node has memory, but every memory_bytes is 0"))
     }
 
-    /// Each CPU is in one node, and at most one core and one package; nothing names a CPU that no node has.
+    /// Each CPU is in one node, and at most one core and one package; only CPUs of nodes are named.
     fn cpu_violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         let mut seen = CpuSet::new();
@@ -166,7 +165,7 @@ impl Machine {
             let set_bytes = u64::from(cache.ways) * u64::from(cache.line_bytes);
             if set_bytes > 0 && !cache.size_bytes.is_multiple_of(set_bytes) {
                 let rule = format!(
-                    "a size is sets x ways x line, but {} is no multiple of {} x {}",
+                    "a size is sets x ways x line, but {} is not a multiple of {} x {}",
                     cache.size_bytes, cache.ways, cache.line_bytes
                 );
                 found.push(Violation::new(format!("{path}.size_bytes"), rule));
@@ -192,7 +191,7 @@ impl Machine {
                     found.extend(twice(seen, cpus, field, &what));
                 }
             } else {
-                // What is wrong with cores, nodes and packages themselves is said there.
+                // Errors in cores, nodes and packages are reported separately.
                 let cpus: CpuSet = self.cache_instances(cache).iter().flat_map(CpuSet::iter).collect();
                 found.extend(twice(seen, &cpus, field, &what));
             }
@@ -205,7 +204,7 @@ impl Machine {
         let mut seen = BTreeSet::new();
         for (index, tlb) in self.tlbs.iter().enumerate() {
             if tlb.ways > 0 && !tlb.entries.is_multiple_of(tlb.ways) {
-                let rule = format!("are sets x ways, but {} is no multiple of {}", tlb.entries, tlb.ways);
+                let rule = format!("are sets x ways, but {} is not a multiple of {}", tlb.entries, tlb.ways);
                 found.push(Violation::new(format!("tlb[{index}].entries"), rule));
             }
             let field = format!("tlb[{index}].pages");
@@ -257,7 +256,7 @@ impl Machine {
                     let known = |field: &str| field == "*" || table.fields.contains(&field);
                     for field in by.keys().filter(|field| !known(field)) {
                         let rule =
-                            format!("`{field}` is no number of this table; {} are, and *", table.fields.join(", "));
+                            format!("`{field}` is not a number of this table; {} are, and *", table.fields.join(", "));
                         found.push(Violation::new(&path, rule));
                     }
                     by.values().collect()
@@ -302,7 +301,7 @@ impl Machine {
     }
 }
 
-/// Adds CPUs to those seen; a violation when some were there already.
+/// Adds CPUs to those seen; a violation if some were there already.
 fn twice(seen: &mut CpuSet, cpus: &CpuSet, field: String, what: &str) -> Option<Violation> {
     let again: CpuSet = cpus.iter().filter(|&cpu| !seen.insert(cpu)).collect();
     (!again.is_empty())

@@ -1,4 +1,4 @@
-//! The memory of one node that is measured, placed there before anything else is done.
+//! The memory of one node under measurement, placed before anything else happens.
 
 use crate::chase::{Line, lay, shuffle};
 use crate::error::MeasureError;
@@ -13,22 +13,22 @@ use std::fs;
 
 const SEED: u64 = 1;
 
-/// Lines to chase over and words to stream over, on one node.
+/// Lines for chases and words for streams, on one node.
 pub(crate) struct Arena {
     pub node: NodeId,
-    /// The CPU that filled it: the node's own or, where it has none, any.
+    /// The CPU that initialized it: one of the node's own or, if it has none, any.
     pub cpu: CpuId,
     lines: &'static [Line],
     pub words: &'static mut [Words],
-    /// How many of the lines the cycle goes through.
+    /// Number of lines in the cycle.
     laid: usize,
-    /// Where the next chase goes on: what it will see has not been seen for the longest time, so no cache has it.
+    /// Where the next chase continues: the lines ahead were least recently used, so no cache has them.
     pub place: Option<&'static Line>,
 }
 
 impl Arena {
-    /// Gets memory on the node and fills it there. Where the kernel forbids to bind memory to nodes, first touch by the
-    /// node's own CPU places it.
+    /// Allocates memory on the node and initializes it there. If the kernel forbids binding memory to nodes, first
+    /// touch by the node's own CPU places it.
     pub fn new(host: &Host, plan: &Plan, Arrays { node, bytes }: Arrays) -> Result<Self, MeasureError> {
         let any = host.nodes.iter().find_map(|node| node.cores.first());
         let cpu = host.cores(node).first().or(any).copied().ok_or(MeasureError::NoMemory(node))?;
@@ -39,13 +39,13 @@ impl Arena {
             }
             let mut pages = Pages::reserve(bytes).map_err(failed)?;
             if let Err(error) = pages.bind(&MemoryPolicy::bind(node)) {
-                // Forbidden (many containers do), or a kernel without NUMA: first touch is left.
+                // Forbidden (as in many containers), or a kernel without NUMA: rely on first touch.
                 let forbidden = [std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::Unsupported];
                 if !forbidden.contains(&error.kind()) {
                     return Err(failed(error));
                 }
             }
-            // Huge pages are wished for, not needed: what came of the wish is told.
+            // Huge pages are preferred, not required: the results report their share.
             let _ = pages.advise_huge(plan.options.huge_pages);
             Ok(Some(pages))
         };
@@ -62,22 +62,23 @@ impl Arena {
             words.first().map(node_of),
             words.last().map(node_of),
         ];
-        // A kernel that does not tell where memory lies has one node, or forbids to ask.
+        // A kernel that does not report the location of memory has one node, or forbids the query.
         for found in ends.into_iter().flatten().flatten() {
             if found != node {
-                let why = "the kernel forbids to bind memory to a node, as in some containers, or does not keep to it";
+                let why = "the kernel forbids binding memory to a node, as in some containers, or ignores it";
                 return Err(MeasureError::Misplaced { wanted: node, found, why });
             }
         }
         Ok(Self { node, cpu, lines, words, laid: 0, place: None })
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     pub fn line_count(&self) -> usize {
         self.lines.len()
     }
 
-    /// The place in a cycle through the first `count` lines from which to go on; laid on `cpu` if it is not there yet.
+    /// The position from which to continue in a cycle through the first `count` lines; the cycle is created on `cpu` if
+    /// it does not exist yet.
     pub fn cycle(&mut self, count: usize, cpu: CpuId) -> Result<&'static Line, MeasureError> {
         let count = count.min(self.lines.len());
         let first = self.lines.first().ok_or(MeasureError::NoMemory(self.node))?;
@@ -96,7 +97,7 @@ impl Arena {
     }
 }
 
-/// The part of this process's memory that lies on huge pages, of so many bytes; nothing where the kernel does not tell.
+/// The share of this process's memory on huge pages, of this many bytes; `None` if the kernel does not report it.
 pub(crate) fn huge_page_share(bytes: u64) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;

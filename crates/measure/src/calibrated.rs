@@ -1,4 +1,4 @@
-//! A machine file with measured numbers: what Linux shows, and every number that was measured in its place.
+//! A machine file with measured numbers: Linux's description, with every measured number in its place.
 
 use crate::curve::Curve;
 use crate::error::MeasureError;
@@ -10,13 +10,13 @@ use std::path::Path;
 
 const MEASURED: &str = "measured";
 const ASSUMED: &str = "assumed";
-/// Above this many nodes a link for each pair would say more than anybody measured.
+/// Above this many nodes, a link for each pair would claim more than was measured.
 const MOST_LINKED: usize = 32;
-/// Opposite directions that differ by no more than this are one link.
+/// Relative difference up to which opposite directions count as one link.
 const ALIKE: f64 = 0.1;
 const LINE: f64 = 64.0;
 
-/// The machine with what was measured; fields of which nothing was measured stay as they are.
+/// The machine with the measured numbers; fields without a measurement are unchanged.
 pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, MeasureError> {
     let mut machine = machine.clone();
     let partial = if results.partial { " (partial)" } else { "" };
@@ -37,15 +37,15 @@ pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, Measu
     fill_links(&mut machine, results);
     let used_assumption = machine.core.is_some() || !machine.links.is_empty();
     if used_assumption {
-        let text = "assumed: 2 instructions a cycle while nothing waits; a link of its own for each pair of nodes";
+        let text = "assumed: 2 instructions per cycle while nothing waits; a separate link for each pair of nodes";
         machine.sources.insert(ASSUMED.to_owned(), text.to_owned());
     }
-    // What is written must be readable by everything that reads machine files.
+    // The output must be readable by every reader of machine files.
     Machine::from_toml(&machine.to_toml()?, Path::new("the measured machine"))?;
     Ok(machine)
 }
 
-/// The source of one field; what the table's other fields had stays.
+/// Adds the source of one field; those of the table's other fields stay.
 fn with_source(old: Option<Source>, field: &str) -> Source {
     let mut by_field = match old {
         None => BTreeMap::new(),
@@ -64,8 +64,8 @@ fn cell(matrix: &Matrix, from: usize, to: usize) -> Option<Number> {
     *matrix.get(from)?.get(to)?
 }
 
-/// Nothing if a pair that an access can take is unknown. Pairs that none can take (from a node without CPUs, to one
-/// without memory) have the opposite direction's latency or, failing that, the largest.
+/// `None` if a pair that an access can take is unknown. Pairs that no access can take (from a node without CPUs, to one
+/// without memory) get the opposite direction's latency or, failing that, the largest.
 fn whole_matrix(nodes: &[Node], matrix: &Matrix) -> Option<Vec<Vec<f64>>> {
     let at = |from, to| value(matrix, from, to);
     let pairs = || (0..nodes.len()).flat_map(|from| (0..nodes.len()).map(move |to| (from, to)));
@@ -86,7 +86,7 @@ fn whole_matrix(nodes: &[Node], matrix: &Matrix) -> Option<Vec<Vec<f64>>> {
     Some(rows)
 }
 
-/// What a controller delivers: the most that was read of it by all cores of any node.
+/// The bandwidth of a controller: the highest read bandwidth that all cores of any node reached.
 fn fill_controllers(machine: &mut Machine, results: &Results) {
     let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
     let count = machine.nodes.len();
@@ -99,7 +99,7 @@ fn fill_controllers(machine: &mut Machine, results: &Results) {
     }
 }
 
-/// How latency grows with load: of all controllers together, as a machine file has one curve.
+/// How latency grows with load: fitted to all controllers together, as a machine file has one curve.
 fn fill_curve(machine: &mut Machine, results: &Results) {
     let (Some(curves), Some(latency)) = (&results.loaded_latency, &machine.latency) else { return };
     let bandwidth = |node| machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
@@ -119,8 +119,7 @@ fn fill_curve(machine: &mut Machine, results: &Results) {
     machine.latency = Some(Latency { loaded_rise, loaded_slope, source: Some(source), ..latency });
 }
 
-/// What other caches' lines take beside the way: what is left of the latency when the way to that node's memory and back
-/// is taken off.
+/// Latency of lines in other caches without the path: the latency minus the path to that node's memory and back.
 fn coherence(machine: &Machine, results: &Results) -> Option<Coherence> {
     let (transfers, latency) = (results.cache_to_cache_ns.as_ref()?, results.latency_ns.as_ref()?);
     let modified = &transfers.modified;
@@ -141,8 +140,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
-/// Of each data cache that Linux shows, the median latency of the working sets that it holds and the one before does
-/// not. Close to either size, both serve a part.
+/// For each data cache that Linux reports, the median latency of the working sets that it holds and the previous level
+/// does not. Near either size, both levels serve a part.
 fn fill_caches(machine: &mut Machine, results: &Results) {
     let Some(measured) = &results.caches else { return };
     let data = |cache: &Cache| cache.kind != CacheKind::Instruction;
@@ -158,7 +157,7 @@ fn fill_caches(machine: &mut Machine, results: &Results) {
     }
 }
 
-/// The lines under way follow from bandwidth and latency by Little's law.
+/// The number of lines in flight follows from bandwidth and latency by Little's law.
 fn core(machine: &Machine, results: &Results) -> Option<Core> {
     let bandwidth = &results.bandwidth_bytes_per_s.as_ref()?.one_core;
     let latency = results.latency_ns.as_ref()?;
@@ -179,8 +178,8 @@ fn core(machine: &Machine, results: &Results) -> Option<Core> {
     })
 }
 
-/// Linux shows no links. With one for each pair of nodes, as wide as was measured, each pair alone gets what it got
-/// here; which pairs share wires is not known.
+/// Linux reports no links. With one per pair of nodes, of the measured bandwidth, each pair alone gets what it got
+/// here; which pairs share wires is unknown.
 fn fill_links(machine: &mut Machine, results: &Results) {
     let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
     let count = machine.nodes.len();
@@ -211,7 +210,7 @@ fn fill_links(machine: &mut Machine, results: &Results) {
                 }
                 (Some(there), Some(back)) => link(one, other, LinkDirection::Both, f64::midpoint(there, back)),
                 (Some(only), None) | (None, Some(only)) => link(one, other, LinkDirection::Both, only),
-                // Without all of them, nodes could be out of each other's reach.
+                // Without all of them, nodes could be unreachable from each other.
                 (None, None) => {
                     let silent = [one, other].map(|node| machine.nodes[node].cpus.is_empty());
                     if silent != [true, true] {
@@ -237,7 +236,7 @@ mod tests {
         Number { value: Some(value), spread: 0.01, repeats: 3 }
     }
 
-    /// A preset as Linux would show it, and what would be measured of it.
+    /// A preset as Linux would report it, and the results of measuring it.
     fn measured(preset: &str, skip: Option<Step>) -> (Machine, Machine, Results) {
         let truth = presets::find(preset).unwrap();
         let routes = Routes::of(&truth).unwrap();

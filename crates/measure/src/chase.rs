@@ -1,4 +1,4 @@
-//! Latency: loads that each wait for the one before, over a random cycle of cache lines that no prefetcher can guess.
+//! Latency: dependent loads over a random cycle of cache lines that no prefetcher can predict.
 
 use crate::random::Random;
 use crossbeam_utils::atomic::AtomicCell;
@@ -6,11 +6,11 @@ use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Loads in one pass of the loop: the loop's own add, compare and jump are then less than 0.1 instructions a load.
+/// Loads per pass of the loop: the loop's own add, compare and jump then add less than 0.1 instructions per load.
 pub const UNROLLED: usize = 64;
 
-/// One cache line, which leads to the next. A step is one load, with no bounds to check: hence a reference and not an
-/// index. The cell, a plain load on every 64-bit machine, is what allows to close the cycle.
+/// One cache line, which points to the next. A step is one load without bounds checks: hence a reference and not an
+/// index. The cell, a plain load on every 64-bit machine, allows the cycle to be closed.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Line {
@@ -18,11 +18,11 @@ pub struct Line {
     mark: AtomicU64,
 }
 
-/// Where a line leads before the cycle is laid: to itself.
+/// Where a line points before the cycle is created: to itself.
 static NOWHERE: Line = Line { next: AtomicCell::new(&NOWHERE), mark: AtomicU64::new(0) };
 
 impl Line {
-    /// A line that leads nowhere yet.
+    /// A line that is not in a cycle yet.
     pub fn new() -> Self {
         Self { next: AtomicCell::new(&NOWHERE), mark: AtomicU64::new(0) }
     }
@@ -34,24 +34,25 @@ impl Default for Line {
     }
 }
 
-/// Puts the items into random order, each order as likely as any other.
+/// Shuffles the items; all orders are equally likely.
 pub fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for last in (1..items.len()).rev() {
         items.swap(last, random.below(last + 1));
     }
 }
 
-/// Makes each line lead to the one that follows it in `order`, and the last to the first.
+/// Makes each line point to the one that follows it in `order`, and the last to the first.
 ///
 /// # Panics
-/// When `order` names a line that is not there.
+///
+/// When `order` names a line that does not exist.
 pub fn lay(lines: &'static [Line], order: &[u32]) {
     for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
         lines[*from as usize].next.store(&lines[*to as usize]);
     }
 }
 
-/// Follows the cycle for `loads` steps, a multiple of [`UNROLLED`], and returns where it came to.
+/// Follows the cycle for `loads` steps, a multiple of [`UNROLLED`], and returns the line reached.
 #[inline(never)]
 pub fn walk(mut line: &'static Line, loads: usize) -> &'static Line {
     for _ in 0..loads / UNROLLED {
@@ -62,7 +63,7 @@ pub fn walk(mut line: &'static Line, loads: usize) -> &'static Line {
     black_box(line)
 }
 
-/// As [`walk`], and writes to each line: the caches of this CPU then have the only valid copies.
+/// Like [`walk`], and writes to each line: this CPU's caches then have the only valid copies.
 #[inline(never)]
 pub(crate) fn walk_writing(mut line: &'static Line, loads: usize) -> &'static Line {
     for _ in 0..loads {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_takes_as_many_steps_as_it_is_told() {
+    fn a_walk_takes_the_given_number_of_steps() {
         let lines = lines(100);
         let order: Vec<u32> = (0..100).collect();
         lay(lines, &order);

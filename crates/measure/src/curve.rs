@@ -1,25 +1,25 @@
 //! How latency grows with load, as two numbers: at utilisation `u` of a controller's bandwidth it is the idle one times
 //! `1 + rise + slope u / (1 - u)`.
 
-/// From this utilisation on, the rise is there in full: published curves begin at 13 to 18 %.
+/// Utilisation from which the full rise applies: published curves begin at 13 to 18 %.
 const RISEN: f64 = 0.1;
-/// Beyond it a queue is as long as what the cores have under way, not as the curve says.
+/// Beyond it the length of a queue depends on the cores' accesses in flight, not on the curve.
 const MOST: f64 = 0.95;
-/// No machine's latency grows like this: something else was measured.
+/// No machine's latency grows like this: the measurement is of something else.
 const IMPLAUSIBLE: f64 = 10.0;
 
 /// The two numbers of a curve, both at least 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Curve {
-    /// By what part of the idle latency it is longer as soon as there is a load.
+    /// Relative increase over the idle latency as soon as there is a load.
     pub rise: f64,
-    /// How steeply it grows.
+    /// Slope of the growth.
     pub slope: f64,
 }
 
 impl Curve {
-    /// The curve nearest to points of utilisation and latency over the idle one: least squares. None unless two of them
-    /// can tell, and tell of a queue.
+    /// The least-squares fit to points of utilisation and latency relative to the idle one. `None` unless at least two
+    /// of them are usable and show a queue.
     pub(crate) fn near(points: &[(f64, f64)]) -> Option<Self> {
         let useful: Vec<(f64, f64, f64)> = points
             .iter()
@@ -35,7 +35,7 @@ impl Curve {
         }
         let (rise, slope) =
             ((more * queue2 - queue * queue_more) / determinant, (ones * queue_more - queue * more) / determinant);
-        // Where the best of both is below 0, the best of the other alone.
+        // If one of the two best values is below 0, use the best of the other alone.
         let curve = match (rise >= 0.0, slope >= 0.0) {
             (true, true) => Self { rise, slope },
             (false, _) => Self { rise: 0.0, slope: (queue_more / queue2).max(0.0) },
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `spec/field.md` 5.2: points of a Xeon 8180, for which it gives 1.04 and 0.145 as the nearest by the largest error.
+    /// `spec/field.md` 5.2: points of a Xeon 8180, with 1.04 and 0.145 as the best fit by the largest error.
     #[test]
     fn a_published_curve_is_found_again() {
         let curve = Curve::near(&[(0.0, 1.0), (0.16, 1.12), (0.39, 1.17), (0.52, 1.25), (0.74, 1.5)]).unwrap();

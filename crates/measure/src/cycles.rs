@@ -1,13 +1,14 @@
-//! Work that needs no memory: for the clock, and for pauses that look at no clock, as that is slow in virtual machines.
+//! Work without memory accesses: to measure the core's clock, and for pauses that avoid clock reads, which are slow in
+//! virtual machines.
 
 use std::hint::black_box;
 
-/// Cycles of one step: a shift and an addition, each of which waits for the one before. Nothing simpler does: the
-/// compiler works out in advance what several shifts and exclusive ors come to.
+/// Cycles per step: a shift and an addition, each of which waits for the previous one. Nothing simpler works: the
+/// compiler folds several shifts and exclusive ors.
 pub(crate) const CYCLES_A_STEP: f64 = 2.0;
 const UNROLLED: u64 = 32;
 
-/// Takes so many steps, rounded up to a multiple of 32.
+/// Executes this many steps, rounded up to a multiple of 32.
 #[inline(never)]
 pub(crate) fn spend(steps: u64) {
     let (mut x, addend) = (black_box(1_u64), black_box(0x1e37_79b9_7f4a_7c15_u64));

@@ -4,62 +4,63 @@ use crate::results::Matrix;
 use machine::{Distances, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Two latencies that differ by no more than this are taken as equal, and so is a distance this near to the truth.
+/// Relative difference up to which two latencies, or a distance and the truth, count as equal.
 const TOLERANCE: f64 = 0.05;
-/// A distance that says that no way leads there.
+/// The distance of an unreachable node.
 const UNREACHABLE: u32 = 255;
 
-/// The firmware's distances against what was measured. A distance is compared as a ratio to the row's own: 16 beside a
+/// The firmware's distances against the measurement. A distance is compared as a ratio to the row's own: 16 beside a
 /// local 10 claims 1.6 times the local latency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Firmware {
-    /// Pairs whose claimed and measured ratios could be compared.
+    /// Number of pairs whose claimed and measured ratios could be compared.
     pub compared_pairs: usize,
-    /// Those that are off by more than 5 %, the worst first.
+    /// Pairs that are off by more than 5 %, the worst first.
     pub disagreements: Vec<Disagreement>,
-    /// Where the order of nodes, as seen from one node, is another one than the firmware says.
+    /// Where the order of nodes, as seen from one node, differs from the firmware's.
     pub order_changes: Vec<OrderChange>,
 }
 
-/// A pair of nodes whose distance is not what was measured.
+/// A pair of nodes whose distance disagrees with the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disagreement {
     /// The accessing node.
     pub from: NodeId,
-    /// The memory's.
+    /// The memory's node.
     pub to: NodeId,
-    /// What the firmware says.
+    /// The firmware's distance.
     pub distance: u32,
     /// Distance over local distance.
     pub claimed_ratio: f64,
     /// Latency over local latency.
     pub measured_ratio: f64,
-    /// Claimed over measured, less 1: positive where the firmware overstates.
+    /// Claimed over measured, less 1: positive if the firmware overstates.
     pub error: f64,
 }
 
-/// Two nodes that the firmware puts in another order than latency does.
+/// Two nodes that the firmware orders differently than latency does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OrderChange {
-    /// Seen from here.
+    /// The accessing node.
     pub from: NodeId,
-    /// This memory is nearer by measurement,
+    /// The node with the lower measured latency.
     pub nearer: NodeId,
-    /// than this,
+    /// The node with the higher measured latency.
     pub farther: NodeId,
-    /// by these latencies,
+    /// Latency of the nearer node, ns.
     pub nearer_ns: f64,
-    /// ns,
+    /// Latency of the farther node, ns.
     pub farther_ns: f64,
-    /// which the firmware has the other way round or, where this is true, equally far.
+    /// Whether the firmware has them at equal distance; otherwise it has them in the opposite order.
     pub claimed_equal: bool,
 }
 
-/// Compares. Rows without a measured local latency (nodes without CPUs or memory) are compared by order only.
+/// Compares distances with latencies. Rows without a measured local latency (nodes without CPUs or memory) are compared
+/// by order only.
 pub(crate) fn compare(nodes: &[NodeId], distances: &Distances, latency_ns: &Matrix) -> Firmware {
     let mut found = Firmware { compared_pairs: 0, disagreements: Vec::new(), order_changes: Vec::new() };
     for (row, (from, claimed)) in nodes.iter().zip(&distances.matrix).enumerate() {
-        // What is known of each node from here: its id, its distance and its latency.
+        // Each node as seen from here: its ID, its distance and its latency.
         let measured = latency_ns.get(row).map_or(&[][..], Vec::as_slice);
         let known: Vec<(NodeId, u32, f64)> = nodes
             .iter()
@@ -86,8 +87,8 @@ pub(crate) fn compare(nodes: &[NodeId], distances: &Distances, latency_ns: &Matr
     found
 }
 
-/// For each node, in the measured order, the farthest by distance of those that are nearer by latency, if its distance
-/// is not the smaller one. One line a node: a thousand nodes must not make half a million.
+/// For each node, in order of measured latency, the one of those with lower latency that has the largest distance, if
+/// that is not the smaller one. One line per node, as a thousand nodes must not produce half a million.
 fn order_changes(from: NodeId, mut known: Vec<(NodeId, u32, f64)>) -> Vec<OrderChange> {
     known.sort_by(|a, b| a.2.total_cmp(&b.2));
     let mut changes = Vec::new();
@@ -123,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn an_overstated_distance_is_told_with_its_error() {
-        // The SLIT blog's machine of field.md 5.1, row K: the firmware says 2.1, latency says 1.5.
+    fn an_overstated_distance_is_reported_with_its_error() {
+        // The machine of the SLIT blog, field.md 5.1, row K: the firmware claims 2.1, the latency ratio is 1.5.
         let found = compared(&[vec![10, 21], vec![21, 10]], &[vec![80.0, 120.0], vec![120.0, 80.0]]);
         assert_eq!((found.compared_pairs, found.disagreements.len(), found.order_changes.len()), (2, 2, 0));
         let worst = found.disagreements[0];
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_order_and_a_difference_that_the_firmware_hides_are_told() {
+    fn a_wrong_order_and_a_difference_that_the_firmware_hides_are_reported() {
         let latency = vec![vec![100.0, 200.0, 150.0, 300.0]; 1];
         let found = compared(&[vec![10, 12, 14, 14]], &latency);
         let order: Vec<_> = found.order_changes.iter().map(|c| (c.nearer.0, c.farther.0, c.claimed_equal)).collect();

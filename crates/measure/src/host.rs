@@ -1,4 +1,4 @@
-//! What of this machine may be used: its nodes, with the CPUs and the memory that this process is let have.
+//! The usable part of this machine: its nodes, with the CPUs and the memory that this process is allowed to use.
 
 use crate::error::MeasureError;
 use crate::results::Missing;
@@ -10,36 +10,36 @@ use std::path::{Path, PathBuf};
 /// This machine, as far as this process may use it.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What Linux shows.
+    /// Linux's description.
     pub machine: Machine,
-    /// Each node, in the order of the machine's.
+    /// Each node, in the machine's order.
     pub(crate) nodes: Vec<Usable>,
     /// What a cpuset or an affinity hides.
     pub(crate) hidden: Vec<Missing>,
-    /// What all nodes together may give, if a control group limits it, bytes.
+    /// Bytes that all nodes together may provide, if a control group limits them.
     pub(crate) memory_limit: Option<u64>,
     /// The kernel's load average of the last minute, as text.
     pub(crate) load: String,
 }
 
-/// What may be used of a node.
+/// The usable part of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Usable {
     pub id: NodeId,
     /// One CPU of each core, ascending.
     pub cores: Vec<CpuId>,
-    /// Bytes; 0 where there is none or it is forbidden.
+    /// Bytes; 0 if there is none or it is forbidden.
     pub free_bytes: u64,
-    /// All data caches that the node's CPUs have, bytes.
+    /// Total size of all data caches of the node's CPUs, bytes.
     pub cache_bytes: u64,
 }
 
 impl Host {
-    /// Finds out.
+    /// Examines this machine.
     pub fn find() -> Result<Self, MeasureError> {
         let machine = Machine::from_sysfs(Path::new("/sys"))?;
         let cpus = linux::affinity(linux::Tid::CALLER).map_err(MeasureError::Affinity)?;
-        // A kernel without NUMA has no such call, and some containers forbid it: then nothing is known to be hidden.
+        // A kernel without NUMA has no such call, and some containers forbid it: then no node counts as hidden.
         let nodes = linux::allowed_memory_nodes().ok();
         let mut host = Self::of(machine, &cpus, nodes.as_ref(), free_bytes);
         host.memory_limit = memory_limit();
@@ -50,7 +50,7 @@ impl Host {
         Ok(host)
     }
 
-    /// What a process may use that is let run on `cpus` and have memory of `memory` (of all nodes if unknown).
+    /// The usable part for a process that may run on `cpus` and allocate memory on `memory` (on all nodes if unknown).
     pub(crate) fn of(
         machine: Machine,
         cpus: &CpuSet,
@@ -85,7 +85,7 @@ impl Host {
             }
             let may = memory.is_none_or(|nodes| nodes.contains(node.id));
             if node.memory_bytes > 0 && !may {
-                let why = "this process may not have memory of it: its cpuset (cpuset.mems) leaves it out";
+                let why = "this process may not allocate memory on it: its cpuset (cpuset.mems) excludes it";
                 hidden.push(Missing::new(format!("everything in memory of node {}", node.id), why));
             }
             let free_bytes = if node.memory_bytes > 0 && may { free_bytes(node.id) } else { 0 };
@@ -94,25 +94,25 @@ impl Host {
         Self { machine, nodes, hidden, memory_limit: None, load: "unknown".to_owned() }
     }
 
-    /// The usable node with this id.
+    /// The usable node with this ID.
     pub(crate) fn node(&self, id: NodeId) -> Option<&Usable> {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// One CPU of each core of a node; none if there is no such node.
+    /// One CPU of each core of a node; empty if there is no such node.
     pub(crate) fn cores(&self, id: NodeId) -> &[CpuId] {
         self.node(id).map_or(&[], |node| &node.cores)
     }
 }
 
 impl Usable {
-    /// For messages: what is free.
+    /// Free memory, for messages.
     pub(crate) fn free(&self) -> String {
         size::format(self.free_bytes >> 20 << 20)
     }
 }
 
-/// What a node can give without anything being killed for it: free pages, and file pages that nobody used lately.
+/// Memory that a node can provide without the OOM killer: free pages, and inactive page cache.
 fn free_bytes(node: NodeId) -> u64 {
     let of_node = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
     if let Ok(text) = of_node {
@@ -121,7 +121,7 @@ fn free_bytes(node: NodeId) -> u64 {
     sum_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), &["MemAvailable:"])
 }
 
-/// The sum of these lines of a `meminfo`, bytes.
+/// The sum of these fields of a `meminfo`, bytes.
 fn sum_of(text: &str, names: &[&str]) -> u64 {
     let value = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| !names.contains(word));
@@ -130,7 +130,7 @@ fn sum_of(text: &str, names: &[&str]) -> u64 {
     text.lines().filter_map(value).fold(0, u64::saturating_add)
 }
 
-/// What the memory controller of this process's control group, and of those around it, still lets it have.
+/// What the memory controllers of this process's control group and its ancestors still allow.
 fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -139,7 +139,7 @@ fn memory_limit() -> Option<u64> {
         root.join(group).ancestors().take_while(|f| f.starts_with(root)).map(Into::into).collect();
     let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let left = |folder: &PathBuf| {
-        // `max`, where there is no limit, is no number.
+        // `max`, for no limit, is not a number.
         Some(number(folder.join("memory.max"))?.saturating_sub(number(folder.join("memory.current"))?))
     };
     folders.iter().filter_map(left).min()

@@ -1,9 +1,9 @@
-//! The caches that a curve of latency by working set shows.
+//! Detects caches in a curve of latency by working set.
 
 use serde::{Deserialize, Serialize};
 
-/// Where latency grows by less than this factor from one size to its double, they are served by the same level. Between
-/// two levels it grows by more, for a random cycle is then served by both.
+/// Growth factor of latency from one size to its double below which both are served by the same level. Between two
+/// levels it is larger, as a random cycle is then served by both.
 const FLAT: f64 = 1.19;
 
 /// One cache, as a program sees it.
@@ -11,14 +11,14 @@ const FLAT: f64 = 1.19;
 pub struct CacheLevel {
     /// 1, 2, 3 …, counted from the core.
     pub level: u8,
-    /// The largest working set measured that it holds.
+    /// The largest measured working set that fits.
     pub size_bytes: u64,
-    /// A load that it serves.
+    /// Load latency.
     pub latency_ns: f64,
 }
 
-/// The flat parts of a curve of (bytes, ns) by rising size, but for one at its end, which is memory. A flat part is at
-/// least two points; its last one is told, as smaller sizes are still served by the level before in part.
+/// The flat parts of a curve of (bytes, ns) by increasing size, except the last one, which is memory. A flat part has
+/// at least two points; its last one is reported, as the previous level still serves a part of smaller sizes.
 pub(crate) fn levels(points: &[(u64, f64)]) -> Vec<CacheLevel> {
     let flat = |pair: &&[(u64, f64)]| match pair {
         [(size, ns), (larger, slower)] => (slower / ns).log2() < FLAT.log2() * (*larger as f64 / *size as f64).log2(),

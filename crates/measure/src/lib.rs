@@ -1,9 +1,9 @@
-//! What a machine's memory is really like, measured by programs that know nothing of it: the latency of each pair of
-//! nodes, bandwidth, latency under load, caches, and how links are shared. The same code runs on real hosts and in the
-//! lab's guest.
+//! Measures the memory of a machine with programs that assume nothing about it: the latency of each pair of nodes,
+//! bandwidth, latency under load, caches, and how links are shared. The same code runs on real hosts and in the lab's
+//! guest.
 //!
-//! [`Host`] says what may be used, [`plan`] which [`Step`]s to take, [`run`] takes them, and [`Results`] is what came
-//! of it, from which [`calibrated`] makes a machine file.
+//! [`Host`] is the usable part of the machine, [`plan`] decides on [`Step`]s, [`run`] executes them, and [`Results`]
+//! holds the results, from which [`calibrated`] makes a machine file.
 
 mod arena;
 mod calibrated;

@@ -1,4 +1,4 @@
-//! Which steps to take, on how much memory, and how long that will take: all decided before anything is measured.
+//! The measurement steps, their memory, and their expected duration: all decided before anything is measured.
 
 use crate::error::MeasureError;
 use crate::host::{Host, Usable};
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Half of what is free on a node is left to others.
+/// Divisor of a node's free memory: half of it is left to other programs.
 const FREE_SHARE: u64 = 2;
-/// Arrays are this many times the caches of a node, so that no more than a quarter of a pass can be cached.
+/// Minimum ratio of an array to the caches of a node, so that at most a quarter of a pass can be cached.
 const TIMES_CACHES: u64 = 4;
 const LEAST_SIZE: u64 = 64 << 20;
 const MOST_SIZE: u64 = 2 << 30;
-/// Below this, what is measured is no longer memory.
+/// Smaller arrays no longer measure memory.
 const SMALLEST_SIZE: u64 = 4 << 20;
 
-/// What can be measured, each by itself.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -30,19 +30,19 @@ pub enum Part {
     Loaded,
     /// Latency by working set: sizes and latencies of the caches.
     Caches,
-    /// Latency of lines that another core's cache has.
+    /// Latency of lines in another core's cache.
     CacheToCache,
-    /// How cores of a node share the way to another node.
+    /// How cores of a node share the path to another node.
     Links,
 }
 
 impl Part {
-    /// All of them, in the order in which they are measured.
+    /// All parts, in the order in which they are measured.
     pub const ALL: [Self; 6] =
         [Self::Latency, Self::Bandwidth, Self::Loaded, Self::CacheToCache, Self::Links, Self::Caches];
 }
 
-/// What a stream does.
+/// The access pattern of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -50,21 +50,21 @@ pub enum Access {
     Read,
     /// Stores only.
     Write,
-    /// A load for each store; both count.
+    /// One load per store; both count.
     Copy,
 }
 
 impl Access {
-    /// All of them.
+    /// All patterns.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 }
 
-/// How many cores of a node stream.
+/// The number of streaming cores of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
     /// One.
     One,
-    /// Every one.
+    /// All.
     All,
 }
 
@@ -77,55 +77,55 @@ pub enum CopyState {
     Modified,
 }
 
-/// One thing to measure.
+/// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A chase by one CPU of `from` in memory of `to`.
     Latency {
         /// The accessing node.
         from: NodeId,
-        /// The memory's.
+        /// The memory's node.
         to: NodeId,
     },
     /// Streams by cores of `from` in memory of `to`.
     Bandwidth {
         /// The accessing node.
         from: NodeId,
-        /// The memory's.
+        /// The memory's node.
         to: NodeId,
-        /// What they do.
+        /// The access pattern.
         access: Access,
-        /// How many of them.
+        /// The number of cores.
         cores: Cores,
     },
     /// Streams by every core in its own node's memory.
     Machine {
-        /// What they do.
+        /// The access pattern.
         access: Access,
     },
-    /// A chase and paced streams in memory of `to`, by cores of `from`, the nearest that has any.
+    /// A chase and paced streams in memory of `to`, by cores of `from`, the nearest node with CPUs.
     Loaded {
         /// The accessing node.
         from: NodeId,
-        /// The memory's.
+        /// The memory's node.
         to: NodeId,
     },
-    /// A chase by a core of `reader` over lines that a core of `owner` has in its cache.
+    /// A chase by a core of `reader` over lines in the cache of a core of `owner`.
     Transfer {
-        /// The node of the core that reads.
+        /// The node of the reading core.
         reader: NodeId,
-        /// The node of the core that has the lines, and of their memory.
+        /// The node of the core with the lines, and of their memory.
         owner: NodeId,
-        /// What it did to them.
+        /// What that core did to them.
         state: CopyState,
     },
     /// Streams by this many cores of `from` that read memory of `to`.
     Link {
         /// The accessing node.
         from: NodeId,
-        /// The memory's.
+        /// The memory's node.
         to: NodeId,
-        /// How many cores.
+        /// The number of cores.
         cores: usize,
     },
     /// Chases over growing working sets by one CPU of a node in its own memory.
@@ -171,20 +171,20 @@ impl fmt::Display for Access {
     }
 }
 
-/// What was asked for.
+/// The requested measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Less of everything.
+    /// Fewer and shorter measurements.
     pub quick: bool,
-    /// What to measure.
+    /// The parts to measure.
     pub parts: BTreeSet<Part>,
-    /// Measurements of each number; more are added where they spread.
+    /// Measurements per number; more are added if they spread.
     pub repeats: Option<usize>,
-    /// Bytes of each array, at most one for latency and one for bandwidth a node.
+    /// Bytes per array; each node has at most one for latency and one for bandwidth.
     pub size_bytes: Option<u64>,
-    /// The largest spread at which a number is told.
+    /// The largest spread at which a number is reported.
     pub max_spread: f64,
-    /// Ask for huge pages; without, for none.
+    /// Whether to request huge pages, or none.
     pub huge_pages: bool,
 }
 
@@ -192,36 +192,36 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrays {
     pub node: NodeId,
-    /// Of each array.
+    /// Bytes per array.
     pub bytes: usize,
 }
 
-/// Everything that will be done.
+/// The whole plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Measurements of each number.
+    /// Measurements per number.
     pub repeats: usize,
     /// Bytes of each array on most nodes.
     pub size_bytes: u64,
     pub(crate) arrays: Vec<Arrays>,
     pub(crate) chase: bool,
     pub(crate) stream: bool,
-    /// Loads of one chase.
+    /// Loads per chase.
     pub(crate) loads: usize,
-    /// Bytes that each core streams at least.
+    /// Minimum bytes that each core streams.
     pub(crate) stream_bytes: usize,
-    /// Points of a loaded curve, the idle one included.
+    /// Points of a loaded curve, including the idle one.
     pub(crate) load_points: usize,
-    /// Working sets from one size to its double.
+    /// Working sets per doubling of the size.
     pub(crate) sizes_per_doubling: usize,
     pub(crate) missing: Vec<Missing>,
     pub(crate) notes: Vec<String>,
     pub(crate) options: Options,
 }
 
-/// Decides what to do.
+/// Makes the plan.
 pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let has = |part| options.parts.contains(&part);
     let chase = [Part::Latency, Part::Loaded, Part::CacheToCache, Part::Caches].into_iter().any(has);
@@ -231,7 +231,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let size_bytes = options.size_bytes.unwrap_or(usual).next_multiple_of(HUGE_PAGE as u64);
     let count = u64::from(chase) + u64::from(stream);
     let (mut missing, mut notes) = (host.hidden.clone(), Vec::new());
-    // A control group's limit is for all nodes together.
+    // A control group's limit applies to all nodes together.
     let with_memory = host.nodes.iter().filter(|node| node.free_bytes > 0).count().max(1) as u64;
     let limit = host.memory_limit.map_or(u64::MAX, |limit| limit / with_memory);
     let mut arrays = Vec::new();
@@ -262,7 +262,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     if steps.is_empty() {
         let mut why: Vec<String> = missing.iter().map(|Missing { what, why }| format!("  {what}: {why}")).collect();
         if why.is_empty() {
-            why.push("  what was asked for needs another core or another node, and there is none".to_owned());
+            why.push("  the request needs another core or another node, and there is none".to_owned());
         }
         return Err(MeasureError::Nothing { why: why.join("\n") });
     }
@@ -285,12 +285,12 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
 
 fn too_little(node: &Usable, limit: u64, needed: u64) -> String {
     let limit = if limit < node.free_bytes {
-        format!(", and its control group lets it have {} a node", size::format(limit))
+        format!(", and its control group allows {} per node", size::format(limit))
     } else {
         String::new()
     };
     format!(
-        "{} are free there{limit}; {} are needed, and as much again is left to others: free some, or ask \
+        "{} are free there{limit}; {} are needed, plus the same amount for other programs: free some, or ask \
          for a smaller --size",
         node.free(),
         size::format(needed)
@@ -311,7 +311,7 @@ fn steps(host: &Host, options: &Options, arrays: &[Arrays]) -> Vec<Step> {
                     for (from, to) in pairs() {
                         let step = |cores| Step::Bandwidth { from: from.id, to, access, cores };
                         steps.push(step(Cores::One));
-                        // With one core that is the same.
+                        // With one core both are the same.
                         steps.extend((from.cores.len() > 1).then(|| step(Cores::All)));
                     }
                     let local = from.iter().any(|from| to.contains(&from.id));
@@ -353,13 +353,13 @@ fn steps(host: &Host, options: &Options, arrays: &[Arrays]) -> Vec<Step> {
     steps
 }
 
-/// How many cores can load memory while one core of this node chases.
+/// The number of cores that can load memory while one core of this node chases.
 pub(crate) fn loaders(host: &Host, from: NodeId) -> usize {
     let own = host.cores(from).len();
     if own > 1 { own - 1 } else { host.nodes.iter().map(|node| node.cores.len()).sum::<usize>().saturating_sub(own) }
 }
 
-/// The firmware's distance; local where it says nothing.
+/// The firmware's distance; local if there is none.
 fn distance(host: &Host, from: NodeId, to: NodeId) -> u32 {
     let place = |id| host.machine.nodes.iter().position(|node| node.id == id);
     let known = || host.machine.distances.as_ref()?.matrix.get(place(from)?)?.get(place(to)?).copied();
@@ -368,14 +368,15 @@ fn distance(host: &Host, from: NodeId, to: NodeId) -> u32 {
 
 /// 1, 2, 3, 4, 6, 8, 12 … and all.
 fn counts(cores: usize) -> Vec<usize> {
-    // More cores than 2^30 no machine has.
+    // No machine has more than 2^30 cores.
     let series = (0..30).flat_map(|bit| [1 << bit, 3 << bit]).filter(|count| *count < cores);
     let counts: BTreeSet<usize> = series.chain((cores > 0).then_some(cores)).collect();
     counts.into_iter().collect()
 }
 
 impl Plan {
-    /// How long it will take on a usual machine, seconds: 150 ns a load, 5 GB/s a stream, half a millisecond to start.
+    /// The expected duration on a typical machine, seconds: 150 ns per load, 5 GB/s per stream, half a millisecond to
+    /// start.
     pub fn expected_s(&self) -> f64 {
         let arrays: usize = self.arrays.iter().map(|arrays| arrays.bytes).sum();
         let fill =
@@ -383,7 +384,7 @@ impl Plan {
         fill + self.steps.iter().map(|step| self.expected_step_s(step)).sum::<f64>()
     }
 
-    /// How long one step will take, seconds.
+    /// The expected duration of one step, seconds.
     pub(crate) fn expected_step_s(&self, step: &Step) -> f64 {
         let (chase, stream) = (self.loads as f64 * 150e-9, self.stream_bytes as f64 / 5e9);
         let once = match step {

@@ -1,5 +1,5 @@
-//! Random numbers that are the same on every machine and with every version of every library, so that results can be
-//! compared: `SplitMix64` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+//! Random numbers that are the same on every machine and with every library version, so that results are comparable:
+//! `SplitMix64` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 
 /// A generator; its state is its seed.
 pub struct Random(pub u64);
@@ -13,7 +13,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 when the bound is 0.
+    /// A number below `bound`; 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }

@@ -1,5 +1,5 @@
-//! What was measured. The same types are its JSON: field names stay, units are in the names, and new fields may come.
-//! `docs/measure.md` is the manual.
+//! The results of a measurement. The same types are its JSON: field names are stable, units are in the names, and
+//! fields may be added. `docs/measure.md` is the manual.
 
 use crate::firmware::Firmware;
 use crate::levels::CacheLevel;
@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A number for each pair of nodes: rows are the accessing nodes, columns the memory's, in the order of
-/// [`Results::nodes`]. Nothing where a pair cannot be, was not, or could not be measured.
+/// [`Results::nodes`]. `None` for a pair that cannot exist, was not measured, or could not be measured.
 pub type Matrix = Vec<Vec<Option<Number>>>;
 
-/// Everything that was measured. Parts that were not asked for are absent.
+/// All results. Parts that were not requested are absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Version of nearside.
     pub version: String,
     /// `2026-01-31`, UTC.
     pub date: String,
-    /// Whether something that was asked for is missing.
+    /// Whether a requested part is missing.
     pub partial: bool,
-    /// What, and why.
+    /// The missing parts and the reasons.
     pub missing: Vec<Missing>,
-    /// What the numbers' reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// How it was measured.
+    /// The settings of the measurement.
     pub settings: Settings,
     /// Rows and columns of every matrix.
     pub nodes: Vec<NodeId>,
-    /// Idle latency of loads that each wait for the one before.
+    /// Idle latency of dependent loads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Matrix>,
-    /// Bandwidth of streams, as programs count bytes.
+    /// Bandwidth of streams; bytes as the program counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<Bandwidth>,
     /// Latency of each node's memory while other cores load it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_latency: Option<Vec<LoadedCurve>>,
-    /// Latency of lines that another core's cache has.
+    /// Latency of lines in another core's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_to_cache_ns: Option<Transfers>,
     /// Read bandwidth of several cores of one node in another node's memory.
@@ -48,39 +48,39 @@ pub struct Results {
     /// Latency by working set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caches>,
-    /// The firmware's distances against measured latency; absent without either.
+    /// The firmware's distances against measured latency; absent if either is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Firmware>,
 }
 
-/// Something that was asked for and is not there.
+/// A requested part that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What.
+    /// The part.
     pub what: String,
-    /// Why, and what to do.
+    /// The reason and the remedy.
     pub why: String,
 }
 
 impl Missing {
-    /// From texts or errors.
+    /// Creates an entry from texts or errors.
     pub fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self { what: format!("{what}"), why: format!("{why}") }
     }
 }
 
-/// How it was measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Less of everything.
+    /// Fewer and shorter measurements.
     pub quick: bool,
-    /// Measurements of each number, at least.
+    /// Minimum measurements per number.
     pub repeats: usize,
-    /// Of each array.
+    /// Bytes per array.
     pub size_bytes: u64,
-    /// The largest spread at which a number is told.
+    /// The largest spread at which a number is reported.
     pub max_spread: f64,
-    /// The part of the arrays that lay on huge pages; nothing where the kernel does not tell.
+    /// The share of the arrays on huge pages; `None` if the kernel does not report it.
     pub huge_page_share: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ pub struct Settings {
 pub struct Bandwidth {
     /// One core of the row's node.
     pub one_core: ByAccess<Matrix>,
-    /// All cores of the row's node together; where it has but one, that one.
+    /// All cores of the row's node together, even if there is only one.
     pub all_cores: ByAccess<Matrix>,
     /// All cores of all nodes together, each in its own node's memory.
     pub machine: ByAccess<Option<Number>>,
@@ -100,14 +100,14 @@ pub struct Bandwidth {
 pub struct ByAccess<T> {
     /// Loads only.
     pub read: T,
-    /// Stores only; that lines are read before they are written does not count.
+    /// Stores only; the reads of lines before they are written are not counted.
     pub write: T,
-    /// A load for each store; both count.
+    /// One load per store; both count.
     pub copy: T,
 }
 
 impl<T> ByAccess<T> {
-    /// The one of these.
+    /// The value for this kind of access.
     pub fn get(&self, access: Access) -> &T {
         match access {
             Access::Read => &self.read,
@@ -125,14 +125,14 @@ impl<T> ByAccess<T> {
     }
 }
 
-/// Latency of a node's memory by load, in the order of rising load.
+/// Latency of a node's memory by load, in the order of increasing load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadedCurve {
-    /// The node whose memory and controller it is.
+    /// The node of the memory and its controller.
     pub node: NodeId,
     /// The node whose cores chased and loaded.
     pub from: NodeId,
-    /// How many cores loaded.
+    /// The number of loading cores.
     pub loading_cores: usize,
     /// The points, idle first.
     pub points: Vec<LoadPoint>,
@@ -141,14 +141,14 @@ pub struct LoadedCurve {
 /// One point of a loaded curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadPoint {
-    /// What all cores together read from the node.
+    /// Read bandwidth of all cores together from the node.
     pub load_bytes_per_s: Number,
-    /// What one load took meanwhile.
+    /// Latency of a load meanwhile.
     pub latency_ns: Number,
 }
 
-/// Latency of lines in another core's cache: rows are the reading nodes, columns those whose core has the lines. On the
-/// diagonal both cores are of one node.
+/// Latency of lines in another core's cache: rows are the reading nodes, columns those of the core with the lines. On
+/// the diagonal both cores belong to one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transfers {
     /// The other core has read them.
@@ -157,36 +157,36 @@ pub struct Transfers {
     pub modified: Matrix,
 }
 
-/// How cores of one node share the way to another node's memory.
+/// How cores of one node share the path to another node's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSharing {
     /// The accessing node.
     pub from: NodeId,
-    /// The memory's.
+    /// The memory's node.
     pub to: NodeId,
-    /// By rising number of cores.
+    /// By increasing number of cores.
     pub points: Vec<SharePoint>,
 }
 
-/// What so many cores draw together.
+/// The bandwidth of a number of cores together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharePoint {
-    /// How many cores.
+    /// The number of cores.
     pub cores: usize,
-    /// All together, reading.
+    /// Total read bandwidth.
     pub bandwidth_bytes_per_s: Number,
 }
 
-/// Latency by working set, and the caches that it shows.
+/// Latency by working set, and the caches found in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Caches {
     /// The node whose core chased in its own memory.
     pub node: NodeId,
-    /// What the core's clock is while it works, Hz.
+    /// The core's clock while it works, Hz.
     pub clock_hz: Number,
-    /// By rising size.
+    /// By increasing size.
     pub working_sets: Vec<WorkingSet>,
-    /// The steps that the sizes show: caches, and after the last of them memory is not listed.
+    /// The caches found in the working sets; memory, after the last of them, is not listed.
     pub levels: Vec<CacheLevel>,
 }
 
@@ -195,11 +195,11 @@ pub struct Caches {
 pub struct WorkingSet {
     /// Its size.
     pub size_bytes: u64,
-    /// A load in it.
+    /// Load latency.
     pub latency_ns: Number,
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(crate) enum Outcome {
     Number(Number),
     Curve(LoadedCurve),
@@ -207,7 +207,7 @@ pub(crate) enum Outcome {
 }
 
 impl Results {
-    /// Nothing measured yet, of what the plan has.
+    /// Results of a plan before its first step.
     pub(crate) fn new(plan: &Plan, nodes: Vec<NodeId>) -> Self {
         let has = |part| plan.options.parts.contains(&part);
         let matrix = || vec![vec![None; nodes.len()]; nodes.len()];
@@ -237,7 +237,7 @@ impl Results {
         }
     }
 
-    /// Puts what a step came to into its place.
+    /// Stores the result of a step.
     pub(crate) fn take(&mut self, step: Step, outcome: Outcome) {
         let place = |id: NodeId| self.nodes.iter().position(|node| *node == id);
         match (step, outcome) {
@@ -271,7 +271,7 @@ impl Results {
             }
             (_, Outcome::Curve(curve)) => self.loaded_latency.get_or_insert_default().push(curve),
             (_, Outcome::Caches(caches)) => self.caches = Some(caches),
-            // The runner gives every other step a number.
+            // The runner returns a number for every other step.
             (Step::Loaded { .. } | Step::Caches { .. }, Outcome::Number(_)) => {}
         }
     }

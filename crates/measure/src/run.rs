@@ -1,4 +1,4 @@
-//! Takes the steps of a plan, one after the other.
+//! Executes the steps of a plan, one after the other.
 
 use crate::arena::{Arena, huge_page_share};
 use crate::chase::{Line, UNROLLED, walk, walk_writing};
@@ -16,33 +16,33 @@ use machine::{CpuId, NodeId};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Where numbers spread, this many times the repeats are made before a number is refused.
+/// If numbers spread, up to this multiple of the repeats is made before a number is rejected.
 const MOST_ATTEMPTS: usize = 4;
-/// Lines that one core leaves in its cache for another: 128 KiB, half of the smallest second-level caches.
+/// Lines that one core leaves in its cache for another: 128 KiB, half of the smallest L2 caches.
 const HANDED_LINES: usize = 2048;
 /// The smallest working set, lines: 4 KiB.
 const FEWEST_LINES: usize = UNROLLED;
-/// Loads of a chase under load are fewer, as each takes longer and all others stream meanwhile.
+/// Divisor of the loads of a chase under load, as each takes longer and all other cores stream meanwhile.
 const LOADED_SHARE: usize = 4;
-/// How long a chase in a cache lasts, ns: clocks of virtual machines can have steps of tens of microseconds.
+/// Duration of a chase in a cache, ns: clocks of virtual machines can have steps of tens of microseconds.
 const CHASE_NS: f64 = 2e6;
-/// No load takes less.
+/// Lower bound of a load's latency.
 const LEAST_LOAD_NS: f64 = 0.1;
 const CLOCK_STEPS: u64 = 1 << 20;
 
-/// How far it is.
+/// Progress of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// What is measured next.
+    /// The next step.
     pub step: Step,
-    /// Of the expected time, seconds.
+    /// Completed part of the expected time, seconds.
     pub done_s: f64,
     /// The expected time, seconds.
     pub expected_s: f64,
 }
 
-/// Takes the steps. What fails is told as missing, and so is everything that was not begun when `interrupted` became
-/// true. `progress` is called before each step.
+/// Executes the steps. Failures are reported as missing, and so is everything that was not started when `interrupted`
+/// became true. `progress` is called before each step.
 pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: impl FnMut(Progress)) -> Results {
     let nodes: Vec<NodeId> = host.nodes.iter().map(|node| node.id).collect();
     let mut results = Results::new(plan, nodes);
@@ -66,7 +66,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
         }
         progress(Progress { step, done_s, expected_s });
         done_s += plan.expected_step_s(&step);
-        // What a node without memory for it makes missing has been told once, for all of its steps.
+        // A node without memory for its arrays has been reported once, for all of its steps.
         if !bench.has_memory(&step) {
             continue;
         }
@@ -147,7 +147,7 @@ impl Bench<'_> {
         self.host.cores(node).first().copied().ok_or(MeasureError::NoMemory(node))
     }
 
-    /// Measures as often as was asked for, and more often where that spreads.
+    /// Measures the given number of times, and more often if the numbers spread.
     fn repeated<const N: usize>(
         &mut self,
         mut once: impl FnMut(&mut Self) -> Result<[f64; N], MeasureError>,
@@ -179,7 +179,7 @@ impl Bench<'_> {
         Ok(number)
     }
 
-    /// One chase on one CPU, ns a load, from where the last one in this memory ended.
+    /// One chase on one CPU, ns per load, from where the last one in this memory ended.
     fn chase(&mut self, memory: NodeId, cpu: CpuId, loads: usize) -> Result<f64, MeasureError> {
         let arena = self.arena(memory)?;
         let start = arena.place.ok_or(MeasureError::NoMemory(memory))?;
@@ -221,7 +221,7 @@ impl Bench<'_> {
         let [number] = self.repeated(|bench| {
             let mut total_ns = 0.0;
             for _ in 0..rounds {
-                // Lines that were not touched for longest, so that nobody but the owner has them now.
+                // The least recently used lines, so that only the owner's cache has them now.
                 let start = bench.arena(owner)?.place.ok_or(MeasureError::NoMemory(owner))?;
                 on(owner_cpu, || match state {
                     CopyState::Clean => walk(start, HANDED_LINES),
@@ -247,7 +247,7 @@ impl Bench<'_> {
         arena.cycle(usize::MAX, arena.cpu)?;
         let idle = self.loaded_point(to, chaser, &[], 0)?;
         let full = self.loaded_point(to, chaser, &loading, 0)?;
-        // Of the period in which a core reads a burst, what it takes when nobody else is there is no pause.
+        // The time that a core takes to read a burst when alone is not part of the pause.
         let alone = self.loaded_point(to, chaser, loading.get(..1).unwrap_or(&[]), 0)?;
         let mut points = vec![idle];
         if let (Some(alone_rate), Some(full_rate)) = (alone.load_bytes_per_s.value, full.load_bytes_per_s.value) {
@@ -263,7 +263,7 @@ impl Bench<'_> {
         Ok(LoadedCurve { node: to, from, loading_cores: loading.len(), points })
     }
 
-    /// A chase on one CPU while others stream, with a pause of so many steps after each block.
+    /// A chase on one CPU while others stream, with a pause of `pause` steps after each block.
     fn loaded_point(
         &mut self,
         memory: NodeId,
@@ -309,7 +309,7 @@ impl Bench<'_> {
             let lines = FEWEST_LINES as f64 * 2_f64.powf(f64::from(step) / self.plan.sizes_per_doubling as f64);
             let lines = (lines as usize).min(most);
             self.arena(node)?.cycle(lines, cpu)?;
-            // Once through, so that caches hold what they can; then long enough for any clock.
+            // Once through to fill the caches; then long enough for any clock.
             let about_ns = self.chase(node, cpu, loads.max(lines).next_multiple_of(UNROLLED))?.max(LEAST_LOAD_NS);
             let loads = ((CHASE_NS / about_ns) as usize).next_multiple_of(UNROLLED);
             let [latency_ns] = self.repeated(|bench| Ok([bench.chase(node, cpu, loads)?]))?;
@@ -343,7 +343,7 @@ fn shares<'a>(words: &'a mut [Words], cpus: &'a [CpuId]) -> impl Iterator<Item =
     cpus.iter().copied().zip(words.chunks_exact_mut(length))
 }
 
-/// Streams until this thread has done its quota or another one has.
+/// Streams until this thread has reached its quota or another one has.
 fn streamed(access: Access, words: &mut [Words], quota: usize, stop: &Stop) -> usize {
     stream(access, words, |bytes| {
         if bytes >= quota {

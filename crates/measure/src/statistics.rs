@@ -1,32 +1,32 @@
-//! What several measurements of one thing come to.
+//! Summarizes repeated measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// The median of repeated measurements, and how far they lie apart.
+/// The median of repeated measurements, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Number {
-    /// The median, in the unit that the field's name says; nothing when the spread is above the limit.
+    /// The median, in the unit of the field's name; `None` if the spread is above the limit.
     pub value: Option<f64>,
-    /// The distance between the quartiles over the median; 0 for a single measurement.
+    /// Interquartile range over the median; 0 for a single measurement.
     pub spread: f64,
-    /// How many measurements there were.
+    /// The number of measurements.
     pub repeats: usize,
 }
 
 impl Number {
-    /// Of any positive measurements; nothing when there are none.
+    /// Summarizes positive measurements; `None` if there are none.
     pub fn of(samples: &[f64], max_spread: f64) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let median = quantile(&sorted, 0.5)?;
         let spread = (quantile(&sorted, 0.75)? - quantile(&sorted, 0.25)?) / median;
-        // Not `>`: what is no number has no place in a result either.
+        // Not `>`: NaN must not become a result either.
         let value = (spread <= max_spread && median > 0.0).then_some(median);
         Some(Self { value, spread, repeats: samples.len() })
     }
 }
 
-/// Linear between neighbours, as R's type 7.
+/// Linear interpolation between neighbours, as R's type 7.
 fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let at = part * sorted.len().checked_sub(1)? as f64;
     let (low, high) = (sorted.get(at as usize)?, sorted.get(at.ceil() as usize)?);

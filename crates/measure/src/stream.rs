@@ -1,6 +1,6 @@
-//! Bandwidth: passes over blocks of lines, with integers only, as a simulator may compute with floating-point numbers
-//! much more slowly. Each line ends at a barrier of the compiler, which keeps the loops from turning into `memcpy` or
-//! `memset`: those go round the caches when they see fit. Within a line the compiler uses vectors.
+//! Bandwidth: passes over blocks of lines, with integers only, as a simulator may be much slower with floating-point
+//! numbers. Each line ends at a compiler barrier, which keeps the loops from turning into `memcpy` or `memset`: those
+//! may bypass the caches. Within a line the compiler uses vectors.
 
 use crate::plan::Access;
 use std::hint::black_box;
@@ -12,11 +12,12 @@ pub(crate) struct Words(pub [u64; 8]);
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = size_of::<Words>();
-/// Lines between two looks at whether to stop, 4 KiB: also the bursts of a paced stream.
+/// Lines between two stop checks, 4 KiB: also the burst of a paced stream.
 pub(crate) const BLOCK: usize = 64;
 
-/// Streams over `part` again and again until `stop` says so, which is told the bytes done so far after each block.
-/// Returns the bytes as the program counts them: a copy's are read and written, a write's are not also read.
+/// Streams over `part` repeatedly until `stop` returns true. `stop` is called after each block with the bytes done so
+/// far. Returns the bytes as the program counts them: a copy's are read and written; for a write, the implicit reads
+/// are not counted.
 pub(crate) fn stream(access: Access, part: &mut [Words], mut stop: impl FnMut(usize) -> bool) -> usize {
     let half = part.len() / 2;
     let mut bytes = 0;

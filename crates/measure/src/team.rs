@@ -1,4 +1,4 @@
-//! Threads that are pinned, start together, and are each timed by themselves.
+//! Pinned threads that start together and are timed individually.
 
 use crate::error::MeasureError;
 use linux::{Tid, set_affinity};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::Instant;
 
-/// What one thread did.
+/// The result of one thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     /// Bytes or loads.
@@ -19,13 +19,13 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Amount a second.
+    /// Amount per second.
     pub fn rate(self) -> f64 {
         self.amount as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Tells all threads of a team that measuring is over.
+/// Signals the end of the measurement to all threads of a team.
 #[derive(Debug, Default)]
 pub(crate) struct Stop(AtomicBool);
 
@@ -51,17 +51,17 @@ pub(crate) fn on<T: Send>(cpu: CpuId, work: impl FnOnce() -> T + Send) -> Result
     })
 }
 
-/// Gives each CPU its part and has all of them do `work` at once, which returns how much it did. Whoever is done first
-/// should say [`Stop::now`], for others are then no longer measured under the same load.
+/// Gives each CPU its part and makes all of them do `work` at once, which returns the amount done. The first to finish
+/// should call [`Stop::now`], as the others are then no longer measured under the same load.
 pub(crate) fn together<P: Send>(
     parts: Vec<(CpuId, P)>,
     work: impl Fn(P, &Stop) -> usize + Sync,
 ) -> Result<Vec<Done>, MeasureError> {
     let (threads, stop) = (parts.len(), Stop::default());
-    // Each waits on a CPU of its own, so they may spin; a barrier that sleeps wakes them one after the other, and the
-    // first would stream alone for a while.
+    // Each thread has its own CPU, so it may spin; a sleeping barrier wakes threads one after the other, and the first
+    // would stream alone for a while.
     let arrived = AtomicUsize::new(0);
-    // Threads wait here until all of them exist: for the others they would wait for ever when one cannot be started.
+    // Threads wait here until all of them exist: if one cannot be started, the others would otherwise wait forever.
     let all_started: OnceLock<bool> = OnceLock::new();
     let not_pinned = AtomicBool::new(false);
     let worker = |cpu, part| {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named_and_nobody_waits_for_it() {
+    fn a_missing_cpu_is_named_and_no_thread_waits_for_it() {
         let parts = vec![(allowed()[0], ()), (CpuId(100_000), ())];
         let error = together(parts, |(), _| 1).unwrap_err().to_string();
         assert!(error.contains("CPU 100000"), "{error}");

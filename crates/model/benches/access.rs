@@ -1,4 +1,4 @@
-//! Host time of an access, by what serves it. The targets are in SPECIFICATION.md.
+//! Host time per access, by the level that serves it. The targets are in SPECIFICATION.md.
 
 #[path = "../tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -8,17 +8,17 @@ use divan::{Bencher, counter::ItemsCount};
 use model::{AccessKind, LINE_BYTES, Request};
 use support::Random;
 
-/// Accesses between two looks at the clock, as in the lab.
+/// Accesses between two clock updates, as in the lab.
 const BATCH: usize = 1000;
-/// Accesses in a sample.
+/// Accesses per sample.
 const SAMPLE: usize = 20_000;
 
 fn main() {
     divan::main();
 }
 
-/// Lets CPU 0 make these accesses over and over, as the lab does: its time goes on with each, and windows close. A
-/// sample is short, so that on a busy host the fastest is one that was not interrupted.
+/// Makes CPU 0 repeat these accesses, as the lab does: each advances its time, and windows close. Samples are short, so
+/// that on a busy host the fastest one was not interrupted.
 fn measure(bencher: Bencher, addresses: &[u64], kind: AccessKind) {
     let model = support::model("opteron-6164x2");
     let mut time_ps = 0;
@@ -71,7 +71,7 @@ fn streamed_dram(bencher: Bencher) {
     measure(bencher, &addresses, AccessKind::Load);
 }
 
-/// A window's closing with every pair of 8 nodes busy.
+/// Closing a window with every pair of 8 nodes busy.
 #[divan::bench(sample_count = 500, sample_size = 1)]
 fn window_closing(bencher: Bencher) {
     let model = support::model("small-8x2");

@@ -1,40 +1,40 @@
-//! One access and what comes of it.
+//! An access and its result.
 
 use serde::{Deserialize, Serialize};
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessKind {
-    /// Reads data.
+    /// A data load.
     Load,
-    /// Writes data.
+    /// A data store.
     Store,
-    /// Fetches an instruction.
+    /// An instruction fetch.
     Instruction,
 }
 
-/// An access, as the instruction that makes it knows it.
+/// An access, as seen by its instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does.
+    /// The kind of access.
     pub kind: AccessKind,
-    /// The address in memory. An access that spans two lines counts for the first.
+    /// Physical address. An access that crosses a line boundary counts for the first line.
     pub physical: u64,
-    /// The address in the program.
+    /// Virtual address.
     pub virtual_address: u64,
-    /// Where the instruction is, or any number that tells it from others.
+    /// Address of the instruction, or any other number that identifies it.
     pub instruction: u64,
 }
 
 impl Request {
-    /// An access of a program whose addresses are those of memory.
+    /// An access with equal virtual and physical addresses.
     pub fn to(physical: u64, kind: AccessKind) -> Self {
         Self { kind, physical, virtual_address: physical, instruction: 0 }
     }
 }
 
-/// What a walk of the page table ends at.
+/// The last entry that a page table walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntry {
     /// Its physical address.
@@ -43,7 +43,7 @@ pub struct PageEntry {
     pub huge: bool,
 }
 
-/// Where the line was.
+/// The level that held the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -60,22 +60,22 @@ pub enum Level {
     Peer = 5,
 }
 
-/// What came of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// How long the core waits, beyond the time of the instruction, ps.
+    /// Stall of the core beyond the time of the instruction, ps.
     pub stall_ps: u64,
-    /// How long the line takes to come, queues included, as a PMU reports it, ps. A core waits less for streams and
-    /// stores.
+    /// Latency of the line including queues, as a PMU reports it, ps. The stall is shorter for streams and stores.
     pub latency_ps: u32,
-    /// The index in [`machine::Machine::nodes`] of the node that served it: where the memory is, or the cache.
+    /// The index in [`machine::Machine::nodes`] of the serving node: that of the memory, or of the cache.
     pub node: u16,
-    /// Where the line was.
+    /// The level that held the line.
     pub level: Level,
-    /// Later addresses may depend on what is loaded from this line: [`crate::Model::loaded`] wants to know it.
+    /// Whether later addresses may depend on a value loaded from this line: the caller should pass it to
+    /// [`crate::Model::loaded`].
     pub wants_value: bool,
-    /// It is the first write to a line that the CPU's L1 had clean: a PMU that samples stores sees it.
+    /// Whether this is the first write to a line that was clean in the CPU's L1: a PMU that samples stores sees it.
     pub first_write: bool,
-    /// The CPU's L1 has the line now. Not where others will want it back before it is used again.
+    /// Whether the CPU's L1 keeps the line. False if other CPUs will want it back before it is used again.
     pub keep: bool,
 }

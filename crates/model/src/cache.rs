@@ -1,58 +1,59 @@
-//! One cache of any level: which lines it holds.
+//! A cache of any level and the lines that it holds.
 
 use crate::LINE_BYTES;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Ways of a cache whose associativity the description does not know (0): enough that conflicts are rare, as in most L2
-/// and L3.
+/// Associativity of a cache for which the description gives none (0): enough to make conflicts rare, as in most L2 and
+/// L3 caches.
 const WAYS_IF_UNKNOWN: u64 = 16;
 
-/// Most ways of a set: one bit each in the word that holds a set's recency. A cache with more, or a fully associative
-/// one, gets sets of this many, which hold nearly the same lines.
+/// Maximum number of ways of a set: one bit each in the word with the set's recency. A cache with more, or a fully
+/// associative one, gets sets of this size, which hold nearly the same lines.
 const MAX_WAYS: u64 = 64;
 
-/// A way that holds no line.
+/// A way without a line.
 const EMPTY: u32 = 0;
-/// The bit of a way whose line was written since it came.
+/// The bit of a way whose line is dirty.
 const DIRTY: u32 = 1 << 31;
 
-/// Hints in a word.
+/// Hints per word.
 const HINTS: u64 = 8;
 /// The lowest bit of every hint.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 /// A set-associative cache with bit-PLRU replacement (exact LRU for two ways).
 ///
-/// CPUs that share it may use it at the same time: a race can lose a fill or an update of the recency, never more.
+/// CPUs that share it may use it concurrently: a race can only lose a fill or a recency update.
 pub(crate) struct Cache {
-    /// For each set, a word with a bit a way, used lately, and then the low 8 bits of each way's tag, [`HINTS`] to a
-    /// word, which rule most ways out eight at a time.
+    /// For each set, a word with a recency bit for each way, and then the low 8 bits of each way's tag, [`HINTS`] per
+    /// word, which exclude most ways eight at a time.
     sets: Box<[AtomicU64]>,
-    /// For each set, its ways: the line's tag + 1, with [`DIRTY`] or without, or [`EMPTY`].
+    /// For each set, its ways: the line's tag + 1, with or without [`DIRTY`], or [`EMPTY`].
     tags: Box<[AtomicU32]>,
     ways: usize,
     /// Words of a set in [`Cache::sets`].
     set_words: usize,
-    /// The bits of a set's first word that stand for a way.
+    /// The recency bits of a set's first word.
     all_ways: u64,
     division: Division,
-    /// What a hit takes, ps.
+    /// Latency of a hit, ps.
     pub(crate) latency_ps: u32,
 }
 
-/// What became of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The line was there.
+    /// A hit.
     Hit,
-    /// It was there, and is written for the first time.
+    /// A hit that makes the line dirty.
     Dirtied,
-    /// It was not there. Its place had this line, which was written.
+    /// A miss. Holds the evicted line, if it was dirty.
     Missed(Option<u64>),
 }
 
 impl Cache {
-    /// A cache of `size_bytes` in lines of [`LINE_BYTES`]. Sets that `ways` does not divide evenly are rounded down.
+    /// A cache of `size_bytes` in lines of [`LINE_BYTES`]. A number of sets that `ways` does not divide evenly is
+    /// rounded down.
     pub(crate) fn new(size_bytes: u64, ways: u32, latency_ps: u32) -> Self {
         let lines = (size_bytes / LINE_BYTES).max(1);
         let ways = if ways == 0 { WAYS_IF_UNKNOWN } else { u64::from(ways).min(MAX_WAYS) }.min(lines);
@@ -74,7 +75,7 @@ impl Cache {
         u64::from(DIRTY - 1) * (self.tags.len() / self.ways) as u64
     }
 
-    /// Looks a line up and makes it the most recent of its set; a line that was not there replaces an old one.
+    /// Looks up a line and makes it the most recent of its set; on a miss it replaces an old one.
     #[inline]
     pub(crate) fn access(&self, line: u64, write: bool) -> Found {
         let (tag, set) = self.division.of(line);
@@ -92,7 +93,7 @@ impl Cache {
                 (way, Found::Hit)
             }
         } else {
-            // Never full: marking the last way clears the others. But a race may set every bit.
+            // Normally not all bits are set: marking the last way clears the others. But a race may set every bit.
             let victim = (!recent).trailing_zeros() as usize % self.ways;
             let old = tags[victim].load(Relaxed);
             tags[victim].store(if write { tag | DIRTY } else { tag }, Relaxed);
@@ -109,40 +110,40 @@ impl Cache {
         found
     }
 
-    /// Marks a line as written; whether it is there.
+    /// Marks a line as dirty. Returns whether it is present.
     pub(crate) fn dirty(&self, line: u64) -> bool {
         self.change(line, |held| held | DIRTY)
     }
 
-    /// Whether a line is there.
+    /// Whether a line is present.
     pub(crate) fn holds(&self, line: u64) -> bool {
         self.written(line).is_some()
     }
 
-    /// Whether a line was written, if it is there.
+    /// Whether a line is dirty; `None` if it is not present.
     pub(crate) fn written(&self, line: u64) -> Option<bool> {
         let (_, _, held) = self.look(line)?;
         Some(held & DIRTY != 0)
     }
 
-    /// Marks a line as not written; whether it is there.
+    /// Marks a line as clean. Returns whether it is present.
     pub(crate) fn clean(&self, line: u64) -> bool {
         self.change(line, |held| held & !DIRTY)
     }
 
-    /// Drops a line; whether it was there.
+    /// Removes a line. Returns whether it was present.
     pub(crate) fn remove(&self, line: u64) -> bool {
         self.change(line, |_| EMPTY)
     }
 
-    /// Drops every line.
+    /// Removes every line.
     pub(crate) fn clear(&self) {
         for tag in &self.tags {
             tag.store(EMPTY, Relaxed);
         }
     }
 
-    /// Changes what the way of a line holds; whether it is there.
+    /// Changes the way of a line. Returns whether it is present.
     fn change(&self, line: u64, change: impl FnOnce(u32) -> u32) -> bool {
         let found = self.look(line);
         if let Some((tags, way, held)) = found {
@@ -151,7 +152,7 @@ impl Cache {
         found.is_some()
     }
 
-    /// The ways of a line's set, and if it is there, which one it is and what that holds.
+    /// The ways of a line's set and, if the line is present, the index and contents of its way.
     fn look(&self, line: u64) -> Option<(&[AtomicU32], usize, u32)> {
         let (tag, set) = self.division.of(line);
         let tags = &self.tags[set * self.ways..][..self.ways];
@@ -160,13 +161,13 @@ impl Cache {
     }
 }
 
-/// The way of a set that holds a tag, and what it holds.
+/// The way of a set with a tag, and its contents.
 #[inline]
 fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<(usize, u32)> {
     let wanted = u64::from(tag as u8) * LOW_BITS;
     for (word, hints) in hints.iter().enumerate() {
         let difference = hints.load(Relaxed) ^ wanted;
-        // The high bit of every hint that is equal, and of some above it that are not.
+        // The high bit of every equal hint, and of some unequal ones above it.
         let mut equal = difference.wrapping_sub(LOW_BITS) & !difference & (LOW_BITS << 7);
         while equal != 0 {
             let way = word * HINTS as usize + equal.trailing_zeros() as usize / 8;
@@ -181,7 +182,7 @@ fn find(tags: &[AtomicU32], hints: &[AtomicU64], tag: u32) -> Option<(usize, u32
     None
 }
 
-/// Division of line numbers by a constant, without the host's slow instruction.
+/// Division of line numbers by a constant, without the host's slow division.
 enum Division {
     /// By 2 to this power.
     Shift(u32),
@@ -197,7 +198,7 @@ impl Division {
         if odd == 1 { Self::Shift(shift) } else { Self::Multiply { shift, odd, reciprocal: u64::MAX / odd + 1 } }
     }
 
-    /// The line of a quotient and a remainder.
+    /// The line for a quotient and a remainder.
     fn back(&self, quotient: u64, remainder: usize) -> u64 {
         let divisor = match *self {
             Self::Shift(shift) => 1 << shift,
@@ -288,7 +289,7 @@ mod tests {
 
         #[test]
         fn the_last_few_lines_of_a_set_are_never_replaced(ways in 2_u64..=64, accesses in prop::collection::vec(0_u64..100, 2..500)) {
-            // Bit-PLRU keeps at least the two latest lines of a set, whatever came before.
+            // Bit-PLRU keeps at least the two most recent lines of a set, whatever came before.
             let cache = Cache::new(ways * LINE_BYTES, ways as u32, 0);
             for pair in accesses.windows(2) {
                 hit(&cache, pair[0]);

@@ -1,10 +1,10 @@
-//! Who has which line: a line that only another cache has, perhaps written, comes from there, and who writes a line
-//! takes it from all others.
+//! Cache coherence: a line that only another cache has, possibly modified, comes from there, and a write takes the line
+//! from all other caches.
 //!
-//! Kept by line of memory, as a perfect directory. It may say that a core has a line that has long left its caches, so
-//! what it says is looked up there; it never says less than there is, but for races of host threads, which leave a copy
-//! behind at worst. Most pages are one core's alone: of those only that is kept, since a look at a line's own entry takes
-//! the host longest of all that the model does.
+//! Implemented as a perfect directory by line of memory. An entry may name a core that has since evicted the line, so
+//! the core's caches are checked. It never misses a copy, except for races of host threads, which at worst leave a
+//! stale copy. Most pages belong to one core: for those only the page is tracked, as a lookup of a line's own entry
+//! takes the host longer than anything else in the model.
 
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
@@ -14,36 +14,36 @@ use machine::{Machine, Routes};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
-/// Cores are told apart by these many bits; those with equal ones are looked at together.
+/// Bits that identify holding cores; cores with equal bits are checked together.
 const HOLDER_BITS: u32 = 15;
-/// Set where cores write the line in turns: [`Turns`] knows more.
+/// Set if cores write the line in turns: see [`Turns`].
 const IN_TURNS: u32 = 1 << HOLDER_BITS;
 const OWNER_SHIFT: u32 = HOLDER_BITS + 1;
-/// Set where several cores have had the line since it was written.
+/// Set if several cores have had the line since it was written.
 const SHARED: u32 = 1 << 30;
-/// Set where the owner has written the line.
+/// Set if the owner has written the line.
 const WRITTEN: u32 = 1 << 31;
-/// Above the holders' bits: the number of the core that last had the line for itself, plus one.
+/// Above the holders' bits: the number of the last core with exclusive access, plus one.
 const OWNER_BITS: u32 = 14;
-/// Lines of a page.
+/// Lines per page.
 const PAGE_LINES: u64 = 64;
-/// Set where another core than the first has used a page.
+/// Set if a core other than the first has used a page.
 const SEVERAL: u32 = 1 << 31;
 
-/// One core: what of it can hold lines.
+/// The caches of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Core {
     pub node: u16,
     pub caches: CpuCaches,
 }
 
-/// An access that may concern others.
+/// An access that may concern other cores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// The number of the asking core.
+    /// The number of the requesting core.
     pub me: usize,
     pub line: u64,
-    /// The node of its memory.
+    /// The home node of the line.
     pub home: usize,
     pub kind: AccessKind,
     /// The window of the CPU's time.
@@ -53,28 +53,28 @@ pub(crate) struct Asked {
 /// A line from another cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// How long it takes while nothing is busy, ps.
+    /// Its latency while nothing is busy, ps.
     pub latency_ps: u32,
     /// The node that it comes from.
     pub node: u16,
-    /// Whether it is another last cache than the asking core's.
+    /// Whether it comes from a different last-level cache than the requesting core's.
     pub other_cache: bool,
-    /// Others will want it back before the core uses it again.
+    /// Whether other cores will want it back before the core uses it again.
     pub in_turns: bool,
     /// Whether it was modified there.
     pub modified: bool,
 }
 
-/// Lines that cores write in turns. The lab lets a CPU run on for a while before others do, so that it would keep such a
-/// line for all of that time, where a real one gives it up at each turn: here nobody keeps it while this lasts.
+/// Lines that cores write in turns. The lab runs a CPU for a while before others, so the CPU would keep such a line for
+/// all of that time, where a real one gives it up at each turn: while this lasts, no core keeps the line.
 struct Turns {
-    /// By line: which, and in which window it last changed hands, with the number of the core that had it.
+    /// By line: its number, and the window in which it last changed hands, with the number of the previous core.
     slots: Box<[[AtomicU64; 2]]>,
 }
 
-/// Lines that can be written in turns at a time.
+/// Maximum number of lines written in turns at a time.
 const SLOTS: usize = 1024;
-/// A line that changes hands twice within this many windows is written in turns: CPUs are less apart.
+/// A line that changes hands twice within this many windows is written in turns: CPUs are never that far apart.
 const TURN_WINDOWS: u64 = 4;
 const CORE_BITS: u32 = 16;
 
@@ -83,7 +83,7 @@ impl Turns {
         self.slots.get((line ^ line >> 10) as usize % SLOTS)
     }
 
-    /// The line changes hands: takes it from a core. Whether it did so shortly before.
+    /// Records that the line is taken from a core. Returns whether it also changed hands shortly before.
     fn change(&self, line: u64, window: u64, from: usize) -> bool {
         let before = self.last(line, window).is_some();
         if let Some([place, last]) = self.slot(line) {
@@ -93,7 +93,7 @@ impl Turns {
         before
     }
 
-    /// From which core it was last taken, unless that is long ago.
+    /// The core from which it was last taken, unless that was long ago.
     fn last(&self, line: u64, window: u64) -> Option<usize> {
         let [place, last] = self.slot(line)?;
         let last = last.load(Relaxed);
@@ -102,24 +102,25 @@ impl Turns {
     }
 }
 
-/// Who has which line.
+/// The holders of each line.
 pub(crate) struct Coherence {
     /// By page of physical memory: the number of the first core that used it, plus one; 0 for none.
     pages: Box<[AtomicU32]>,
-    /// By line of physical memory, for pages that several cores have used; 0 where it is as the first one left it.
+    /// By line of physical memory, for pages that several cores have used; 0 while it is unchanged since the first one.
     lines: Box<[AtomicU32]>,
     cores: Box<[Core]>,
     turns: Turns,
     line_ps: u32,
     sibling_ps: Option<u32>,
     directory_ps: u32,
-    /// By pair of nodes: what a way there takes, ps.
+    /// By pair of nodes: the one-way latency, ps.
     way_ps: Box<[u32]>,
     nodes: usize,
 }
 
 impl Coherence {
-    /// None for a machine whose description does not tell. `cores` are numbered as in [`crate::cpu::Cpu::core_index`].
+    /// `None` if the machine's description has no coherence data. `cores` are numbered as in
+    /// [`crate::cpu::Cpu::core_index`].
     pub(crate) fn of(machine: &Machine, cores: Vec<Core>, memory_end: u64) -> Result<Option<Self>, ModelError> {
         let Some(coherence) = &machine.coherence else { return Ok(None) };
         if cores.len() >= 1 << OWNER_BITS {
@@ -127,7 +128,7 @@ impl Coherence {
                 machine: machine.name.clone(),
                 field: "the number of cores".to_owned(),
                 value: cores.len().to_string(),
-                rule: "the model keeps caches coherent of fewer than 16,384 cores",
+                rule: "the model keeps the caches of fewer than 16,384 cores coherent",
             });
         }
         let zeroed = |count: u64| {
@@ -135,7 +136,7 @@ impl Coherence {
                 machine: machine.name.clone(),
                 field: "memory".to_owned(),
                 value: machine::size::format(memory_end),
-                rule: "the host has no room for who has which line of it: 4 bytes each",
+                rule: "the host has no room for its directory of lines: 4 bytes per line",
             })
         };
         let lines = memory_end / LINE_BYTES;
@@ -160,8 +161,8 @@ impl Coherence {
         }))
     }
 
-    /// A core reads or writes a line that its own private caches do not have, or writes one that they have, in a window of
-    /// time. Returns the cache that the line comes from, or, for a write, the one that takes longest to give it up, where
+    /// A core reads or writes a line that its own private caches do not have, or writes one that they have, in a window
+    /// of time. Returns the cache that supplies the line or, for a write, the one that takes longest to give it up, if
     /// there is one.
     pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Peer> {
         let &Asked { me, line, kind, window, .. } = access;
@@ -187,7 +188,7 @@ impl Coherence {
         let taken = owner.filter(|&owner| owner != me && store);
         let turn = if state & IN_TURNS == 0 { None } else { self.turns.last(line, window) };
         if let Some(last) = turn {
-            // Whoever had it last has had it again meanwhile.
+            // The previous core has used it again meanwhile.
             let other = owner.filter(|&owner| owner != me).or(Some(last).filter(|&last| last != me))?;
             if store {
                 entry.store(own | WRITTEN | IN_TURNS, Relaxed);
@@ -225,28 +226,28 @@ impl Coherence {
         let (own_core, other) = (self.cores.get(me)?, self.cores.get(owner?)?);
         let same = own_core.caches.last == other.caches.last;
         if !same && state & WRITTEN == 0 {
-            // Memory has it as well, whether or not the owner still does.
+            // Memory now has it too, whether or not the owner still does.
             entry.store(state | SHARED | mine, Relaxed);
             return None;
         }
         let (private, last) = leave_unwritten(caches, other, line);
-        // Where the owner's copy is gone, the line is as new.
+        // Without a copy at the owner, the line has no holder.
         let held = private || last && !same;
         entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
         let peer = held.then(|| self.peer(own_core, other, access.home)).flatten();
         peer.map(|peer| Peer { modified: state & WRITTEN != 0, ..peer })
     }
 
-    /// The state of a line of a page that a core has used alone so far.
+    /// The state of a line of a page that only one core has used so far.
     fn left_by(&self, caches: &[Cache], core: usize, line: u64) -> u32 {
         let Some(CpuCaches { data, level2, last, .. }) = self.cores.get(core).map(|core| core.caches) else { return 0 };
         let held = [last, level2, data].into_iter().filter_map(|cache| caches.get(cache as usize)?.written(line));
-        // The last cache knows of each write.
+        // The last-level cache records each write.
         held.reduce(|written, also| written | also)
             .map_or(0, |written| owned_by(core) | bit(core) | if written { WRITTEN } else { 0 })
     }
 
-    /// Takes all copies of others away. Returns the one that took longest.
+    /// Invalidates all other copies. Returns the one that took longest.
     fn take(&self, caches: &[Cache], access: &Asked, state: u32) -> Option<Peer> {
         let &Asked { me, line, home, .. } = access;
         let own = self.cores.get(me)?;
@@ -259,7 +260,7 @@ impl Coherence {
             let CpuCaches { data, level2, last, .. } = core.caches;
             let mut had = false;
             for cache in [data, level2, last] {
-                // A cache that is this core's as well keeps its copy.
+                // A cache that this core shares keeps its copy.
                 let shared = [own.caches.data, own.caches.level2, own.caches.last].contains(&cache);
                 if let Some(cache) = caches.get(cache as usize).filter(|_| !shared && cache != NO_CACHE) {
                     had |= cache.remove(line);
@@ -271,7 +272,7 @@ impl Coherence {
         slowest
     }
 
-    /// A line from another core's cache. None where that takes no longer than one's own last cache.
+    /// A line from another core's cache. `None` if that takes no longer than the core's own last-level cache.
     fn peer(&self, own: &Core, other: &Core, home: usize) -> Option<Peer> {
         let (from, to) = (usize::from(own.node), usize::from(other.node));
         if own.caches.last == other.caches.last {
@@ -285,14 +286,15 @@ impl Coherence {
             return self.sibling_ps.map(own);
         }
         let way = |from: usize, to: usize| self.way_ps[from * self.nodes + to];
-        // The question goes to the line's home, from there to who has the line, and the line comes from there.
+        // The request goes to the line's home and on to the holder, and the line comes from there.
         let directory_ps = if home == to { 0 } else { self.directory_ps };
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
         Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false, modified: false })
     }
 }
 
-/// A core's copies of a line are no longer its alone. Whether its private caches have one, and whether its last cache has.
+/// Makes a core's copies of a line shared. Returns whether its private caches have one, and whether its last-level
+/// cache has.
 fn leave_unwritten(caches: &[Cache], core: &Core, line: u64) -> (bool, bool) {
     let cache = |cache: u32| caches.get(cache as usize);
     let CpuCaches { data, level2, last, .. } = core.caches;

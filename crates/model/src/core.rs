@@ -1,38 +1,38 @@
-//! What a core waits for an access of a given latency, with several of them under way.
+//! How long a core stalls for an access of a given latency, with several accesses in flight.
 
 use crate::reorder::Reorder;
 use crate::{AccessKind, LINE_BYTES, Level};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A core's accesses under way. Only its CPU's thread may use it.
+/// The accesses in flight of a core. Only its CPU's thread may use it.
 ///
-/// Loads of the unknown are waited for in full, or overlap with those that follow ([`Reorder`]). Lines of a stream, which
-/// prefetchers ask for ahead of their use, and stores, which wait in a buffer, overlap with each other and with the
-/// core's instructions: each keeps the core's memory path busy for its share of the latency, and the core waits only
-/// when it runs ahead of that path.
+/// Unpredictable loads stall for their full latency, or overlap with later ones ([`Reorder`]). Lines of a stream, which
+/// prefetchers request ahead of use, and stores, which wait in a buffer, overlap with each other and with the core's
+/// instructions: each keeps the core's memory path busy for its share of the latency, and the core stalls only when it
+/// runs ahead of that path.
 pub(crate) struct Core {
     stream: Share,
     store: Share,
-    /// Least time between two lines of streams from memory, ps.
+    /// Minimum time between two lines of streams from memory, ps.
     stream_line_ps: u64,
-    /// Until when the shares so far keep the path busy, ps.
+    /// Time until which the shares so far keep the path busy, ps.
     busy_until_ps: AtomicU64,
     pub reorder: Reorder,
 }
 
-/// An access that L1 did not serve.
+/// An access that misses L1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Miss {
     pub kind: AccessKind,
     pub in_stream: bool,
     pub level: Level,
-    /// How long the line takes, ps.
+    /// Latency of the line, ps.
     pub latency_ps: u32,
-    /// How long it took before that to find the page's frame, ps.
+    /// Preceding address translation, ps.
     pub translation_ps: u32,
-    /// When the value is there that the address comes from, ps; 0 for any time past.
+    /// When the value that the address is computed from is available, ps; 0 for any time in the past.
     pub after_ps: u64,
-    /// It overlaps with nothing: the line is gone again when the core uses it next.
+    /// Whether it overlaps with nothing, as the line is gone again when the core uses it next.
     pub alone: bool,
 }
 
@@ -61,8 +61,8 @@ impl Core {
         }
     }
 
-    /// What the core waits for an access that it makes at `time_ps` and that misses L1, ps. `stretched` is told how long
-    /// the access keeps the path busy, and says how long that is beside the core's other CPUs.
+    /// Stall of the core for an access at `time_ps` that misses L1, ps. `stretched` maps the time that the access keeps
+    /// the path busy to the time beside the core's other CPUs.
     #[inline]
     pub(crate) fn stall_ps(&self, time_ps: u64, miss: &Miss, stretched: impl FnOnce(u64) -> u64) -> u64 {
         let whole_ps = miss.latency_ps.saturating_add(miss.translation_ps);
@@ -77,7 +77,7 @@ impl Core {
                 return self.load_ps(time_ps, whole_ps, miss.after_ps);
             }
         };
-        // A store enters the buffer when its frame is known.
+        // A store enters the buffer after its translation.
         let before_ps = if miss.in_stream {
             self.reorder.catch_up(time_ps)
         } else {
@@ -85,15 +85,15 @@ impl Core {
         };
         let time_ps = time_ps + before_ps;
         let share_ps = stretched(share_ps);
-        // An access was asked for at most one latency ago. Nor is the path ever busy beyond now, as the core waited for
-        // it, unless time went back because a measurement began.
+        // A prefetch starts at most one latency ago. The path is also never busy beyond now, as the core waited for it,
+        // unless time went back because a measurement began.
         let earliest = time_ps.saturating_sub(u64::from(miss.latency_ps).max(share_ps));
         let busy_until_ps = self.busy_until_ps.load(Relaxed).clamp(earliest, time_ps) + share_ps;
         self.busy_until_ps.store(busy_until_ps, Relaxed);
         before_ps + busy_until_ps.saturating_sub(time_ps)
     }
 
-    /// What the core waits for a frame alone, ps.
+    /// Stall of the core for an address translation alone, ps.
     pub(crate) fn translation_ps(&self, time_ps: u64, translation_ps: u32) -> u64 {
         if translation_ps == 0 { self.reorder.catch_up(time_ps) } else { self.load_ps(time_ps, translation_ps, 0) }
     }
@@ -129,7 +129,7 @@ mod tests {
         Miss { kind, in_stream, level, latency_ps, translation_ps: 0, after_ps: 0, alone: false }
     }
 
-    /// Time of 1,000 accesses with as much work before each, ps an access.
+    /// Time per access over 1,000 accesses with this much work before each, ps.
     fn pace(kind: AccessKind, in_stream: bool, level: Level, latency_ps: u32, work_ps: u64) -> u64 {
         let (core, begin) = (core(), 1_000_000_000);
         let mut time = begin;

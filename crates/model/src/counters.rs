@@ -1,106 +1,106 @@
-//! What the model counted, for people and programs to read.
+//! The model's counters, for people and programs.
 
 use machine::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// What happened since the measurement began.
+/// Counts since the measurement began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
-    /// How long it took, simulated, s.
+    /// Its duration in simulated time, s.
     pub time_s: f64,
-    /// Accesses that read data.
+    /// Loads.
     pub loads: u64,
-    /// Accesses that wrote data.
+    /// Stores.
     pub stores: u64,
-    /// Accesses that fetched instructions.
+    /// Instruction fetches.
     pub instruction_fetches: u64,
-    /// Accesses that L1 caches served.
+    /// Accesses served by L1 caches.
     pub l1_hits: u64,
-    /// Accesses that L2 caches served.
+    /// Accesses served by L2 caches.
     pub l2_hits: u64,
-    /// Accesses that L3 caches served.
+    /// Accesses served by L3 caches.
     pub l3_hits: u64,
-    /// Accesses that missed L1 and went on with a sequential stream.
+    /// Accesses that missed L1 and continued a sequential stream.
     pub stream_misses: u64,
-    /// Accesses that memory served.
+    /// Accesses served by memory.
     pub dram_accesses: u64,
-    /// Accesses that caches of other cores or nodes served.
+    /// Accesses served by caches of other cores or nodes.
     pub peer_hits: u64,
-    /// Accesses to pages that no TLB knew.
+    /// Accesses to pages that were in no TLB.
     pub page_walks: u64,
-    /// Lines that were written and left the last cache for memory.
+    /// Dirty lines evicted from the last-level cache to memory.
     pub write_backs: u64,
-    /// Mean latency of accesses that memory served, queues included, ns; none without accesses.
+    /// Mean latency of accesses served by memory, queues included, ns; `None` without such accesses.
     pub dram_latency_mean_ns: Option<f64>,
-    /// The share of accesses to memory that went to the node of the CPU; none without accesses.
+    /// Share of memory accesses that went to the CPU's own node; `None` without such accesses.
     pub local_access_ratio: Option<f64>,
-    /// Standard deviation (n - 1) of the controllers' accesses, over their mean; none without accesses or with one
+    /// Standard deviation (n - 1) of the controllers' accesses over their mean; `None` without accesses or with one
     /// controller.
     pub imbalance: Option<f64>,
     /// The machine's nodes, ascending: the order of rows and columns.
     pub nodes: Vec<NodeId>,
-    /// Accesses that memory served: rows are the CPU's node, columns the memory's.
+    /// Accesses served by memory: rows are the CPU's node, columns the memory's.
     pub dram_accesses_by_node: Vec<Vec<u64>>,
     /// The controller of each node that has memory.
     pub controllers: Vec<ControllerCounters>,
     /// Each direction of each link.
     pub links: Vec<LinkCounters>,
-    /// Each CPU, ascending. [`crate::Measured`] has them with what the plugin counted.
+    /// Each CPU, ascending. [`crate::Measured`] combines them with the plugin's counts.
     #[serde(skip)]
     pub cpus: Vec<CpuCounters>,
 }
 
-/// What served the accesses of one CPU.
+/// The accesses of one CPU, by what served them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuCounters {
-    /// Accesses that its L1 caches served.
+    /// Accesses served by its L1 caches.
     pub l1_hits: u64,
-    /// Accesses that its L2 cache served.
+    /// Accesses served by its L2 cache.
     pub l2_hits: u64,
-    /// Accesses that its L3 cache served.
+    /// Accesses served by its L3 cache.
     pub l3_hits: u64,
-    /// Accesses that a cache of another core or node served, which had the line as memory has it.
+    /// Accesses served by a clean line in a cache of another core or node.
     pub peer_clean_hits: u64,
-    /// Accesses that a cache of another core or node served, which had modified the line.
+    /// Accesses served by a modified line in a cache of another core or node.
     pub peer_modified_hits: u64,
-    /// Accesses that memory served, by its node, in the order of [`Counters::nodes`].
+    /// Accesses served by memory, by its node, in the order of [`Counters::nodes`].
     pub dram_accesses_by_node: Vec<u64>,
 }
 
-/// What one controller did.
+/// One controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ControllerCounters {
     /// Its node.
     pub node: NodeId,
-    /// The load.
+    /// Its load.
     #[serde(flatten)]
     pub load: Load,
 }
 
-/// What one direction of a link did.
+/// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// The end that accesses came from; their data went there.
     pub from: NodeId,
     /// The end that accesses went to; their data came from there.
     pub to: NodeId,
-    /// The load.
+    /// Its load.
     #[serde(flatten)]
     pub load: Load,
 }
 
-/// The load of something with a bandwidth.
+/// The load of a resource with a bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Data that it carried, bytes.
+    /// Data carried, bytes.
     pub bytes: u64,
-    /// That over what it could have carried in the time.
+    /// Data carried, over the capacity in that time.
     pub utilisation: f64,
-    /// Mean time that a line waited for it, ns.
+    /// Mean queueing time of a line, ns.
     pub queue_delay_mean_ns: f64,
 }
 
-/// Sample standard deviation (n - 1) over the mean; none for fewer than two values or where all are 0.
+/// Sample standard deviation (n - 1) over the mean; `None` for fewer than two values, or if all are 0.
 pub fn imbalance(values: &[u64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().map(|&value| value as f64).sum::<f64>() / count;

@@ -1,5 +1,5 @@
-//! What the model keeps of one CPU. Only the CPU's own thread writes it, so its atomics are plain loads and stores;
-//! others look.
+//! State of one CPU. Only the CPU's own thread writes it, so its atomics are plain loads and stores; other threads
+//! read.
 
 use crate::AccessKind;
 use crate::core::Core;
@@ -9,7 +9,7 @@ use crate::tlb::Tlb;
 use crate::windows::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A CPU that has no cache of a level has this for its index.
+/// Index for a level at which a CPU has no cache.
 pub(crate) const NO_CACHE: u32 = u32::MAX;
 
 /// Adds to a counter that only this thread writes.
@@ -18,14 +18,14 @@ pub(crate) fn add(counter: &AtomicU64, value: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(value), Relaxed);
 }
 
-/// One CPU. Aligned so that no two share a line of the host, nor the pair of lines that its prefetcher fetches.
+/// One CPU. Aligned so that no two share a cache line of the host, nor the pair of lines that its prefetcher fetches.
 #[repr(align(128))]
 pub(crate) struct Cpu {
     /// The index of its node.
     pub node: u16,
     /// The indexes of its caches.
     pub caches: CpuCaches,
-    /// The number of its core: CPUs of one core have the same private caches.
+    /// The number of its core: CPUs of one core share their private caches.
     pub core_index: usize,
     pub core: Core,
     pub tlb: Option<Tlb>,
@@ -35,18 +35,18 @@ pub(crate) struct Cpu {
     pub lines: LineCounts,
 }
 
-/// The indexes of one CPU's caches in the model's list, or [`NO_CACHE`].
+/// Indexes of one CPU's caches in the model's list, or [`NO_CACHE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CpuCaches {
     pub data: u32,
     pub instruction: u32,
     pub level2: u32,
     pub level3: u32,
-    /// The last level there is, which writes lines back.
+    /// The last level, which writes lines back.
     pub last: u32,
 }
 
-/// What a CPU did since the model began. Its memory accesses are in [`LineCounts`].
+/// Counts of a CPU since the model was created. Its memory accesses are in [`LineCounts`].
 #[derive(Default)]
 pub(crate) struct Counts {
     pub loads: AtomicU64,
@@ -55,17 +55,17 @@ pub(crate) struct Counts {
     pub l1_misses: AtomicU64,
     pub l2_hits: AtomicU64,
     pub l3_hits: AtomicU64,
-    /// Misses in L1 that went on with a stream.
+    /// L1 misses that continued a stream.
     pub stream_misses: AtomicU64,
-    /// Sum over all accesses to memory, ps.
+    /// Sum over all memory accesses, ps.
     pub dram_latency_ps: AtomicU64,
-    /// Lines that left the last cache for memory.
+    /// Dirty lines evicted from the last-level cache.
     pub write_backs: AtomicU64,
-    /// Misses that other caches served.
+    /// Misses served by other caches.
     pub peer_hits: AtomicU64,
-    /// Pages that no TLB knew.
+    /// Pages that were in no TLB.
     pub page_walks: AtomicU64,
-    /// Those of `peer_hits` whose line was modified there.
+    /// Those of `peer_hits` whose line was modified.
     pub peer_modified_hits: AtomicU64,
 }
 
@@ -80,10 +80,11 @@ impl Counts {
     }
 }
 
-/// The lines that a CPU had from each node and wrote back to it, by the window in which it did. Counts grow for ever: who
-/// wants a window's own takes the difference.
+/// Lines that a CPU read from each node and wrote back to it, by window. Counts only grow: the count of one window is a
+/// difference.
 pub(crate) struct LineCounts {
-    /// For each slot of the ring of windows, a count a column ([`crate::resources::columns`]); whole blocks, so that no two CPUs share one.
+    /// For each slot of the ring of windows, one count per column ([`crate::resources::columns`]); whole blocks, so
+    /// that no two CPUs share one.
     blocks: Box<[Block]>,
     blocks_per_slot: usize,
 }

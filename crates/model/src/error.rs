@@ -1,11 +1,11 @@
-//! Why there is no model of a machine.
+//! Why a machine cannot be modelled.
 
 use machine::Violations;
 
-/// Why there is no model of a machine.
+/// Why a machine cannot be modelled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// The description lacks a number. Machines that were discovered lack several: a kernel does not know them.
+    /// The description lacks a number. Discovered machines lack several, as the kernel does not report them.
     #[error("the machine `{machine}` lacks {field}, which the memory model needs: add it to the machine file")]
     Missing {
         /// The machine's name.
@@ -20,9 +20,9 @@ pub enum ModelError {
         machine: String,
         /// The field, in the words of the machine file.
         field: String,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What must hold.
+        /// The rule.
         rule: &'static str,
     },
     /// Links or routes break a rule.
@@ -36,9 +36,9 @@ pub enum ModelError {
     MemoryRange {
         /// First address.
         start: u64,
-        /// First address behind it.
+        /// End address (exclusive).
         end: u64,
-        /// What must hold.
+        /// The rule.
         rule: String,
     },
 }

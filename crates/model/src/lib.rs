@@ -1,6 +1,6 @@
-//! How long the memory of a NUMA machine takes. A pure, deterministic model, fast enough to time every access of a
-//! virtual machine: no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README
-//! for what it models, what it leaves out, and what it asks of its caller.
+//! Memory timing of a NUMA machine. A pure, deterministic model, fast enough to time every access of a virtual machine:
+//! no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README for what it
+//! models, what it leaves out, and what it requires of its caller.
 
 mod access;
 mod cache;
@@ -31,8 +31,8 @@ pub use model::Model;
 pub use plugin::{Configuration, Measured, MeasuredCpu, MeasuredTask};
 pub use windows::{MAX_QUANTUM_PS, WINDOW_PS};
 
-/// A cache line, bytes. The model knows no other.
+/// Size of a cache line in bytes. The model supports no other.
 pub const LINE_BYTES: u64 = 64;
 
-/// The version of the model: simulated times are comparable only between runs of the same one.
+/// The version of the model: simulated times are comparable only between runs of the same version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! The parts of the model that can be switched off, to see what each does and to run faster without it.
+//! The parts of the model that can be switched off, to see their effect or to run faster.
 
 use machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -10,26 +10,26 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
-    /// TLBs and page walks. Without it every page is known.
+    /// TLBs and page walks. Without it every translation is free.
     Translation,
-    /// Loads that miss and wait for no other overlap. Without it each waits for the one before.
+    /// Independent load misses overlap. Without it each waits for the previous one.
     Overlap,
-    /// Lines that other caches have, and questions to them. Without it memory has every line.
+    /// Lines held by other caches, and requests to them. Without it memory supplies every line.
     Coherence,
-    /// Lines that were written go back to memory. Without it they vanish.
+    /// Dirty lines are written back to memory. Without it they vanish.
     WriteBacks,
-    /// Latency grows with load. Without it a queue begins where bandwidth ends.
+    /// Latency grows with load. Without it queues form only at full bandwidth.
     LoadCurves,
-    /// CPUs of one core share its path to memory. Without it each has one of its own.
+    /// CPUs of one core share its path to memory. Without it each has its own.
     Siblings,
-    /// Prefetchers. Without it each line of a scan waits for the one before.
+    /// Prefetchers. Without it each line of a scan waits for the previous one.
     Streams,
-    /// Stores that miss wait in a buffer. Without it each waits for the one before.
+    /// Store misses wait in a buffer. Without it each waits for the previous one.
     StoreBuffer,
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 8] = [
         Self::Translation,
         Self::Overlap,
@@ -79,13 +79,13 @@ impl FromStr for Mechanism {
 pub struct Mechanisms(BTreeSet<Mechanism>);
 
 impl Mechanisms {
-    /// Everything: as near to the machine as the model comes.
+    /// All parts: as close to the machine as the model gets.
     pub fn full() -> Self {
         Self(Mechanism::ALL.into())
     }
 
-    /// Without what takes the host longest: bandwidths, queues and latencies of memory stay, and a program that uses
-    /// few pages at a time, waits for each line and writes no line that others use sees no difference.
+    /// Without the parts that take the host longest. Bandwidths, queues and memory latencies stay, and a program that
+    /// uses few pages at a time, waits for each line and writes no shared lines sees no difference.
     pub fn fast() -> Self {
         let mut mechanisms = Self::full();
         for slow in [Mechanism::Translation, Mechanism::Overlap, Mechanism::Coherence] {
@@ -109,8 +109,7 @@ impl Mechanisms {
         self.0.contains(&mechanism)
     }
 
-    /// The machine without the numbers that only parts need that are switched off: a part whose numbers are missing
-    /// does nothing.
+    /// The machine without the numbers that only disabled parts need: a part without its numbers does nothing.
     pub(crate) fn applied_to(&self, machine: &Machine) -> Machine {
         let mut machine = machine.clone();
         let lacks = |mechanism| !self.has(mechanism);

@@ -1,11 +1,11 @@
-//! Which node holds a physical address.
+//! The node of a physical address.
 
 use crate::ModelError;
 use serde::{Deserialize, Serialize};
 
-/// Smallest unit of the table: no machine lays out its nodes finer.
+/// Smallest granule of the table: no machine has finer node boundaries.
 const MIN_GRANULE_BYTES: u64 = 1 << 20;
-/// Most entries of the table: 16 TiB at the smallest granule, far more at a usual one.
+/// Maximum number of entries: 16 TiB at the smallest granule, far more at a usual one.
 const MAX_GRANULES: u64 = 1 << 24;
 
 /// Physical memory of one node. A node may have several ranges; they must not overlap.
@@ -13,7 +13,7 @@ const MAX_GRANULES: u64 = 1 << 24;
 pub struct MemoryRange {
     /// First address, bytes.
     pub start: u64,
-    /// First address behind it, bytes.
+    /// End address (exclusive), bytes.
     pub end: u64,
     /// The node's index in [`machine::Machine::nodes`].
     pub node: usize,
@@ -21,13 +21,13 @@ pub struct MemoryRange {
 
 /// A table from address to node index.
 ///
-/// Addresses in no range (firmware, devices, holes) belong to the node of the range below them, those below every range
-/// to the node of the first. Boundaries finer than 1 MiB are rounded down to it.
+/// Addresses in no range (firmware, devices, holes) belong to the node of the range below them, or to the first range's
+/// node if there is none. Boundaries finer than 1 MiB are rounded down to it.
 #[derive(Debug)]
 pub(crate) struct MemoryMap {
     granule_shift: u32,
     nodes: Box<[u16]>,
-    /// First address behind all ranges, bytes.
+    /// End of the last range (exclusive), bytes.
     pub(crate) end: u64,
 }
 
@@ -65,7 +65,7 @@ impl MemoryMap {
         let mut nodes = vec![first.node as u16; granules as usize];
         for range in &sorted {
             let start = (range.start >> granule_shift) as usize;
-            // To the end of the table: the ranges above then overwrite what is theirs.
+            // To the end of the table: higher ranges overwrite their part afterwards.
             nodes.get_mut(start..).into_iter().flatten().for_each(|node| *node = range.node as u16);
         }
         Ok(Self { granule_shift, nodes: nodes.into(), end: last.end })

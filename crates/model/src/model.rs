@@ -22,8 +22,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The memory system of a machine.
 ///
-/// CPUs and nodes are numbered densely from 0, in ascending order of their ids. Any thread may use the model at any
-/// time, but each CPU's [`Model::access`] and [`Model::add_l1_hits`] only by one thread at a time.
+/// CPUs and nodes are numbered densely from 0, in ascending order of their IDs. Any thread may use the model at any
+/// time, but each CPU's [`Model::access`] and [`Model::add_l1_hits`] only one thread at a time.
 pub struct Model {
     cpus: Box<[Cpu]>,
     caches: Box<[Cache]>,
@@ -40,21 +40,21 @@ pub struct Model {
     began: Mutex<Totals>,
 }
 
-/// A line that L1 did not have.
+/// A line that missed L1.
 struct Fetched {
     level: Level,
     node: u16,
-    /// How long it takes, ps.
+    /// Its latency, ps.
     latency_ps: u32,
     keep: bool,
-    /// Another cache had the line, and had modified it.
+    /// Whether another cache had modified it.
     modified: bool,
 }
 
-/// How many numbers are in [`Counts`].
+/// The number of fields of [`Counts`].
 const COUNTS: usize = 12;
 
-/// Sums over all CPUs since the model was made.
+/// Sums over all CPUs since the model was created.
 #[derive(Default)]
 struct Totals {
     time_ps: u64,
@@ -62,14 +62,14 @@ struct Totals {
     counts: [u64; COUNTS],
     /// By pair of nodes.
     lines: Vec<u64>,
-    /// Of each CPU: the same, and the lines that it had, by column.
+    /// For each CPU: the same, and its lines by column.
     cpus: Vec<([u64; COUNTS], Vec<u64>)>,
 }
 
 impl Model {
-    /// A model with empty caches at time 0, for a machine with this physical memory, which may be less than the
-    /// description's. Fails when the description lacks the core, latencies, caches or bandwidths; the error names the
-    /// field. Parts whose numbers the description lacks are as if they were switched off.
+    /// Creates a model with empty caches at time 0, for a machine with this physical memory, which may be less than the
+    /// description's. Fails if the description lacks the core, latencies, caches or bandwidths; the error names the
+    /// field. Parts whose numbers the description lacks are disabled.
     pub fn new(machine: &Machine, memory: &[MemoryRange], mechanisms: &Mechanisms) -> Result<Self, ModelError> {
         let machine = &mechanisms.applied_to(machine);
         let nodes: Box<[NodeId]> = machine.nodes.iter().map(|node| node.id).collect();
@@ -78,7 +78,7 @@ impl Model {
                 machine: machine.name.clone(),
                 field: "the number of nodes".to_owned(),
                 value: nodes.len().to_string(),
-                rule: "the model takes at most 65,535",
+                rule: "the model supports at most 65,535",
             });
         }
         let core = core(machine)?;
@@ -138,21 +138,22 @@ impl Model {
         self.cpus.len()
     }
 
-    /// What an instruction takes that waits for nothing, ps.
+    /// Time of an instruction that waits for nothing, ps.
     pub fn ps_per_instruction(&self) -> f64 {
         self.ps_per_instruction
     }
 
     /// The index of the node that holds a physical address. Addresses outside all memory (firmware, devices, holes)
-    /// count to the node of the memory below them.
+    /// belong to the node of the memory below them.
     pub fn home_node(&self, address: u64) -> usize {
         self.map.node_of(address)
     }
 
-    /// A CPU's access at a time of its own, ps. `page_entry` is asked where its page is not known: for the entry of the
-    /// page table that tells the frame, which the walk reads. Where there is none, a walk takes no time.
+    /// A CPU's access at its own time, ps. `page_entry` is called for a page that is in no TLB, and returns the page
+    /// table entry with the frame, which the walk reads. If it returns `None`, the walk takes no time.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     #[inline]
     pub fn access(
@@ -205,27 +206,30 @@ impl Model {
         Access { stall_ps, latency_ps, node: cpu.node, level: Level::L1, wants_value: false, first_write, keep }
     }
 
-    /// A value was loaded from the line that an access asked for that wanted to know it.
+    /// Passes a value that was loaded from the line of the last access with `wants_value`.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     #[inline]
     pub fn loaded(&self, cpu: usize, value: u64) {
         self.cpus[cpu].core.reorder.loaded(value);
     }
 
-    /// What a CPU has waited by a time of its own for loads that it cannot run further ahead of, ps. To be added to its
-    /// time whenever others are to know it.
+    /// Stall of a CPU, by its own time, for loads that it cannot run further ahead of, ps. Must be added to its time
+    /// before other CPUs see that time.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     pub fn catch_up(&self, cpu: usize, time_ps: u64) -> u64 {
         self.cpus[cpu].core.reorder.catch_up(time_ps)
     }
 
-    /// A CPU works in another address space from now on, or its own has changed: it knows no page.
+    /// Flushes a CPU's TLBs, as it switched to another address space, or its own has changed.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     pub fn forget_pages(&self, cpu: usize) {
         if let Some(tlb) = &self.cpus[cpu].tlb {
@@ -233,10 +237,11 @@ impl Model {
         }
     }
 
-    /// Counts hits in L1 that the caller has seen by itself: repeated use of the most recent line of a set, which
-    /// changes nothing there.
+    /// Counts L1 hits that the caller has detected itself: repeated use of the most recent line of a set, which changes
+    /// no state.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     pub fn add_l1_hits(&self, cpu: usize, loads: u64, stores: u64) {
         let counts = &self.cpus[cpu].counts;
@@ -244,8 +249,7 @@ impl Model {
         add(&counts.stores, stores);
     }
 
-    /// Reads the entry of a page table. A CPU has one walker, so walks come one after another. Returns how long it takes,
-    /// ps.
+    /// Reads a page table entry. A CPU has one walker, so walks are serialized. Returns the latency, ps.
     #[cold]
     fn walk(&self, cpu: &Cpu, tlb: &Tlb, time_ps: u64, entry: Option<PageEntry>) -> u32 {
         add(&cpu.counts.page_walks, 1);
@@ -285,7 +289,7 @@ impl Model {
         Access { stall_ps, latency_ps, node, level, wants_value, first_write: false, keep }
     }
 
-    /// Brings a line that L1 does not have.
+    /// Fetches a line that missed L1.
     fn fetch(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64, kind: AccessKind) -> Fetched {
         let store = kind == AccessKind::Store;
         let mut found = None;
@@ -305,7 +309,7 @@ impl Model {
                 break;
             }
         }
-        // A line that only its own core's caches can have is nobody else's, unless it is written.
+        // A line that only its own core's caches can have has no other holder, unless it is written.
         let may_be_elsewhere = store || found.as_ref().is_none_or(|found| found.level != Level::L2);
         if may_be_elsewhere && let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
             let own_ps = found.map_or(0, |found| found.latency_ps);
@@ -323,7 +327,7 @@ impl Model {
         })
     }
 
-    /// Asks the caches of others. A line that they will want back at once is not kept.
+    /// Queries the caches of other cores. A line that they will want back at once is not kept.
     fn ask_others(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Option<Peer> {
         let coherence = self.coherence.as_ref()?;
         let (home, window) = (self.map.node_of(line * LINE_BYTES), time_ps / WINDOW_PS);
@@ -337,8 +341,8 @@ impl Model {
         Some(peer)
     }
 
-    /// A line that the CPU's own caches have is written for the first time: others give it up. Returns what the core
-    /// waits, ps, and whether it keeps the line.
+    /// The first write to a line that the CPU's own caches have: other caches give it up. Returns the stall, ps, and
+    /// whether the core keeps the line.
     fn take(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) -> (u64, bool) {
         let kind = AccessKind::Store;
         let Some(peer) = self.ask_others(cpu, time_ps, line, kind) else { return (0, true) };
@@ -349,7 +353,7 @@ impl Model {
         (stall_ps, !peer.in_turns)
     }
 
-    /// A line comes from another cache. Returns how long it takes, ps.
+    /// Transfers a line from another cache. Returns the latency, ps.
     fn transfer(&self, cpu: &Cpu, slot: usize, peer: Peer) -> u32 {
         if !peer.other_cache {
             return peer.latency_ps;
@@ -358,7 +362,7 @@ impl Model {
         peer.latency_ps.saturating_add(queued_ps)
     }
 
-    /// Counts a line, and returns what it waits in queues, ps.
+    /// Counts a line, and returns its queueing time, ps.
     fn queued_ps(&self, cpu: &Cpu, slot: usize, lines: Lines, node: usize) -> u32 {
         let nodes = self.nodes.len();
         let column = lines.column(nodes, node);
@@ -366,7 +370,8 @@ impl Model {
         self.windows.delay_ps(slot, usize::from(cpu.node) * columns(nodes) + column)
     }
 
-    /// A line was written in an upper cache: the last one will write it back when it leaves, or it leaves now.
+    /// A line was written in an upper cache: the last-level cache writes it back when it is evicted, or now if it is
+    /// not there.
     fn dirty(&self, cpu: &Cpu, slot: usize, line: u64) {
         let last = self.caches.get(cpu.caches.last as usize);
         if !last.is_some_and(|last| last.dirty(line)) {
@@ -374,7 +379,7 @@ impl Model {
         }
     }
 
-    /// A line goes to memory. Nobody waits for it.
+    /// Writes a line back to memory. No access waits for it.
     fn write_back(&self, cpu: &Cpu, slot: usize, line: u64) {
         if self.writes_back {
             add(&cpu.counts.write_backs, 1);
@@ -383,24 +388,24 @@ impl Model {
         }
     }
 
-    /// Tells the time of the slowest active CPU, ps: no active CPU will come with an earlier one. Queues follow from
-    /// it, so call it before any CPU runs further than [`crate::MAX_QUANTUM_PS`] ahead of the slowest, and before a CPU
-    /// that slept goes on. What CPUs did up to then must have happened before this call, by a lock or by release and
-    /// acquire. Any thread may call it; times that do not grow are ignored.
+    /// Sets the time of the slowest active CPU, ps: no active CPU will make an access before it. Queues are derived
+    /// from it, so call it before any CPU runs more than [`crate::MAX_QUANTUM_PS`] ahead of the slowest, and before a
+    /// sleeping CPU continues. All CPUs' accesses up to then must happen before this call, by a lock or by release and
+    /// acquire. Any thread may call it; times that do not increase are ignored.
     pub fn advance(&self, slowest_ps: u64) {
         self.windows.advance(slowest_ps, &self.cpus);
     }
 
-    /// A measurement begins at this time, ps: counters are zero and queues empty; caches keep what they hold. The time
-    /// may be before that of earlier accesses: CPUs may count theirs from 0 again.
+    /// Begins a measurement at this time, ps: counters are reset and queues emptied; caches keep their contents. The
+    /// time may be before that of earlier accesses: CPUs may count theirs from 0 again.
     pub fn begin(&self, now_ps: u64) {
         self.windows.begin(now_ps, &self.cpus);
         let totals = self.totals(now_ps);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
     }
 
-    /// What was counted from the last [`Model::begin`] until `now_ps`. Exact while no CPU runs; else each number is one
-    /// of late.
+    /// The counts from the last [`Model::begin`] to `now_ps`. Exact while no CPU runs; otherwise each number is a
+    /// recent one.
     pub fn counters(&self, now_ps: u64) -> Counters {
         let now = self.totals(now_ps);
         let waited = self.windows.waited();
@@ -477,9 +482,10 @@ impl Model {
         }
     }
 
-    /// Lines that a CPU had from each node's memory since the model was made.
+    /// Lines that a CPU read from each node's memory since the model was created.
     ///
     /// # Panics
+    ///
     /// When there is no such CPU.
     pub fn dram_accesses_of(&self, cpu: usize) -> Vec<u64> {
         self.cpus[cpu].lines.sums(self.nodes.len())
@@ -582,7 +588,7 @@ fn core(machine: &Machine) -> Result<&machine::Core, ModelError> {
     }
 }
 
-/// Every cache, and for each CPU, in ascending order, which ones are its own.
+/// All caches and, for each CPU in ascending order, the indexes of its own.
 fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCaches>), ModelError> {
     let out_of_range = |field: String, value: u64, rule| {
         let (machine, value) = (machine.name.clone(), value.to_string());
@@ -596,11 +602,11 @@ fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCa
     for (index, cache) in machine.caches.iter().enumerate() {
         if !(1..=3).contains(&cache.level) {
             let field = format!("cache[{index}].level");
-            return Err(out_of_range(field, cache.level.into(), "the model knows levels 1 to 3"));
+            return Err(out_of_range(field, cache.level.into(), "the model supports levels 1 to 3"));
         }
         if u64::from(cache.line_bytes) != LINE_BYTES {
             let field = format!("cache[{index}].line_bytes");
-            return Err(out_of_range(field, cache.line_bytes.into(), "the model knows lines of 64 bytes only"));
+            return Err(out_of_range(field, cache.line_bytes.into(), "the model supports lines of 64 bytes only"));
         }
         let field = || format!("latency_ns of cache[{index}] (level {})", cache.level);
         let latency_ps = match cache.latency_ns {
@@ -613,7 +619,7 @@ fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCa
             let made = Cache::new(cache.size_bytes, cache.ways, latency_ps);
             if map.end / LINE_BYTES >= made.line_limit() {
                 let field = format!("cache[{index}].size_bytes");
-                return Err(out_of_range(field, cache.size_bytes, "it is too small for the tags of so much memory"));
+                return Err(out_of_range(field, cache.size_bytes, "it is too small for the tags of this much memory"));
             }
             for cpu in cpus.iter() {
                 let Ok(cpu) = ids.binary_search(&cpu) else { continue };

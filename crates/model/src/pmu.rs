@@ -1,8 +1,8 @@
-//! The virtual PMU: one piece of memory shared by the lab's plugin, which writes it, the guest, which sees it as a PCI
-//! device's memory, and the host.
+//! The virtual PMU: memory shared by the lab's plugin, which writes it, the guest, which sees it as a PCI device's
+//! memory, and the host.
 //!
 //! It holds a control block, the counters as JSON, and a ring of samples. All of it is atomic words, since each side
-//! may write at any time; whoever reads checks what it reads.
+//! may write at any time; a reader validates what it reads.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{
@@ -11,17 +11,17 @@ use std::sync::atomic::{
     fence,
 };
 
-/// Size of the whole, bytes: a power of two, as a PCI device's memory has to be.
+/// Total size in bytes: a power of two, as PCI requires.
 pub const BYTES: usize = 32 << 20;
-/// Samples that the ring holds.
+/// Samples in the ring.
 pub const SLOTS: u64 = 1 << 17;
-/// The PCI device as the guest's kernel names it: QEMU's shared memory (`ivshmem-plain`).
+/// PCI vendor ID of QEMU's shared memory device (`ivshmem-plain`).
 pub const PCI_VENDOR: u16 = 0x1af4;
-/// See [`PCI_VENDOR`].
+/// Its PCI device ID.
 pub const PCI_DEVICE: u16 = 0x1110;
-/// The device's file that is this memory. Who takes its samples holds a lock on it (`flock`).
+/// The device file of this memory. The reader of its samples holds a lock on it (`flock`).
 pub const PCI_RESOURCE: &str = "resource2";
-/// In the guest, the machine that is simulated, as a machine file.
+/// Machine file of the simulated machine, in the guest.
 pub const MACHINE_FILE: &str = "/run/nearside/machine.toml";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
@@ -50,7 +50,7 @@ mod word {
     pub const DROPPED: usize = 25;
     pub const COUNTERS_BYTES: usize = 26;
     pub const COUNTERS_CLOCK_NS: usize = 27;
-    /// How often the counters were changed, twice: odd while they are being changed.
+    /// Twice the number of changes of the counters: odd while they are being changed.
     pub const COUNTERS_CHANGES: usize = 28;
     pub const PAUSE_TICKS: usize = 32;
     pub const PAUSE_CLOCK_NS: usize = 33;
@@ -62,7 +62,7 @@ const COUNTERS_MAX: usize = 1 << 20;
 const SLOT_WORDS: usize = 15;
 const _: () = assert!((word::RING + SLOTS as usize * SLOT_WORDS) * 8 <= BYTES);
 
-/// What the plugin is asked to do.
+/// Commands to the plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Run the guest at full speed, with the host's clock.
@@ -71,31 +71,31 @@ pub enum Command {
     Measure,
 }
 
-/// Where the guest's kernel keeps what identifies the running thread.
+/// Where the guest's kernel keeps the identity of the running thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOffsets {
-    /// Of the pointer to the running task, from a CPU's per-CPU base.
+    /// Offset of the pointer to the running task, from a CPU's per-CPU base.
     pub current_task: u64,
-    /// Of `pid` (the thread's id) in `task_struct`.
+    /// Offset of `pid` (the thread's ID) in `task_struct`.
     pub tid: u64,
-    /// Of `tgid` (the process's id) in `task_struct`.
+    /// Offset of `tgid` (the process's ID) in `task_struct`.
     pub pid: u64,
-    /// Of `comm` (the thread's name) in `task_struct`.
+    /// Offset of `comm` (the thread's name) in `task_struct`.
     pub name: u64,
-    /// Of `active_mm` (the address space that is in use) in `task_struct`.
+    /// Offset of `active_mm` (the address space in use) in `task_struct`.
     pub address_space: u64,
-    /// Of `pgd` (its page table) in `mm_struct`.
+    /// Offset of `pgd` (its page table) in `mm_struct`.
     pub page_table: u64,
 }
 
-/// One observed access that missed the first-level cache.
+/// An observed access that missed the L1 cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
     /// Simulated time since the measured command began, ps.
     pub time_ps: u64,
-    /// The CPU's time stamp counter at that moment; what programs read in the guest is ahead of it by a constant.
+    /// The CPU's time stamp counter at that moment; the counter that guest programs read is ahead by a constant.
     pub ticks: u64,
-    /// What QEMU told the guest of the time at that moment, ns; the guest's clocks are ahead of it by a constant.
+    /// QEMU's guest time at that moment, ns; the guest's clocks are ahead by a constant.
     pub clock_ns: u64,
     /// Address of the instruction.
     pub instruction: u64,
@@ -103,34 +103,34 @@ pub struct Sample {
     pub address: u64,
     /// Physical address of the data, as the guest sees it.
     pub physical_address: u64,
-    /// How long the access took, ps.
+    /// Latency of the access, ps.
     pub latency_ps: u64,
-    /// How long the core waited for it, beyond the time of the instruction, ps: less where it had other work.
+    /// Stall of the core beyond the time of the instruction, ps: shorter than the latency if it had other work.
     pub stall_ps: u64,
     /// The CPU.
     pub cpu: u32,
-    /// The process; 0 where it could not be found out.
+    /// The process; 0 if unknown.
     pub pid: u32,
-    /// The thread; 0 where it could not be found out.
+    /// The thread; 0 if unknown.
     pub tid: u32,
-    /// The node that served it.
+    /// The serving node.
     pub node: u32,
     /// Whether it was a store.
     pub store: bool,
-    /// What served it: 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
+    /// The serving level: 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     pub level: u8,
-    /// So many misses this one stands for.
+    /// The number of misses that this sample represents.
     pub period: u64,
-    /// The thread's name, where names are on.
+    /// The thread's name, if names are enabled.
     pub name: [u8; 16],
 }
 
-/// Counters as they were at a moment.
+/// A snapshot of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     /// [`crate::Measured`], as JSON.
     pub json: Vec<u8>,
-    /// What QEMU told the guest of the time then, ns; the guest's clocks are ahead of it by a constant.
+    /// QEMU's guest time at the snapshot, ns; the guest's clocks are ahead by a constant.
     pub clock_ns: u64,
 }
 
@@ -142,11 +142,11 @@ pub struct Pmu<'a> {
 
 /// The shared memory is not a virtual PMU of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no virtual PMU there: {0}")]
+#[error("no virtual PMU found: {0}")]
 pub struct NoPmu(String);
 
 impl<'a> Pmu<'a> {
-    /// Makes a virtual PMU of zeroed memory of [`BYTES`] bytes.
+    /// Creates a virtual PMU in zeroed memory of [`BYTES`] bytes.
     pub fn create(words: &'a [AtomicU64]) -> Result<Self, NoPmu> {
         let pmu = Self::sized(words)?;
         words[word::VERSION].store(VERSION, Relaxed);
@@ -154,15 +154,15 @@ impl<'a> Pmu<'a> {
         Ok(pmu)
     }
 
-    /// Opens one that another side has made.
+    /// Opens a virtual PMU that another side has created.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, NoPmu> {
         let pmu = Self::sized(words)?;
         if words[word::MAGIC].load(Acquire) != MAGIC {
-            return Err(NoPmu("its first word is not its mark".into()));
+            return Err(NoPmu("its first word is not the magic number".into()));
         }
         match words[word::VERSION].load(Relaxed) {
             VERSION => Ok(pmu),
-            other => Err(NoPmu(format!("it has version {other}, this program speaks {VERSION}"))),
+            other => Err(NoPmu(format!("it has version {other}, this program supports {VERSION}"))),
         }
     }
 
@@ -181,17 +181,17 @@ impl<'a> Pmu<'a> {
         self.words[index].store(value, Relaxed);
     }
 
-    /// What the plugin is asked to do.
+    /// The current command to the plugin.
     pub fn command(&self) -> Command {
         if self.words[word::COMMAND].load(Acquire) == 0 { Command::Rest } else { Command::Measure }
     }
 
-    /// Asks the plugin; it does so within a millisecond of host time, and says so in [`Self::state`].
+    /// Sets the command. The plugin obeys within a millisecond of host time, and reports it in [`Self::state`].
     pub fn set_command(&self, command: Command) {
         self.words[word::COMMAND].store(u64::from(command == Command::Measure), Release);
     }
 
-    /// What the plugin does.
+    /// The plugin's current state.
     pub fn state(&self) -> Command {
         if self.words[word::STATE].load(Acquire) == 0 { Command::Rest } else { Command::Measure }
     }
@@ -201,23 +201,22 @@ impl<'a> Pmu<'a> {
         self.words[word::STATE].store(u64::from(state == Command::Measure), Release);
     }
 
-    /// For the guest only: it has asked the host for input once more, and simulated time stands until the host answers.
+    /// For the guest only: counts a request to the host for input. Simulated time stops until the host answers.
     pub fn ask_for_input(&self) {
         self.words[word::INPUT_ASKED].fetch_add(1, Release);
     }
 
-    /// For the host only: so many questions for input are answered, by input that has been sent or as there is none yet.
+    /// For the host only: answers this many requests, because input was sent or there is none yet.
     pub fn answer_input(&self, questions: u64) {
         self.words[word::INPUT_ANSWERED].fetch_max(questions, Release);
     }
 
-    /// Whether input is asked for that the host has not answered. The host may answer before the guest has told here that
-    /// it asked.
+    /// Whether a request for input is unanswered. The host may answer before the guest has counted its request here.
     pub fn waits_for_input(&self) -> bool {
         self.words[word::INPUT_ASKED].load(Acquire) > self.words[word::INPUT_ANSWERED].load(Acquire)
     }
 
-    /// One miss of the first-level cache in so many is sampled, on each CPU; 0 for none.
+    /// The sampling period: misses of the L1 cache per sample, on each CPU; 0 for none.
     pub fn period(&self) -> u64 {
         self.get(word::PERIOD)
     }
@@ -232,12 +231,12 @@ impl<'a> Pmu<'a> {
         self.get(word::WITH_NAMES) != 0
     }
 
-    /// Switches names on or off.
+    /// Enables or disables names.
     pub fn set_with_names(&self, on: bool) {
         self.set(word::WITH_NAMES, u64::from(on));
     }
 
-    /// Where the guest's kernel keeps the running thread; all 0 until the guest has said so.
+    /// Where the guest's kernel keeps the running thread; all 0 until the guest has set them.
     pub fn task_offsets(&self) -> TaskOffsets {
         TaskOffsets {
             current_task: self.get(word::CURRENT_TASK),
@@ -249,7 +248,7 @@ impl<'a> Pmu<'a> {
         }
     }
 
-    /// Says where the guest's kernel keeps the running thread.
+    /// Sets where the guest's kernel keeps the running thread.
     pub fn set_task_offsets(&self, offsets: TaskOffsets) {
         self.set(word::TID, offsets.tid);
         self.set(word::PID, offsets.pid);
@@ -269,10 +268,10 @@ impl<'a> Pmu<'a> {
         self.set(word::TIME_PS, time_ps);
     }
 
-    /// For the plugin only: what its clocks showed when a CPU was about to execute `pause`. See [`Sample::ticks`] and
+    /// For the plugin only: the clocks when a CPU was about to execute `pause`. See [`Sample::ticks`] and
     /// [`Sample::clock_ns`].
     pub fn note_pause(&self, ticks: u64, clock_ns: u64) {
-        // Of several CPUs the last one holds, so that no reader sees a moment before one that it has seen.
+        // The latest CPU wins, so that a reader's view never goes back in time.
         self.words[word::PAUSE_TICKS].fetch_max(ticks, Relaxed);
         self.words[word::PAUSE_CLOCK_NS].fetch_max(clock_ns, Relaxed);
     }
@@ -282,27 +281,27 @@ impl<'a> Pmu<'a> {
         self.get(word::PAUSE_TICKS)
     }
 
-    /// What QEMU told the guest of the time at the last `pause` of any CPU, ns.
+    /// QEMU's guest time at the last `pause` of any CPU, ns.
     pub fn pause_clock_ns(&self) -> u64 {
         self.get(word::PAUSE_CLOCK_NS)
     }
 
-    /// For the guest only: asks for the counters as they are now. The plugin publishes them before this returns.
+    /// For the guest only: requests the current counters. The plugin publishes them before this returns.
     pub fn ask_for_counters(&self) {
         self.words[word::COUNTERS_ASKED].fetch_add(1, Release);
     }
 
-    /// How often the guest has asked for the counters.
+    /// Number of times that the guest has requested the counters.
     pub fn counters_asked(&self) -> u64 {
         self.words[word::COUNTERS_ASKED].load(Acquire)
     }
 
-    /// How often the counters have been published: more than before where they are new.
+    /// Number of times that the counters have been published: it grows when they are new.
     pub fn counters_round(&self) -> u64 {
         self.words[word::COUNTERS_CHANGES].load(Acquire) / 2
     }
 
-    /// The counters as the plugin last published them, which it does when it is asked and at the end; none at the moment at which it does.
+    /// The counters as last published, which the plugin does on request and at the end; `None` while it is publishing.
     pub fn counters_json(&self) -> Option<Published> {
         let before = self.words[word::COUNTERS_CHANGES].load(Acquire);
         let bytes = (self.get(word::COUNTERS_BYTES) as usize).min(COUNTERS_MAX);
@@ -316,8 +315,8 @@ impl<'a> Pmu<'a> {
         whole.then_some(Published { json, clock_ns })
     }
 
-    /// For the plugin only: the counters, and what QEMU tells the guest of the time. Fails, with what would have been
-    /// needed, when there is too little room.
+    /// For the plugin only: publishes the counters and QEMU's guest time. Fails with the needed size if there is too
+    /// little room.
     pub fn set_counters_json(&self, json: &[u8], clock_ns: u64) -> Result<(), NoPmu> {
         if json.len() > COUNTERS_MAX {
             return Err(NoPmu(format!("the counters need {} bytes and have {COUNTERS_MAX}", json.len())));
@@ -336,12 +335,12 @@ impl<'a> Pmu<'a> {
         Ok(())
     }
 
-    /// Puts a sample into the ring; a full ring counts it as dropped.
+    /// Appends a sample to the ring; with a full ring it is counted as dropped.
     pub fn push(&self, sample: &Sample) {
         let head = &self.words[word::HEAD];
         let mut at = head.load(Relaxed);
         loop {
-            // The reader owns the tail: a wild value only makes the ring look full or empty.
+            // The reader owns the tail: an invalid value only makes the ring look full or empty.
             if at.wrapping_sub(self.words[word::TAIL].load(Acquire)) >= SLOTS {
                 self.words[word::DROPPED].fetch_add(1, Relaxed);
                 return;
@@ -380,7 +379,7 @@ impl<'a> Pmu<'a> {
         slot[0].store(at.wrapping_add(1), Release);
     }
 
-    /// Takes the oldest sample out of the ring. One reader at a time.
+    /// Removes the oldest sample from the ring. One reader at a time.
     pub fn pop(&self) -> Option<Sample> {
         let at = self.words[word::TAIL].load(Relaxed);
         let slot = self.slot(at);
@@ -414,7 +413,7 @@ impl<'a> Pmu<'a> {
         Some(sample)
     }
 
-    /// Samples that found the ring full.
+    /// Samples dropped because the ring was full.
     pub fn dropped(&self) -> u64 {
         self.get(word::DROPPED)
     }
@@ -454,7 +453,7 @@ mod tests {
         assert!(pmu.waits_for_input());
         pmu.answer_input(1);
         assert!(!pmu.waits_for_input());
-        // The answer may overtake the question, and come twice.
+        // The answer may overtake the request, and come twice.
         pmu.answer_input(2);
         pmu.answer_input(1);
         pmu.ask_for_input();

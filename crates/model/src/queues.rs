@@ -1,23 +1,23 @@
-//! How long accesses wait for controllers and links that are asked for more than they can carry.
+//! Queueing at controllers and links whose demand exceeds their capacity.
 //!
-//! A core has only so many accesses under way at once, so a longer queue slows the cores down until the busiest
-//! resource is just full. By Little's law, a flow of accesses that keeps `n` lines under way, each for a time `t`,
-//! moves `n / t` lines a second. Given every flow's `n` and idle latency, [`Queues::settle`] finds the delays at which
-//! no resource carries more than it can, and each has the delay that belongs to its utilisation ([`Server`]). They exist, and the rates that follow are
-//! unique: they are the optimum of a concave problem (the proportionally fair rates of a closed network), of which the
-//! delays are the dual variables.
+//! A core can have only a limited number of accesses in flight, so a longer queue slows the cores down until the
+//! busiest resource is just full. By Little's law, a flow of accesses that keeps `n` lines in flight, each for a time
+//! `t`, moves `n / t` lines per second. Given every flow's `n` and idle latency, [`Queues::settle`] finds the delays at
+//! which no resource exceeds its capacity, and each resource has the delay for its utilisation ([`Server`]). They
+//! exist, and the resulting rates are unique: they are the optimum of a concave problem (the proportionally fair rates
+//! of a closed network), of which the delays are the dual variables.
 //!
-//! Delays come a few windows after the load that causes them, and what went through meanwhile may be many times what
-//! the resource can carry. That is overdraft: it is paid back by carrying less afterwards, so that over some
+//! Delays take effect a few windows after the load that causes them, and the traffic meanwhile may be many times the
+//! capacity of the resource. This is an overdraft: it is paid back by carrying less afterwards, so that over some
 //! milliseconds no more bytes move than the bandwidth allows, however a program alternates between bursts and pauses.
 
-/// In about this time an overdraft is paid back, ps: long against the lag of the delays, so that the two do not swing.
+/// Time in which an overdraft is paid back, ps: long against the lag of the delays, so that the two do not oscillate.
 const PAYBACK_PS: f64 = 1e9;
-/// From this utilisation on, the rise is there in full: measured curves begin at 13 to 18 %.
+/// Utilisation from which the full rise applies: measured curves begin at 13 to 18 %.
 const RISEN: f64 = 0.1;
-/// A resource counts as full when it is this close to it.
+/// Relative distance at which a resource counts as full.
 const TOLERANCE: f64 = 1e-4;
-/// Each sweep gets nearer; the next window goes on from where this one stopped.
+/// Each sweep gets closer; the next window continues from here.
 const MAX_SWEEPS: usize = 50;
 /// Newton's method doubles the digits with each step.
 const MAX_STEPS: usize = 8;
@@ -25,34 +25,34 @@ const MAX_STEPS: usize = 8;
 /// Accesses of one node's CPUs to one node's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
-    /// Lines under way at once, on average.
+    /// Average number of lines in flight.
     pub outstanding: f64,
-    /// What each takes while nothing is busy, ps.
+    /// Latency of a line while nothing is busy, ps.
     pub idle_ps: f64,
-    /// The resources on its way, each once.
+    /// The resources on its path, each once.
     pub path: Box<[Step]>,
 }
 
-/// A resource on the way of a line.
+/// A resource on the path of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub resource: u32,
-    /// How much of a line's bytes go over it: 1, or less where there are only messages.
+    /// Fraction of a line's bytes that cross it: 1, or less for messages only.
     pub part: f64,
-    /// How much of a read line's time it takes there.
+    /// Service time of a line, relative to a read line.
     pub cost: f64,
 }
 
-/// What serves lines one after another. Below saturation a line waits, at utilisation `u`, for the rise and
+/// A server that handles lines one after another. Below saturation, at utilisation `u`, a line waits for the rise plus
 /// `slope u / (1 - u)`: the shape of measured loaded latencies.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "units are in names")]
 pub(crate) struct Server {
-    /// Time for a line, ps.
+    /// Service time per line, ps.
     pub service_ps: f64,
-    /// What a line waits as soon as there is a load, ps.
+    /// Wait of a line as soon as there is a load, ps.
     pub rise_ps: f64,
-    /// ps.
+    /// Slope, ps.
     pub slope_ps: f64,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     servers: Box<[Server]>,
-    /// How long a line waits for each, ps.
+    /// Wait per line at each resource, ps.
     delay_ps: Box<[f64]>,
-    /// What each has carried beyond its bandwidth, as the time it would have needed, ps.
+    /// Traffic of each resource beyond its bandwidth, as the time it would have needed, ps.
     overdraft_ps: Box<[f64]>,
-    /// For each resource the flows through it, and what each line costs. Kept only to spare allocations.
+    /// For each resource the flows through it, and the cost of each line. Kept only to avoid allocations.
     users: Box<[Vec<(usize, f64)>]>,
 }
 
@@ -78,12 +78,12 @@ impl Queues {
         }
     }
 
-    /// How long a line waits for each resource, ps.
+    /// Wait per line at each resource, ps.
     pub(crate) fn delays_ps(&self) -> &[f64] {
         &self.delay_ps
     }
 
-    /// How long a line waits on its way, ps.
+    /// Wait of a line on its path, ps.
     pub(crate) fn delay_on(&self, path: &[Step]) -> f64 {
         path.iter().map(|step| self.delay_ps[step.resource as usize]).sum()
     }
@@ -94,19 +94,19 @@ impl Queues {
         self.overdraft_ps.fill(0.0);
     }
 
-    /// Takes note of the lines that a resource carried.
+    /// Records lines that a resource carried.
     pub(crate) fn carry(&mut self, resource: u32, lines: f64) {
         self.overdraft_ps[resource as usize] += lines * self.servers[resource as usize].service_ps;
     }
 
-    /// Time passes: what was carried in it within the bandwidth is no overdraft.
+    /// Advances time, which pays for traffic within the bandwidth.
     pub(crate) fn pass(&mut self, ps: f64) {
         for overdraft in &mut self.overdraft_ps {
             *overdraft = (*overdraft - ps).max(0.0);
         }
     }
 
-    /// Finds the delays for these flows, beginning with the present ones.
+    /// Finds the delays for these flows, starting with the current ones.
     pub(crate) fn settle(&mut self, flows: &[Flow]) {
         self.users.iter_mut().for_each(Vec::clear);
         for (index, flow) in flows.iter().enumerate() {
@@ -121,8 +121,7 @@ impl Queues {
         }
         let mut total_ps: Vec<f64> = flows.iter().map(|flow| flow.idle_ps + self.delay_on(&flow.path)).collect();
         for _ in 0..MAX_SWEEPS {
-            // One resource after another, each for itself: all at once would overcorrect where flows cross several full
-            // ones.
+            // One resource at a time: changing all at once would overcorrect if flows cross several full ones.
             let mut largest = 0.0_f64;
             for resource in 0..self.servers.len() {
                 if !self.users[resource].is_empty() {
@@ -135,8 +134,7 @@ impl Queues {
         }
     }
 
-    /// Finds one resource's delay while the others stay. Returns by how much it changed, relative to the latency of its
-    /// flows.
+    /// Finds one resource's delay with the others fixed. Returns the change relative to the latency of its flows.
     fn settle_one(&mut self, resource: usize, flows: &[Flow], total_ps: &mut [f64]) -> f64 {
         let users = &self.users[resource];
         let Server { service_ps, rise_ps, slope_ps } = self.servers[resource];
@@ -153,7 +151,7 @@ impl Queues {
                 utilisation += rate;
                 slope += rate / latency;
             }
-            // Newton's method on 1 / utilisation, which is linear in the delay where all flows have one latency: it is
+            // Newton's method on 1 / utilisation, which is linear in the delay if all flows have one latency: it is
             // (delay + excess + full) / full, and 1 / utilisation of the curve is 1 + slope / (delay - rise).
             let mean_latency = utilisation / slope;
             let full = utilisation * mean_latency;
@@ -215,7 +213,7 @@ mod tests {
     fn a_full_resource_delays_until_it_is_just_full() {
         let mut queues = queues(&[10_000.0]);
         queues.settle(&[flow(40.0, 100_000.0, &[0])]);
-        // 40 lines of 10 ns each are under way: each takes 400 ns, 300 of them in the queue.
+        // 40 lines of 10 ns each are in flight: each takes 400 ns, 300 of them in the queue.
         assert!((queues.delays_ps()[0] - 300_000.0).abs() < 100.0, "{:?}", queues.delays_ps());
         queues.settle(&[]);
         assert_eq!(queues.delays_ps(), [0.0]);
@@ -251,7 +249,7 @@ mod tests {
     fn an_overdraft_is_paid_back() {
         let mut queues = queues(&[10_000.0]);
         let flows = [flow(40.0, 100_000.0, &[0])];
-        // Twice what a millisecond allows.
+        // Twice the capacity of a millisecond.
         queues.carry(0, 200_000.0);
         queues.pass(1e9);
         queues.settle(&flows);
@@ -262,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// Conservation: nothing carries more than it can, and what is not full has no queue.
+        /// Conservation: no resource exceeds its capacity, and one that is not full has no queue.
         #[test]
         fn no_resource_carries_more_than_it_can(
             service in prop::collection::vec(5_000.0..50_000.0, 1..12),
@@ -276,7 +274,7 @@ mod tests {
             }).collect();
             let mut queues =
                 Queues::new(service.into_iter().map(|service_ps| Server { service_ps, rise_ps, slope_ps }).collect());
-            // A few windows with the same load: each goes on from the last.
+            // A few windows with the same load: each continues from the last.
             for _ in 0..10 {
                 queues.settle(&flows);
             }

@@ -1,55 +1,55 @@
-//! Loads of one CPU that miss and wait for no other: a core begins many instructions before the oldest is finished, so
-//! such loads overlap. One whose address was loaded by a miss under way waits for it.
+//! Independent load misses of one CPU: a core starts many instructions before the oldest has finished, so such loads
+//! overlap. A load whose address depends on a miss in flight waits for it.
 //!
-//! What an address depends on is told by values: it lies close behind a value that was loaded from a line that missed
-//! (a pointer), or steps of an instruction's addresses are steps of such values times a constant (an index). Anything
-//! else is taken to depend on nothing that is under way, which is wrong for addresses that are computed from loaded
-//! values in other ways.
+//! Dependencies are inferred from values: an address that lies closely after a value loaded from a missed line (a
+//! pointer), or an instruction whose address steps are steps of such values times a constant (an index). Any other
+//! address is assumed to be independent, which is wrong for addresses that are computed from loaded values in other
+//! ways.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Loads that the model can have under way; cores have 8 to 64.
+/// Maximum number of loads in flight in the model; cores have 8 to 64.
 const MAX_LINES: usize = 64;
-/// Values that are remembered.
+/// Number of remembered values.
 const VALUES: usize = 8;
-/// Members of what a pointer leads to are at most this far behind it, bytes.
+/// Maximum offset of a member from its pointer, bytes.
 const REACH: u64 = 4096;
-/// Instructions whose last address is remembered.
+/// Number of instructions whose last address is remembered.
 const INSTRUCTIONS: usize = 32;
-/// Elements of an array have at most this size, bytes.
+/// Maximum size of an array element, bytes.
 const MAX_ELEMENT: u64 = 4096;
 
 /// The loads of one CPU. Only its own thread may use it.
 pub(crate) struct Reorder {
-    /// How many may be under way; none where the machine file does not tell: then each waits.
+    /// Maximum number of loads in flight; 0 if the machine file has none: then each load waits.
     lines: usize,
-    /// How far the core runs on behind the oldest, ps.
+    /// How far the core runs ahead of the oldest load, ps.
     window_ps: u64,
-    /// What the core has waited so far, ps.
+    /// Total stall of the core so far, ps.
     waited_ps: AtomicU64,
-    /// The loads under way, oldest first from `first` on: when each began, without what the core had waited by then, and
-    /// when it is done.
+    /// The loads in flight, oldest first, starting at `first`: when each began, minus the core's total stall by then,
+    /// and when it is done.
     under_way: [[AtomicU64; 2]; MAX_LINES],
     first: AtomicU64,
     count: AtomicU64,
-    /// When the latest load will be finished, ps.
+    /// When the last load to finish is done, ps.
     latest_done_ps: AtomicU64,
-    /// Values of lines that missed, and when each is there, ps: the latest before `next_value`.
+    /// Values of missed lines, and when each is available, ps; the latest is before `next_value`.
     values: [[AtomicU64; 2]; VALUES],
     next_value: AtomicU64,
     last: [LastAddress; INSTRUCTIONS],
 }
 
-/// What an instruction last did.
+/// An instruction's last address.
 #[derive(Default)]
 struct LastAddress {
     instruction: AtomicU64,
     address: AtomicU64,
-    /// By how much that was more than the one before.
+    /// Its difference from the one before.
     step: AtomicU64,
     /// The latest two values before that.
     values: [AtomicU64; 2],
-    /// What a step of a value makes the address step by; 0 where that is unknown.
+    /// Address step per value step; 0 if unknown.
     elements: [AtomicU64; 2],
 }
 
@@ -75,12 +75,12 @@ impl Reorder {
         self.lines > 0
     }
 
-    /// What the core has waited by `time_ps` for loads that it cannot run further ahead of, ps.
+    /// Stall of the core by `time_ps` for loads that it cannot run further ahead of, ps.
     pub(crate) fn catch_up(&self, time_ps: u64) -> u64 {
         let mut now = time_ps;
         while self.count.load(Relaxed) > 0 {
             let [began, done] = self.at(0);
-            // Work that was behind a wait counts from its end.
+            // Work after a wait counts from the end of the wait.
             let began = began.wrapping_add(self.waited_ps.load(Relaxed));
             // Unless time went back because a measurement began.
             if began <= now {
@@ -100,12 +100,12 @@ impl Reorder {
         ps
     }
 
-    /// A load at `time_ps` that takes `latency_ps`. `after` is what it waits for, ([`Reorder::producer`]). Returns what
-    /// the core waits, ps.
+    /// A load at `time_ps` with `latency_ps`. `after_ps` is when its dependency is available ([`Reorder::producer`]).
+    /// Returns the stall of the core, ps.
     pub(crate) fn load(&self, time_ps: u64, latency_ps: u64, after_ps: u64) -> u64 {
         let mut now = time_ps + self.catch_up(time_ps);
         if self.count.load(Relaxed) as usize >= self.lines {
-            // The oldest makes room. Younger ones may have been there before, but they are few.
+            // The oldest makes room. Younger ones may have finished before, but they are few.
             now += self.wait(self.at(0)[1].saturating_sub(now));
             self.drop_oldest();
         }
@@ -118,7 +118,7 @@ impl Reorder {
         now - time_ps
     }
 
-    /// A value was loaded from the line that missed last.
+    /// Passes a value that was loaded from the last missed line.
     pub(crate) fn loaded(&self, value: u64) {
         let next = self.next_value.load(Relaxed) as usize % VALUES;
         self.values[next][0].store(value, Relaxed);
@@ -126,20 +126,19 @@ impl Reorder {
         self.next_value.store(next as u64 + 1, Relaxed);
     }
 
-    /// When the value is there that this instruction's address comes from, ps; 0 where it comes from none that is under
-    /// way.
+    /// When the value that this instruction's address comes from is available, ps; 0 without a dependency in flight.
     pub(crate) fn producer(&self, instruction: u64, address: u64) -> u64 {
         let by_index = self.index(instruction, address);
         let by_pointer = (0..VALUES).map(|age| self.value(age)).find(|[value, _]| address.wrapping_sub(*value) < REACH);
         by_pointer.map_or(0, |[_, done]| done).max(by_index)
     }
 
-    /// When the value is there that is this instruction's index, ps.
+    /// When the value that is this instruction's index is available, ps.
     fn index(&self, instruction: u64, address: u64) -> u64 {
         let last = &self.last[(instruction ^ instruction >> 5) as usize % INSTRUCTIONS];
         let known = last.instruction.swap_relaxed(instruction) == instruction;
         let step = address.wrapping_sub(last.address.swap_relaxed(address));
-        // Equal steps are a counter's, whatever the values are that it passes.
+        // Equal steps come from a counter, whatever values it passes.
         let counts = last.step.swap_relaxed(step) == step;
         let mut done = 0;
         for age in 0..2 {
@@ -163,14 +162,14 @@ impl Reorder {
         self.count.store(self.count.load(Relaxed).saturating_sub(1), Relaxed);
     }
 
-    /// A value and when it is there; age 0 is the latest.
+    /// A value and when it is available; age 0 is the latest.
     fn value(&self, age: usize) -> [u64; 2] {
         let [value, done] = &self.values[(self.next_value.load(Relaxed) as usize + 2 * VALUES - 1 - age) % VALUES];
         [value.load(Relaxed), done.load(Relaxed)]
     }
 }
 
-/// By how much an address steps for each step of a value, if it may be the size of an element.
+/// Address step per value step, if it may be the size of an element.
 fn element(step: u64, by: u64) -> Option<u64> {
     let (step, by) = (step.cast_signed(), by.cast_signed());
     let size = step.checked_div(by).filter(|size| size.checked_mul(by) == Some(step))?;
@@ -178,7 +177,7 @@ fn element(step: u64, by: u64) -> Option<u64> {
 }
 
 trait SwapRelaxed {
-    /// Stores a value, returns the one before. Only one thread writes, so this need not be atomic.
+    /// Stores a value and returns the previous one. Only one thread writes, so this need not be atomic.
     fn swap_relaxed(&self, value: u64) -> u64;
 }
 
@@ -211,7 +210,7 @@ mod tests {
 
     const LATENCY: u64 = 100_000;
 
-    /// Time of 1,000 loads with work between, ps a load.
+    /// Time per load over 1,000 loads with work in between, ps.
     fn pace(work_ps: u64, mut address: impl FnMut(u64) -> (u64, u64)) -> u64 {
         let reorder = reorder();
         let mut time = 1_000_000;
@@ -240,10 +239,10 @@ mod tests {
 
     #[test]
     fn the_window_limits_what_overlaps() {
-        // Within 100 instructions are the next 3 loads.
+        // 100 instructions include the next 3 loads.
         let pace = pace(30_000, |i| (random(i), random(i + 5000)));
         assert!((30_000..36_000).contains(&pace), "{pace}");
-        // And none is: the core runs on for 100 ns, and has worked the rest off when the load is done.
+        // No further load fits: the core runs on for 100 ns, and its remaining work ends with the load.
         let pace = self::pace(150_000, |i| (random(i), random(i + 5000)));
         assert!((149_000..152_000).contains(&pace), "{pace}");
     }

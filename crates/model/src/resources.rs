@@ -1,28 +1,28 @@
-//! What accesses to memory share: the controller of each node and each direction of each link.
+//! The shared resources of memory accesses: the controller of each node and each direction of each link.
 //!
-//! A direction of a link is named by the way that accesses go: one from node 0 to node 1 carries the accesses of node
-//! 0's CPUs to node 1's memory (and those that pass through), as in the machine file. Their lines flow the other way,
-//! on wires that no other direction uses: the requests themselves are small and are left out. Questions to every node
-//! and their answers have a channel of their own in each direction, as in `HyperTransport` and `QuickPath`.
+//! A link direction is named after the direction of accesses: from node 0 to node 1 means accesses of node 0's CPUs to
+//! node 1's memory (and traffic that passes through), as in the machine file. Their lines flow the other way, on wires
+//! that no other direction uses: the requests themselves are small and are left out. Probes to every node and their
+//! answers have a separate channel in each direction, as in `HyperTransport` and `QuickPath`.
 
 use crate::queues::{Server, Step};
 use crate::{LINE_BYTES, MemoryRange, ModelError};
 use machine::{Latency, Link, LinkDirection, Machine, NodeId, Routes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then controllers.
+/// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then the controllers.
 pub(crate) struct Resources {
     pub servers: Vec<Server>,
     /// By pair and kind of line (see [`Lines`]): latency while nothing is busy, ps.
     pub idle_ps: Box<[u32]>,
-    /// Paths begin and end here in `steps`, by pair and kind of line.
+    /// Bounds of the paths in `steps`, by pair and kind of line.
     bounds: Box<[usize]>,
     steps: Box<[Step]>,
     /// The number of the first controller.
     pub controllers: usize,
 }
 
-/// What lines a CPU and another node exchange: a table by pair of nodes has a column for each node and kind.
+/// Kinds of lines that a CPU and another node exchange: a table by pair of nodes has a column for each node and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
     /// Read from the node's memory.
@@ -52,9 +52,9 @@ pub(crate) fn columns(nodes: usize) -> usize {
 pub(crate) struct LinkEnds {
     /// The number of the resource.
     pub resource: usize,
-    /// The node from whose CPUs accesses come.
+    /// The node whose CPUs make the accesses.
     pub from: NodeId,
-    /// The node to whose memory they go.
+    /// The node whose memory they access.
     pub to: NodeId,
     pub bandwidth_bytes_per_s: f64,
 }
@@ -88,17 +88,17 @@ impl Resources {
                 None if *has_memory => return Err(missing(field())),
                 None => 0.0,
             };
-            // A node without CPUs has no latency of its own: that of the node nearest to it.
+            // A node without CPUs has no latency of its own: use that of its nearest node.
             let idle_ns = routes.latency_ns(machine, node.id, node.id).into_iter();
             let idle_ns =
                 idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
             let unloaded_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
             servers.push(Server { service_ps, ..curve(machine, unloaded_ps) });
         }
-        // Questions and answers have channels of their own beside a link's data.
+        // Probes and answers have their own channels beside a link's data.
         let channels = servers.len();
         if let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) {
-            let rule = "a machine asks more than 0 times a second";
+            let rule = "the rate of probes must be above 0";
             let service_ps = positive(machine, probes.per_second, || "coherence.probes.per_second".to_owned(), rule)?;
             servers
                 .extend(vec![Server { service_ps: 1e12 / service_ps, ..Server::default() }; 2 * machine.links.len()]);
@@ -125,7 +125,7 @@ impl Resources {
                     };
                     let own_ns = own_ns.ok_or_else(|| missing(field()))?;
                     idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes.latency_ns), field)?;
-                    // Data that are written go the way that questions go.
+                    // Written data goes in the direction of requests.
                     let written = lines == Lines::Written;
                     for hop in routes.hops(from.id, to.id).unwrap_or_default() {
                         let resource = hop.directed_link() ^ usize::from(written);
@@ -150,18 +150,17 @@ impl Resources {
         Ok(Self { servers, idle_ps: idle_ps.into(), bounds: bounds.into(), steps: steps.into(), controllers })
     }
 
-    /// The resources that accesses of a pair of nodes use; empty where there are none.
+    /// The path of a pair of nodes; empty if there is none.
     pub(crate) fn path(&self, pair: usize) -> &[Step] {
         &self.steps[self.bounds[pair]..self.bounds[pair + 1]]
     }
 }
 
-/// What a miss of a node's CPUs costs where no directory knows who has the line: every other node is asked, over the
-/// same links as its memory, and the miss takes until the last has answered. Nodes hand the question on, so it goes over
-/// each link once; each answers by itself.
+/// The cost of a miss without a directory: every other node is probed, over the same links as its memory, and the miss
+/// takes until the last answer. Nodes forward the probe, so it crosses each link once; each node answers by itself.
 struct Probes {
     latency_ns: f64,
-    /// Direction of a link to the messages that go over it.
+    /// Messages by link direction.
     messages: BTreeMap<usize, f64>,
 }
 
@@ -176,7 +175,7 @@ impl Probes {
             let way_ns = added_ns(machine, routes, from, to.id);
             found.latency_ns = found.latency_ns.max(way_ns + probes.answer_ns);
             for hop in routes.hops(from, to.id).unwrap_or_default() {
-                // The answer comes as data do, the question the other way.
+                // The answer travels like data, the probe in the opposite direction.
                 *found.messages.entry(hop.directed_link()).or_default() += 1.0;
                 asked.insert(hop.directed_link() ^ 1);
             }
@@ -188,7 +187,7 @@ impl Probes {
     }
 }
 
-/// What the way to a node's memory and back takes beyond what its own CPUs need, ns.
+/// Latency of the path to a node's memory and back beyond that of its own CPUs, ns.
 pub(crate) fn added_ns(machine: &Machine, routes: &Routes, from: NodeId, to: NodeId) -> f64 {
     let latency = |from| routes.latency_ns(machine, from, to);
     match (latency(from), latency(to)) {
@@ -197,14 +196,14 @@ pub(crate) fn added_ns(machine: &Machine, routes: &Routes, from: NodeId, to: Nod
     }
 }
 
-/// What a link adds to an access, mean of both ways, ns.
+/// Latency that a link adds to an access, mean of both directions, ns.
 fn link_ns(machine: &Machine, routes: &Routes, link: &Link) -> f64 {
     let [one, other] = link.nodes;
     let both = added_ns(machine, routes, one, other) + added_ns(machine, routes, other, one);
     link.latency_ns.unwrap_or(both / 2.0)
 }
 
-/// How latency grows with load where this much of it belongs to the resource, ps.
+/// The load curve of a resource with this part of the idle latency, ps.
 fn curve(machine: &Machine, idle_ps: f64) -> Server {
     let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
     let rise_ps = idle_ps * part(|latency| latency.loaded_rise);
@@ -225,9 +224,9 @@ pub(crate) fn link_ends(machine: &Machine) -> Vec<LinkEnds> {
     ends
 }
 
-/// The time that a resource needs for a line, ps.
+/// Service time of a resource per line, ps.
 fn service(machine: &Machine, bandwidth: f64, field: impl FnOnce() -> String) -> Result<f64, ModelError> {
-    Ok(LINE_BYTES as f64 * 1e12 / positive(machine, bandwidth, field, "a bandwidth is above 0")?)
+    Ok(LINE_BYTES as f64 * 1e12 / positive(machine, bandwidth, field, "a bandwidth must be above 0")?)
 }
 
 fn positive(
@@ -242,7 +241,7 @@ fn positive(
     Err(ModelError::OutOfRange { machine: machine.name.clone(), field: field(), value: value.to_string(), rule })
 }
 
-/// A latency of the description, as the model counts time.
+/// Converts a latency of the description to the model's unit.
 pub(crate) fn picoseconds(machine: &Machine, ns: f64, field: impl FnOnce() -> String) -> Result<u32, ModelError> {
     let ps = (ns * 1000.0).round();
     if ps > 0.0 && ps <= f64::from(u32::MAX / 4) {
@@ -253,6 +252,6 @@ pub(crate) fn picoseconds(machine: &Machine, ns: f64, field: impl FnOnce() -> St
         machine,
         field,
         value,
-        rule: "a latency is above 0 and at most a millisecond (1e6 ns)",
+        rule: "a latency must be above 0 and at most a millisecond (1e6 ns)",
     })
 }

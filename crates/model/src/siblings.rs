@@ -1,20 +1,20 @@
-//! What the CPUs of one core take from each other (SMT): they share its path to memory. Each counts by window how long
-//! it kept the path busy; when a window is closed, it is known by how much they asked for more than there is, and a few
-//! windows later everything takes so much longer for all of them.
+//! SMT: CPUs of one core share its path to memory. Each counts by window how long it kept the path busy. When a window
+//! is closed, the ratio of demand to capacity is known, and a few windows later everything on that core takes longer by
+//! this factor.
 
 use crate::cpu::add;
 use crate::windows::{SLOTS, WINDOW_PS};
 use machine::{CpuSet, Machine};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// A path that is not stretched, in the units of [`PathUse::stretched`].
+/// The factor 1, in the units of [`PathUse::stretched`].
 const WHOLE: u32 = 1 << 8;
 
-/// How one CPU uses its core's path to memory. Only its own thread counts.
+/// One CPU's use of its core's path to memory. Only its own thread counts.
 pub(crate) struct PathUse {
-    /// By slot of the ring of windows, ps. Grows for ever.
+    /// By slot of the ring of windows, ps. Only grows.
     busy_ps: [AtomicU64; SLOTS],
-    /// By slot: how much longer everything takes.
+    /// By slot: the stretch factor.
     stretch: [AtomicU32; SLOTS],
 }
 
@@ -25,7 +25,7 @@ impl Default for PathUse {
 }
 
 impl PathUse {
-    /// Counts a time that the path is busy, ps, and returns how long it is beside the core's other CPUs.
+    /// Counts a time that the path is busy, ps, and returns its length beside the core's other CPUs.
     #[inline]
     pub(crate) fn stretched(&self, slot: usize, busy_ps: u64) -> u64 {
         add(&self.busy_ps[slot], busy_ps);
@@ -37,12 +37,12 @@ impl PathUse {
 pub(crate) struct Siblings {
     /// The indexes of their CPUs.
     cores: Box<[Box<[usize]>]>,
-    /// By slot and core: what was counted when the slot was last closed, ps.
+    /// By slot and core: the count when the slot was last closed, ps.
     seen_ps: Box<[u64]>,
 }
 
 impl Siblings {
-    /// `together`: they share their path at all.
+    /// `together`: whether they share their path at all.
     pub(crate) fn of(machine: &Machine, together: bool) -> Self {
         let ids: Vec<_> = machine.cpus().iter().collect();
         let index =
@@ -51,7 +51,7 @@ impl Siblings {
         Self { seen_ps: vec![0; SLOTS * cores.len()].into(), cores }
     }
 
-    /// Reads a window's use from its slot and decides on the stretch of another one.
+    /// Reads a window's use from its slot and sets the stretch of another one.
     pub(crate) fn close<'a>(&mut self, slot: usize, decided: usize, path_use: impl Fn(usize) -> &'a PathUse) {
         for (core, seen_ps) in self.cores.iter().zip(&mut self.seen_ps[slot * self.cores.len()..]) {
             let busy_ps: u64 =
@@ -59,7 +59,7 @@ impl Siblings {
             let asked = busy_ps.wrapping_sub(*seen_ps) as f64 / WINDOW_PS as f64;
             *seen_ps = busy_ps;
             let Some(&first) = core.first() else { continue };
-            // All of the path was asked for so many times although each took so much longer.
+            // The demand in multiples of the capacity, at the stretch that was in force.
             let stretch = (f64::from(path_use(first).stretch[slot].load(Relaxed)) * asked).round();
             let stretch = (stretch as u32).clamp(WHOLE, WHOLE * core.len() as u32);
             for &cpu in core {

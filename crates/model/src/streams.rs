@@ -1,34 +1,34 @@
-//! The stream detector of one CPU: which of its misses continue a sequential scan.
+//! The stream detector of one CPU: finds the misses that continue a sequential scan.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Scans that one CPU can have under way at once. Hardware follows 8 to 32.
+/// Concurrent scans per CPU. Hardware follows 8 to 32.
 const TRACKERS: usize = 16;
-/// Lines of a page of 4 KiB.
+/// Lines per 4 KiB page.
 const PAGE_LINES: u64 = 64;
 
 /// Follows ascending and descending scans by cache line. Only its CPU's thread may call it.
 ///
-/// The first two lines of a scan are random accesses; from the third on it is a stream. Hardware prefetchers see
-/// physical addresses as this does, and stop at the page's end; here a scan that leaves its page by the last line goes
-/// on at the first line of any other page (by the first line: at the last line), because the next virtual page is
-/// rarely the next physical one, and a core's published stream bandwidth has the page ends in it.
+/// The first two lines of a scan are random accesses; from the third on it is a stream. Hardware prefetchers also see
+/// physical addresses, and stop at the end of a page. Here a scan that leaves its page by the last line continues at
+/// the first line of any other page (and by the first line, at the last line), because the next virtual page is rarely
+/// the next physical one, and a core's published stream bandwidth includes page ends.
 #[derive(Default)]
 pub(crate) struct Streams {
     /// The latest line of each scan.
     latest: [AtomicU64; TRACKERS],
-    /// A bit a tracker: its scan goes up.
+    /// One bit per tracker: its scan ascends.
     ascending: AtomicU32,
-    /// A bit a tracker: its scan goes down.
+    /// One bit per tracker: its scan descends.
     descending: AtomicU32,
-    /// A bit a tracker: continued since [`Streams::hand`] last passed it.
+    /// One bit per tracker: continued since [`Streams::hand`] last passed it.
     continued: AtomicU32,
-    /// The tracker that is looked at first when one is to be replaced.
+    /// The next candidate for replacement.
     hand: AtomicU32,
 }
 
 impl Streams {
-    /// Takes note of a miss; whether it continues a scan.
+    /// Records a miss. Returns whether it continues a scan.
     pub(crate) fn miss(&self, line: u64) -> bool {
         let ascending = self.ascending.load(Relaxed);
         let descending = self.descending.load(Relaxed);
@@ -57,7 +57,7 @@ impl Streams {
         })
     }
 
-    /// A tracker of these whose scan is at this line of its page.
+    /// One of these trackers whose scan is at this line of its page.
     fn leaving(&self, trackers: u32, line_in_page: u64) -> Option<usize> {
         (0..TRACKERS).find(|&tracker| {
             trackers >> tracker & 1 == 1 && self.latest[tracker].load(Relaxed) % PAGE_LINES == line_in_page
@@ -76,8 +76,8 @@ impl Streams {
         known
     }
 
-    /// Gives the line a tracker of its own, in place of one that was not continued of late: random misses must not
-    /// push out the scans that run beside them.
+    /// Gives the line its own tracker, in place of one that was not continued recently: random misses must not evict
+    /// concurrent scans.
     fn begin(&self, line: u64) {
         let mut continued = self.continued.load(Relaxed);
         let mut hand = self.hand.load(Relaxed) as usize % TRACKERS;

@@ -1,40 +1,39 @@
-//! The translation buffers of one CPU: which pages it knows the frames of.
+//! The TLBs of one CPU.
 
 use crate::LINE_BYTES;
 use crate::cache::Cache;
 use machine::{Machine, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages used lately, by their low bits: to use one of them again needs no look into the buffers.
+/// Recently used pages, by their low bits: using one of them again needs no TLB lookup.
 const RECENT: usize = 16;
-/// Sets of buffers have at most this many pages; those that take a page in any place get sets of so many, which hold
-/// nearly the same pages.
+/// Maximum number of ways of a set; fully associative TLBs get sets of this size, which hold nearly the same pages.
 const MAX_WAYS: u32 = 8;
 /// No page has this number.
 const NOTHING: u64 = u64::MAX;
 
-/// What the buffers know of a page.
+/// The result of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Translated {
-    /// The frame, after this long, ps.
+    /// A hit, with its latency in ps.
     Known(u32),
-    /// Nothing: the page table has to be read.
+    /// A miss: the page table must be read.
     Unknown,
 }
 
-/// The buffers of one CPU. Only its own thread may use them.
+/// The TLBs of one CPU. Only its own thread may use them.
 pub(crate) struct Tlb {
     recent: [AtomicU64; RECENT],
     buffers: Box<[Cache]>,
-    /// For each size of pages, the buffers of the first and the second level.
+    /// For each page size, the TLBs of the first and the second level.
     small: [Option<usize>; 2],
     huge: [Option<usize>; 2],
-    /// Until when the one page walker is busy, ps.
+    /// Time until which the single page walker is busy, ps.
     pub(crate) walker_until_ps: AtomicU64,
 }
 
 impl Tlb {
-    /// None for a machine that has no buffers: then every page is known.
+    /// `None` for a machine without TLBs: then every translation is free.
     pub(crate) fn of(machine: &Machine) -> Option<Self> {
         let buffer = |tlb: &machine::Tlb| {
             let latency_ps = (tlb.latency_ns.unwrap_or(0.0) * 1000.0).round() as u32;
@@ -51,7 +50,7 @@ impl Tlb {
         })
     }
 
-    /// Looks the page of an address up. One that is not known is to be [learned](Self::learn).
+    /// Translates an address. After a miss the page must be [learned](Self::learn).
     #[inline]
     pub(crate) fn translate(&self, virtual_address: u64, physical: u64) -> Translated {
         let small = page(virtual_address, false);
@@ -66,11 +65,11 @@ impl Tlb {
         huge.or_else(|| self.look_up(&self.small, small)).map_or(Translated::Unknown, Translated::Known)
     }
 
-    /// The page of an address is known from now on.
+    /// Enters the page of an address.
     pub(crate) fn learn(&self, virtual_address: u64, huge: bool) {
         let page = page(virtual_address, huge);
         self.use_recently(page);
-        // All levels take the page in, as caches do with lines.
+        // All levels take the page, as caches do with lines.
         for buffer in self.of_levels(if huge { &self.huge } else { &self.small }) {
             buffer.access(page, false);
         }
@@ -84,7 +83,7 @@ impl Tlb {
         self.recent[page as usize % RECENT].store(page, Relaxed);
     }
 
-    /// How long the first level takes that knows a page, ps.
+    /// Latency of the first level that has a page, ps.
     fn look_up(&self, levels: &[Option<usize>], page: u64) -> Option<u32> {
         let knows = self.of_levels(levels).position(|buffer| buffer.holds(page))?;
         self.use_recently(page);
@@ -99,7 +98,7 @@ impl Tlb {
         levels.iter().flatten().filter_map(|&buffer| self.buffers.get(buffer))
     }
 
-    /// Another address space: nothing is known.
+    /// Flushes all entries, for another address space.
     pub(crate) fn forget(&self) {
         for page in &self.recent {
             page.store(NOTHING, Relaxed);
@@ -111,17 +110,17 @@ impl Tlb {
 const HUGE_BITS: u32 = 21;
 const SMALL_BITS: u32 = 12;
 
-/// Whether an address may be in a huge page: that has the same place within 2 MiB in both kinds of addresses. So have
-/// small pages by chance, and many in a row where the kernel had memory in one piece.
+/// Whether an address may be in a huge page: its offset in 2 MiB is the same in both kinds of addresses. Small pages
+/// can match by chance, and many in a row do if the kernel had contiguous memory.
 #[inline]
 pub(crate) fn may_be_huge(virtual_address: u64, physical: u64) -> bool {
     (virtual_address ^ physical) & ((1 << HUGE_BITS) - (1 << SMALL_BITS)) == 0
 }
 
-/// The number of an address's page, for which buffers have room.
+/// The page number of an address, reduced to the size of entries.
 #[inline]
 fn page(virtual_address: u64, huge: bool) -> u64 {
-    /// Neighbours differ in these; what is above is mixed in.
+    /// Low bits that distinguish neighbours; higher bits are mixed in.
     const NUMBER_BITS: u32 = 28;
     let page = virtual_address >> if huge { HUGE_BITS } else { SMALL_BITS };
     let above = (page >> NUMBER_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - NUMBER_BITS);
@@ -138,7 +137,7 @@ mod tests {
     const SMALL: u64 = 1 << 12;
     const HUGE: u64 = 1 << 21;
 
-    /// Not at the same place within 2 MiB as the virtual address.
+    /// At another offset in 2 MiB than the virtual address.
     fn frame(virtual_address: u64) -> u64 {
         virtual_address + SMALL
     }
@@ -159,7 +158,7 @@ mod tests {
         Tlb::of(&machine).unwrap()
     }
 
-    /// Translates and, where that is not known, learns. Whether it had to.
+    /// Translates, and learns after a miss. Returns whether it missed.
     fn learns(tlb: &Tlb, virtual_address: u64, physical: u64, huge: bool) -> bool {
         let unknown = tlb.translate(virtual_address, physical) == Translated::Unknown;
         if unknown {

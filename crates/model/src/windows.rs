@@ -1,14 +1,14 @@
-//! Time in windows: what is counted in one decides how long accesses queue a few windows later.
+//! Time windows: the traffic of one window determines the queueing delays of a later one.
 //!
-//! Virtual CPUs are up to a quantum apart in simulated time, so a resource cannot keep a time at which it is free next:
-//! a CPU that lags would wait for the future. Instead each CPU counts its lines by the window of its own time; when
-//! every CPU has left a window, it is closed: its traffic is known for good, whatever the host's threads did meanwhile.
-//! From it come the delays of the window [`LAG`] later, which no CPU can have reached. So results do not depend on the
+//! Virtual CPUs are up to a quantum apart in simulated time, so a resource cannot keep the time at which it is free
+//! next: a lagging CPU would wait for the future. Instead each CPU counts its lines by the window of its own time. When
+//! every CPU has left a window, it is closed: its traffic is final, whatever the host's threads did meanwhile. This
+//! determines the delays of the window [`LAG`] later, which no CPU can have reached. So results do not depend on the
 //! host's scheduling.
 //!
-//! What is kept from one window to the next is not traffic, which falls when delays grow, but the number of lines under
-//! way (traffic times latency), which does not: the delays that follow from it (see [`crate::queues`]) are right at
-//! once, and neither their lag nor the smoothing makes them swing.
+//! The state carried from one window to the next is not traffic, which falls when delays grow, but the number of lines
+//! in flight (traffic times latency), which does not: the resulting delays (see [`crate::queues`]) are right at once,
+//! and neither their lag nor the smoothing makes them oscillate.
 
 use crate::cpu::Cpu;
 use crate::queues::{Flow, Queues, Step};
@@ -17,22 +17,22 @@ use crate::siblings::Siblings;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Length of a window, ps: long enough to see the load (a controller of 6 GB/s moves 940 lines), short against a
+/// Length of a window, ps: long enough to measure the load (a controller of 6 GB/s moves 940 lines), short against a
 /// program's phases.
 pub const WINDOW_PS: u64 = 30_000_000;
 
 /// How far a CPU may be ahead of the slowest active one, ps.
 pub const MAX_QUANTUM_PS: u64 = (LAG - 1) * WINDOW_PS;
 
-/// A closed window decides the delays of the one this many later.
+/// A closed window determines the delays of the one this many later.
 const LAG: u64 = 3;
-/// Windows in the ring: more than can be in use at a time (the open ones and the [`LAG`] that are decided).
+/// Windows in the ring: more than can be in use at a time (the open ones and the [`LAG`] that are determined).
 pub(crate) const SLOTS: usize = 8;
-/// Weight of the newest window in the average number of lines under way.
+/// Weight of the newest window in the average number of lines in flight.
 const SMOOTHING: f64 = 0.25;
-/// More than this times the average is a new load, not a fluctuation: it is taken at once.
+/// Above this multiple of the average it is a new load, not a fluctuation, and replaces the average at once.
 const NEW_LOAD: f64 = 4.0;
-/// Fewer lines under way than this on average are none.
+/// Fewer lines in flight than this on average count as none.
 const NEGLIGIBLE: f64 = 1e-3;
 
 /// The windows.
@@ -40,30 +40,30 @@ pub(crate) struct Windows {
     resources: Resources,
     nodes: usize,
     first_open: AtomicU64,
-    /// What a line waits in queues, ps, by slot, accessing node and memory's node.
+    /// Queueing delay of a line, ps, by slot, accessing node and memory's node.
     delay_ps: Box<[AtomicU32]>,
     closing: Mutex<Closing>,
 }
 
-/// What closes windows.
+/// State for closing windows.
 struct Closing {
     queues: Queues,
     siblings: Siblings,
-    /// By slot and pair of nodes: lines that were counted when the slot was last closed.
+    /// By slot and pair of nodes: line counts when the slot was last closed.
     seen: Box<[u64]>,
-    /// The flows that are not negligible, by pair of nodes, ascending.
+    /// Pairs of nodes with a non-negligible flow, ascending.
     pairs: Vec<usize>,
     /// In the order of `pairs`.
     flows: Vec<Flow>,
-    /// By slot and resource: the delays in force then, ps.
+    /// By slot and resource: the delays that were in force, ps.
     applied_ps: Box<[f64]>,
-    /// Windows closed in a row with nothing under way.
+    /// Number of consecutive closed windows with nothing in flight.
     quiet: usize,
-    /// By resource, since the measurement began: lines in closed windows, and how long they waited, ps.
+    /// By resource, since the measurement began: lines in closed windows, and their total wait, ps.
     waited: Box<[Waited]>,
 }
 
-/// What lines have waited for one resource.
+/// Lines of one resource and their wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waited {
     pub lines: f64,
@@ -98,14 +98,14 @@ impl Windows {
         }
     }
 
-    /// The slot to count an access at this time in: that of its window or, where that is closed, of the oldest open
+    /// The slot in which to count an access at this time: that of its window or, if that is closed, of the oldest open
     /// one.
     #[inline]
     pub(crate) fn slot(&self, time_ps: u64) -> usize {
         ((time_ps / WINDOW_PS).max(self.first_open.load(Relaxed)) % SLOTS as u64) as usize
     }
 
-    /// What a line waits in queues in the window of this slot, ps.
+    /// Queueing delay of a line in the window of this slot, ps.
     #[inline]
     pub(crate) fn delay_ps(&self, slot: usize, pair: usize) -> u32 {
         self.delay_ps[slot * self.nodes * columns(self.nodes) + pair].load(Relaxed)
@@ -118,12 +118,12 @@ impl Windows {
             return;
         }
         let mut closing = self.lock();
-        // Only who holds the lock moves it; another thread may have since it was read above.
+        // Only the holder of the lock advances it; another thread may have since the read above.
         let mut window = self.first_open.load(Relaxed);
         while window < now {
             if closing.quiet >= SLOTS {
-                // Nothing is counted in any slot and no delay is left: a gap of any length is closed at once. Counts
-                // that another thread adds from here on are for windows that are open yet.
+                // No slot has counts and no delay is left: a gap of any length is closed at once. Counts that another
+                // thread adds from here on belong to windows that are still open.
                 if !closing.has_news(cpus, self.nodes) {
                     closing.queues.pass((now - window) as f64 * WINDOW_PS as f64);
                     window = now;
@@ -136,8 +136,8 @@ impl Windows {
         self.first_open.store(window, Relaxed);
     }
 
-    /// A measurement begins at this time, which may be before the present one: queues and [`Windows::waited`] are
-    /// empty.
+    /// Begins a measurement at this time, which may be before the current one: queues and [`Windows::waited`] are
+    /// emptied.
     pub(crate) fn begin(&self, now_ps: u64, cpus: &[Cpu]) {
         let mut closing = self.lock();
         for slot in 0..SLOTS {
@@ -154,24 +154,24 @@ impl Windows {
         self.first_open.store(now_ps / WINDOW_PS, Relaxed);
     }
 
-    /// What lines have waited for each resource since the measurement began, in closed windows.
+    /// The wait at each resource since the measurement began, in closed windows.
     pub(crate) fn waited(&self) -> Box<[Waited]> {
         self.lock().waited.clone()
     }
 
-    /// The resources and the ways to them.
+    /// The resources and the paths to them.
     pub(crate) fn resources(&self) -> &Resources {
         &self.resources
     }
 
     fn lock(&self) -> MutexGuard<'_, Closing> {
-        // Delays of a closing that panicked half-way are as good as any: the next one mends them.
+        // After a panic while closing a window the delays are still usable: the next window corrects them.
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Closing {
-    /// Whether any slot has lines that were not seen.
+    /// Whether any slot has new lines.
     fn has_news(&self, cpus: &[Cpu], nodes: usize) -> bool {
         let pairs = nodes * columns(nodes);
         (0..SLOTS).any(|slot| counted(cpus, nodes, slot) != self.seen[slot * pairs..][..pairs])
@@ -193,7 +193,7 @@ impl Closing {
         }
     }
 
-    /// The lines of the window in this slot: (pair, lines) where there are any, by ascending pair.
+    /// The lines of the window in this slot: (pair, lines) for each pair with any, in ascending order.
     fn take(&mut self, nodes: usize, slot: usize, cpus: &[Cpu]) -> Vec<(usize, u64)> {
         let counted = counted(cpus, nodes, slot);
         let seen = &mut self.seen[slot * counted.len()..][..counted.len()];
@@ -207,7 +207,7 @@ impl Closing {
         lines
     }
 
-    /// Counts what the resources carried and how long it waited.
+    /// Counts the traffic of the resources and its wait.
     fn note(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
         let count = self.waited.len();
         for &(pair, lines) in lines {
@@ -220,7 +220,7 @@ impl Closing {
         }
     }
 
-    /// Brings the average number of lines under way up to date, by Little's law.
+    /// Updates the average number of lines in flight, by Little's law.
     fn average(&mut self, windows: &Windows, slot: usize, lines: &[(usize, u64)]) {
         let mut newest = vec![0.0; self.flows.len()];
         for &(pair, lines) in lines {
@@ -248,7 +248,7 @@ impl Closing {
     fn decide(&mut self, windows: &Windows, slot: usize) {
         let pairs = windows.nodes * columns(windows.nodes);
         let delays = &windows.delay_ps[slot * pairs..][..pairs];
-        // Every pair, not only those with a flow: one that has none yet passes the same queues.
+        // Every pair, not only those with a flow: a pair without one passes the same queues.
         for (pair, delay) in delays.iter().enumerate() {
             delay.store(self.queues.delay_on(windows.resources.path(pair)).round() as u32, Relaxed);
         }
@@ -270,7 +270,7 @@ fn counted(cpus: &[Cpu], nodes: usize, slot: usize) -> Vec<u64> {
     lines
 }
 
-/// Lines since the model was made, by pair of nodes.
+/// Lines since the model was created, by pair of nodes.
 pub(crate) fn lines_so_far(cpus: &[Cpu], nodes: usize) -> Vec<u64> {
     let mut lines = vec![0_u64; nodes * columns(nodes)];
     for slot in 0..SLOTS {

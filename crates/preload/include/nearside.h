@@ -1,6 +1,6 @@
-/* For allocators of a program's own: tells `nearside record` of objects that malloc does not know.
+/* For programs with custom allocators: reports their objects, which malloc does not see, to `nearside record`.
  *
- * Nothing needs to be linked: where the program is not recorded, the calls are nothing but a test of an address.
+ * No library needs to be linked: if the program is not being recorded, each call only tests an address.
  * SPDX-License-Identifier: MIT OR Apache-2.0 */
 #ifndef NEARSIDE_H
 #define NEARSIDE_H
@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-/* An object begins: to be called once its memory is nobody else's. Its site is the function that calls this. */
+/* An object begins. Call this once its memory has no other owner. Its site is the function that calls this. */
 __attribute__((weak)) extern void nearside_allocated(const void *address, size_t bytes);
 
-/* The object ends: to be called before its memory can become somebody else's. */
+/* The object ends. Call this before its memory can be reused. */
 __attribute__((weak)) extern void nearside_freed(const void *address);
 
 #ifdef __cplusplus

@@ -1,11 +1,10 @@
-//! The library that tells nearside of a program's objects, mappings and threads, from inside of the program: by
-//! `LD_PRELOAD` it comes before the C library, and its `malloc` is the one that the program calls.
+//! The library that reports a program's objects, mappings and threads to nearside from inside the program: through
+//! `LD_PRELOAD` it precedes the C library, so that the program calls its `malloc`.
 //!
-//! It may be called at any moment: before the C library is ready, in a signal handler, in the child of a fork, in a
-//! thread that ends. So it allocates nothing by way of what it replaces, keeps `errno`, holds no file open, and asks
-//! nothing of the program's stack but a few hundred bytes, and some 4 KiB for the first event after a fork and for a file
-//! that is mapped. What it has to tell goes to memory that it shares with the
-//! recorder (crate `rings`). What it cannot tell, it counts.
+//! It may be called at any moment: before the C library is ready, in a signal handler, in a forked child, in an exiting
+//! thread. So it allocates nothing through the functions that it replaces, preserves `errno`, keeps no file open, and
+//! uses only a few hundred bytes of the program's stack, or some 4 KiB for the first event after a fork and for a file
+//! mapping. Events go to memory shared with the recorder (crate `rings`). Events that cannot be recorded are counted.
 
 mod clock;
 mod hooks;

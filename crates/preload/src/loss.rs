@@ -1,5 +1,5 @@
-//! What is lost: how often, from when to when, and between which addresses, so that the recorder knows of which objects
-//! it does not know any more.
+//! Lost events: their number, time range and address range, so that the recorder knows which objects it can no longer
+//! rely on.
 
 use crate::clock;
 use core::sync::atomic::{
@@ -8,14 +8,15 @@ use core::sync::atomic::{
 };
 use rings::loss;
 
-/// An event that is about no object.
+/// An event that concerns no object.
 pub const NOTHING: (usize, usize) = (0, 0);
 
-/// Counts an event that is lost, about so many bytes from an address on, in the words of [`rings::loss`]. `seen` says what
-/// the recorder has seen, for which all begins anew. Where two threads do so at once, one may count too little.
+/// Counts a lost event that concerns `bytes` bytes from an address on, in the words of [`rings::loss`]. `seen` is the
+/// count that the recorder has seen; once it has, the ranges start afresh. With two threads at once, the ranges may be
+/// too small.
 #[cold]
 pub fn lose(word: impl Fn(usize) -> *const AtomicU64, seen: *const AtomicU64, (address, bytes): (usize, usize)) {
-    // SAFETY: the caller's words are in a page that is mapped for good.
+    // SAFETY: the caller's words are in a page that is never unmapped.
     let word = |number| unsafe { &*word(number) };
     // SAFETY: as above.
     let seen = unsafe { &*seen };

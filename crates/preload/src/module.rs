@@ -1,4 +1,4 @@
-//! The programs and libraries that are loaded: which one has an address, and where its parts are.
+//! The loaded programs and libraries: which one contains an address, and where its segments are.
 
 use crate::real;
 use crate::ring::{self, Ring};
@@ -12,13 +12,13 @@ use core::sync::atomic::{
 };
 use rings::{Kind, RECORD_WORDS, mapped_flags, payload_records};
 
-/// Modules that the recorder knows, by where they begin.
+/// Start addresses of the modules that the recorder knows.
 static TOLD: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
-/// How often code may have gone, plus 1.
+/// Number of times that code may have been unloaded, plus 1.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
-/// Where this library is, and how long.
+/// Start and length of this library.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// `_dl_find_object` of the C library, 2.35: it locks nothing. Null before.
+/// The C library's `_dl_find_object` (2.35), which takes no lock. Null in older versions.
 static FIND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Find = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
@@ -41,16 +41,16 @@ struct LinkMap {
     name: *const c_char,
 }
 
-/// A program or library that is loaded.
+/// A loaded program or library.
 pub struct Module {
     start: usize,
     base: usize,
     name: *const c_char,
-    /// Where its table of unwind information is.
+    /// Address of its unwind table.
     pub eh_frame_hdr: usize,
 }
 
-/// Finds what is needed to find modules.
+/// Looks up what is needed to find modules.
 pub fn look() {
     FIND.store(real::exported(c"_dl_find_object"), Release);
     if let Some(own) = Found::at(look as *const () as usize) {
@@ -59,19 +59,19 @@ pub fn look() {
     }
 }
 
-/// Whether an address is in this library, whose frames are nobody's business.
+/// Whether an address is in this library, whose frames are left out of chains.
 pub fn is_own(address: usize) -> bool {
     let [start, bytes] = OWN.each_ref().map(|number| number.load(Relaxed));
     address.wrapping_sub(start) < bytes
 }
 
-/// How often code may have gone so far, plus 1.
+/// The number of times that code may have been unloaded so far, plus 1.
 #[inline]
 pub fn generation() -> u32 {
     GENERATION.load(Acquire)
 }
 
-/// Code may have gone: what is known of addresses of code no longer is.
+/// Code may have been unloaded: what is known about code addresses is invalid.
 pub fn forget() {
     for told in &TOLD {
         told.store(0, Relaxed);
@@ -95,22 +95,22 @@ impl Found {
 }
 
 impl Module {
-    /// The one with this address.
+    /// The module that contains this address.
     pub fn at(address: usize) -> Option<Self> {
         let found = Found::at(address)?;
         if found.eh_frame_hdr.is_null() || found.link_map.is_null() {
             return None;
         }
-        // SAFETY: a module is not unloaded while its code is in a call chain, and its link map begins so.
+        // SAFETY: a module is not unloaded while its code is in a call chain, and its link map has this layout.
         let (base, name) = unsafe { ((*found.link_map).base, (*found.link_map).name) };
         Some(Self { start: found.start as usize, base, name, eh_frame_hdr: found.eh_frame_hdr as usize })
     }
 
-    /// The parts that are loaded, as its own header has them; none where that is not in memory.
+    /// The program headers of its segments; empty if they are not in memory.
     fn segments(&self) -> &'static [libc::Elf64_Phdr] {
         let header = self.start as *const libc::Elf64_Ehdr;
-        // SAFETY: the first page of a module is mapped. It is its header if it says so, and program headers are in the
-        // same page by every linker; those that are not are not looked at.
+        // SAFETY: the first page of a module is mapped. It holds the ELF header if it has the magic number, and every
+        // linker puts the program headers in the same page; headers outside of it are ignored.
         unsafe {
             let is_header = (*header).e_ident.starts_with(b"\x7fELF");
             let (offset, number) = ((*header).e_phoff as usize, usize::from((*header).e_phnum));
@@ -126,32 +126,32 @@ impl Module {
         self.segments().iter().filter(|segment| segment.p_type == libc::PT_LOAD)
     }
 
-    /// Memory from `address` to the end of the part that it is in, which is not written to.
+    /// Memory from `address` to the end of its segment, if that is read-only.
     pub fn rest(&self, address: usize) -> Option<&'static [u8]> {
         let segment = self.loaded().find(|segment| {
             let start = self.base.wrapping_add(segment.p_vaddr as usize);
             segment.p_flags & libc::PF_W == 0 && address.wrapping_sub(start) < segment.p_filesz as usize
         })?;
         let end = self.base.wrapping_add((segment.p_vaddr + segment.p_filesz) as usize);
-        // SAFETY: the part is mapped, cannot be written to, and stays while its code is in a call chain.
+        // SAFETY: the segment is mapped, read-only, and stays while its code is in a call chain.
         Some(unsafe { slice::from_raw_parts(address as *const u8, end - address) })
     }
 
-    /// Whether the recorder needs to be told of it.
+    /// Whether the recorder does not know it yet.
     pub fn is_new(&self) -> bool {
         self.place().is_some_and(|place| place.load(Relaxed) != self.start)
     }
 
-    /// The entry of this module, or an empty one. None when all are taken by others.
+    /// The entry of this module, or an empty one. `None` if all are taken by others.
     fn place(&self) -> Option<&'static AtomicUsize> {
         TOLD.iter().find(|told| [0, self.start].contains(&told.load(Relaxed)))
     }
 
-    /// Tells the recorder what is where. `path` is room for its path.
+    /// Sends the module's segments to the recorder. `path` is scratch space for its path.
     pub fn tell(&self, ring: &mut Ring, path: &mut [u64]) {
         // SAFETY: a link map's name is a C string.
         let name = unsafe { CStr::from_ptr(self.name) };
-        // The program itself has no name there.
+        // The main program has an empty name.
         let length = if name.is_empty() { link_target(c"/proc/self/exe", path) } else { copy(name.to_bytes(), path) };
         let path = path.get(..length).unwrap_or_default();
         let told = self.loaded().all(|segment| {
@@ -169,20 +169,21 @@ impl Module {
     }
 }
 
-/// A mapping to tell of.
+/// A mapping to record.
 pub struct Mapped {
     pub time: u64,
     pub start: usize,
     pub bytes: usize,
-    /// In its file.
+    /// Offset in its file.
     pub offset: u64,
     pub flags: u64,
-    /// Of the code that asked for it.
+    /// Slot of the call chain that requested it.
     pub slot: u16,
 }
 
 impl Mapped {
-    /// With the words of its path, which is empty for anonymous memory. Says whether there was room.
+    /// Records the mapping with the words of its path, which is empty for anonymous memory. Returns whether there was
+    /// room.
     pub fn tell(&self, ring: &mut Ring, path: &[u64]) -> bool {
         let records = 2 + payload_records(path.len());
         if !ring.has_room(records) {
@@ -201,8 +202,8 @@ impl Mapped {
 
 const _: () = assert!(RECORD_WORDS >= 3);
 
-/// Where a link of /proc leads, into words with zeroes at the end: how many. None of what is too long: cut, it would be the
-/// path of another file.
+/// Reads a link of /proc into words, padded with zeroes, and returns their number. Returns 0 if the path is too long:
+/// truncated, it would be the path of another file.
 pub fn link_target(link: &CStr, path: &mut [u64]) -> usize {
     let mut buffer = [0_u8; 512];
     match rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer[..]) {
@@ -211,7 +212,7 @@ pub fn link_target(link: &CStr, path: &mut [u64]) -> usize {
     }
 }
 
-/// Bytes into words with zeroes at the end: how many. None if there is no room for all.
+/// Copies bytes into words, padded with zeroes, and returns their number. Returns 0 if they do not fit.
 pub fn copy(bytes: &[u8], path: &mut [u64]) -> usize {
     if bytes.len() > size_of_val(path) {
         return 0;

@@ -1,4 +1,4 @@
-//! What a process has here: its file of rings, and how it comes to be recorded, also after a fork.
+//! Per-process state: the file of rings, and how recording starts, including after a fork.
 
 use crate::loss::{self, NOTHING};
 use crate::module::link_target;
@@ -22,58 +22,58 @@ use rustix::io::{Errno, read};
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
 
-/// The functions that this library stands before are not known yet.
+/// The replaced functions are not known yet.
 const UNKNOWN: u8 = 0;
 /// They are being looked up.
 const LOOKING: u8 = 1;
-/// They are known; whether anything is recorded is not.
+/// They are known; whether the process is recorded is not.
 const KNOWN: u8 = 2;
-/// It is being found out.
+/// Recording is being set up.
 const STARTING: u8 = 3;
-/// Nothing is recorded.
+/// The process is not recorded.
 const PASSING: u8 = 4;
-/// What happens is told.
+/// The process is recorded.
 const RECORDING: u8 = 5;
 
 static PHASE: AtomicU8 = AtomicU8::new(UNKNOWN);
-/// Fixed from `KNOWN` on.
+/// Immutable from `KNOWN` on.
 static REAL: Once<Real> = Once(UnsafeCell::new(MaybeUninit::uninit()));
-/// Fixed from `RECORDING` on.
+/// Immutable from `RECORDING` on.
 static RECORDING_OF: Once<Recording> = Once(UnsafeCell::new(MaybeUninit::uninit()));
-/// On a page that the kernel clears in the child of any fork, so that a child cannot take itself for its parent.
+/// On a page that the kernel wipes in every forked child, so that a child cannot mistake itself for its parent.
 static THIS: AtomicPtr<This> = AtomicPtr::new(null_mut());
-/// The last process of the line of forks that ends here.
+/// PID of the most recent process in this line of forks.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// The first page of that process.
+/// The first page of that process's file.
 static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 
-/// The C library's `environ`, which is null until it has one. Fixed from `KNOWN` on.
+/// The C library's `environ`, which points to null until it is set up. Immutable from `KNOWN` on.
 static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(null_mut());
 
-/// Of an epoch that is being prepared.
+/// Marks an epoch that is being prepared.
 const PREPARING: u64 = u64::MAX;
 const PATH_BYTES: usize = 1024;
-/// For what other threads of the program do, however little there is for the recorder.
+/// Minimum wait for other threads of the program, however short the wait for the recorder is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 struct Once<T>(UnsafeCell<MaybeUninit<T>>);
 
-// SAFETY: each is written by one thread, before the phase from which on all threads only read it.
+// SAFETY: each is written by one thread, before the phase in which all threads only read it.
 unsafe impl<T: Sync> Sync for Once<T> {}
 
 struct Recording {
     settings: Settings,
-    /// With the zero at its end.
+    /// NUL-terminated.
     folder: [u8; PATH_BYTES],
     key: libc::pthread_key_t,
 }
 
 #[repr(C)]
 struct This {
-    /// 0 in a process that has nothing yet.
+    /// 0 in a process that is not set up yet.
     epoch: AtomicU64,
-    /// Its first page; null if it got no file.
+    /// The first page of its file; null if it got none.
     words: AtomicPtr<AtomicU64>,
     locked: AtomicU32,
     rings: AtomicU32,
@@ -81,7 +81,7 @@ struct This {
     free: AtomicPtr<Writer>,
 }
 
-/// What a thread needs to tell events.
+/// The state that a thread needs to record events.
 pub struct Writer {
     /// The process that it belongs to.
     pub epoch: u64,
@@ -90,13 +90,13 @@ pub struct Writer {
     next: *mut Writer,
 }
 
-/// Whether anything is told.
+/// Whether this process is recorded.
 #[inline]
 pub fn is_recording() -> bool {
     PHASE.load(Acquire) == RECORDING
 }
 
-/// The functions that this library stands before; none while they are being looked up.
+/// The functions that this library replaces; `None` while they are being looked up.
 #[inline]
 pub fn real() -> Option<&'static Real> {
     if PHASE.load(Acquire) < PASSING && !look() {
@@ -107,42 +107,42 @@ pub fn real() -> Option<&'static Real> {
 }
 
 fn recording() -> &'static Recording {
-    // SAFETY: only called while recording, before which it was written.
+    // SAFETY: only called while recording, and written before.
     unsafe { (*RECORDING_OF.0.get()).assume_init_ref() }
 }
 
 fn this() -> &'static This {
-    // SAFETY: only called while recording; the page is never unmapped, and zeroes are a value of it.
+    // SAFETY: only called while recording; the page is never unmapped, and zeroes are a valid value.
     unsafe { &*THIS.load(Acquire) }
 }
 
-/// What the recorder asked for.
+/// The recorder's settings.
 #[inline]
 pub fn settings() -> &'static Settings {
     &recording().settings
 }
 
-/// The key whose destructor tells that a thread ends.
+/// The key whose destructor records the end of a thread.
 pub fn key() -> libc::pthread_key_t {
     recording().key
 }
 
-/// A number that no forked process shares with its parent.
+/// A number that differs between a forked process and its parent.
 #[inline]
 pub fn epoch() -> u64 {
     this().epoch.load(Acquire)
 }
 
-/// Looks the functions up, and begins to record once the C library has its environment. The first call is made by the
-/// dynamic linker before there is a second thread.
+/// Looks up the functions, and starts recording once the C library has set up its environment. The first call comes
+/// from the dynamic linker, before there is a second thread.
 #[cold]
 fn look() -> bool {
     if PHASE.compare_exchange(UNKNOWN, LOOKING, AcqRel, Acquire).is_ok() {
-        // A C library without one of them cannot be helped, nor can it be done without.
+        // Without one of these functions the program cannot run.
         let Some(real) = Real::find() else { std::process::abort() };
         // SAFETY: only this thread is in this phase.
         unsafe { (*REAL.0.get()).write(real) };
-        // To look anything up may free memory, which comes here: from now on nothing is.
+        // A symbol lookup may free memory, which comes back here: after this there are no more lookups.
         ENVIRONMENT.store(real::exported(c"environ").cast(), Relaxed);
         PHASE.store(KNOWN, Release);
     }
@@ -162,7 +162,7 @@ fn decide() {
     }
 }
 
-/// The C library calls this when it is ready, if nothing called anything before.
+/// The C library calls this during initialization, if no function was called before.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -170,7 +170,7 @@ static CONSTRUCTOR: extern "C" fn() = {
         let errno = thread::Errno::keep();
         real();
         decide();
-        // The first event of all, so that the process is known though it may never allocate.
+        // Record an event now, so that the process is known even if it never allocates.
         drop(thread::enter(NOTHING));
         drop(errno);
     }
@@ -188,7 +188,7 @@ fn start() -> Option<()> {
     const { assert!(FOLDER_VARIABLE.len() < 32) };
     let mut name = [0; 32];
     name.iter_mut().zip(FOLDER_VARIABLE.bytes()).for_each(|(place, byte)| *place = byte.cast_signed());
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name is NUL-terminated.
     let folder = unsafe { libc::getenv(name.as_ptr()) };
     if folder.is_null() {
         return None;
@@ -196,15 +196,14 @@ fn start() -> Option<()> {
     // SAFETY: the environment's values are C strings.
     let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
     let settings = read_settings(folder)?;
-    // The page, which is cleared by forks. Linux 4.14.
-    // SAFETY: a new mapping touches no existing memory.
+    // The page that is wiped by forks. Linux 4.14. SAFETY: a new mapping touches no existing memory.
     let page =
         unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the page was just mapped.
     unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) }.ok()?;
     THIS.store(page.cast(), Release);
     let mut key = 0;
-    // SAFETY: the key is written, and the destructor has the type of one.
+    // SAFETY: the key is written, and the destructor has the required type.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) } != 0 {
         return None;
     }
@@ -223,7 +222,7 @@ unsafe extern "C" fn ends(value: *mut core::ffi::c_void) {
     thread::end(value);
 }
 
-/// A path from parts, with a zero at its end.
+/// Joins the parts of a path, NUL-terminated.
 struct PathBuffer {
     bytes: [u8; PATH_BYTES + 64],
     used: usize,
@@ -242,7 +241,7 @@ impl PathBuffer {
     }
 
     fn push(&mut self, part: &[u8]) {
-        // The last byte stays zero. A path that is cut is not there.
+        // The last byte stays zero. A truncated path does not exist.
         let room = self.bytes.len() - 1 - self.used;
         for &byte in part.iter().take(room) {
             if let Some(place) = self.bytes.get_mut(self.used) {
@@ -271,7 +270,7 @@ pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
     use_path(path.as_c());
 }
 
-/// `[stack:N]`, as what is mapped where a thread has its stack.
+/// `[stack:N]`, the name of the mapping of a thread's stack.
 pub fn stack_name(thread: u32, use_name: impl FnOnce(&[u8])) {
     let mut name = PathBuffer::empty();
     name.push(b"[stack:");
@@ -295,7 +294,7 @@ fn read_settings(folder: &[u8]) -> Option<Settings> {
     Settings::from_words(words).ok()
 }
 
-/// Makes this process's file. No descriptor stays open: rings are mapped by way of the mapping of the first page.
+/// Creates this process's file. No descriptor stays open: rings are mapped through the mapping of the first page.
 fn open_file(parent: u32) -> bool {
     let pid = getpid().as_raw_nonzero().get().cast_unsigned();
     let settings = settings();
@@ -343,7 +342,7 @@ fn open_file(parent: u32) -> bool {
     true
 }
 
-/// A file of this process: it has a further one for each program that it executes.
+/// Creates a file for this process: it gets another one for each program that it executes.
 fn create(pid: u32) -> Option<OwnedFd> {
     let folder = CStr::from_bytes_until_nul(&recording().folder).ok()?;
     for attempt in 0..1000 {
@@ -360,7 +359,7 @@ fn create(pid: u32) -> Option<OwnedFd> {
     None
 }
 
-/// Sees to it that this process has its own file, also if it is the child of a fork.
+/// Ensures that this process has its own file, also as a forked child.
 pub fn revive() -> bool {
     let this = this();
     match this.epoch.compare_exchange(0, PREPARING, AcqRel, Acquire) {
@@ -377,9 +376,9 @@ pub fn revive() -> bool {
     }
 }
 
-/// Whether the recorder has ended, from when on nothing is told.
+/// Whether the recorder has ended, after which nothing is recorded.
 pub fn is_over() -> bool {
-    // SAFETY: a writer asks, so that the first page is mapped.
+    // SAFETY: only called with a writer, so the first page is mapped.
     let is_over = unsafe { (*this().words.load(Relaxed).add(process::OVER)).load(Relaxed) } != 0;
     if is_over {
         PHASE.store(PASSING, Release);
@@ -387,7 +386,7 @@ pub fn is_over() -> bool {
     is_over
 }
 
-/// Counts an event that cannot be told, about so many bytes from an address on.
+/// Counts an event that cannot be recorded, which concerns `about`: an address and a number of bytes.
 #[cold]
 pub fn lose(about: (usize, usize)) {
     let this = this();
@@ -398,8 +397,8 @@ pub fn lose(about: (usize, usize)) {
     }
 }
 
-/// Says in the parent's file, which is still mapped, that this process tells nothing: else all that its parent had would
-/// be taken for its own for ever.
+/// Notes in the parent's file, which is still mapped, that this process records nothing. Otherwise the parent's objects
+/// would be attributed to this process forever.
 fn say_silent(parent: *mut AtomicU64) {
     if parent.is_null() {
         return;
@@ -414,8 +413,8 @@ fn say_silent(parent: *mut AtomicU64) {
     }
 }
 
-/// What the recorder calls this process; 0 where nothing here tells. In another namespace of ids the recorder's files of
-/// processes may still be there.
+/// The recorder's PID for this process; 0 if that is unknown. In another PID namespace the recorder's /proc may still
+/// be mounted.
 fn recorders_pid() -> u32 {
     if is_recorders_namespace() {
         return getpid().as_raw_nonzero().get().cast_unsigned();
@@ -433,14 +432,14 @@ fn is_recorders_namespace() -> bool {
     wanted == 0 || stat(c"/proc/self/ns/pid").map_or(0, |namespace| namespace.st_ino) == wanted
 }
 
-/// A ring for this thread: one that a thread left, or a new one.
+/// A ring for this thread: one that an exited thread released, or a new one.
 pub fn take_writer() -> Option<*mut Writer> {
     let taken = locked(|this| {
         let free = this.free.load(Relaxed);
         if free.is_null() {
             return new_writer(this);
         }
-        // SAFETY: what is in the list is nobody's.
+        // SAFETY: writers in the list have no owner.
         unsafe {
             this.free.store((*free).next, Relaxed);
             (*free).walk.forget();
@@ -450,17 +449,18 @@ pub fn take_writer() -> Option<*mut Writer> {
     taken.flatten()
 }
 
-/// For another thread. One that cannot be given back stays unused.
+/// Releases a writer for another thread. If that fails, the writer stays unused.
 pub fn give_back(writer: *mut Writer) {
     locked(|this| {
-        // SAFETY: it was the caller's, and is nobody's from now on.
+        // SAFETY: it belonged to the caller, and has no owner from now on.
         unsafe { (*writer).next = this.free.load(Relaxed) };
         this.free.store(writer, Relaxed);
     });
 }
 
-/// Short, and never in a signal handler of a thread that has it: `thread::enter` sees to it. Who has it may have to wait for
-/// this thread's CPU, so that this one sleeps, but not for ever. None if that was in vain.
+/// Runs `work` with the lock. The lock is held briefly, and never interrupted by a signal handler of the same thread:
+/// `thread::enter` ensures that. The holder may have to wait for this thread's CPU, so this thread sleeps, but not
+/// forever. `None` on a timeout.
 fn locked<T>(work: impl FnOnce(&This) -> T) -> Option<T> {
     let (this, patience) = (this(), Duration::from_nanos(settings().patience_ns).max(LEAST_PATIENCE));
     if this.locked.swap(1, Acquire) != 0 {
@@ -478,19 +478,19 @@ fn locked<T>(work: impl FnOnce(&This) -> T) -> Option<T> {
 }
 
 fn new_writer(this: &This) -> Option<*mut Writer> {
-    // SAFETY: recording, so that the first page is mapped.
+    // SAFETY: recording, so the first page is mapped.
     let rings = unsafe { &*this.words.load(Relaxed).add(process::RINGS) };
     let number = rings.load(Relaxed);
     let Settings { ring_bytes, patience_ns, .. } = *settings();
     if number >= u64::from(this.rings.load(Relaxed)) {
         return None;
     }
-    // Before the first ring is a page, before the others a ring.
+    // A page precedes the first ring, and a ring each of the others.
     let (last, before) = (this.last.load(Relaxed), if number == 0 { PAGE } else { ring_stride(ring_bytes) });
     let bytes = before + ring_stride(ring_bytes);
-    // SAFETY: of size 0, it maps the file from the place of `last` on once more, and touches no existing memory.
+    // SAFETY: with size 0 it maps the file again from the offset of `last`, and touches no existing memory.
     let start = unsafe { mremap(last.cast(), 0, bytes, MremapFlags::MAYMOVE) }.ok()?;
-    // SAFETY: only this function knows the mapping, of which the ring stays.
+    // SAFETY: only this function knows the mapping, of which it keeps the ring.
     let _ = unsafe { munmap(start, before) };
     let start = start.wrapping_byte_add(before);
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -506,8 +506,8 @@ fn new_writer(this: &This) -> Option<*mut Writer> {
     };
     let writer: *mut Writer = memory.cast();
     let epoch = this.epoch.load(Relaxed);
-    // SAFETY: the ring is mapped for good and nobody else's; the writer's memory is large enough and zeroes, which are a
-    // value of all else.
+    // SAFETY: the ring is never unmapped and has no other owner; the writer's memory is large enough and zeroed, which
+    // is valid for all other fields.
     unsafe {
         let ring = Ring::new(start.cast(), ring_bytes, Duration::from_nanos(patience_ns));
         (&raw mut (*writer).ring).write(ring);

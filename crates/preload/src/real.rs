@@ -1,4 +1,4 @@
-//! The functions that this library stands before, and memory for the moment before they are known.
+//! The functions that this library replaces, and memory to use before they are known.
 
 use crate::hooks::operators::{DELETE, NEW};
 use core::cell::UnsafeCell;
@@ -7,12 +7,12 @@ use core::mem::transmute_copy;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How a thread begins.
+/// A thread's start routine.
 pub type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// An `operator new`, which may throw. Each form looks at as many of these arguments as it has.
+/// An `operator new`, which may throw. Each form uses the arguments that it has.
 pub type New = unsafe extern "C-unwind" fn(usize, usize, usize) -> *mut c_void;
-/// Likewise `operator delete`.
+/// An `operator delete`, likewise.
 pub type Delete = unsafe extern "C-unwind" fn(*mut c_void, usize, usize);
 
 /// The next definition of each function that this library defines.
@@ -37,12 +37,12 @@ pub struct Real {
     pub operators: Operators,
 }
 
-/// The C++ library, as far as it is one that all of the program sees.
+/// The operators of a C++ library that is visible to the whole program.
 #[derive(Clone, Copy)]
 pub struct Operators {
     pub new: [Option<New>; NEW.len()],
     pub delete: [Option<Delete>; DELETE.len()],
-    /// What the program calls by these names, which may be its own.
+    /// The functions that the program calls by these names, which may be its own.
     pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub aligned_alloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub free: unsafe extern "C" fn(*mut c_void),
@@ -50,9 +50,9 @@ pub struct Operators {
 
 impl Operators {
     fn find() -> Option<Self> {
-        // SAFETY: each is the C++ library's operator of that name or one that stands for it, and so are those below.
+        // SAFETY: each is the C++ library's operator of that name or a replacement for it, and so are those below.
         let is_there = NEW.first().is_some_and(|form| unsafe { next::<New>(form.name) }.is_some());
-        // Where the first is not, nor are the others.
+        // Without the first operator, the others are missing too.
         let found = Self {
             // SAFETY: as above.
             new: NEW.map(|form| is_there.then(|| unsafe { next(form.name) }).flatten()),
@@ -65,17 +65,16 @@ impl Operators {
             // SAFETY: as above.
             free: unsafe { whoever(c"free")? },
         };
-        // The program is not to find that something was not found.
-        // SAFETY: the result is not looked at.
+        // Clears the lookup error, which the program must not see. SAFETY: the result is ignored.
         unsafe { libc::dlerror() };
         Some(found)
     }
 }
 
 impl Real {
-    /// Looks all of them up. None if there is one without which nothing works. May allocate: from [`EARLY`].
+    /// Looks up all functions. `None` if an essential one is missing. May allocate: from [`EARLY`].
     pub fn find() -> Option<Self> {
-        // SAFETY: each is the C library's function of that name or one that stands for it, and has its type.
+        // SAFETY: each is the C library's function of that name or a replacement for it, and has its type.
         unsafe {
             Some(Self {
                 malloc: next(c"malloc")?,
@@ -104,10 +103,10 @@ impl Real {
 ///
 /// # Safety
 ///
-/// `F` must be a pointer, to what that name is.
+/// `F` must be a pointer to the type of that symbol.
 unsafe fn whoever<F>(name: &CStr) -> Option<F> {
     let found = exported(name);
-    // SAFETY: the caller says that it is a pointer of this type, and it is not null.
+    // SAFETY: the caller guarantees a pointer of this type, and it is not null.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }
 
@@ -115,25 +114,25 @@ unsafe fn whoever<F>(name: &CStr) -> Option<F> {
 ///
 /// # Safety
 ///
-/// `F` must be a pointer, to what that name is.
+/// `F` must be a pointer to the type of that symbol.
 unsafe fn next<F>(name: &CStr) -> Option<F> {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    // SAFETY: the caller says that it is a pointer of this type, and it is not null.
+    // SAFETY: the caller guarantees a pointer of this type, and it is not null.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }
 
-/// What the C library says under this name, as a pointer, in any library that is loaded.
+/// The address of this symbol in any loaded library.
 pub fn exported(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
 const EARLY_BYTES: usize = 64 << 10;
-/// The size of each piece is before it.
+/// Header before each allocation, with its size.
 const EARLY_HEAD: usize = 16;
 
-/// Memory for those who ask while the functions are being looked up: it is never given back.
+/// Memory for allocations while the functions are being looked up. It is never freed.
 pub static EARLY: Early = Early { memory: UnsafeCell::new(Memory([0; EARLY_BYTES])), used: AtomicUsize::new(0) };
 
 #[repr(C, align(4096))]
@@ -144,7 +143,7 @@ pub struct Early {
     used: AtomicUsize,
 }
 
-// SAFETY: each piece is given out once, by an atomic addition.
+// SAFETY: an atomic addition gives out each part only once.
 unsafe impl Sync for Early {}
 
 impl Early {
@@ -152,13 +151,13 @@ impl Early {
         self.memory.get() as usize
     }
 
-    /// Whether this came from here.
+    /// Whether this address is inside.
     #[inline]
     pub fn has(&self, address: *mut c_void) -> bool {
         (address as usize).wrapping_sub(self.start()) < EARLY_BYTES
     }
 
-    /// Zeroed memory; null when all is used. Alignments up to a page.
+    /// Zeroed memory; null when it is exhausted. Supports alignments up to a page.
     pub fn allocate(&self, bytes: usize, alignment: usize) -> *mut c_void {
         let alignment = alignment.max(EARLY_HEAD);
         let room = bytes.saturating_add(EARLY_HEAD + alignment);
@@ -170,14 +169,14 @@ impl Early {
             return null_mut();
         }
         let piece = (self.start() + begin + EARLY_HEAD).next_multiple_of(alignment);
-        // SAFETY: the word before the piece is in the part that was just taken, as the piece is.
+        // SAFETY: the allocation and the word before it are in the part that was just taken.
         unsafe { *((piece - EARLY_HEAD) as *mut usize) = bytes };
         piece as *mut c_void
     }
 
-    /// The bytes that were asked for.
+    /// The requested size in bytes.
     pub fn size(address: *mut c_void) -> usize {
-        // SAFETY: only called for pieces of `allocate`, before each of which is its size.
+        // SAFETY: only called for allocations of `allocate`, which have their size before them.
         unsafe { *((address as usize - EARLY_HEAD) as *const usize) }
     }
 }

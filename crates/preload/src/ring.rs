@@ -10,31 +10,31 @@ use core::time::Duration;
 use rings::{Head, Kind, PAGE, RECORD_WORDS, SLOTS, ring};
 use rustix::mm::{Advice, madvise};
 
-/// Memory that a ring gets at a time, until it has all.
+/// A ring gets its memory in steps of this size.
 const CHUNK: usize = 16 * PAGE;
-/// The recorder looks about so often: less than it makes it no sooner.
+/// The recorder's polling interval: polling more often would not make it faster.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The writing side of a ring: of one thread at a time.
+/// The writing side of a ring. It has one thread at a time.
 pub struct Ring {
     words: *const AtomicU64,
     /// Words of records, a power of two.
     capacity: u64,
-    /// Words written, of which the recorder sees those of finished events.
+    /// Words written; the recorder sees those of completed events.
     written: u64,
-    /// `written` may go so far before anything needs to be looked at.
+    /// Bound of `written` up to which no check is needed.
     limit: u64,
-    /// Words that have memory; all from `capacity` on.
+    /// Words that have memory; at least `capacity` once all have.
     present: u64,
     patience: Duration,
-    /// How far the recorder had read when waiting for it was in vain.
+    /// The recorder's position when a wait for it timed out.
     given_up: Option<u64>,
 }
 
 impl Ring {
     /// # Safety
     ///
-    /// At `start` must be a page and `bytes` of a ring, mapped for good, that nobody else writes.
+    /// `start` must point to a page and `bytes` of a ring, which is never unmapped and has no other writer.
     pub unsafe fn new(start: *const AtomicU64, bytes: usize, patience: Duration) -> Self {
         let capacity = (bytes / 8) as u64;
         Self { words: start, capacity, written: 0, limit: 0, present: 0, patience, given_up: None }
@@ -46,30 +46,30 @@ impl Ring {
         unsafe { &*self.words.add(word) }
     }
 
-    /// Whether there is room for so many records. Waits for it, but not for long.
+    /// Whether there is room for this many records. Waits for it, but not for long.
     #[inline]
     pub fn has_room(&mut self, records: usize) -> bool {
         self.written + (records * RECORD_WORDS) as u64 <= self.limit || self.make_room(records)
     }
 
-    /// Counts an event for which there was no room, about so many bytes from an address on.
+    /// Counts an event for which there was no room, which concerns `about`: an address and a number of bytes.
     #[cold]
     pub fn lose(&self, about: (usize, usize)) {
         loss::lose(|word| self.header(ring::LOST + word), self.header(ring::LOST_SEEN), about);
     }
 
-    /// Writes the words of a record, for which there must be room.
+    /// Writes the words of a record. There must be room for it.
     #[inline]
     pub fn put(&mut self, words: [u64; RECORD_WORDS]) {
         let place = (self.written & (self.capacity - 1)) as usize;
         for (index, word) in words.into_iter().enumerate() {
-            // SAFETY: behind the first page are `capacity` words, a multiple of a record's, and the place is one of them.
+            // SAFETY: `capacity` words follow the first page, a multiple of a record's, and the index is one of them.
             unsafe { (*self.words.add(PAGE / 8 + place + index)).store(word, Relaxed) };
         }
         self.written += RECORD_WORDS as u64;
     }
 
-    /// Writes what is behind a record, for which there must be room.
+    /// Writes the words that follow a record. There must be room for them.
     pub fn put_words(&mut self, words: &[u64]) {
         for chunk in words.chunks(RECORD_WORDS) {
             let mut record = [0; RECORD_WORDS];
@@ -80,13 +80,13 @@ impl Ring {
         }
     }
 
-    /// Shows the recorder what was written.
+    /// Makes the written records visible to the recorder.
     #[inline]
     pub fn publish(&self) {
         self.header(ring::WRITTEN).store(self.written, Release);
     }
 
-    /// Writes and shows one record, or counts that it is lost.
+    /// Writes and publishes one record, or counts it as lost.
     #[inline]
     pub fn tell(&mut self, head: Head) {
         if self.has_room(1) {
@@ -106,7 +106,7 @@ impl Ring {
         total.store(total.load(Relaxed).wrapping_add(bytes as u64), Relaxed);
     }
 
-    /// The small objects of a slot, and their bytes.
+    /// The number of small objects of a slot, and their bytes.
     #[inline]
     pub fn small(&self, slot: u16) -> [&AtomicU64; 2] {
         let first = ring::SMALL + 2 * (slot as usize % SLOTS);
@@ -138,42 +138,42 @@ impl Ring {
         }
     }
 
-    /// Has the kernel give the next part memory. A full file system refuses here (Linux 5.14); without asking, it would end
-    /// the program.
+    /// Populates the next part of the ring. A full file system makes this fail (Linux 5.14); without it, the first
+    /// write would end the program with SIGBUS.
     fn populate(&mut self) -> bool {
         let start = self.words.wrapping_add(PAGE / 8 + self.present as usize).cast_mut().cast();
-        // SAFETY: the range is in the mapping of this ring; its content stays.
+        // SAFETY: the range is in the mapping of this ring; its contents stay.
         let populated = unsafe { madvise(start, CHUNK, Advice::LinuxPopulateWrite) };
         self.present += if populated.is_ok() { (CHUNK / 8) as u64 } else { 0 };
         populated.is_ok()
     }
 }
 
-/// How long a thread waits for others.
+/// A wait with a timeout.
 pub struct Wait {
     begun: u64,
     patience: Duration,
 }
 
 impl Wait {
-    /// From now on.
+    /// Starts now.
     pub fn begin(patience: Duration) -> Self {
         Self { begun: clock::monotonic(), patience }
     }
 
-    /// Whether it was in vain.
+    /// Whether it has timed out.
     pub fn is_over(&self) -> bool {
         Duration::from_nanos(clock::monotonic().saturating_sub(self.begun)) >= self.patience
     }
 }
 
-/// Sleeps a little. Nobody is woken: a signal may end it early.
+/// Sleeps for a moment. Not woken explicitly; a signal may end it early.
 pub fn pause() {
     let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: i64::from(PAUSE.subsec_nanos()) };
     let _ = rustix::thread::nanosleep(&time);
 }
 
-/// The parts of a record that every event has.
+/// The fields that every event has.
 #[inline]
 pub fn event(kind: Kind, time: u64, address: usize, bytes: usize) -> Head {
     Head { time, kind, address: address as u64, bytes: bytes as u64, slot: 0, cpu: clock::cpu() }

@@ -1,4 +1,4 @@
-//! How to get from a function to its caller: what the unwind tables say, in eight bytes.
+//! How to unwind from a function to its caller: the unwind tables' information in eight bytes.
 
 use crate::module::Module;
 use gimli::{
@@ -8,7 +8,7 @@ use gimli::{
 
 type Reader = EndianSlice<'static, LittleEndian>;
 
-/// Room for what one function says: x86-64 has 17 registers to speak of.
+/// Room for the registers of one function: x86-64 has 17 relevant ones.
 pub struct Storage;
 
 impl UnwindContextStorage<usize> for Storage {
@@ -16,26 +16,26 @@ impl UnwindContextStorage<usize> for Storage {
     type Stack = [UnwindTableRow<usize, Self>; 4];
 }
 
-/// Where the tables are worked out.
+/// Scratch space for evaluating the tables.
 pub type Context = UnwindContext<usize, Storage>;
 
-/// How to get from a function to its caller.
+/// How to unwind from a function to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Rule {
-    /// What the end of its frame (the stack pointer in its caller) is told by.
+    /// What the end of its frame (the caller's stack pointer) is computed from.
     pub from: From,
-    /// Where it saved the base pointer, words from the end of the frame; 0 if it did not change it.
+    /// Where it saved the base pointer, in words from the end of the frame; 0 if it did not change it.
     pub base: i16,
-    /// From there to the end of its frame, bytes.
+    /// Offset from there to the end of its frame, in bytes.
     pub offset: i32,
 }
 
-/// What the end of a frame is told by.
+/// What the end of a frame is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum From {
-    /// Nothing: there are no tables. A chain of frame pointers may lead on.
+    /// Unknown: there are no tables. A chain of frame pointers may continue.
     Nothing = 0,
     /// The stack pointer.
     Stack,
@@ -43,19 +43,19 @@ pub enum From {
     Base,
     /// The word at an offset from the base pointer.
     WordAtBase,
-    /// It is what a signal handler returns to: the kernel left the registers on the stack.
+    /// A signal trampoline: the kernel saved the registers on the stack.
     Signal,
     /// It has no caller.
     End,
 }
 
-/// The base pointer is saved where it cannot be told.
+/// The base pointer is saved at an unknown place.
 pub const BASE_GONE: i16 = i16::MAX;
 
 const NOTHING: Rule = Rule { from: From::Nothing, base: 0, offset: 0 };
 
 impl Rule {
-    /// Of the code at an address of a module.
+    /// The rule for a code address of a module.
     pub fn find(module: &Module, address: usize, context: &mut Context) -> Self {
         Self::in_tables(module, address, context).unwrap_or(NOTHING)
     }
@@ -98,7 +98,7 @@ impl Rule {
     }
 }
 
-/// `DW_OP_breg6 offset, DW_OP_deref`: functions that align their stack say so.
+/// `DW_OP_breg6 offset, DW_OP_deref`: used by functions that align their stack.
 fn word_at_base(expression: &[u8]) -> Option<i64> {
     const DW_OP_BREG6: u8 = 0x76;
     const DW_OP_DEREF: u8 = 0x06;

@@ -1,5 +1,5 @@
-//! What may be read of a stack: of the thread's own all, of others (of signal handlers, of coroutines) a copy that the
-//! kernel made, as nobody knows where they end.
+//! Which stack memory may be read: all of the thread's own stack, and of others (signal stacks, coroutines) a copy made
+//! by the kernel, as their bounds are unknown.
 
 use core::ffi::c_void;
 use rustix::process::getpid;
@@ -7,7 +7,7 @@ use rustix::process::getpid;
 /// Words of a copy.
 const WINDOW: usize = 1024;
 
-/// Part of a stack that is not the thread's own, copied.
+/// A copy of part of a stack that is not the thread's own.
 #[repr(C)]
 pub struct Window {
     words: [usize; WINDOW],
@@ -16,13 +16,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// Copies what there is from `address` on.
+    /// Copies what is readable from `address` on.
     pub fn copy(&mut self, address: usize) {
         let bytes = size_of_val(&self.words);
         let to = libc::iovec { iov_base: self.words.as_mut_ptr().cast(), iov_len: bytes };
         let from = libc::iovec { iov_base: address as *mut c_void, iov_len: bytes };
         let errno = crate::thread::Errno::keep();
-        // SAFETY: the kernel writes to `words` no more than fits, and reads nothing that is not mapped.
+        // SAFETY: the kernel writes no more to `words` than fits, and skips unmapped memory.
         let copied =
             unsafe { libc::process_vm_readv(getpid().as_raw_nonzero().get(), &raw const to, 1, &raw const from, 1, 0) };
         drop(errno);
@@ -36,11 +36,11 @@ impl Window {
     }
 }
 
-/// What may be read.
+/// The readable stack memory.
 pub struct Reach<'a> {
-    /// The thread's own stack.
+    /// Bounds of the thread's own stack.
     pub own: (usize, usize),
-    /// Of another one.
+    /// Part of another stack.
     pub window: Option<&'a Window>,
 }
 
@@ -52,7 +52,7 @@ impl Reach<'_> {
         }
         let (low, high) = self.own;
         if address >= low && address.checked_add(8)? <= high {
-            // SAFETY: all of the thread's own stack may be read by it, down to where it can grow.
+            // SAFETY: a thread may read all of its own stack, down to the limit of its growth.
             return Some(unsafe { (address as *const usize).read_volatile() });
         }
         self.window?.word(address)

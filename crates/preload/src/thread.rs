@@ -1,4 +1,4 @@
-//! What each thread has here, and the way in: at most one event of a thread is being told at a time.
+//! Per-thread state, and the entry point: a thread records at most one event at a time.
 
 use crate::loss::NOTHING;
 use crate::module::{self, Mapped};
@@ -13,17 +13,17 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use rings::{Head, Kind};
 
-/// Nothing is being told.
+/// No event is being recorded.
 const IDLE: u32 = 0;
-/// An event is being told: another one, of a signal handler, is lost.
+/// An event is being recorded: another one, from a signal handler, is lost.
 const TELLING: u32 = 1;
-/// Functions of the C library are at work for this library: what they allocate is nobody's business.
+/// C library functions run on behalf of this library: their allocations are not recorded.
 const OWN: u32 = 2;
-/// Destructors of a thread run so often: `PTHREAD_DESTRUCTOR_ITERATIONS`. The last but one is late enough to say that the
-/// thread ends.
+/// Thread destructors run in up to `PTHREAD_DESTRUCTOR_ITERATIONS` rounds. The last but one is late enough to record
+/// the end of the thread.
 const ROUNDS: u32 = 2;
 
-// Rust's own thread-local variables of a library are found by a call that may allocate. These are at a fixed place.
+// Rust's thread-local variables in a library are found by a call that may allocate. These have a fixed location.
 global_asm!(
     ".pushsection .tbss.nearside_here, \"awT\", @nobits",
     ".hidden nearside_here",
@@ -35,17 +35,17 @@ global_asm!(
     ".popsection",
 );
 
-/// What a thread has here: zeroes when it begins; a forked thread has its parent's.
+/// Per-thread state. It is zeroed when a thread starts; a forked thread inherits its parent's.
 #[repr(C)]
 pub struct Here {
     writer: Cell<*mut Writer>,
     busy: AtomicU32,
-    /// Rounds of destructors that have passed; beyond `ROUNDS` the thread has ended, and what it still does is told at once.
+    /// Completed rounds of destructors; above `ROUNDS` the thread has ended, and further events are published at once.
     rounds: Cell<u32>,
-    /// Its stack; none while 0.
+    /// Lower bound of its stack; 0 if unknown.
     pub low: Cell<usize>,
     pub high: Cell<usize>,
-    /// The object that it told of last, its beginning or its end.
+    /// The last object whose beginning or end it recorded.
     last: Cell<usize>,
 }
 
@@ -59,18 +59,18 @@ fn here() -> &'static Here {
         asm!("mov {here}, qword ptr fs:[0]", "add {here}, qword ptr [rip + nearside_here@GOTTPOFF]",
             here = out(reg) here, options(nostack, pure, readonly));
     }
-    // SAFETY: it lives as long as the thread, is zeroes at first, which is a value of it, and only its thread uses it.
+    // SAFETY: it lives as long as the thread, is initially zeroed, which is a valid value, and only its thread uses it.
     unsafe { &*here }
 }
 
-/// The right to tell an event.
+/// Permission to record an event.
 pub struct Entered {
     here: &'static Here,
     pub writer: &'static mut Writer,
 }
 
-/// The way in, with an event about so many bytes from an address on. None if nothing is recorded, or nothing can be told
-/// now, which is counted.
+/// Enters with an event that concerns `about`: an address and a number of bytes. `None` if the process is not recorded,
+/// or if the event cannot be recorded now, which is counted.
 #[inline]
 pub fn enter(about: (usize, usize)) -> Option<Entered> {
     if !process::is_recording() {
@@ -84,7 +84,7 @@ pub fn enter(about: (usize, usize)) -> Option<Entered> {
     here.busy.store(TELLING, Relaxed);
     compiler_fence(SeqCst);
     let writer = here.writer.get();
-    // SAFETY: a thread's writer is never given back to the system, and nobody else's while it is the thread's.
+    // SAFETY: a thread's writer is never freed, and has no other owner while it belongs to the thread.
     if writer.is_null() || unsafe { (*writer).epoch } != process::epoch() {
         return begin(here, about);
     }
@@ -93,26 +93,26 @@ pub fn enter(about: (usize, usize)) -> Option<Entered> {
 }
 
 impl Entered {
-    /// The thread's stack.
+    /// Bounds of the thread's stack.
     #[inline]
     pub fn stack(&self) -> (usize, usize) {
         (self.here.low.get(), self.here.high.get())
     }
 
-    /// Keeps in mind that this object is told, for operators that it may have been allocated or freed for.
+    /// Notes that this object was recorded, for the operator that may have allocated or freed it.
     #[inline]
     pub fn note(&self, object: usize) {
         self.here.last.set(object);
     }
 }
 
-/// The object that this thread told of since [`forget_last`]; the last of several.
+/// The last object that this thread recorded since [`forget_last`].
 #[inline]
 pub fn last() -> usize {
     here().last.get()
 }
 
-/// Until it tells of another, it has told of none.
+/// Clears the last recorded object.
 #[inline]
 pub fn forget_last() {
     here().last.set(0);
@@ -136,12 +136,12 @@ fn refuse(here: &Here, about: (usize, usize)) {
     }
 }
 
-/// Gets the thread what it needs, at its first event, and at the first after a fork.
+/// Sets up the thread at its first event, and at the first after a fork.
 #[cold]
 #[inline(never)]
 fn begin(here: &'static Here, about: (usize, usize)) -> Option<Entered> {
     let errno = Errno::keep();
-    // What is not counted is then of this library alone.
+    // Anything not counted from here on belongs to this library.
     let blocked = Blocked::new();
     here.busy.store(OWN, Relaxed);
     let writer = process::revive().then(|| prepare(here)).flatten();
@@ -164,20 +164,20 @@ fn prepare(here: &Here) -> Option<&'static mut Writer> {
     }
     let writer = process::take_writer()?;
     here.writer.set(writer);
-    // SAFETY: it was just taken, so that it is this thread's alone.
+    // SAFETY: it was just taken, so it belongs to this thread only.
     let writer = unsafe { &mut *writer };
     let has_ended = here.rounds.get() > ROUNDS;
     writer.ring.tell(Head { address: has_ended.into(), ..thread_event(Kind::Thread) });
     tell_stack(here, &mut writer.ring);
     if here.rounds.get() == 0 {
-        // The key's destructor is `end`, called for any value but null.
-        // SAFETY: the key was made before anything was recorded.
+        // The key's destructor is `end`, called for any value but null. SAFETY: the key was created before recording
+        // began.
         unsafe { libc::pthread_setspecific(process::key(), core::ptr::from_ref(here).cast()) };
     }
     Some(writer)
 }
 
-/// The kernel does not say what threads have their stacks where.
+/// Records the thread's stack, as the kernel does not report which threads have their stacks where.
 fn tell_stack(here: &Here, ring: &mut Ring) {
     let (start, bytes) = (here.low.get(), here.high.get().saturating_sub(here.low.get()));
     if bytes == 0 {
@@ -191,7 +191,7 @@ fn tell_stack(here: &Here, ring: &mut Ring) {
     });
 }
 
-/// The number of this thread.
+/// The TID of this thread.
 pub fn id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
@@ -200,13 +200,13 @@ fn thread_event(kind: Kind) -> Head {
     crate::ring::event(kind, clock::now(), 0, id() as usize)
 }
 
-/// Called when the thread ends, by any way that the C library knows. Other destructors may follow, and free what they
-/// have, so that it is called again until few can.
+/// Called when the thread ends, in any way that the C library handles. Other destructors may follow and free their
+/// memory, so this asks to be called again until few of them can remain.
 pub extern "C" fn end(value: *mut c_void) {
     let here = here();
     here.rounds.set(here.rounds.get() + 1);
     if here.rounds.get() <= ROUNDS {
-        // SAFETY: the key is there, as its destructor runs.
+        // SAFETY: the key exists, as its destructor runs.
         unsafe { libc::pthread_setspecific(process::key(), value) };
         return;
     }
@@ -215,13 +215,13 @@ pub extern "C" fn end(value: *mut c_void) {
     }
 }
 
-/// Gives the ring back, for another thread.
+/// Releases the ring for another thread.
 #[cold]
 fn leave(here: &Here) {
     process::give_back(here.writer.replace(null_mut()));
 }
 
-/// Where this thread's stack is; (0, 0) where that is not known.
+/// Bounds of this thread's stack; (0, 0) if unknown.
 fn bounds() -> (usize, usize) {
     const MOST: usize = 64 << 20;
     let is_main = rustix::thread::gettid() == rustix::process::getpid();
@@ -232,14 +232,14 @@ fn bounds() -> (usize, usize) {
         }
         // SAFETY: the C library's variable of that name is a pointer.
         let high = unsafe { *end };
-        // The kernel keeps mappings off as much room as the stack may grow to, and off 128 MiB in any case.
+        // The kernel keeps mappings out of the room that the stack may grow into, which is at least 128 MiB.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
         let room = limit.map_or(MOST, |limit| (limit as usize).min(MOST));
         return (high.saturating_sub(room), high);
     }
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut low, mut bytes) = (null_mut(), 0);
-    // SAFETY: `pthread_getattr_np` initialises the attributes if it returns 0; they are given back.
+    // SAFETY: `pthread_getattr_np` initialises the attributes if it returns 0; they are destroyed afterwards.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return (0, 0);
@@ -251,11 +251,11 @@ fn bounds() -> (usize, usize) {
     }
 }
 
-/// Keeps signals from the thread until it goes.
+/// Blocks signals of the thread until dropped.
 pub struct Blocked(libc::sigset_t);
 
 impl Blocked {
-    /// From now on.
+    /// Blocks all signals.
     pub fn new() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: the mask is written before it is read.
@@ -269,16 +269,16 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the mask is that of before.
+        // SAFETY: this is the previous mask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
     }
 }
 
-/// Puts `errno` back when it goes.
+/// Restores `errno` when dropped.
 pub struct Errno(i32);
 
 impl Errno {
-    /// What it is now.
+    /// Saves the current value.
     pub fn keep() -> Self {
         // SAFETY: the C library's address of this thread's errno.
         Self(unsafe { *libc::__errno_location() })

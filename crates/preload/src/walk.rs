@@ -1,5 +1,5 @@
-//! Call chains. Walking a stack takes a microsecond, so the last chains are kept, each with what the walk read of the
-//! stack: where that is still the same, so is the chain.
+//! Call chains. Walking a stack takes a microsecond, so recent chains are cached together with the stack words that the
+//! walk read: while these are unchanged, the chain is still valid.
 
 use crate::clock;
 use crate::module::{self, Module};
@@ -12,35 +12,35 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use rings::{Head, Kind, MOST_FRAMES, NO_CPU, SLOTS, payload_records};
 
-/// Words of the stack that a kept chain may depend on.
+/// Maximum number of stack words that a cached chain may depend on.
 const MOST_LOADS: usize = 64;
 const RULES: usize = 1024;
-/// Of chains that cannot be kept.
+/// Slot for chains that cannot be cached.
 const SCRATCH: usize = SLOTS - 1;
-/// Chains are kept in one of two slots; the last pair has the scratch one.
+/// Chains are cached in pairs of slots; the last pair contains the scratch slot.
 const KEPT: usize = SLOTS - 2;
-/// The tables are worked out on a stack of their own, as the program's may be small. Debug builds take most.
+/// Unwind tables are evaluated on a separate stack, as the program's may be small. Debug builds need the most.
 const STACK_BYTES: usize = 64 << 10;
-/// In `struct rt_sigframe` behind the address that is returned to: the registers, in the order of the kernel.
+/// Offset in `struct rt_sigframe` after the return address: the registers, in the kernel's order.
 const SIGNAL_RBP: usize = 40 + 8 * 10;
 const SIGNAL_RSP: usize = 40 + 8 * 15;
 const SIGNAL_RIP: usize = 40 + 8 * 16;
 
-/// Where a function was called from.
+/// The frame of a function's caller.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// The address of the return address.
+    /// Address of the return address.
     pub stack: usize,
     /// The base pointer.
     pub base: usize,
 }
 
-/// What walks, and what it remembers. Zeroes are a value of it.
+/// The walker and its cache. Zeroes are a valid value.
 pub struct Walk {
     entries: [Entry; SLOTS],
     rules: [Cached; RULES],
     generation: u32,
-    /// Which of two slots is replaced next.
+    /// Which slot of a pair is replaced next.
     turn: u32,
     chain: [u64; MOST_FRAMES],
     frames: usize,
@@ -54,7 +54,7 @@ pub struct Walk {
 #[repr(C, align(16))]
 struct Aligned([u8; STACK_BYTES]);
 
-/// A chain that is kept, and when it holds.
+/// A cached chain and its conditions.
 struct Entry {
     stack: usize,
     base: usize,
@@ -65,9 +65,9 @@ struct Entry {
 #[derive(Clone, Copy)]
 struct Loads {
     used: usize,
-    /// Whether the base pointer mattered.
+    /// Whether the chain depends on the base pointer.
     base: bool,
-    /// Offsets from the frame, bytes, and what was there.
+    /// Offsets from the frame in bytes, and the words there.
     words: [(usize, usize); MOST_LOADS],
 }
 
@@ -78,7 +78,7 @@ struct Cached {
 }
 
 impl Loads {
-    /// Says that the walk depended on a word of the stack.
+    /// Notes that the walk depends on a word of the stack.
     fn add(&mut self, frame: Frame, (address, word): (usize, usize)) {
         if let Some(place) = self.words.get_mut(self.used) {
             *place = (address.wrapping_sub(frame.stack), word);
@@ -94,25 +94,27 @@ impl Entry {
             && self.generation == generation
             && (self.base == frame.base || !self.loads.base)
             && self.loads.words.iter().take(self.loads.used).all(|&(offset, word)| {
-                // SAFETY: when it was kept, the same stack pointer was in the thread's own stack, and so was this.
+                // SAFETY: when it was cached, the same stack pointer was in the thread's own stack, and so was this
+                // address.
                 unsafe { (frame.stack.wrapping_add(offset) as *const usize).read_volatile() == word }
             })
     }
 }
 
 impl Walk {
-    /// Keeps nothing of the thread that had it before: another one's stack may be at the same place, and shorter.
+    /// Clears the cache of the previous thread: another thread's stack may have the same address and be shorter.
     pub fn forget(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.generation = 0);
     }
 
-    /// The slot of the call chain of a function's caller, which the recorder knows then. None if there is no room to tell it.
+    /// The slot of the call chain of a function's caller, which the recorder then knows. `None` if there is no room to
+    /// record it.
     #[inline]
     pub fn slot(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
         self.kept(frame).or_else(|| self.walk(ring, frame, own))
     }
 
-    /// Likewise, if it is kept.
+    /// Like [`slot`](Self::slot), only from the cache.
     #[inline]
     pub fn kept(&self, frame: Frame) -> Option<u16> {
         let (generation, place) = (module::generation(), place(frame));
@@ -120,7 +122,7 @@ impl Walk {
         [place, place ^ 1].into_iter().find(holds).map(|slot| slot as u16)
     }
 
-    /// Likewise, anew.
+    /// Like [`slot`](Self::slot), by a new walk.
     #[cold]
     #[inline(never)]
     pub fn walk(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
@@ -141,13 +143,13 @@ impl Walk {
         }
     }
 
-    /// Goes from caller to caller.
+    /// Walks from caller to caller.
     fn follow(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize), is_own: bool) {
         self.frames = 0;
         self.loads.used = 0;
         self.loads.base = false;
         let (mut stack, mut base) = (frame.stack, frame.base);
-        // The word that the base pointer came from, while nothing depended on it.
+        // The word that the base pointer was loaded from, while the walk does not depend on it yet.
         let mut base_from = None;
         let mut is_first_base = true;
         let Some(mut address) = self.word(own, is_own, stack) else { return };
@@ -169,7 +171,7 @@ impl Walk {
                 self.loads.base |= is_first_base;
             }
             if rule.from == From::Nothing && base >= stack {
-                // Without tables: if it keeps frame pointers, they lead to known code.
+                // Without tables: follow frame pointers, if they lead to known code.
                 let at = base.wrapping_add(8);
                 let Some(ahead) = self.word(own, is_own, at) else { return };
                 self.loads.add(frame, (at, ahead));
@@ -196,12 +198,12 @@ impl Walk {
                     self.loads.add(frame, interrupted);
                     self.loads.add(frame, pointer);
                     (base, base_from, is_first_base) = (saved.1, Some(saved), false);
-                    // What was interrupted is no call: its own address counts.
+                    // An interrupted instruction is not a call: its own address counts.
                     (address, stack) = (interrupted.1.wrapping_add(1), pointer.1);
                     continue;
                 }
             };
-            // Frames are larger than nothing, and towards the beginning of the stack.
+            // A frame has a positive size, towards the base of the stack.
             if end <= stack.wrapping_sub(8) {
                 return;
             }
@@ -236,10 +238,10 @@ impl Walk {
     fn find_rule(&mut self, ring: &mut Ring, address: usize) -> Rule {
         let top = (&raw mut self.stack).wrapping_add(1) as usize;
         let mut work = Work { walk: self, ring, address, rule: Rule { from: From::Nothing, base: 0, offset: 0 } };
-        // A signal handler on this stack would have less room than the program gave it.
+        // A signal handler on this stack would have less room than the program provided for it.
         let blocked = Blocked::new();
-        // SAFETY: the stack is aligned, large enough, and used by nobody else while `busy` of the thread is set. The C ABI
-        // keeps r12, which has the program's stack pointer.
+        // SAFETY: the stack is aligned, large enough, and has no other user while the thread's `busy` is set. The C ABI
+        // preserves r12, which holds the program's stack pointer.
         unsafe {
             asm!("mov r12, rsp", "mov rsp, {top}", "call {work_out}", "mov rsp, r12",
                 top = in(reg) top, work_out = sym work_out, in("rdi") &raw mut work, out("r12") _, clobber_abi("C"));
@@ -248,7 +250,7 @@ impl Walk {
         work.rule
     }
 
-    /// Tells the chain and keeps it.
+    /// Records the chain and caches it.
     fn keep(&mut self, ring: &mut Ring, frame: Frame, generation: u32) -> Option<u16> {
         let place = place(frame);
         let is_free = |slot: usize| self.entries.get(slot).is_some_and(|entry| entry.generation != generation);
@@ -268,12 +270,12 @@ impl Walk {
         told.then_some(slot as u16)
     }
 
-    /// Tells the chain, if it is not the last one that could not be kept either.
+    /// Records the chain, unless it is the same as the last uncached one.
     fn tell_scratch(&mut self, ring: &mut Ring) -> Option<u16> {
         let chain = self.chain.get(..self.frames)?;
         let entry = self.entries.get_mut(SCRATCH)?;
-        let is_told = entry.generation != 0 && entry.loads.used == self.frames && self.scratch.starts_with(chain);
-        if !is_told {
+        let is_known = entry.generation != 0 && entry.loads.used == self.frames && self.scratch.starts_with(chain);
+        if !is_known {
             entry.generation = u32::from(tell_chain(ring, SCRATCH as u16, chain));
             entry.loads.used = self.frames;
             self.scratch = self.chain;
@@ -282,7 +284,7 @@ impl Walk {
     }
 }
 
-/// What is done on the other stack.
+/// The work for the separate stack.
 struct Work<'a> {
     walk: &'a mut Walk,
     ring: &'a mut Ring,
@@ -300,22 +302,22 @@ extern "C" fn work_out(work: *mut Work<'_>) {
     }
 }
 
-/// The first of two slots.
+/// The first slot of a pair.
 #[inline]
 fn place(frame: Frame) -> usize {
-    // SAFETY: it is where the function was called from, whose return address is there.
+    // SAFETY: the frame belongs to the function's caller, and its return address is there.
     let address = unsafe { *(frame.stack as *const usize) };
     let mixed = (address ^ frame.stack.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (mixed * KEPT) >> 32
 }
 
-/// With the small objects of the chain before it.
+/// Records the chain, preceded by the small objects of the slot's previous chain.
 fn tell_chain(ring: &mut Ring, slot: u16, chain: &[u64]) -> bool {
     if !ring.has_room(2 + payload_records(chain.len())) {
         return false;
     }
     let [objects, bytes] = ring.small(slot).map(|count| count.load(Relaxed));
-    // A thread may have nothing else to tell for hours: what it counted has the time at which it says so.
+    // A thread may record nothing else for hours, so its counts get the current time.
     let time = clock::now();
     let head = |kind, address, bytes| Head { time, kind, address, bytes, slot, cpu: NO_CPU }.to_words();
     if objects != 0 {

@@ -6,7 +6,7 @@ use super::table::{Entry, EntryHeader, Table};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// Header and one reserved double word.
+/// Header and a reserved 4-byte word.
 const FIRST_ENTRY: usize = 40;
 /// ACPI counts bandwidth in MB/s.
 const MEGABYTE: f64 = 1e6;
@@ -70,25 +70,25 @@ struct RawCache {
     handles: U16,
 }
 
-/// Which domain's processors a domain's memory is attached to (type 0).
+/// The processors' domain that a domain's memory is attached to (type 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAttributes {
-    /// The domain whose memory it is.
+    /// The domain of the memory.
     pub memory: u32,
-    /// The domain of the processors or device that it is attached to, where the table says it.
+    /// The domain of the processors or device that it is attached to, if the table gives it.
     pub initiator: Option<u32>,
 }
 
-/// What a locality structure tells.
+/// The quantity in a locality structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Latency of reads and writes alike, ns.
+    /// Latency of reads and writes, ns.
     AccessLatency,
     /// Latency of reads, ns.
     ReadLatency,
     /// Latency of writes, ns.
     WriteLatency,
-    /// Bandwidth of reads and writes alike, bytes/s.
+    /// Bandwidth of reads and writes, bytes/s.
     AccessBandwidth,
     /// Bandwidth of reads, bytes/s.
     ReadBandwidth,
@@ -96,10 +96,10 @@ pub enum Quantity {
     WriteBandwidth,
 }
 
-/// What the table says of one pair of domains.
+/// The table's value for one pair of domains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Performance {
-    /// Nothing (the entry is 0).
+    /// No value (the entry is 0).
     Unknown,
     /// The initiator cannot reach the target (the entry is 0xFFFF).
     Unreachable,
@@ -107,12 +107,12 @@ pub enum Performance {
     Known(f64),
 }
 
-/// Latency or bandwidth from some domains to some others (type 1).
+/// Latency or bandwidth between domains (type 1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Locality {
     /// 0 for the memory itself, 1 to 3 for a level of memory-side cache.
     pub hierarchy: u8,
-    /// What the values are.
+    /// The quantity of the values.
     pub quantity: Quantity,
     /// The accessing domains: the rows.
     pub initiators: Vec<u32>,
@@ -122,7 +122,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Every pair: initiator, target and what is said of them.
+    /// Every pair: initiator, target and value.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32, Performance)> {
         let pairs = self.initiators.iter().flat_map(|&from| self.targets.iter().map(move |&to| (from, to)));
         pairs.zip(&self.values).map(|((from, to), &value)| (from, to, value))
@@ -134,17 +134,17 @@ impl Locality {
 pub struct MemorySideCache {
     /// The domain whose memory is cached.
     pub memory: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// How many levels of memory-side cache there are.
+    /// The number of levels of memory-side cache.
     pub levels: u8,
-    /// Which of them this is, from 1.
+    /// The level of this cache, from 1.
     pub level: u8,
     /// 0 none, 1 direct mapped, 2 complex.
     pub associativity: u8,
     /// 0 none, 1 write back, 2 write through.
     pub write_policy: u8,
-    /// Line, bytes.
+    /// Line size in bytes.
     pub line_bytes: u16,
 }
 
@@ -160,7 +160,7 @@ pub struct Hmat {
 }
 
 impl Hmat {
-    /// Reads and checks the table. Structures and data types that ACPI 6.5 does not name are skipped.
+    /// Parses and checks the table. Structures and data types that ACPI 6.5 does not define are skipped.
     pub fn parse(bytes: &[u8]) -> Result<Self, AcpiError> {
         let table = Table::open("HMAT", bytes)?;
         if table.revision == 0 {
@@ -179,7 +179,7 @@ impl Hmat {
         Ok(hmat)
     }
 
-    /// What the table says of a quantity of the memory itself, pair by pair.
+    /// The table's values of a quantity for the memory itself, pair by pair.
     pub fn memory(&self, quantity: Quantity) -> impl Iterator<Item = (u32, u32, Performance)> {
         let wanted =
             self.localities.iter().filter(move |locality| (locality.hierarchy, locality.quantity) == (0, quantity));
@@ -230,8 +230,8 @@ fn locality(entry: &Entry) -> Result<Option<Locality>, AcpiError> {
     }))
 }
 
-/// What an entry of 1 with a base unit of 1 stands for, ns or bytes/s. From revision 2 on, ACPI counts in ps and MB/s.
-/// In revision 1 the product is ten times the ns or MB/s: so does Linux read it (`hmat_normalize` in
+/// The value of an entry of 1 with a base unit of 1, in ns or bytes/s. From revision 2 on, ACPI uses ps and MB/s. In
+/// revision 1 the product is ten times the ns or MB/s, as Linux reads it (`hmat_normalize` in
 /// `drivers/acpi/numa/hmat.c`).
 fn unit(revision: u8, quantity: Quantity) -> f64 {
     match (revision, quantity) {

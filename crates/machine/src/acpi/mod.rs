@@ -1,6 +1,6 @@
-//! A machine as its firmware tells it: the ACPI tables SRAT, SLIT and HMAT.
+//! A machine as described by its firmware: the ACPI tables SRAT, SLIT and HMAT.
 //!
-//! Firmware tables know nodes, memory, distances and, in the HMAT, latency and bandwidth. They do not know cores,
+//! Firmware tables have nodes, memory, distances and, in the HMAT, latency and bandwidth. They do not have cores,
 //! packages and caches.
 
 mod hmat;
@@ -27,19 +27,19 @@ use std::path::{Path, PathBuf};
 /// Larger than any table: the HMAT of 1,024 nodes with all six data types has 13 MB.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// Why firmware tables describe no machine.
+/// Why firmware tables do not describe a valid machine.
 #[derive(Debug, thiserror::Error)]
 pub enum AcpiError {
     /// A table breaks a rule of the ACPI specification.
     #[error("{table}, byte {offset} ({offset:#x}): {field}: {rule}")]
     Table {
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// Where in the table.
+        /// The offset in the table.
         offset: usize,
         /// The field.
         field: &'static str,
-        /// The rule, and what is there instead.
+        /// The rule, and the actual value.
         rule: String,
     },
     /// A table cannot be read.
@@ -47,11 +47,11 @@ pub enum AcpiError {
     Read {
         /// Its file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The tables are good one by one, but together they describe something that is no machine.
-    #[error("the firmware tables describe no machine that works: {0}")]
+    /// Each table is valid, but together they do not describe a valid machine.
+    #[error("the firmware tables do not describe a valid machine: {0}")]
     Machine(#[from] Violations),
 }
 
@@ -66,10 +66,10 @@ fn advice(error: &io::Error) -> &'static str {
 impl Machine {
     /// The machine that firmware tables describe.
     ///
-    /// Nodes are numbered as Linux does it ([`Srat::nodes`]), CPUs in the order in which the SRAT names their
-    /// processors. A node's memory is what is there at boot: hot-pluggable and persistent ranges do not count, and a
-    /// node that has nothing else is left out. A node's bandwidth is the largest that the HMAT gives for any initiator.
-    /// Latencies come only from an HMAT that knows all of them.
+    /// Nodes are numbered as in Linux ([`Srat::nodes`]), CPUs in the order of the SRAT's processors. A node's memory is
+    /// what is present at boot: hot-pluggable and persistent ranges do not count, and a node that has nothing else is
+    /// left out. A node's bandwidth is the largest that the HMAT gives for any initiator. Latencies are only set if the
+    /// HMAT has all of them.
     pub fn from_acpi(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> Result<Self, AcpiError> {
         let srat = Srat::parse(srat)?;
         let slit = slit.map(Slit::parse).transpose()?;
@@ -79,7 +79,7 @@ impl Machine {
         if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
     }
 
-    /// The machine that the tables in a folder describe, in files named `SRAT`, `SLIT` and `HMAT` as in
+    /// The machine described by the tables in a directory, in files named `SRAT`, `SLIT` and `HMAT` as in
     /// `/sys/firmware/acpi/tables`. The last two may be missing.
     pub fn from_acpi_dir(folder: &Path) -> Result<Self, AcpiError> {
         let optional = |name| match read(&folder.join(name)) {
@@ -154,7 +154,7 @@ fn node(id: NodeId, cpus: Option<&CpuSet>, memory: Option<&u64>, bandwidth: Opti
     }
 }
 
-/// The largest bandwidth of each domain's memory, for reads where the table tells them apart, bytes/s.
+/// The largest bandwidth of each domain's memory, bytes/s; that of reads if the table distinguishes them.
 fn bandwidth(hmat: &Hmat) -> BTreeMap<u32, f64> {
     let mut largest = BTreeMap::new();
     for quantity in [Quantity::ReadBandwidth, Quantity::AccessBandwidth] {
@@ -168,7 +168,7 @@ fn bandwidth(hmat: &Hmat) -> BTreeMap<u32, f64> {
     largest
 }
 
-/// The latency of each pair of nodes, for reads where the table tells them apart.
+/// The latency of each pair of nodes; that of reads if the table distinguishes them.
 fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node]) -> Option<Latency> {
     let index: BTreeMap<u32, usize> = domains.iter().enumerate().map(|(index, &domain)| (domain, index)).collect();
     let mut pairs = LatencyPairs::new(nodes.len());

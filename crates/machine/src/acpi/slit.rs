@@ -8,7 +8,7 @@ const COUNT_AT: usize = 36;
 const MATRIX_AT: usize = 44;
 /// Distance of a domain to itself, by definition.
 pub(super) const LOCAL: u32 = 10;
-/// What Linux takes for a pair of domains that the table does not cover (`REMOTE_DISTANCE`).
+/// Linux's default for a pair of domains that the table does not cover (`REMOTE_DISTANCE`).
 pub(super) const REMOTE: u32 = 20;
 
 /// The locality matrix.
@@ -19,7 +19,8 @@ pub struct Slit {
 }
 
 impl Slit {
-    /// Reads and checks the table. As in Linux, the diagonal is 10 and everything else more than 10 (255: unreachable).
+    /// Parses and checks the table. As in Linux, the diagonal is 10 and everything else more than 10 (255:
+    /// unreachable).
     pub fn parse(bytes: &[u8]) -> Result<Self, AcpiError> {
         let table = Table::open("SLIT", bytes)?;
         let count = table.read::<U64>(COUNT_AT, "number of localities")?.get();
@@ -43,12 +44,12 @@ impl Slit {
         Ok(Self { localities, matrix })
     }
 
-    /// How many domains the table covers.
+    /// The number of domains in the table.
     pub fn localities(&self) -> usize {
         self.localities
     }
 
-    /// The distance between two domains; what Linux assumes (10 and 20) for domains that the table does not cover.
+    /// The distance between two domains; Linux's defaults (10 and 20) for domains that the table does not cover.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         let covered = |domain: u32| usize::try_from(domain).ok().filter(|&domain| domain < self.localities);
         let cell = covered(from).zip(covered(to)).and_then(|(from, to)| self.matrix.get(from * self.localities + to));

@@ -1,4 +1,4 @@
-//! SRAT: which processors and which memory belong to which proximity domain (ACPI 6.5, 5.2.16).
+//! SRAT: the proximity domain of each processor and memory range (ACPI 6.5, 5.2.16).
 
 use super::AcpiError;
 use super::table::{Entry, EntryHeader, Table};
@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry as Slot;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// Header, one reserved double word, one reserved quad word.
+/// Header, a reserved 4-byte word, a reserved 8-byte word.
 const FIRST_ENTRY: usize = 48;
 const ENABLED: u32 = 1;
 const HOT_PLUGGABLE: u32 = 1 << 1;
@@ -96,10 +96,10 @@ struct GenericInitiatorAffinity {
     _reserved_2: U32,
 }
 
-/// How the firmware names a processor.
+/// The firmware's identifier of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessorId {
-    /// Its APIC or x2APIC id (x86).
+    /// Its APIC or x2APIC ID (x86).
     Apic(u32),
     /// Its ACPI processor UID (Arm).
     Uid(u32),
@@ -108,7 +108,7 @@ pub enum ProcessorId {
 /// One enabled processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// The firmware's name of it.
+    /// Its identifier.
     pub id: ProcessorId,
     /// Its proximity domain.
     pub domain: u32,
@@ -119,13 +119,13 @@ pub struct Processor {
 pub struct MemoryRange {
     /// Its proximity domain.
     pub domain: u32,
-    /// First byte, physical address.
+    /// Physical address of its first byte.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Memory can be added here later; the table does not say whether any is there now.
+    /// Memory can be added here later; the table does not say whether any is present now.
     pub hot_pluggable: bool,
-    /// Persistent memory: not what Linux counts as a node's memory.
+    /// Persistent memory, which Linux does not count as a node's memory.
     pub non_volatile: bool,
     offset: usize,
 }
@@ -138,17 +138,17 @@ pub struct Srat {
     pub processors: Vec<Processor>,
     /// Memory in the order of the table.
     pub memory: Vec<MemoryRange>,
-    /// Domains that have a device which accesses memory.
+    /// Domains with a device that accesses memory.
     pub initiators: Vec<u32>,
-    /// The node of each proximity domain, numbered as Linux does: in the order in which the table first names them,
+    /// The node of each proximity domain, numbered as in Linux: in the order in which the table first names them,
     /// processors and generic initiators before memory.
     pub nodes: BTreeMap<u32, NodeId>,
-    /// The OEM and table id.
+    /// The OEM and table ID.
     pub maker: String,
 }
 
 impl Srat {
-    /// Reads and checks the table. Disabled entries and entries of unknown types are skipped.
+    /// Parses and checks the table. Disabled entries and entries of unknown types are skipped.
     pub fn parse(bytes: &[u8]) -> Result<Self, AcpiError> {
         let table = Table::open("SRAT", bytes)?;
         let mut srat = Self { maker: table.maker(), ..Self::default() };
@@ -259,7 +259,7 @@ impl Srat {
         Ok(())
     }
 
-    /// The memory of each domain that is there at boot, bytes; ranges of one domain may overlap.
+    /// The memory of each domain that is present at boot, bytes; ranges of one domain may overlap.
     pub fn memory_bytes(&self) -> BTreeMap<u32, u64> {
         let mut bytes = BTreeMap::new();
         let mut end = 0;
@@ -271,7 +271,7 @@ impl Srat {
         bytes
     }
 
-    /// Linux gives up on the whole table when ranges of two domains overlap, so such a table describes no machine.
+    /// Linux rejects the whole table if ranges of two domains overlap, so such a table is invalid here too.
     fn check_overlap(&self, table: &Table) -> Result<(), AcpiError> {
         let mut last: Option<&MemoryRange> = None;
         for range in by_address(&self.memory) {
@@ -292,7 +292,7 @@ impl Srat {
     }
 }
 
-/// The ranges that are not empty, in ascending order of address.
+/// The non-empty ranges, in ascending order of address.
 fn by_address(ranges: &[MemoryRange]) -> impl Iterator<Item = &MemoryRange> {
     let mut ranges: Vec<&MemoryRange> = ranges.iter().filter(|range| range.length > 0).collect();
     ranges.sort_by_key(|range| range.base);

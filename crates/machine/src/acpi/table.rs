@@ -1,10 +1,10 @@
-//! What all firmware tables share: the header with its length and checksum, and reading without going past an end.
+//! Common parts of all firmware tables: the header with its length and checksum, and bounds-checked reads.
 
 use super::AcpiError;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// The header every table begins with (ACPI 6.5, 5.2.6), 36 bytes.
+/// The common header of all tables (ACPI 6.5, 5.2.6), 36 bytes.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -19,7 +19,7 @@ struct Header {
     _creator_revision: U32,
 }
 
-/// Where the header keeps its length and its checksum.
+/// Offsets of the length and the checksum in the header.
 const LENGTH_AT: usize = 4;
 const CHECKSUM_AT: usize = 9;
 
@@ -27,12 +27,12 @@ const CHECKSUM_AT: usize = 9;
 pub(super) trait EntryHeader: FromBytes + KnownLayout + Immutable + Unaligned {
     /// The structure's type.
     fn kind(&self) -> u16;
-    /// The structure's length with this header, bytes.
+    /// The structure's length including this header, bytes.
     fn length(&self) -> usize;
 }
 
-/// The bytes of a table, or of a table up to the end of one of its entries: offsets always count from the table's
-/// start, so that an error names the byte a person finds in a hex dump.
+/// The bytes of a table, or of a table up to the end of one of its entries. Offsets always count from the table's
+/// start, so that an error names the same byte as a hex dump.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     name: &'static str,
@@ -45,14 +45,14 @@ pub(super) struct Table<'a> {
 pub(super) struct Entry<'a> {
     /// Its type.
     pub kind: u16,
-    /// Where it begins.
+    /// Its offset.
     pub offset: usize,
     /// The table up to the entry's end: reading past the entry is an error.
     pub table: Table<'a>,
 }
 
 impl<'a> Table<'a> {
-    /// Checks the header: signature, length and checksum. Bytes after the table's own length are not part of it.
+    /// Checks the header: signature, length and checksum. Bytes after the table's own length are ignored.
     pub fn open(name: &'static str, bytes: &'a [u8]) -> Result<Self, AcpiError> {
         let all = Self { name, bytes, revision: 0 };
         let header: &Header = all.read(0, "header")?;
@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
         Ok(Self { name, bytes: own, revision: header.revision })
     }
 
-    /// Who made the table: the OEM and table id, printable.
+    /// The maker of the table: the OEM and table ID, printable.
     pub fn maker(&self) -> String {
         let text = self.read::<Header>(0, "header").map(|header| {
             let id = [&header.oem_id[..], b" ", &header.oem_table_id[..]].concat();
@@ -85,7 +85,7 @@ impl<'a> Table<'a> {
         text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// A broken rule of this table.
+    /// An error for a broken rule of this table.
     pub fn error(&self, offset: usize, field: &'static str, rule: impl Into<String>) -> AcpiError {
         AcpiError::Table { table: self.name, offset, field, rule: rule.into() }
     }
@@ -99,7 +99,7 @@ impl<'a> Table<'a> {
         read.map(|(data, _)| data).ok_or_else(|| self.too_short(offset, field, size_of::<T>()))
     }
 
-    /// `count` items of plain data from an offset on.
+    /// `count` items of plain data, starting at an offset.
     pub fn list<T>(&self, offset: usize, count: usize, field: &'static str) -> Result<&'a [T], AcpiError>
     where
         T: FromBytes + Immutable + Unaligned,
@@ -116,7 +116,7 @@ impl<'a> Table<'a> {
         )
     }
 
-    /// The entries from an offset to the table's end. The first broken one ends the walk with its error.
+    /// The entries from an offset to the table's end. The first invalid one ends the iteration with its error.
     pub fn entries<H: EntryHeader>(self, first: usize) -> impl Iterator<Item = Result<Entry<'a>, AcpiError>> {
         let mut at = first;
         std::iter::from_fn(move || {

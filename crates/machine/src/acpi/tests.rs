@@ -1,4 +1,4 @@
-//! Tables built byte by byte, and real ones that QEMU 10.0 made (see `tests/fixtures/acpi/README.md`).
+//! Tables built byte by byte, and real ones made by QEMU 10.0 (see `tests/fixtures/acpi/README.md`).
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const REAL: [&[u8]; 3] = [
     include_bytes!("../../tests/fixtures/acpi/4-nodes-6-cpus-hmat/HMAT"),
 ];
 
-/// A table with the right length and checksum around a body.
+/// A table with a valid length and checksum around a body.
 fn table(signature: &str, revision: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = signature.as_bytes().to_vec();
     bytes.extend((36 + body.len() as u32).to_le_bytes());
@@ -78,7 +78,7 @@ fn refused(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> String {
 }
 
 #[test]
-fn the_tables_of_qemu_give_the_machine_qemu_was_told_to_be() {
+fn the_tables_of_qemu_give_the_machine_that_qemu_emulates() {
     let [srat, slit, hmat] = REAL;
     let machine = Machine::from_acpi(srat, Some(slit), Some(hmat)).unwrap();
     let nodes: Vec<_> = machine.nodes.iter().map(|n| (n.id.0, n.cpus.to_string(), n.memory_bytes >> 10)).collect();
@@ -277,7 +277,7 @@ fn a_broken_hmat_is_refused() {
     }
 }
 
-/// Makes length and checksum right again, so that what is behind them is tested too.
+/// Fixes length and checksum, so that the code after their checks is tested too.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let length = bytes.len() as u32;
     if let Some(field) = bytes.get_mut(4..8) {

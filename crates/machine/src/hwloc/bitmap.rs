@@ -1,17 +1,17 @@
-//! hwloc's text form of sets: 32-bit hexadecimal groups from the highest to the lowest, `0x00000001,,0x0` for the id
-//! 64, with `0xf...f` in front when all higher ids are in the set too.
+//! hwloc's text form of sets: 32-bit hexadecimal groups from the highest to the lowest, `0x00000001,,0x0` for the ID
+//! 64, with `0xf...f` in front if all higher IDs are in the set too.
 
 use crate::set::{IdSet, MAX_ID};
 use std::fmt;
 
 const GROUP_BITS: u32 = 32;
 
-/// A set of ids, possibly without an end.
+/// A set of IDs, possibly unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bitmap {
-    /// Lowest ids first.
+    /// Lowest IDs first.
     groups: Vec<u32>,
-    /// Every id above the groups is in the set.
+    /// Whether every ID above the groups is in the set.
     infinite: bool,
 }
 
@@ -32,13 +32,13 @@ impl Bitmap {
         }
     }
 
-    /// Adds the ids of another set that has an end.
+    /// Adds the IDs of another, bounded set.
     pub fn extend(&mut self, other: &Self) {
         self.groups.resize(self.groups.len().max(other.groups.len()), 0);
         self.groups.iter_mut().zip(&other.groups).for_each(|(own, others)| *own |= others);
     }
 
-    /// Reads hwloc's text form.
+    /// Parses hwloc's text form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts: Vec<&str> = text.trim().split(',').collect();
         let infinite = parts.first() == Some(&"0xf...f");
@@ -55,27 +55,27 @@ impl Bitmap {
             let value = u32::from_str_radix(digits, 16).ok().filter(|_| hexadecimal);
             value.or(empty.then_some(0)).ok_or_else(|| {
                 let short: String = part.chars().take(20).collect();
-                format!("`{short}` is no group of a set: write 0x and up to 8 hexadecimal digits")
+                format!("`{short}` is not a group of a set: write 0x and up to 8 hexadecimal digits")
             })
         };
         let groups = parts.into_iter().rev().map(group).collect::<Result<_, _>>()?;
         Ok(Self { groups, infinite })
     }
 
-    /// How many ids the set holds; a set without an end holds more than any other.
+    /// The size of the set; an unbounded set is larger than any other.
     pub fn len(&self) -> usize {
         let finite = self.groups.iter().map(|group| group.count_ones() as usize).sum();
         if self.infinite { usize::MAX } else { finite }
     }
 
-    /// The ids of the set below [`Self::endless_from`].
+    /// The IDs of the set below [`Self::endless_from`].
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         (0_u32..).step_by(GROUP_BITS as usize).zip(&self.groups).flat_map(|(base, &group)| {
             (0..GROUP_BITS).filter(move |bit| group >> bit & 1 != 0).map(move |bit| base + bit)
         })
     }
 
-    /// The id from which on every id is in the set, for a set without an end.
+    /// The ID from which on every ID is in the set, for an unbounded set.
     pub fn endless_from(&self) -> Option<u32> {
         self.infinite.then_some(self.groups.len() as u32 * GROUP_BITS)
     }

@@ -1,4 +1,4 @@
-//! From hwloc XML to a flat list of its objects, distances and memory attributes. Nothing here knows what a machine is.
+//! Parses hwloc XML into a flat list of its objects, distances and memory attributes. Independent of what a machine is.
 
 use super::HwlocError;
 use super::bitmap::Bitmap;
@@ -9,12 +9,12 @@ use quick_xml::reader::Reader;
 use std::borrow::Cow;
 use std::str::FromStr;
 
-/// Deeper than any topology that hwloc writes (it has 20 types of objects, and bridges below bridges).
+/// Deeper than any topology that hwloc writes (it has 20 types of objects, and nested bridges).
 const MAX_DEPTH: usize = 64;
-/// More than hwloc ever writes on one element. The check for repeated attributes is quadratic.
+/// More attributes than hwloc ever writes on one element. The check for repeated attributes is quadratic.
 const MAX_ATTRIBUTES: usize = 64;
 
-/// A topology as its XML tells it.
+/// A topology as in its XML.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     /// Parents before their children.
@@ -23,7 +23,7 @@ pub(super) struct Document {
     pub distances: Vec<Distances>,
     /// Values of memory attributes.
     pub memory_attributes: Vec<MemoryAttribute>,
-    /// The `name` of the machine, or else the product that the firmware names.
+    /// The `name` of the machine, or else the product name from the firmware.
     pub name: Option<String>,
     /// Whether the name is the machine's own.
     named_by_object: bool,
@@ -32,19 +32,19 @@ pub(super) struct Document {
 /// One `<object>`.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// Byte of the text behind its start tag.
+    /// Offset in the text after its start tag.
     pub at: usize,
-    /// Index of the object it is in.
+    /// Index of its parent object.
     pub parent: Option<usize>,
     pub kind: Kind,
     pub os_index: Option<u32>,
     pub gp_index: Option<u64>,
-    /// Of NUMA nodes only: other objects' CPUs are those of the PUs in them.
+    /// For NUMA nodes only: other objects have the CPUs of the PUs in them.
     pub cpuset: Option<Bitmap>,
     pub local_memory: u64,
 }
 
-/// What kind of object it is, as far as it matters here.
+/// The kind of an object, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Machine,
@@ -53,11 +53,11 @@ pub(super) enum Kind {
     Cache(Shape),
     Core,
     Pu,
-    /// Groups, dies, devices and what else does not make a machine different.
+    /// Groups, dies, devices and other objects that do not affect the machine.
     Other,
 }
 
-/// What tells caches apart.
+/// The shape of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shape {
     pub level: u8,
@@ -76,7 +76,7 @@ pub(super) struct Distances {
     pub name: Option<String>,
     pub kind: u64,
     pub count: usize,
-    /// Whether the indexes are hwloc's own (`gp`) and not the system's (`os`).
+    /// Whether the indexes are hwloc's own (`gp`) rather than the system's (`os`).
     pub by_gp_index: bool,
     pub indexes: Vec<u64>,
     pub values: Vec<u64>,
@@ -92,7 +92,7 @@ pub(super) struct MemoryAttribute {
     pub initiator: Option<Initiator>,
 }
 
-/// From where a memory attribute was measured.
+/// Where a memory attribute was measured from.
 #[derive(Debug)]
 pub(super) enum Initiator {
     Cpus(Bitmap),
@@ -100,7 +100,7 @@ pub(super) enum Initiator {
     Object(u64),
 }
 
-/// An element whose end is still to come.
+/// An element whose end tag is still to come.
 enum Open {
     Topology,
     Object(usize),
@@ -150,7 +150,7 @@ impl Document {
         if complete { Ok(document) } else { Err(failed(text, text.len(), "topology", rule)) }
     }
 
-    /// Takes a start tag.
+    /// Handles a start tag.
     fn begin(
         &mut self,
         text: &str,
@@ -195,7 +195,7 @@ impl Document {
         }
     }
 
-    /// Takes the numbers between tags.
+    /// Handles the numbers between tags.
     fn numbers(&mut self, text: &str, at: usize, within: Option<&Open>, content: &str) -> Result<(), HwlocError> {
         let list = match (within, self.distances.last_mut()) {
             (Some(Open::Indexes), Some(distances)) => &mut distances.indexes,
@@ -204,14 +204,15 @@ impl Document {
         };
         for word in content.split_ascii_whitespace() {
             list.push(
-                word.parse().map_err(|_| failed(text, at, "distances2", format!("`{}` is no number", short(word))))?,
+                word.parse()
+                    .map_err(|_| failed(text, at, "distances2", format!("`{}` is not a number", short(word))))?,
             );
         }
         Ok(())
     }
 }
 
-/// A start tag with its attributes, and where it is.
+/// A start tag with its attributes and its position.
 struct Tag<'a> {
     text: &'a str,
     at: usize,
@@ -232,7 +233,7 @@ impl Tag<'_> {
         let value = self.get(name).map(|value| {
             value
                 .parse()
-                .map_err(|_| self.failed(format!("{name} is `{}`, which is no number that fits", short(value))))
+                .map_err(|_| self.failed(format!("{name} is `{}`, which is not a number in range", short(value))))
         });
         value.transpose()
     }
@@ -326,7 +327,7 @@ impl Tag<'_> {
     }
 }
 
-/// `L3Cache`, `L1iCache`: the level, and whether it holds instructions only.
+/// Parses `L3Cache`, `L1iCache`: the level, and whether it holds instructions only.
 fn cache_type(name: &str) -> Option<(u8, bool)> {
     let level = name.strip_prefix('L')?.strip_suffix("Cache")?;
     let (digits, instructions) = level.strip_suffix('i').map_or((level, false), |digits| (digits, true));
@@ -348,13 +349,13 @@ fn attributes<'a>(text: &str, at: usize, start: &'a BytesStart) -> Result<Vec<(&
     Ok(attributes)
 }
 
-/// A broken rule, with the line of a byte of the text.
+/// An error for a broken rule, with the line of an offset in the text.
 pub(super) fn failed(text: &str, at: usize, what: &str, rule: impl Into<String>) -> HwlocError {
     let line = 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     HwlocError::Text { line, what: format!("<{}>", short(what)), rule: rule.into() }
 }
 
-/// As much of a hostile text as a message can bear.
+/// Untrusted text, shortened for a message.
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -1,7 +1,7 @@
-//! hwloc 2.x XML, out and in: what `lstopo --of xml` writes and `lstopo -i` reads.
+//! hwloc 2.x XML, import and export: what `lstopo --of xml` writes and `lstopo -i` reads.
 //!
-//! Of what nearside knows, hwloc has a place for nodes, packages, cores, CPUs, caches, firmware distances, latencies by
-//! pair of nodes (whole ns) and a node's bandwidth (whole MiB/s); it has none for links, routes, sources and cache
+//! Of nearside's description, hwloc can hold nodes, packages, cores, CPUs, caches, firmware distances, latencies by
+//! pair of nodes (whole ns) and a node's bandwidth (whole MiB/s); it cannot hold links, routes, sources and cache
 //! latencies.
 
 mod bitmap;
@@ -13,10 +13,10 @@ mod write;
 
 use crate::validate::Violations;
 
-/// hwloc's unit of bandwidth is one of these a second.
+/// hwloc's unit of bandwidth, per second.
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// Why hwloc XML describes no machine, or a machine cannot be written as hwloc XML.
+/// Why hwloc XML does not describe a valid machine, or a machine cannot be written as hwloc XML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HwlocError {
     /// The text is not hwloc 2.x XML.
@@ -26,13 +26,13 @@ pub enum HwlocError {
         line: usize,
         /// The element or attribute.
         what: String,
-        /// The rule, and what is there instead.
+        /// The rule, and the actual value.
         rule: String,
     },
-    /// The XML is good, but describes something that is no machine.
-    #[error("the hwloc XML describes no machine that works: {0}")]
+    /// The XML is well-formed, but does not describe a valid machine.
+    #[error("the hwloc XML does not describe a valid machine: {0}")]
     Machine(#[from] Violations),
-    /// hwloc's objects are a tree.
+    /// The machine does not fit into hwloc's tree of objects.
     #[error("hwloc cannot hold this machine: {0}")]
     NoTree(String),
 }

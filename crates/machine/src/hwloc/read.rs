@@ -1,4 +1,4 @@
-//! From the objects of hwloc XML to a machine.
+//! Converts the objects of hwloc XML to a machine.
 
 use super::bitmap::Bitmap;
 use super::document::{self, Document, Initiator, Kind, Object, Shape};
@@ -10,19 +10,19 @@ use crate::set::{CpuSet, MAX_ID};
 use crate::validate::{MAX_NODES, Violations};
 use std::collections::{BTreeMap, HashMap};
 
-/// hwloc's kind of the system's own latency-like distances: `HWLOC_DISTANCES_KIND_FROM_OS |
+/// hwloc's kind for latency-like distances from the system: `HWLOC_DISTANCES_KIND_FROM_OS |
 /// HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const FIRMWARE_DISTANCES: u64 = 1 | 4;
-/// The line of caches of which hwloc does not know it: that of every processor whose caches it finds without the
-/// system's help.
+/// The line size of caches for which hwloc has none: that of every processor whose caches it finds without the system's
+/// help.
 const USUAL_LINE_BYTES: u32 = 64;
 
 impl Machine {
     /// The machine that hwloc 2.x XML describes.
     ///
     /// hwloc lets several nodes share CPUs (one of fast and one of large memory, say); here, as in Linux, a CPU belongs
-    /// to one: that with the fewest CPUs, the lowest number among equals. Groups, dies and devices are passed over;
-    /// caches of unknown size too.
+    /// to one: that with the fewest CPUs, the lowest number among equals. Groups, dies and devices are ignored, and so
+    /// are caches of unknown size.
     pub fn from_hwloc_xml(text: &str) -> Result<Self, HwlocError> {
         let document = Document::parse(text)?;
         let machine = Reading::of(text, &document)?.machine()?;
@@ -31,10 +31,10 @@ impl Machine {
     }
 }
 
-/// The node of a CPU for which none is found yet.
+/// The node of a CPU that has none yet.
 const NO_NODE: usize = usize::MAX;
 
-/// A document and what was found out about its objects.
+/// A document and what was derived from its objects.
 struct Reading<'a> {
     text: &'a str,
     document: &'a Document,
@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
         index.ok_or_else(|| self.failed(object, what, format!("has no os_index, or one above {MAX_ID}")))
     }
 
-    /// Puts each PU into the objects it is in.
+    /// Adds each PU to the objects that contain it.
     fn find_cpus(&mut self) -> Result<(), HwlocError> {
         let objects = &self.document.objects;
         self.cpus_of = vec![CpuSet::new(); objects.len()];
@@ -105,7 +105,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Gives each CPU to the node with the fewest CPUs that has it.
+    /// Assigns each CPU to the node with the fewest CPUs that has it.
     fn assign_cpus(&mut self) -> Result<(), HwlocError> {
         let mut by_size = Vec::new();
         for (node, &(_, index)) in self.nodes.iter().enumerate() {
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The CPUs of a set that there are, with the index in `nodes` of their nodes.
+    /// The existing CPUs of a set, with the index in `nodes` of their nodes.
     fn cpus_in(&self, set: &Bitmap) -> impl Iterator<Item = (CpuId, usize)> {
         let listed = set.ids().filter_map(|cpu| self.node_of.get_key_value(&CpuId(cpu)));
         let endless = set.endless_from().into_iter().flat_map(|first| self.node_of.range(CpuId(first)..));
@@ -186,7 +186,7 @@ impl<'a> Reading<'a> {
         objects.filter(move |(object, cpus)| object.kind == *kind && !cpus.is_empty()).map(|(_, cpus)| cpus.clone())
     }
 
-    /// Packages in ascending order of id. Where one has no number, they are numbered in the order of the text.
+    /// Packages in ascending order of ID. If one has no number, all are numbered in the order of the text.
     fn packages(&self) -> Result<Vec<Package>, HwlocError> {
         let objects = self.document.objects.iter().zip(&self.cpus_of);
         let found: Vec<(&Object, &CpuSet)> =
@@ -262,13 +262,13 @@ impl<'a> Reading<'a> {
             let name = if found.by_gp_index { gp.filter(|gp| by_gp.contains_key(gp)) } else { Some(u64::from(id.0)) };
             name.and_then(|name| position.get(&name).copied())
         };
-        // hwloc may tell the distances of some nodes only; such a part is no machine's matrix.
+        // hwloc may have the distances of some nodes only; such a part is not a matrix of the machine.
         let Some(positions) = self.nodes.iter().map(position_of).collect::<Option<Vec<usize>>>() else {
             return Ok(None);
         };
         let cell = |from: usize, to: usize| {
             let value = found.values.get(from * count + to).copied().unwrap_or(0);
-            u32::try_from(value).map_err(|_| failed(format!("{value} is no distance")))
+            u32::try_from(value).map_err(|_| failed(format!("{value} is not a distance")))
         };
         let row = |&from: &usize| positions.iter().map(|&to| cell(from, to)).collect::<Result<Vec<u32>, _>>();
         let matrix = positions.iter().map(row).collect::<Result<_, _>>()?;
@@ -282,7 +282,7 @@ impl<'a> Reading<'a> {
         self.nodes.iter().enumerate().filter_map(gp).collect()
     }
 
-    /// The largest bandwidth from anywhere to each node's memory, bytes/s.
+    /// The largest bandwidth from any initiator to each node's memory, bytes/s.
     fn bandwidth(&self) -> HashMap<usize, f64> {
         let by_gp = self.by_gp_index();
         let mut largest: HashMap<usize, f64> = HashMap::new();
@@ -295,7 +295,7 @@ impl<'a> Reading<'a> {
         largest
     }
 
-    /// Latencies by pair of nodes: a value counts for every node that has a CPU among those it was measured from.
+    /// Latencies by pair of nodes: a value counts for every node that has a CPU among its initiators.
     fn latency(&self, nodes: &[Node]) -> Option<Latency> {
         let by_gp = self.by_gp_index();
         let objects = self.document.objects.iter().zip(&self.cpus_of);

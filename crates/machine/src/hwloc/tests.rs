@@ -1,5 +1,5 @@
-//! Out and back in, hostile text, and files that lstopo wrote. What hwloc's own programs make of ours is in
-//! `tests/hwloc_tools.rs`.
+//! Round trips, hostile text, and files written by lstopo. `tests/hwloc_tools.rs` checks our output with hwloc's own
+//! programs.
 
 use crate::description::{Cache, CacheKind, Distances, Machine, Node, Package, Sharing};
 use crate::ids::{CpuId, NodeId, PackageId};
@@ -44,7 +44,7 @@ fn odd() -> Machine {
     Machine::from_toml(include_str!("../../tests/fixtures/odd.toml"), Path::new("odd.toml")).unwrap()
 }
 
-/// A machine without its sources and texts, its caches in one order: what a way out and back in must keep.
+/// A machine without its sources and texts, with its caches in a fixed order: what a round trip must keep.
 fn bare(mut machine: Machine) -> Machine {
     machine.sources.clear();
     machine.description.clear();
@@ -73,7 +73,7 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         let preset = crate::presets::load(name).unwrap();
         let mut back = there_and_back(&preset);
         let mut expected = bare(preset);
-        // hwloc has no place for these.
+        // hwloc cannot hold these.
         expected.core = None;
         expected.coherence = None;
         expected.nodes.iter_mut().for_each(|node| node.write_cost = None);
@@ -133,7 +133,7 @@ const ONE_NODE: &str = r#"<topology version="2.0">
 </topology>"#;
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_name_their_line() {
     assert_eq!(Machine::from_hwloc_xml(ONE_NODE).unwrap().cpus(), cpus("0-1"));
     let deep = "<object type=\"Group\">".repeat(100);
     let many: String = (0..100).fold(String::new(), |many, n| many + &format!(" a{n}=\"\""));
@@ -150,7 +150,7 @@ fn what_is_wrong_is_told_with_its_line() {
         (("</topology>", ""), "line 7: <topology>: ends before </topology>"),
         (
             ("cpuset=\"0x3\" nodeset", "cpuset=\"0x3g\" nodeset"),
-            "line 3: <object>: cpuset: `0x3g` is no group of a set",
+            "line 3: <object>: cpuset: `0x3g` is not a group of a set",
         ),
         (("cpuset=\"0x3\" nodeset", "nodeset"), "line 3: <NUMANode>: has no cpuset"),
         (("cpuset=\"0x3\" nodeset", "cpuset=\"0x1\" nodeset"), "line 5: <PU>: no NUMANode's cpuset has CPU 1"),
@@ -161,7 +161,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ),
         (
             ("\"4096\"", "\"99999999999999999999\""),
-            "line 3: <object>: local_memory is `99999999999999999999`, which is no number",
+            "line 3: <object>: local_memory is `99999999999999999999`, which is not a number",
         ),
         (("\"4096\"", "\"&big;\""), "line 3: <object>: "),
         (("<topology", "<!DOCTYPE a [<!ENTITY b \"bb\">]><topology"), "line 1: <DOCTYPE>: must not define anything"),
@@ -176,14 +176,14 @@ fn what_is_wrong_is_told_with_its_line() {
         (("os_index=\"1\"", "os_index=\"1\" os_index=\"2\""), "line 5: <object>: "),
         (("</object>", "</topology>"), "line 6: <XML>: "),
         (("</object>", &distances("")), "line 7: <distances2>: is of 2 nodes, but has 0 indexes and 0 values"),
-        (("</object>", &distances("<indexes>0 x</indexes>")), "line 7: <distances2>: `x` is no number"),
+        (("</object>", &distances("<indexes>0 x</indexes>")), "line 7: <distances2>: `x` is not a number"),
     ];
     for ((from, to), message) in cases {
         let error = Machine::from_hwloc_xml(&ONE_NODE.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.starts_with(&format!("hwloc XML, {message}")), "{error}\n{message}");
     }
     let error = Machine::from_hwloc_xml("<topology version=\"2.0\"/>").unwrap_err().to_string();
-    assert!(error.starts_with("the hwloc XML describes no machine that works"), "{error}");
+    assert!(error.starts_with("the hwloc XML does not describe a valid machine"), "{error}");
 }
 
 #[test]
@@ -284,13 +284,13 @@ fn a_machine_of_1024_nodes_and_8192_cpus() {
     assert_eq!(there_and_back(&large), large);
 }
 
-/// Machines of `packages` x `nodes` x `cores` x `threads`, with gaps in every numbering and nodes of memory only.
+/// Machines of `packages` x `nodes` x `cores` x `threads`, with gaps in every numbering and memory-only nodes.
 fn regular() -> impl Strategy<Value = Machine> {
     let shape = (1..4_u32, 1..4_u32, 1..4_u32, 1..3_u32);
     (shape, 1..40_u32, 0..3_u32, any::<bool>()).prop_map(
         |((packages, per_package, cores, threads), gap, memory_only, spread)| {
             let total = packages * per_package * cores;
-            // Siblings next to each other, or half the machine apart, as on most x86 machines.
+            // Siblings are adjacent, or half the machine apart, as on most x86 machines.
             let cpu = |core: u32, thread: u32| {
                 CpuId(gap * if spread { thread * total + core } else { core * threads + thread })
             };

@@ -1,4 +1,4 @@
-//! From a machine to hwloc XML.
+//! Converts a machine to hwloc XML.
 
 use super::bitmap::Bitmap;
 use super::{HwlocError, MEBIBYTE};
@@ -9,21 +9,21 @@ use quick_xml::escape::escape;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// hwloc's `HWLOC_GROUP_KIND_MEMORY`: a group that is there because a node needs an object with its CPUs.
+/// hwloc's `HWLOC_GROUP_KIND_MEMORY`: a group that exists because a node needs an object with its CPUs.
 const GROUP_FOR_MEMORY: &str = r#" kind="1001" subkind="0""#;
 
-/// An object with CPUs. Nodes with equal CPUs to another object hang on that one.
+/// An object with CPUs. A node with the same CPUs as an object is attached to that object.
 struct Object {
-    /// hwloc's type: no object is inside another of its type.
+    /// hwloc's type: objects of one type are never nested.
     kind: String,
-    /// Attributes of its type, as they stand in the tag.
+    /// Attributes of its type, as written in the tag.
     attributes: String,
     cpus: CpuSet,
     parent: Option<usize>,
     children: Vec<usize>,
     /// Indexes in [`Machine::nodes`].
     nodes: Vec<usize>,
-    /// Nodes that hang on it, on an object around it or on one in it.
+    /// Nodes that are attached to it, to an object around it or to one in it.
     nodeset: Bitmap,
 }
 
@@ -35,12 +35,12 @@ struct Tree {
 }
 
 impl Machine {
-    /// The machine as hwloc 2.x XML. Fails when it does not fit into a tree: two caches, packages or nodes that overlap
-    /// without one having all CPUs of the other.
+    /// The machine as hwloc 2.x XML. Fails if it does not fit into a tree: two caches, packages or nodes overlap and
+    /// neither has all CPUs of the other.
     ///
-    /// hwloc gives every node the CPUs of the object it hangs on. A node without CPUs hangs on the machine; this text
-    /// gives it an empty set, but programs that read it will call it local to all CPUs, as they do for such a node of a
-    /// real machine.
+    /// hwloc gives every node the CPUs of the object that it is attached to. A node without CPUs is attached to the
+    /// machine; this text gives it an empty set, but programs that read it will call it local to all CPUs, as they do
+    /// for such a node of a real machine.
     pub fn to_hwloc_xml(&self) -> Result<String, HwlocError> {
         let deep = self.caches.iter().find(|cache| !(1..=most_levels(cache.kind)).contains(&cache.level));
         if let Some(Cache { level, kind, .. }) = deep {
@@ -64,7 +64,7 @@ fn most_levels(kind: CacheKind) -> u8 {
     }
 }
 
-/// What goes into the tree.
+/// An item for the tree.
 enum Item<'a> {
     Object { kind: String, attributes: String, cpus: CpuSet },
     Node { index: usize, node: &'a Node },
@@ -79,8 +79,8 @@ impl Item<'_> {
     }
 }
 
-/// Everything in the machine, larger before smaller, and among equals from the outside in: package, caches, core, then
-/// the node that looks for an object with its CPUs, then the PU.
+/// Everything in the machine, larger items first, and among equals from the outside in: package, caches, core, then the
+/// node, which looks for an object with its CPUs, then the PU.
 fn items(machine: &Machine) -> Vec<Item<'_>> {
     let object =
         |kind: &str, attributes: String, cpus: CpuSet| Item::Object { kind: kind.to_owned(), attributes, cpus };
@@ -105,7 +105,7 @@ fn items(machine: &Machine) -> Vec<Item<'_>> {
     items.extend((0..).zip(machine.cores()).map(|(number, cpus)| object("Core", os_index(number), cpus)));
     items.extend(machine.nodes.iter().enumerate().map(|(index, node)| Item::Node { index, node }));
     items.extend(machine.cpus().iter().map(|cpu| object("PU", os_index(cpu.0), CpuSet::from_iter([cpu]))));
-    // A stable sort: among equals the order above stays. Nodes without CPUs come last.
+    // A stable sort: equal items keep the order above. Nodes without CPUs come last.
     items.sort_by_key(|item| Reverse(item.cpus().len()));
     items
 }
@@ -135,7 +135,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The outermost object with exactly these CPUs, made if there is none.
+    /// The outermost object with exactly these CPUs, created if there is none.
     fn find_or_group(&mut self, cpus: &CpuSet) -> Result<usize, HwlocError> {
         let around = self.around("NUMANode", cpus)?;
         let equal = |&object: &usize| self.objects[object].cpus == *cpus;
@@ -174,7 +174,7 @@ impl Tree {
         }
     }
 
-    /// hwloc wants objects in the order of their first CPU.
+    /// hwloc requires objects in the order of their first CPU.
     fn order_children(&mut self) {
         for index in 0..self.objects.len() {
             let mut children = std::mem::take(&mut self.objects[index].children);
@@ -183,7 +183,7 @@ impl Tree {
         }
     }
 
-    /// hwloc's rule: an object's nodeset has the nodes that hang on it, on the objects around it and on those in it.
+    /// hwloc's rule: an object's nodeset has the nodes attached to it, to the objects around it and to those in it.
     fn spread_nodesets(&mut self) {
         let own: Vec<Bitmap> = self.objects.iter().map(|object| object.nodeset.clone()).collect();
         let mut inherited: Vec<Bitmap> = Vec::with_capacity(own.len());
@@ -209,7 +209,7 @@ impl Object {
     }
 }
 
-/// The text as far as it is written.
+/// The text written so far.
 struct Text<'a> {
     machine: &'a Machine,
     tree: &'a Tree,
@@ -235,13 +235,13 @@ impl Text<'_> {
         self.xml.push('\n');
     }
 
-    /// Objects are never deeper than hwloc has types, as none is inside another of its type.
+    /// Objects are never deeper than hwloc has types, as objects of one type are never nested.
     fn object(&mut self, index: usize, depth: usize) {
         let object = &self.tree.objects[index];
         let (kind, attributes, gp) = (&object.kind, &object.attributes, index + 1);
         let (cpus, nodes) = (Bitmap::of(&object.cpus), &object.nodeset);
         let more = if index == 0 {
-            // A name may have characters that XML cannot hold at all.
+            // A name may contain characters that XML cannot represent.
             let name = self.machine.name.replace(char::is_control, " ");
             format!(r#" allowed_cpuset="{cpus}" allowed_nodeset="{nodes}" name="{}""#, escape(name))
         } else {
@@ -296,13 +296,13 @@ impl Text<'_> {
         self.line(1, "</distances2>");
     }
 
-    /// hwloc wants to be told the length of the content.
+    /// hwloc requires the length of the content.
     fn numbers(&mut self, element: &str, numbers: impl Iterator<Item = u32>) {
         let content = numbers.fold(String::new(), |content, number| content + &number.to_string() + " ");
         self.line(2, &format!(r#"<{element} length="{}">{content}</{element}>"#, content.len()));
     }
 
-    /// Of each node as its own CPUs see it, and of a node without CPUs as all CPUs do: hwloc wants some.
+    /// For each node as seen by its own CPUs, and for a node without CPUs by all CPUs, as hwloc requires an initiator.
     fn bandwidth(&mut self) {
         let nodes = self.machine.nodes.iter().enumerate();
         let known: Vec<_> =
@@ -332,7 +332,7 @@ impl Text<'_> {
         self.line(1, "</memattr>");
     }
 
-    /// What a memory attribute is of a node's memory seen from some CPUs.
+    /// The value of a memory attribute of a node as seen from some CPUs.
     fn value(&mut self, from: &CpuSet, to: usize, value: f64) {
         let cpus = Bitmap::of(from);
         let target = format!(r#"target_obj_type="NUMANode" target_obj_gp_index="{}""#, self.node_gp_index(to));

@@ -1,21 +1,20 @@
-//! What nearside and hwloc's own programs make of each other's XML, and of this host.
+//! Interoperability of nearside and hwloc's own programs: each other's XML, and this host.
 
 use machine::{CpuSet, Machine, PackageId};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs one of hwloc's programs with every check it has. Its standard output.
+/// Runs one of hwloc's programs with all of its checks. Returns its standard output.
 fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
-    // The first makes hwloc say what is wrong with XML, the second makes it check its whole tree and abort if it is not
-    // sound.
+    // The first makes hwloc report errors in XML, the second makes it check its whole tree and abort if it is invalid.
     command.args(arguments).env("HWLOC_XML_VERBOSE", "1").env("HWLOC_DEBUG_CHECK", "1");
     let output = command.output().unwrap_or_else(|error| {
         panic!("cannot run {program}: {error}; this test needs Debian's hwloc-nox: apt-get install hwloc-nox")
     });
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {}: {complaints}", output.status);
-    // It announces what it takes a file name for.
+    // It announces how it interprets a file name.
     let unexpected: Vec<&str> = complaints.lines().filter(|line| !line.starts_with("assuming")).collect();
     assert_eq!(unexpected, Vec::<&str>::new(), "{program} {arguments:?}");
     String::from_utf8(output.stdout).expect("hwloc's programs write UTF-8")
@@ -32,7 +31,7 @@ fn written(name: &str, machine: &Machine) -> PathBuf {
     path
 }
 
-/// What hwloc keeps of a machine, in one order.
+/// The parts of a machine that hwloc keeps, in a fixed order.
 fn kept(machine: &Machine) -> Machine {
     Machine::from_hwloc_xml(&machine.to_hwloc_xml().unwrap()).unwrap()
 }
@@ -55,7 +54,7 @@ fn lstopo_reads_every_preset_and_writes_it_as_it_was() {
 fn hwloc_info_counts_what_the_machine_has() {
     let path = written("odd-counted", &odd());
     let counts = run("hwloc-info", &["--if", "xml", "-i", path.to_str().unwrap()]);
-    // A type is on a line of its own for each depth that it is found at: `depth 4:   2 Package (type #1)`.
+    // Each type has a line for each depth at which it is found: `depth 4:   2 Package (type #1)`.
     let found = |kind: &str| -> u32 {
         let words = counts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let counts = words.filter_map(|words| {
@@ -64,7 +63,7 @@ fn hwloc_info_counts_what_the_machine_has() {
         });
         counts.sum()
     };
-    // Node 1 hangs on a group, as its packages are smaller; node 70 on the machine.
+    // Node 1 is attached to a group, as its packages are smaller; node 70 to the machine.
     let expected =
         [("Machine", 1), ("Package", 3), ("NUMANode", 4), ("L3Cache", 5), ("L1iCache", 8), ("Core", 8), ("PU", 16)];
     for (kind, count) in expected {

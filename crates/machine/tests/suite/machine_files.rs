@@ -1,4 +1,4 @@
-//! Machine files: what is read, and the file, line, field and rule of what is wrong.
+//! Machine files: what is accepted, and the file, line, field and rule of each error.
 
 use machine::{Machine, MachineError, Mistake, presets};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn mistakes(text: &str) -> Vec<Mistake> {
 fn the_manuals_example_is_a_machine_with_a_source_for_each_number() {
     let machine = Machine::from_toml(&example(), Path::new("docs/machine-files.md")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(machine.missing_sources(), []);
-    // Everything that the form has is in the example.
+    // The example uses every feature of the format.
     assert!(!machine.smt_cores.is_empty() && machine.core.is_some() && machine.latency.is_some());
     assert!(machine.distances.is_some() && !machine.packages.is_empty() && !machine.caches.is_empty());
     assert!(!machine.links.is_empty() && !machine.routes.is_empty());
@@ -43,8 +43,8 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: No such file"), "{error}");
 }
 
-/// Each replaces a part of the example: what is replaced, by what, and the mistakes, each as `field: part of the rule`.
-/// The line must be that of the replacement, where the replacement says which by `@`.
+/// Each replaces a part of the example: the old text, the new text, and the mistakes, each as `field: part of the
+/// rule`. The line must be that of the replacement, marked by `@` in it.
 const WRONG: &[(&str, &str, &[&str])] = &[
     ("name = ", "@name = = ", &[": "]),
     ("name = \"two-sockets\"", "", &[": missing field `name`"]),
@@ -71,7 +71,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
         "@id = 2000000\n",
         &[
             "node[2].id: a node's id is at most 1048576",
-            // Links are not looked at while nodes are wrong.
+            // Links are not checked while nodes are invalid.
         ],
     ),
     ("cpus = \"4-7\"\nmemory", "@cpus = \"3-7\"\nmemory", &["node[1].cpus: a node already has CPU 3"]),
@@ -87,7 +87,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
         "@line_bytes = 48 # L1",
         &[
             "cache[0].line_bytes: a line is a power of two, not 48",
-            "cache[0].size_bytes: a size is sets x ways x line, but 32768 is no multiple of 8 x 48",
+            "cache[0].size_bytes: a size is sets x ways x line, but 32768 is not a multiple of 8 x 48",
         ],
     ),
     (
@@ -176,7 +176,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
         "source = { latency_ns =",
         "source = { latencyns =",
         &[
-            "cache[0].source: `latencyns` is no number of this table; level, size_bytes, ways, line_bytes, latency_ns are, and *",
+            "cache[0].source: `latencyns` is not a number of this table; level, size_bytes, ways, line_bytes, latency_ns are, and *",
         ],
     ),
 ];
@@ -245,7 +245,7 @@ proptest! {
         let _ = Machine::from_toml(&text, Path::new("any"));
     }
 
-    /// Texts that are nearly machine files: the example with a part cut out and another put in its place.
+    /// Texts that are nearly machine files: the example with a part cut out and another inserted instead.
     #[test]
     fn a_damaged_machine_file_is_read_or_refused(from in 0_usize..3000, length in 0_usize..60, put in "[\\[\\]{}=\"0-9a-z.,\n# -]{0,12}") {
         let example = example();

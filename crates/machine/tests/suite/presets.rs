@@ -1,4 +1,4 @@
-//! Presets against the figures published of their machines; where those come from a specification, the test names the
+//! Presets against the published figures of their machines; if those come from a specification, the test names the
 //! claim. Table 1.2 of the `MemProf` and Carrefour study is in `routes.rs`.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, Routes, Sharing, presets};
@@ -11,7 +11,7 @@ fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// The nodes on the way from one node to another.
+/// The nodes on the route from one node to another.
 fn via(machine: &Machine, from: u32, to: u32) -> Vec<u32> {
     let mut at = NodeId(from);
     let hops = Routes::of(machine).unwrap().hops(at, NodeId(to)).unwrap();
@@ -25,7 +25,7 @@ fn via(machine: &Machine, from: u32, to: u32) -> Vec<u32> {
     passed
 }
 
-/// What one core reads from a node: limited by its width, and by the lines that it has under way.
+/// One core's read bandwidth from a node: limited by its width, and by its lines in flight.
 fn one_core(machine: &Machine, from: u32, to: u32) -> f64 {
     let core = machine.core.as_ref().unwrap();
     let latency_ns = machine.latency_ns(NodeId(from), NodeId(to)).unwrap();
@@ -43,7 +43,7 @@ fn magny_cours_4p() {
     let machine = preset("magny-cours-4p");
     assert_eq!((machine.packages.len(), machine.nodes.len(), machine.cpus().len()), (4, 8, 48));
     assert_within("STREAM Copy", one_core(&machine, 0, 0), 5_949.103_7e6, 0.001);
-    // C5: six cores, each left with 39 %; C4: two cores are not yet enough to fill a controller.
+    // C5: six cores, each left with 39 %; C4: two cores do not yet fill a controller.
     let controller = machine.nodes[0].bandwidth_bytes_per_s.unwrap();
     assert_within("controller", controller, 6.0 * 0.39 * 5_949.1e6, 0.01);
     assert!(controller > 2.0 * one_core(&machine, 0, 0));
@@ -60,7 +60,7 @@ fn magny_cours_4p() {
 }
 
 /// Performance isolation, 4.1: at most two hops; 7 reaches 5 through 4, 1 reaches 4 and 5 directly, and (7.2, setup 2)
-/// nothing of node 1 passes node 4.
+/// no traffic of node 1 passes node 4.
 #[test]
 fn the_routes_of_magny_cours_4p() {
     let machine = preset("magny-cours-4p");
@@ -77,8 +77,8 @@ fn the_routes_of_magny_cours_4p() {
     }
 }
 
-/// Performance isolation, 4.1 and 4.4: without the directory it is the same machine, but for the megabyte that the
-/// directory takes of each L3.
+/// Performance isolation, 4.1 and 4.4: without the directory it is the same machine, except for the megabyte of each L3
+/// that the directory takes.
 #[test]
 fn magny_cours_4p_without_directory() {
     let with = preset("magny-cours-4p");
@@ -93,7 +93,7 @@ fn magny_cours_4p_without_directory() {
     assert_eq!(above_l3(&without), above_l3(&with));
 }
 
-/// Performance isolation, 4.2, 4.3 and C6; the flat firmware distances are of the field survey, 5.5.
+/// Performance isolation, 4.2, 4.3 and C6; the flat firmware distances are from the field survey, 5.5.
 #[test]
 fn nehalem_ex_8p() {
     let machine = preset("nehalem-ex-8p");
@@ -101,7 +101,7 @@ fn nehalem_ex_8p() {
     assert_eq!(counts, (8, 8, 64, 128));
     assert_eq!(Routes::of(&machine).unwrap().longest(), 2);
     assert_within("STREAM Copy", one_core(&machine, 0, 0), 5_344.764_6e6, 0.001);
-    // Two cores double what one gets.
+    // Two cores double the bandwidth of one.
     assert!(machine.nodes[0].bandwidth_bytes_per_s.unwrap() > 2.0 * one_core(&machine, 0, 0));
     let distances = machine.distances.unwrap().matrix;
     assert!((0..64).all(|pair| distances[pair / 8][pair % 8] == if pair / 8 == pair % 8 { 10 } else { 12 }));
@@ -114,7 +114,7 @@ fn xeon_x5650() {
     let machine = preset("xeon-x5650x2");
     assert_eq!((machine.cores().len(), machine.cpus().len()), (12, 24));
     assert_eq!((&machine.nodes[0].cpus, &machine.nodes[1].cpus), (&cpus("0-11"), &cpus("12-23")));
-    // C1, beside about 18 ns of page walk and instructions a read.
+    // C1, plus about 18 ns of page walk and instructions per read.
     let read = |to| machine.latency_ns(NodeId(0), NodeId(to)).unwrap() + 18.0;
     assert_within("slow-down of random reads", read(1) / read(0), 1.422, 0.01);
     assert_within("local Triad", one_core(&machine, 0, 0), 7.8 * GIB, 0.01);
@@ -149,10 +149,12 @@ fn xeon_6130() {
     }
 }
 
-/// Field survey, 5.1: idle latency and bandwidth of rows C, F, G and H, between the least and the most of each class.
+/// Field survey, 5.1: idle latency and bandwidth of rows C, F, G and H, between the lowest and the highest of each
+/// class.
 #[test]
 fn modern_machines_have_the_latencies_and_bandwidths_of_the_survey() {
-    // Of pairs of nodes in the same node, the same package, another package: least and most latency, ns; and bandwidth.
+    // For pairs of nodes in the same node, the same package, another package: lowest and highest latency, ns; and
+    // bandwidth.
     type Class = ((f64, f64), (f64, f64));
     let survey: [(&str, usize, [Option<Class>; 3]); 4] = [
         ("xeon-8180x2", 1, [Some(((81.3, 81.4), (107.9e9, 108.3e9))), None, Some(((131.1, 131.1), (50.8e9, 51.0e9)))]),
@@ -204,7 +206,7 @@ fn the_expander_of_epyc_9224() {
     for (from, latency_ns, distance) in [(0, 279.4, 50), (1, 278.8, 50), (2, 363.8, 60), (3, 363.5, 60)] {
         assert_eq!(machine.latency_ns(NodeId(from), NodeId(4)), Some(latency_ns));
         assert_eq!(machine.distances.as_ref().unwrap().matrix[from as usize][4], distance);
-        // Everything goes through the first node, and the expander itself is the narrowest.
+        // All traffic goes through the first node, and the expander itself is the bottleneck.
         assert!(from == 0 || via(&machine, from, 4) == [0]);
     }
     let bandwidth = expander.bandwidth_bytes_per_s.unwrap();
@@ -212,8 +214,8 @@ fn the_expander_of_epyc_9224() {
     assert!(machine.links.iter().all(|link| link.bandwidth_bytes_per_s > bandwidth));
 }
 
-/// Field survey, 5.2, the column "saturated": with all cores at work and all their lines under way, latency is what
-/// those lines take at the memory's bandwidth (Little's law).
+/// Field survey, 5.2, the column "saturated": with all cores busy and all their lines in flight, latency is what those
+/// lines take at the memory's bandwidth (Little's law).
 #[test]
 fn lines_under_way_give_the_published_latency_at_full_load() {
     for (name, published_ns) in [("xeon-8180x2", 282.66), ("epyc-9354px1-nps4", 471.66), ("xeon-6980px2-snc3", 378.26)]
@@ -225,7 +227,7 @@ fn lines_under_way_give_the_published_latency_at_full_load() {
     }
 }
 
-/// Processors whose dies have an L3 each have two of them a node.
+/// Processors whose dies have an L3 each have two of them per node.
 #[test]
 fn two_l3_caches_a_node() {
     for (name, cores) in [("epyc-9224x2-cxl", 6), ("epyc-9354px1-nps4", 4)] {

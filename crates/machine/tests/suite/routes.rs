@@ -1,4 +1,4 @@
-//! Routes and latencies, on presets and on machines made for the purpose.
+//! Routes and latencies, on presets and on synthetic machines.
 
 use machine::{Direction, Hop, Machine, NodeId, Routes, presets};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn hops(machine: &Machine, from: u32, to: u32) -> Vec<(usize, Direction)> {
 
 use Direction::{Backward, Forward};
 
-/// Table 1.2 of the specification of `MemProf` and Carrefour, 2.5, in the cycles that it gives.
+/// Table 1.2 of the specification of `MemProf` and Carrefour, 2.5, in the cycles given there.
 #[test]
 fn the_latencies_of_table_1_2() {
     let from_node_0: [(&str, f64, &[u32]); 3] = [
@@ -42,7 +42,7 @@ fn the_latencies_of_table_1_2() {
     }
 }
 
-/// Table 1.2: how many cores saturate a controller and a link.
+/// Table 1.2: the number of cores that saturate a controller and a link.
 #[test]
 fn cores_saturate_controllers_and_links_as_in_table_1_2() {
     for (preset, controller, weakest_link) in
@@ -69,7 +69,7 @@ fn the_network_of_machine_c() {
     assert_eq!(routes.longest(), 2);
     assert_eq!(routes.hop_count(NodeId(7), NodeId(3)), Some(1));
     assert_eq!(routes.hop_count(NodeId(3), NodeId(7)), Some(2));
-    // The firmware's distances tell the same.
+    // The firmware's distances agree.
     for (from, row) in machine.distances.unwrap().matrix.iter().enumerate() {
         for (to, distance) in row.iter().enumerate() {
             let hops = routes.hop_count(NodeId(from as u32), NodeId(to as u32));
@@ -152,8 +152,8 @@ fn a_torus_of_1024_nodes() {
 }
 
 proptest! {
-    /// On any connected machine every route leads where it should, over links that exist and carry its direction, and
-    /// no step is further from the end than the one before.
+    /// On any connected machine every route leads to its destination, over links that exist and carry its direction,
+    /// and no step is further from the destination than the previous one.
     #[test]
     fn routes_lead_to_their_end(
         nodes in 2_u32..8,

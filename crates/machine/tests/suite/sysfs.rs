@@ -1,4 +1,4 @@
-//! Discovery from saved sysfs trees: those in `fixtures`, named by their shape, and trees built on the spot.
+//! Discovery from saved sysfs trees: those in `fixtures`, named by their shape, and generated trees.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing, SysfsError};
 use std::fs;
@@ -9,13 +9,12 @@ fn fixture(shape: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(shape).join("sys")
 }
 
-/// A sysfs tree in a scratch folder.
+/// A sysfs tree in a temporary directory.
 struct Tree(TempDir);
 
 impl Tree {
     fn new() -> Self {
-        // In memory where there is such a folder: a disk takes minutes for the tens of thousands of files of a large
-        // machine.
+        // In memory if possible: a disk takes minutes for the tens of thousands of files of a large machine.
         Self(TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap())
     }
 
@@ -53,7 +52,7 @@ impl Tree {
             .file(&format!("{folder}/shared_cpu_list"), shared)
     }
 
-    /// Two nodes of a CPU each.
+    /// Two nodes with one CPU each.
     fn small() -> Self {
         let tree = Self::new();
         tree.file("devices/system/node/online", "0-1").file("devices/system/cpu/online", "0-1");
@@ -99,7 +98,7 @@ fn sparse_nodes_smt_an_offline_cpu_and_memory_only() {
     );
     let bandwidth: Vec<_> = machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s.unwrap()).collect();
     assert_eq!(bandwidth, [24e9, 24e9, 11e9]);
-    assert_eq!(machine.latency, None, "HMAT tells of the nearest initiators only: not every pair is known");
+    assert_eq!(machine.latency, None, "HMAT has the nearest initiators only: not every pair is known");
     assert_eq!(machine.missing_sources(), []);
 }
 
@@ -108,7 +107,7 @@ fn a_kernel_without_numa_is_one_node() {
     let machine = Machine::from_sysfs(&fixture("no-numa-2-cpus")).unwrap();
     assert_eq!((machine.nodes.len(), machine.nodes[0].id, &machine.nodes[0].cpus), (1, NodeId(0), &set("0-1")));
     assert_eq!(machine.nodes[0].memory_bytes, 8_135_456 * 1024);
-    assert!(machine.packages.is_empty() && machine.caches.is_empty(), "neither has the kernel been told of");
+    assert!(machine.packages.is_empty() && machine.caches.is_empty(), "the kernel knows neither");
 }
 
 #[test]
@@ -189,7 +188,7 @@ fn what_is_wrong_is_named_with_its_file() {
     }
 }
 
-/// Promise of the design: 1,024 nodes and 8,192 CPUs. Four of them a core, so that the tree is not long in the making.
+/// Promise of the design: 1,024 nodes and 8,192 CPUs. Four CPUs per core, so that the tree is quick to create.
 #[test]
 fn a_machine_of_1024_nodes_and_8192_cpus() {
     let tree = Tree::new();
@@ -203,7 +202,7 @@ fn a_machine_of_1024_nodes_and_8192_cpus() {
             tree.cpu(cpu, node, &core);
             tree.cache(cpu, 0, ["1", "Data", "32K", "8", &core]);
             tree.cache(cpu, 1, ["3", "Unified", "16M", "16", &format!("{first}-{}", first + 7)]);
-            // The other CPUs of the core show the same.
+            // The other CPUs of the core have the same files.
             for other in cpu + 1..cpu + 4 {
                 let folder = tree.root().join("devices/system/cpu");
                 std::os::unix::fs::symlink(format!("cpu{cpu}"), folder.join(format!("cpu{other}"))).unwrap();

@@ -8,7 +8,7 @@ use model::{AccessKind, Level, Mechanisms, MemoryRange, Model, ModelError, Reque
 
 const MS: u64 = 1_000_000_000;
 
-/// The CPUs of a node of a preset, whose nodes all have as many.
+/// The CPUs of a node of a preset whose nodes all have the same number.
 fn cpus_of(preset: &str, node: usize) -> std::ops::Range<usize> {
     let machine = machine(preset);
     let each = machine.nodes[0].cpus.len();
@@ -33,7 +33,7 @@ fn random_loads_take_the_published_latency() {
     ] {
         let mut runner = Runner::chase(cpus_of(preset, from).start, to);
         let rates = rates(&model(preset), std::slice::from_mut(&mut runner), MS, 2 * MS);
-        // What the program sees: the time of a step, instructions and cache hits with it.
+        // The program's view: the time of a step, including instructions and cache hits.
         let ns_per_line = 64e9 / rates.bytes_per_s[0];
         assert_within(&format!("{preset} {from}->{to}"), ns_per_line, cycles / clock_ghz, 0.03);
     }
@@ -72,7 +72,7 @@ fn a_link_carries_its_bandwidth_each_way() {
             0.10,
         );
     }
-    // Both ways at once do not disturb each other.
+    // The two directions do not disturb each other.
     let mut runners: Vec<_> =
         (0..6).map(|cpu| Runner::scan(cpu, 3)).chain((18..24).map(|cpu| Runner::scan(cpu, 0))).collect();
     let rates = rates(&model("opteron-6164x2"), &mut runners, 5 * MS, 2 * MS);
@@ -81,7 +81,7 @@ fn a_link_carries_its_bandwidth_each_way() {
 
 #[test]
 fn as_many_cores_saturate_a_controller_or_link_as_published() {
-    // Machine A: 3 for a controller; B: 1. A link: 1 on both.
+    // Machine A: 3 cores saturate a controller; B: 1. A link: 1 on both.
     for (preset, bandwidth, cores) in [("opteron-8380x4", 7.58e9, 3), ("opteron-6164x2", 5.85e9, 1)] {
         assert_within(preset, scan(preset, 0..cores, 0).total(), bandwidth, 0.02);
         let fewer = scan(preset, 0..cores - 1, 0).total();
@@ -93,15 +93,15 @@ fn as_many_cores_saturate_a_controller_or_link_as_published() {
 
 #[test]
 fn c48_latency_grows_under_contention() {
-    // Random reads of all 24 cores from one node: a line each under way, and the 8-bit link throttles node 3 more than
-    // the others.
+    // Random reads of all 24 cores from one node: each has a line in flight, and the 8-bit link throttles node 3 more
+    // than the others.
     let preset = "opteron-6164x2";
     let mut runners: Vec<_> = (0..24).map(|cpu| Runner::chase(cpu, 0)).collect();
     let random = rates(&model(preset), &mut runners, 5 * MS, 2 * MS);
     assert_within("full controller", random.total(), 5.85e9, 0.02);
     let growth = random.mean_latency_ns() / 102.9;
     assert!((2.0..3.0).contains(&growth), "random reads: {growth:.1} times idle");
-    // Streams have up to 16 lines a core under way.
+    // Streams have up to 16 lines per core in flight.
     let growth = scan(preset, 0..24, 0).mean_latency_ns() / 102.9;
     assert!((10.0..45.0).contains(&growth), "streams: {growth:.1} times idle");
 }
@@ -132,9 +132,9 @@ fn stores_are_buffered() {
         let pattern = Pattern::Scatter { node: 0, random: crate::support::Random(1) };
         rates(&model(preset), &mut [Runner::new(0, pattern)], MS, 2 * MS).total()
     };
-    // 12 lines under way, 81.4 ns each on an idle machine; they are 17 % of what the controller can.
+    // 12 lines in flight, 81.4 ns each on an idle machine; they are 17 % of the controller's capacity.
     assert_within("random stores", scatter("xeon-8180x2"), 12.0 * 64e9 / (81.4 * 1.07), 0.03);
-    // More than the controller can, as each line goes back as well.
+    // Above the controller's capacity, as each line is also written back.
     assert_within("random stores", scatter("opteron-6164x2"), 5.85e9 / 2.0, 0.06);
 }
 
@@ -157,12 +157,13 @@ fn caches_serve_what_fits_them() {
         assert_eq!((last.level, last.latency_ps, last.node), (level, latency_ps, 0));
         assert_eq!(last.stall_ps == 0, level == Level::L1);
     }
-    // Another core of the node has it from the first one's cache, the next one finds it in L3, one of another node does not.
+    // Another core of the node gets it from the first one's cache, the next one finds it in L3, one of another node
+    // does not.
     model.access(0, 0, Request::to(1 << 29, AccessKind::Load), || None);
     assert_eq!(model.access(1, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::Peer);
     assert_eq!(model.access(2, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::L3);
     assert_eq!(model.access(6, 0, Request::to(1 << 29, AccessKind::Load), || None).level, Level::Dram);
-    // Instructions have an L1 of their own.
+    // Instructions have their own L1.
     model.access(0, 0, Request::to(1 << 28, AccessKind::Instruction), || None);
     assert_eq!(model.access(0, 0, Request::to(1 << 28, AccessKind::Instruction), || None).level, Level::L1);
     assert_eq!(model.access(0, 0, Request::to(1 << 28, AccessKind::Load), || None).level, Level::L2);
@@ -174,7 +175,7 @@ fn counters_add_up() {
     let mut warm: Vec<_> = (0..16).map(|cpu| Runner::chase(cpu, 1)).collect();
     run(&model, &mut warm, &mut Order::FarAhead, MS);
     model.begin(0);
-    // Node 0 reads node 3, two hops by way of node 1; node 1 reads its own.
+    // Node 0 reads node 3, two hops away through node 1; node 1 reads its own.
     let mut runners: Vec<_> =
         (0..4).map(|cpu| Runner::scan(cpu, 3)).chain((4..8).map(|cpu| Runner::chase(cpu, 1))).collect();
     run(&model, &mut runners, &mut Order::FarAhead, 10 * MS);
@@ -195,7 +196,7 @@ fn counters_add_up() {
     assert!(counters.stream_misses > lines(0..4) * 99 / 100);
     let latency: u64 = runners.iter().map(|runner| runner.latency_ps).sum();
     let mean = latency as f64 / 1000.0 / lines(0..8) as f64;
-    // Accesses have the second level of TLBs in it, too.
+    // The latency of accesses includes the second TLB level.
     assert_within("latency", counters.dram_latency_mean_ns.unwrap_or(0.0), mean, 1e-3);
 
     let used: Vec<_> = counters.links.iter().filter(|link| link.load.bytes > 0).collect();
@@ -214,7 +215,7 @@ fn counters_add_up() {
 
 #[test]
 fn cpus_run_in_parallel() {
-    // All of one node, on one L3 cache.
+    // All CPUs of one node, on one L3 cache.
     let model = model("opteron-6164x2");
     let each = 100_000;
     std::thread::scope(|scope| {
@@ -274,7 +275,7 @@ fn what_the_description_lacks_is_named() {
 
 #[test]
 fn odd_shapes_are_modelled() -> Result<(), ModelError> {
-    // Sparse ids, a node without CPUs, a one-way link, two L3 on a node, memory on some nodes only.
+    // Sparse IDs, a node without CPUs, a one-way link, two L3 on a node, memory on some nodes only.
     let mut machine = machine("opteron-6164x2");
     for (node, id) in machine.nodes.iter_mut().zip([1, 5, 6, 900]) {
         node.id = NodeId(id);
@@ -297,10 +298,10 @@ fn odd_shapes_are_modelled() -> Result<(), ModelError> {
         [(0, 0), (1, 2), (2, 3)].map(|(part, node)| MemoryRange { start: part << 30, end: (part + 1) << 30, node });
     let model = Model::new(&machine, &memory, &Mechanisms::full())?;
     assert_eq!(model.cpus(), 18);
-    // CPU 12 is of node 6: its way to node 1 is over node 900.
+    // CPU 12 belongs to node 6: its path to node 1 leads through node 900.
     assert_eq!(model.access(12, 0, Request::to(1 << 20, AccessKind::Load), || None).latency_ps, 300_000);
     assert_eq!(model.access(0, 0, Request::to(5 << 29, AccessKind::Load), || None).latency_ps, 400_000);
-    // The other half of node 1's CPUs has an L3 of its own.
+    // The other half of node 1's CPUs has its own L3.
     assert_eq!(model.access(3, 0, Request::to(5 << 29, AccessKind::Load), || None).level, Level::Dram);
     assert_eq!(model.access(2, 0, Request::to(5 << 29, AccessKind::Load), || None).level, Level::L3);
     let counters = model.counters(MS);
@@ -309,7 +310,7 @@ fn odd_shapes_are_modelled() -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Bytes a second of the first CPU while all of these read their own nodes' memory, 6 CPUs a node.
+/// Bytes per second of the first CPU while all of these read their own nodes' memory, 6 CPUs per node.
 fn first_of(preset: &str, cpus: impl IntoIterator<Item = usize>) -> f64 {
     let mut runners: Vec<_> = cpus.into_iter().map(|cpu| Runner::scan(cpu, cpu / 6)).collect();
     rates(&model(preset), &mut runners, 5 * MS, 2 * MS).bytes_per_s[0]
@@ -324,13 +325,13 @@ fn c13_without_a_directory_one_thread_streams_half_as_fast() {
 
 /// `spec/performance-isolation.md` 7.3: 42 threads on their own nodes.
 #[test]
-fn c7_with_a_directory_nobody_pays_for_the_local_memory_of_others() {
+fn c7_with_a_directory_local_memory_of_others_costs_nothing() {
     let preset = "magny-cours-4p";
     assert_within("beside 42", first_of(preset, std::iter::once(0).chain(6..48)), first_of(preset, [0]), 0.001);
 }
 
 /// `spec/performance-isolation.md` 7.2, C8: with the directory off, six readers of their own memory cost a reader 68 %
-/// whose node hands their probes on, and 7 % one whose node does not.
+/// if its node forwards their probes, and 7 % if it does not.
 #[test]
 fn c8_without_a_directory_those_pay_who_pass_probes_on() {
     let preset = "magny-cours-4p-no-directory";
@@ -340,7 +341,7 @@ fn c8_without_a_directory_those_pay_who_pass_probes_on() {
     assert!((forwards - 0.68).abs() < 0.08 && (does_not - 0.07).abs() < 0.08, "{forwards} and {does_not}");
 }
 
-/// The two CPUs of a core have one path to memory (`spec/numa-manager.md` 8.3: the second adds nearly nothing).
+/// The two CPUs of a core share one path to memory (`spec/numa-manager.md` 8.3: the second adds nearly nothing).
 #[test]
 fn siblings_share_their_cores_path() {
     let preset = "xeon-x5650x2";
@@ -367,7 +368,7 @@ fn what_is_written_goes_back_to_memory() {
     assert_eq!(read.write_backs, 0);
     let written = counters(AccessKind::Store);
     let lines = written.dram_accesses as f64;
-    // All but what the caches still hold, 5 MiB and less.
+    // All but what the caches still hold, at most 5 MiB.
     assert!(lines > 100_000.0 && (lines - written.write_backs as f64) < 100_000.0, "{written:?}");
     let bytes = |from, to| {
         let ends = (NodeId(from), NodeId(to));

@@ -1,4 +1,4 @@
-//! The parts of the model that can be switched off: what each does, and that it is gone without it.
+//! The parts of the model that can be switched off: the effect of each, and its absence.
 
 use crate::support::{NODE_BYTES, Pattern, Random, Rates, Runner, assert_within, machine, model, model_with, rates};
 #[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
@@ -7,7 +7,7 @@ use model::{AccessKind, Level, Mechanism, Mechanisms, MemoryRange, Model, PageEn
 
 const MS: u64 = 1_000_000_000;
 
-/// A preset with [`NODE_BYTES`] on each node and a part switched off, if any.
+/// A preset with [`NODE_BYTES`] on each node and optionally a part switched off.
 fn without(preset: &str, part: Option<Mechanism>) -> Model {
     let mut mechanisms = Mechanisms::full();
     if let Some(part) = part {
@@ -20,7 +20,7 @@ fn measure(preset: &str, part: Option<Mechanism>, runners: &[Runner]) -> Rates {
     rates(&without(preset, part), &mut runners.to_vec(), 5 * MS, 3 * MS)
 }
 
-/// How many times the data that all runners get without the part they get with it.
+/// Ratio of the runners' total throughput without the part to that with it.
 fn gain(preset: &str, part: Mechanism, runners: &[Runner]) -> f64 {
     measure(preset, None, runners).total() / measure(preset, Some(part), runners).total()
 }
@@ -36,19 +36,19 @@ fn each_part_does_something_and_nothing_when_it_is_off() {
     let write = |cpu| Runner::new(cpu, Pattern::Scan { node: 0, line: 0, kind: AccessKind::Store });
     let random = |cpu| Runner::new(cpu, Pattern::Gather { node: 0, random: Random(7) });
     let scatter = |cpu| Runner::new(cpu, Pattern::Scatter { node: 0, random: Random(7) });
-    // Without prefetchers a line takes its whole latency; 16 are under way with them, up to the core's bandwidth.
+    // Without prefetchers a line takes its whole latency; with them 16 are in flight, up to the core's bandwidth.
     let streams = gain("opteron-6164x2", Mechanism::Streams, &scan(0..1));
     assert!(streams > 7.0, "{streams}");
     // 12 buffered stores.
     assert_within("stores", gain("xeon-8180x2", Mechanism::StoreBuffer, &[scatter(0)]), 12.0, 0.1);
     // Up to 8 loads, as many as fit into 72 instructions: all, here.
     assert_within("loads", gain("opteron-6164x2", Mechanism::Overlap, &[random(0)]), 8.0, 0.1);
-    // Two siblings have the path of one.
+    // Two siblings share one path.
     assert_within("siblings", gain("xeon-x5650x2", Mechanism::Siblings, &scan(0..2)), 0.5, 0.15);
-    // What is written goes back, and takes half of a full controller.
+    // Write-backs take half of a full controller.
     let write_backs = gain("opteron-8380x4", Mechanism::WriteBacks, &[write(0), write(1), write(2), write(3)]);
     assert_within("write-backs", write_backs, 0.5, 0.1);
-    // Near the end of a controller's bandwidth queues are longer with the curve than without.
+    // Near a controller's full bandwidth, queues are longer with the curve than without.
     let latency = |part| measure("xeon-8180x2", part, &scan(0..7)).mean_latency_ns();
     assert!(latency(None) > 1.2 * latency(Some(Mechanism::LoadCurves)));
 }
@@ -76,7 +76,7 @@ fn a_line_that_was_read_is_written_for_the_first_time_once() {
     let is_first = |address, kind| model.access(0, 0, Request::to(address, kind), || None).first_write;
     let kinds = [AccessKind::Load, AccessKind::Load, AccessKind::Store, AccessKind::Store, AccessKind::Load];
     assert_eq!(kinds.map(|kind| is_first(64, kind)), [false, false, true, false, false]);
-    // One that misses is seen as that.
+    // A store miss is reported as such.
     assert_eq!([is_first(4096, AccessKind::Store), is_first(4096, AccessKind::Store)], [false, false]);
 }
 
@@ -94,7 +94,7 @@ fn who_writes_a_line_takes_it_from_all_others() {
     assert_eq!(access(&model, 0, 64, AccessKind::Store), access(&model, 0, 64, AccessKind::Store), "once");
     for cpu in readers {
         let level = access(&model, cpu, 64, AccessKind::Load).0;
-        // The first takes it from the writer, the others find it in memory or in a cache of their node.
+        // The first reader gets it from the writer, the others find it in memory or in a cache of their node.
         let expected = if cpu == 1 { [Level::Peer; 2] } else { [Level::Dram, Level::Peer] };
         assert!(expected.contains(&level), "CPU {cpu}: {level:?}");
     }
@@ -123,9 +123,9 @@ fn a_reader_and_a_writer_hand_a_line_to_and_fro() {
     }
 }
 
-/// However long the lab lets a CPU run before another, lines that both write are handed over at each access.
+/// However long the lab lets a CPU run before another, lines that both write change hands at each access.
 #[test]
-fn a_line_that_is_written_in_turns_is_nobodys() {
+fn a_line_that_is_written_in_turns_has_no_owner() {
     let model = model("opteron-6174x4");
     // As an increment does.
     let write = |cpu, window: u64, address| {
@@ -140,8 +140,8 @@ fn a_line_that_is_written_in_turns_is_nobodys() {
     }
     assert_eq!((peers(0, 4, 64), peers(20, 4, 64)), (100, 100));
     assert!((0..100).all(|_| !write(0, 5, 64).keep));
-    assert!(peers(0, 20, 64) <= 1, "nobody else has wanted it for a while");
-    // Lines beside it, each one core's own.
+    assert!(peers(0, 20, 64) <= 1, "no other core has wanted it for a while");
+    // Neighbouring lines, each used by one core only.
     for window in 0..4 {
         peers(0, window, 128);
         peers(20, window, 192);
@@ -160,7 +160,7 @@ fn lines_that_one_core_uses_cost_nothing_more() {
     }
 }
 
-/// The time of a load of another small page each, their entries being on a node of the page table's own, ns.
+/// Time per load, each of another small page, with page table entries on a given node, ns.
 fn walks(pages: u64, stride: u64, table: u64, part: Option<Mechanism>) -> f64 {
     let mut machine = machine("opteron-8380x4");
     machine.coherence = None;
@@ -200,11 +200,11 @@ fn walks(pages: u64, stride: u64, table: u64, part: Option<Mechanism>) -> f64 {
 
 #[test]
 fn a_page_walk_reads_the_page_tables_own_node() {
-    // 32,768 pages, of which a cache holds neither line nor entry, as each entry is alone in its line.
+    // 32,768 pages, with neither line nor entry in any cache, as each entry is alone in its line.
     let (local, far) = (walks(1 << 15, 4096, 0, None), walks(1 << 15, 4096, 3, None));
     assert_within("local", local, 2.0 * 104.4, 0.05);
     assert_within("two hops", far, 104.4 + 150.8, 0.05);
-    // Entries side by side: eight to a line, most of which caches hold.
+    // Adjacent entries: eight per line, most of which are cached.
     let dense = walks(1 << 15, 8, 3, None);
     assert!(dense > 105.0 && dense < 145.0, "{dense}");
     let none = walks(1 << 15, 4096, 3, Some(Mechanism::Translation));

@@ -1,5 +1,5 @@
-//! Controllers and links under load: what a full one delivers, how it gets there, and that it does not depend on the
-//! host. Without the parts that have nothing to do with it.
+//! Controllers and links under load: the throughput of a full one, how it settles, and its independence of the host.
+//! Without the unrelated parts of the model.
 
 use crate::support::{Order, Pattern, Random, Runner, machine, model_with, rates, run};
 #[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
@@ -13,7 +13,7 @@ fn within(measured: f64, expected: f64, tolerance: f64) -> bool {
     (measured / expected - 1.0).abs() <= tolerance
 }
 
-/// Machine B with one node of as many cores as wanted.
+/// Machine B with one node of this many cores.
 fn one_node(cores: u32) -> Model {
     let mut machine = machine("opteron-6164x2");
     machine.nodes.truncate(1);
@@ -51,13 +51,13 @@ fn a_step_of_load_settles_at_the_controllers_bandwidth() {
             let settled = &response[600..];
             let mean_of = |windows: &[f64]| windows.iter().sum::<f64>() / windows.len() as f64;
             let mean = mean_of(settled);
-            // What the cores ask for while nothing is busy, over the controller's bandwidth.
+            // The cores' demand while nothing is busy, over the controller's bandwidth.
             let demand = f64::from(cores) * if streaming { 6.2 / 5.85 } else { 64.0 / 103.3 / 5.85 };
             assert!(within(mean, demand.min(1.0), 0.02), "{cores} cores: settled at {mean:.3} of {demand:.3}");
-            // What went through before the delays came is paid back.
+            // The traffic before the delays took effect is paid back.
             let mean = mean_of(&response);
             assert!(within(mean, demand.min(1.0), 0.03), "{cores} cores: {mean:.3} of {demand:.3} from the start");
-            // A window holds about 900 lines, and a core's share of them may fall to either side of its edge.
+            // A window holds about 900 lines, and a core's share of them may fall on either side of its edge.
             let swing = settled.iter().map(|window| (window / mean - 1.0).abs()).fold(0.0, f64::max);
             assert!(swing < 0.15, "{cores} cores: windows are up to {:.0} % off", swing * 100.0);
         }
@@ -89,7 +89,7 @@ fn a_long_pause_is_closed_at_once_and_leaves_no_delay() {
     let model = one_node(24);
     let mut runners: Vec<_> = (0..24).map(|cpu| Runner::chase(cpu, 0)).collect();
     run(&model, &mut runners, &mut Order::FarAhead, MS);
-    // A hundred days, 8 * 10^11 windows: this ends only if they are not gone through one by one.
+    // A hundred days, 8 * 10^11 windows: this ends only if they are not processed one by one.
     let later = 100 * 24 * 3600 * 1000 * MS;
     model.advance(later);
     let access = model.access(0, later, Request::to(12_345_600, AccessKind::Load), || None);
@@ -100,7 +100,7 @@ fn a_long_pause_is_closed_at_once_and_leaves_no_delay() {
 
 #[test]
 fn resources_in_series_do_not_swing() {
-    // Every link and every controller has the same bandwidth, so that all of a route are full at once.
+    // Every link and every controller has the same bandwidth, so that all on a route are full at once.
     let mut machine = machine("opteron-8380x4");
     for Link { bandwidth_bytes_per_s, .. } in &mut machine.links {
         *bandwidth_bytes_per_s = 2.85e9;
@@ -128,7 +128,8 @@ fn resources_in_series_do_not_swing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// One CPU on each node, so that no cache is shared: what a cache shared by two keeps may depend on who came first.
+    /// One CPU on each node, so that no cache is shared: the contents of a cache shared by two may depend on the order
+    /// of accesses.
     #[test]
     fn the_order_in_which_the_host_runs_cpus_changes_nothing(seed in any::<u64>(), kinds in prop::array::uniform4(0..3)) {
         let results = [Order::Slowest, Order::FarAhead, Order::Any(Random(seed))].map(|mut order| {

@@ -1,10 +1,10 @@
-//! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab keeps its
+//! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab does with its
 //! virtual CPUs.
 
 use machine::Machine;
 use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, Mechanisms, MemoryRange, Model, Request};
 
-/// Memory that [`model`] gives each node, bytes.
+/// Memory per node in [`model`], bytes.
 pub const NODE_BYTES: u64 = 1 << 30;
 
 /// A preset with [`NODE_BYTES`] on each node, one node after another.
@@ -26,7 +26,7 @@ pub fn machine(preset: &str) -> Machine {
     machine::presets::find(preset).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Random numbers that are the same everywhere (splitmix64).
+/// Reproducible random numbers (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -40,14 +40,14 @@ impl Random {
     }
 }
 
-/// What a CPU does for ever.
+/// A CPU's endless access pattern.
 #[derive(Clone, Debug)]
 pub enum Pattern {
     /// Dependent loads of random lines of one node.
     Chase { node: usize, random: Random },
-    /// Loads of random lines of one node that depend on nothing.
+    /// Independent loads of random lines of one node.
     Gather { node: usize, random: Random },
-    /// Loads, or stores, of line after line of one node.
+    /// Sequential loads, or stores, of the lines of one node.
     Scan { node: usize, line: u64, kind: AccessKind },
     /// Stores to random lines of one node.
     Scatter { node: usize, random: Random },
@@ -72,7 +72,7 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// What was loaded: the next address, where that depends on it.
+    /// The loaded value: the next address, if that depends on it.
     fn value(&self) -> u64 {
         match self {
             Self::Chase { .. } => self.clone().next().0,
@@ -81,7 +81,7 @@ impl Pattern {
     }
 }
 
-/// A CPU with something to do.
+/// A CPU with a pattern.
 #[derive(Clone, Debug)]
 pub struct Runner {
     pub cpu: usize,
@@ -105,7 +105,7 @@ impl Runner {
         Self::new(cpu, Pattern::Chase { node, random: Random(cpu as u64) })
     }
 
-    /// Reads one node's memory, from a place of its own.
+    /// Reads one node's memory, from its own starting point.
     pub fn scan(cpu: usize, node: usize) -> Self {
         Self::new(cpu, Pattern::Scan { node, line: cpu as u64 * 262_144, kind: AccessKind::Load })
     }
@@ -125,12 +125,12 @@ impl Runner {
     }
 }
 
-/// Which CPU the host lets run next, of those that are not too far ahead.
+/// Which CPU the host runs next, of those that are not too far ahead.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// The slowest.
     Slowest,
-    /// Each in turn, as far as it may.
+    /// Each in turn, as far as allowed.
     FarAhead,
     /// Any.
     Any(Random),
@@ -144,7 +144,7 @@ pub fn run(model: &Model, runners: &mut [Runner], order: &mut Order, end_ps: u64
         if slowest >= end_ps {
             return;
         }
-        // Less than the model allows by what one access may take.
+        // The model's limit, minus the longest access.
         let limit = (slowest + MAX_QUANTUM_PS - 5_000_000).min(end_ps);
         match order {
             Order::Slowest => {
@@ -174,7 +174,7 @@ pub fn run(model: &Model, runners: &mut [Runner], order: &mut Order, end_ps: u64
     }
 }
 
-/// What a run brought: rates after its first part, in which queues settle.
+/// The results of a run: rates after its first part, in which queues settle.
 #[derive(Clone, Debug)]
 pub struct Rates {
     /// Data from memory by runner, bytes/s.

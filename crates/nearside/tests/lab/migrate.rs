@@ -225,13 +225,13 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let all_told = [
         "gone\nnearside: cannot look at process 99999: there is no process 99999: it has ended, or the number is wrong\nstatus 1\n",
         "kernel\nnearside: cannot look at process 2: process 2 is a kernel thread: it has no memory of its own\nstatus 1\n4\n",
-        "zombie\nnearside: cannot look at process N: process N has ended (it is a zombie that waits for its parent): it has no memory any more\nstatus 1\n",
-        "stranger\nnearside: cannot look at process N: process N runs as user 0, and user 65534 may not touch it without CAP_SYS_PTRACE; run it",
+        "zombie\nnearside: cannot look at process N: process N has ended (it is a zombie that waits for its parent) and has no memory left\nstatus 1\n",
+        "stranger\nnearside: cannot look at process N: process N runs as user 0, and user 65534 may not access it without CAP_SYS_PTRACE; run it",
         "stranger-bind\nprocess N (sleep): 0 threads run on CPUs 2-3\n",
-        "process N runs as user 0, and user 65534 may not touch it without CAP_SYS_NICE; run it with sudo",
+        "process N runs as user 0, and user 65534 may not access it without CAP_SYS_NICE; run it with sudo",
         "own\nstatus 0\n",
         "shared\nnearside: cannot move pages of process N (move_pages: Operation not permitted (os error 1)): moving pages that other \
-         processes map too needs CAP_SYS_NICE, which you have not; run it with sudo",
+         processes map too needs CAP_SYS_NICE, which you do not have; run it with sudo",
         "cpuset\nnearside: cannot use 2: node 2 is outside the cpuset of control group /few, which allows memory of 0-1 only; to widen \
          it: echo 0-2 | sudo tee /sys/fs/cgroup/few/cpuset.mems\nstatus 1\nprocess N (sleep): 1 thread runs on CPUs 4-5\n",
     ];
@@ -317,6 +317,6 @@ fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
     let why = feature("lab_pmu")["why"].to_string();
     assert!(why.contains("it belongs to the user who began the lab's run"), "{why}");
     let shared = feature("move_shared_pages");
-    assert_eq!(shared["why"], "moving pages that other processes map too needs CAP_SYS_NICE, which you have not");
+    assert_eq!(shared["why"], "moving pages that other processes map too needs CAP_SYS_NICE, which you do not have");
     assert!(shared["what_to_do"].as_str().unwrap().contains("setcap cap_sys_nice+ep"), "{shared}");
 }

@@ -189,7 +189,7 @@ fn shared_memory_has_its_policy(ran: &Ran) {
     let (interleaved, rest) = shared.split_once("nearside: ").unwrap();
     assert_eq!((interleaved.matches(": 1\n").count(), interleaved.matches(": 3\n").count()), (8, 8), "{shared}");
     let told = [
-        "/dev/shm/pool (Input/output error (os error 5)): pages lie elsewhere already\nstatus 1\n",
+        "/dev/shm/pool (Input/output error (os error 5)): pages are already on other nodes\nstatus 1\n",
         "\nnearside: not all of /dev/shm/pool is as the policy says\nstatus 1\n",
         "0000000000000000-0000000000010000: bind : 2 \n",
         "0000000000000000-0000000000004000: preferred: 0\n0000000000004000-0000000000008000: interleave: 1-2\n",

@@ -1,4 +1,4 @@
-//! Objects of allocators of a program's own, which it announces (include/nearside.h).
+//! Objects of custom allocators, which the program announces (include/nearside.h).
 
 use super::called_from;
 use super::heap::tell_allocated;
@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use rings::Kind;
 
 called_from! {
-    /// Tells an object: `void nearside_allocated(const void *address, size_t bytes)`.
+    /// Records an object: `void nearside_allocated(const void *address, size_t bytes)`.
     nearside_allocated => nearside_allocated_from, "rdx", "rcx";
 }
 
@@ -22,7 +22,7 @@ extern "C" fn nearside_allocated_from(address: *mut c_void, bytes: usize, stack:
     }
 }
 
-/// Tells that an object ends: `void nearside_freed(const void *address)`.
+/// Records the end of an object: `void nearside_freed(const void *address)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nearside_freed(address: *mut c_void) {
     if !address.is_null()

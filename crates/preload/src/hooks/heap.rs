@@ -1,4 +1,4 @@
-//! The heap.
+//! Heap functions.
 
 use super::called_from;
 use crate::loss::NOTHING;
@@ -12,27 +12,27 @@ use core::ptr::null_mut;
 use rings::{Head, Kind};
 
 called_from! {
-    /// Tells an object.
+    /// Records an object.
     malloc => malloc_from, "rsi", "rdx";
-    /// Tells an object.
+    /// Records an object.
     calloc => calloc_from, "rdx", "rcx";
-    /// Tells what becomes of an object.
+    /// Records the end of the old object and the new one.
     realloc => realloc_from, "rdx", "rcx";
-    /// Tells what becomes of an object.
+    /// Records the end of the old object and the new one.
     reallocarray => reallocarray_from, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     memalign => memalign_from, "rdx", "rcx";
-    /// Tells an object.
+    /// Records an object.
     aligned_alloc => aligned_alloc_from, "rdx", "rcx";
-    /// Tells an object.
+    /// Records an object.
     posix_memalign => posix_memalign_from, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     valloc => valloc_from, "rsi", "rdx";
-    /// Tells an object.
+    /// Records an object.
     pvalloc => pvalloc_from, "rsi", "rdx";
 }
 
-/// Alignment that suits everything.
+/// Alignment that suits every type.
 const ALIGNMENT: usize = 16;
 
 unsafe extern "C" fn malloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
@@ -113,13 +113,13 @@ unsafe extern "C" fn reallocarray_from(
     stack: usize,
     base: usize,
 ) -> *mut c_void {
-    // Not the C library's, which calls `realloc`: that would be told once more.
+    // Not the C library's function, which calls `realloc`: the object would be recorded twice.
     let Some(bytes) = number.checked_mul(each) else {
         // SAFETY: the C library's address of this thread's errno.
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return null_mut();
     };
-    // SAFETY: the caller's own call, in other words.
+    // SAFETY: equivalent to the caller's own call.
     unsafe { realloc_from(address, bytes, stack, base) }
 }
 
@@ -131,10 +131,10 @@ unsafe extern "C" fn realloc_from(address: *mut c_void, bytes: usize, stack: usi
             reallocated(address, bytes, frame, || unsafe { (real.realloc)(address, bytes) })
         }
         _ => {
-            // SAFETY: the caller's own call, in other words: a new object, as early ones do not change.
+            // SAFETY: equivalent to the caller's own call: a new object, as early objects cannot be resized.
             let new = unsafe { malloc_from(bytes, stack, base) };
             if !new.is_null() && EARLY.has(address) {
-                // SAFETY: both have as many bytes, and do not overlap.
+                // SAFETY: both have at least this many bytes, and do not overlap.
                 unsafe { new.copy_from_nonoverlapping(address, Early::size(address).min(bytes)) };
             }
             new
@@ -142,11 +142,11 @@ unsafe extern "C" fn realloc_from(address: *mut c_void, bytes: usize, stack: usi
     }
 }
 
-/// Tells that an object ends, before anybody else can have its memory.
+/// Records the end of an object, before its memory can be reused.
 ///
 /// # Safety
 ///
-/// As of the C library's function of this name.
+/// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(address: *mut c_void) {
     if address.is_null() || EARLY.has(address) {
@@ -164,11 +164,11 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
     unsafe { (real.free)(address) };
 }
 
-/// Whether it is counted only. The answer is the same for as long as the object does not change.
+/// Whether the object is only counted. The answer stays the same for as long as the object does not change.
 #[inline]
 fn is_small(address: *mut c_void) -> bool {
     let most = settings().small_bytes;
-    // SAFETY: the object is the caller's.
+    // SAFETY: the object belongs to the caller.
     most != 0 && real().is_some_and(|real| unsafe { (real.usable_size)(address) } <= most)
 }
 
@@ -182,7 +182,7 @@ fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
     }
 }
 
-/// Tells an object of which the heap knows nothing. It takes as much as was asked for.
+/// Records an object that the heap does not know. Its size is the requested size.
 #[cold]
 pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
     if let Some(mut entered) = enter((address as usize, bytes)) {
@@ -191,8 +191,8 @@ pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
     }
 }
 
-/// Tells when such an object ended. Where its size is not said, it may have been counted only: that nothing ended there does
-/// no harm.
+/// Records when such an object ended. Without a size, it may be an object that was only counted: recording an end
+/// without a beginning is harmless.
 #[cold]
 pub fn told_end_by_operator(address: *mut c_void, bytes: Option<usize>, time: u64) {
     if let Some(entered) = enter((address as usize, 0)) {
@@ -203,7 +203,7 @@ pub fn told_end_by_operator(address: *mut c_void, bytes: Option<usize>, time: u6
     }
 }
 
-/// Tells an object, or counts it.
+/// Records an object, or counts it.
 #[inline]
 pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize, frame: Frame, is_small: bool) {
     let stack = entered.stack();
@@ -214,7 +214,7 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
             None => ring.lose(NOTHING),
         };
     }
-    // First, as the processor looks for the chain while it reads its clock. What a walk has to tell comes before.
+    // First, so that the processor looks up the chain while it reads the clock. Records written by a walk come earlier.
     let mut time = clock::now_after_reads();
     let slot = if let Some(slot) = walk.kept(frame) {
         slot
@@ -226,26 +226,26 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
     ring.tell(Head { slot, ..ring::event(Kind::Allocated, time, address as usize, bytes) });
 }
 
-/// Tells what became of an object: the old one ends before the call, the new one begins after it.
+/// Records a reallocation: the old object ends before the call, the new one begins after it.
 fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    let was_told = !old.is_null() && enter((old as usize, 0)).is_some() && !is_small(old);
+    let was_recorded = !old.is_null() && enter((old as usize, 0)).is_some() && !is_small(old);
     let before = clock::now();
     let new = call();
     if new.is_null() && (bytes != 0 || old.is_null()) {
-        return new; // It failed: all is as it was.
+        return new; // It failed: nothing has changed.
     }
     let Some(mut entered) = enter((new as usize, bytes)) else { return new };
     let is_small = !new.is_null() && is_small(new);
-    let stays = new == old && was_told && !is_small;
+    let stays = new == old && was_recorded && !is_small;
     if stays {
         let time = clock::now_after_reads();
         entered.writer.ring.tell(ring::event(Kind::Resized, time, new as usize, bytes));
         return new;
     }
-    if was_told {
+    if was_recorded {
         entered.writer.ring.tell(ring::event(Kind::Freed, before, old as usize, 0));
     }
-    let stays_small = new == old && is_small && !was_told;
+    let stays_small = new == old && is_small && !was_recorded;
     if !new.is_null() && !stays_small {
         tell_allocated(&mut entered, new, bytes, frame, is_small);
     }

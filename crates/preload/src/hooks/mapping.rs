@@ -1,4 +1,4 @@
-//! Mappings.
+//! Mapping functions.
 
 use crate::module::{Mapped, link_target};
 use crate::process::{descriptor_path, real};
@@ -11,14 +11,14 @@ use core::ffi::{c_int, c_void};
 use rings::{Head, Kind, PAGE, mapped_flags};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
-/// Defines functions of up to six arguments that push where they were called from behind those.
+/// Defines functions of up to six arguments that push their caller's frame after those.
 macro_rules! with_frame {
     ($($(#[$attribute:meta])* $name:ident => $function:ident;)*) => {$(
         $(#[$attribute])*
         ///
         /// # Safety
         ///
-        /// As of the C library's function of this name.
+        /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
@@ -31,11 +31,11 @@ macro_rules! with_frame {
 }
 
 with_frame! {
-    /// Tells a mapping.
+    /// Records a mapping.
     mmap => mmap_from;
-    /// Tells a mapping.
+    /// Records a mapping.
     mmap64 => mmap_from;
-    /// Tells what becomes of a mapping.
+    /// Records the end of the old mapping and the new one.
     mremap => mremap_from;
 }
 
@@ -50,7 +50,7 @@ unsafe extern "C" fn mmap_from(
     base: usize,
 ) -> *mut c_void {
     let Some(real) = real() else {
-        // SAFETY: the caller's own call, without the C library, which is not known yet.
+        // SAFETY: the caller's own call, without the C library's functions, which are not known yet.
         return unsafe { early_mmap(wanted, bytes, protection, flags, file, offset) };
     };
     // SAFETY: the caller's own call.
@@ -100,7 +100,7 @@ unsafe fn early_mmap(
 ) -> *mut c_void {
     let protection = ProtFlags::from_bits_retain(protection.cast_unsigned());
     let kind = MapFlags::from_bits_retain(flags.cast_unsigned());
-    // SAFETY: the caller says so of its own call. An anonymous mapping has no file.
+    // SAFETY: the caller vouches for its own call. An anonymous mapping has no file.
     let mapped = unsafe {
         if flags & libc::MAP_ANONYMOUS == 0 {
             let file = rustix::fd::BorrowedFd::borrow_raw(file);
@@ -116,18 +116,18 @@ unsafe fn early_mmap(
     })
 }
 
-/// Tells that a mapping ends.
+/// Records the end of a mapping.
 ///
 /// # Safety
 ///
-/// As of the C library's function of this name.
+/// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
     let before = clock::now();
     let result = match real() {
         // SAFETY: the caller's own call.
         Some(real) => unsafe { (real.munmap)(start, bytes) },
-        // SAFETY: likewise.
+        // SAFETY: as above.
         None => match unsafe { rustix::mm::munmap(start, bytes) } {
             Ok(()) => 0,
             Err(error) => {
@@ -162,13 +162,13 @@ unsafe extern "C" fn mremap_from(
         unsafe { (real.mremap)(old, old_bytes, bytes, flags, wanted) }
     } else {
         let flags = MremapFlags::from_bits_retain(flags.cast_unsigned());
-        // SAFETY: likewise; nobody asks for a place so early.
+        // SAFETY: as above; no caller requests a fixed address this early.
         unsafe { rustix::mm::mremap(old, old_bytes, bytes, flags) }.unwrap_or(libc::MAP_FAILED)
     };
     if new == libc::MAP_FAILED {
         return new;
     }
-    // Of size 0, or if it is asked for, what is at the old place stays.
+    // With old size 0, or `MREMAP_DONTUNMAP`, the old mapping stays.
     let old_bytes = if flags & libc::MREMAP_DONTUNMAP == 0 { old_bytes.next_multiple_of(PAGE) } else { 0 };
     let bytes = bytes.next_multiple_of(PAGE);
     let about = (new as usize, bytes);

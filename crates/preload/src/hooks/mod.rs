@@ -1,4 +1,4 @@
-//! The functions that a program calls in the place of the C library's.
+//! The functions that a program calls instead of the C library's.
 
 mod announced;
 mod heap;
@@ -6,14 +6,14 @@ mod mapping;
 pub mod operators;
 mod threads;
 
-/// Defines functions of the C ABI that add where they were called from to their arguments, and go on in Rust:
-/// `name(arguments) => function, register of the stack pointer, register of the base pointer`. They leave no frame.
+/// Defines functions of the C ABI that append their caller's frame to their arguments and continue in Rust:
+/// `name(arguments) => function, register for the stack pointer, register for the base pointer`. They create no frame.
 macro_rules! called_from {
     ($($(#[$attribute:meta])* $name:ident => $function:path, $stack:literal, $base:literal;)*) => {$(
         $(#[$attribute])*
         /// # Safety
         ///
-        /// As of the function of this name of the C or C++ library.
+        /// As for the function of this name in the C or C++ library.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {

@@ -1,8 +1,9 @@
-//! `operator new` and `delete`. Those of the C++ library call `malloc` and `free`, which tell; those of an allocator that
-//! has its own do not, and are told here. Which it is shows at each call: the thread told of that address last, or not.
+//! `operator new` and `delete`. Those of the C++ library call `malloc` and `free`, which record the object; those of an
+//! allocator that defines its own do not, and are recorded here. Each call determines which case applies: whether the
+//! last object that the thread recorded has this address.
 //!
-//! An exception may pass through here, and a handler of the program may run in the middle: nothing is held while the
-//! operator itself is at work.
+//! An exception may pass through here, and a handler of the program may run in the middle: no lock or state is held
+//! while the operator itself runs.
 
 use super::called_from;
 use super::heap::{told_by_operator, told_end_by_operator};
@@ -17,28 +18,28 @@ use core::ptr::null_mut;
 
 // In the order of `NEW`.
 called_from! {
-    /// Tells an object.
+    /// Records an object.
     _Znwm => new::<0>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _Znam => new::<1>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnwmRKSt9nothrow_t => new::<2>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnamRKSt9nothrow_t => new::<3>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnwmSt11align_val_t => new::<4>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnamSt11align_val_t => new::<5>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnwmSt11align_val_tRKSt9nothrow_t => new::<6>, "rcx", "r8";
-    /// Tells an object.
+    /// Records an object.
     _ZnamSt11align_val_tRKSt9nothrow_t => new::<7>, "rcx", "r8";
 }
 
 /// A form of `operator new`.
 pub struct New {
     pub name: &'static CStr,
-    /// Its second argument is an alignment.
+    /// Whether its second argument is an alignment.
     aligned: bool,
     throws: bool,
 }
@@ -69,9 +70,9 @@ unsafe extern "C-unwind" fn new<const FORM: usize>(
         forget_last();
     }
     let address = match real.operators.new[FORM] {
-        // SAFETY: the caller's own call. An operator with fewer arguments does not look at the others.
+        // SAFETY: the caller's own call. An operator with fewer arguments ignores the others.
         Some(operator) => unsafe { operator(bytes, second, third) },
-        // SAFETY: likewise; at `stack` is the address that it came from.
+        // SAFETY: as above; the return address is at `stack`.
         None => unsafe { without_library(form, bytes, second, third, *(stack as *const usize)) },
     };
     if recording && !address.is_null() && last() != address as usize {
@@ -80,12 +81,11 @@ unsafe extern "C-unwind" fn new<const FORM: usize>(
     address
 }
 
-/// The program has no C++ library that all of it sees, only libraries of its that came later have one for themselves. Those
-/// would call `malloc`, too.
+/// The program has no global C++ library; only libraries loaded later have their own. Those would call `malloc`, too.
 unsafe fn without_library(form: &New, bytes: usize, second: usize, third: usize, caller: usize) -> *mut c_void {
     let Some(real) = real() else { return null_mut() };
-    // SAFETY: the C library's functions of these names, or those that the program has for them. What is to be aligned
-    // needs to be a multiple of that.
+    // SAFETY: the C library's functions of these names, or the program's replacements. The size for an aligned
+    // allocation must be a multiple of the alignment.
     let address = unsafe {
         if form.aligned {
             let bytes = bytes.max(1).checked_next_multiple_of(second.max(1));
@@ -97,7 +97,7 @@ unsafe fn without_library(form: &New, bytes: usize, second: usize, third: usize,
     if !address.is_null() {
         return address;
     }
-    // It runs the program's handler and throws, which nobody else can do for it.
+    // Only the original operator can run the program's handler and throw.
     match operator_of(form.name, caller) {
         // SAFETY: the caller's own call.
         Some(operator) => unsafe { operator(bytes, second, third) },
@@ -109,7 +109,8 @@ unsafe fn without_library(form: &New, bytes: usize, second: usize, third: usize,
 /// The operator that the library with this address would have called without this one.
 #[cold]
 fn operator_of(name: &CStr, caller: usize) -> Option<real::New> {
-    // SAFETY: `dladdr` says whether it has written, and then names a C string; the library is loaded, as it has called.
+    // SAFETY: `dladdr` reports whether it has written, and then names a C string; the library is loaded, as it made the
+    // call.
     let found = unsafe {
         let mut library = core::mem::zeroed::<libc::Dl_info>();
         if libc::dladdr(caller as *const c_void, &raw mut library) == 0 {
@@ -132,11 +133,11 @@ fn operator_of(name: &CStr, caller: usize) -> Option<real::New> {
         _ZnamSt11align_val_tRKSt9nothrow_t,
     ];
     let is_own = own.iter().any(|own| *own as usize == found as usize);
-    // SAFETY: an operator of that name has this type, but for arguments that it does not look at.
+    // SAFETY: an operator of that name has this type, except for arguments that it ignores.
     (!found.is_null() && !is_own).then(|| unsafe { transmute::<*mut c_void, real::New>(found) })
 }
 
-/// Defines forms of `operator delete`: `name => place in DELETE, whether the second argument is the size`.
+/// Defines forms of `operator delete`: `name => index in DELETE, whether the second argument is the size`.
 macro_rules! deletes {
     ($($name:ident => $form:literal, $sized:literal;)*) => {
         /// The names of all forms of `operator delete`.
@@ -148,11 +149,11 @@ macro_rules! deletes {
         ),*];
 
         $(
-            /// Tells that an object ends.
+            /// Records the end of an object.
             ///
             /// # Safety
             ///
-            /// As of the C++ library's function of this name.
+            /// As for the C++ library's function of this name.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name(address: *mut c_void, second: usize, third: usize) {
                 // SAFETY: the caller's own call.
@@ -182,10 +183,10 @@ unsafe fn delete<const FORM: usize>(address: *mut c_void, second: usize, third: 
         return;
     }
     let Some(real) = real() else { return };
-    // Before anybody else can have its memory.
+    // Before its memory can be reused.
     let before = is_recording().then(clock::now);
     forget_last();
-    // SAFETY: the caller's own call, as above. What had no operator came from `malloc`.
+    // SAFETY: the caller's own call, as above. Without an operator the object came from `malloc`.
     unsafe {
         match real.operators.delete[FORM] {
             Some(operator) => operator(address, second, third),

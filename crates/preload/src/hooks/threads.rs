@@ -1,4 +1,4 @@
-//! Threads, forks, and code that goes.
+//! Threads, forks, and unloaded code.
 
 use crate::loss::NOTHING;
 use crate::module;
@@ -7,18 +7,18 @@ use crate::real::Start;
 use crate::thread::enter;
 use core::ffi::{c_int, c_void};
 
-/// What a thread does.
+/// The start routine of a thread.
 #[repr(C)]
 struct Beginning {
     start: Start,
     argument: *mut c_void,
 }
 
-/// Has the thread tell when it begins.
+/// Wraps the start routine, so that the thread records its start.
 ///
 /// # Safety
 ///
-/// As of the C library's function of this name.
+/// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut c_void,
@@ -31,12 +31,12 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller's own call.
         return unsafe { (real.pthread_create)(thread, attributes, start, argument) };
     }
-    // SAFETY: the C library's malloc, whose memory holds anything.
+    // SAFETY: the C library's malloc, whose memory may hold any type.
     let beginning = unsafe { (real.malloc)(size_of::<Beginning>()) }.cast::<Beginning>();
     if beginning.is_null() {
         return libc::EAGAIN;
     }
-    // SAFETY: it was just allocated, large enough. The rest is the caller's own call.
+    // SAFETY: it was just allocated with sufficient size. The rest is the caller's own call.
     unsafe {
         beginning.write(Beginning { start, argument });
         let result = (real.pthread_create)(thread, attributes, begin, beginning.cast());
@@ -47,9 +47,9 @@ pub unsafe extern "C" fn pthread_create(
     }
 }
 
-/// The thread may leave through here, by `pthread_exit` or cancellation: there is nothing to clean up.
+/// The thread may exit through here, by `pthread_exit` or cancellation: there is nothing to clean up.
 extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` made it for this thread alone.
+    // SAFETY: `pthread_create` created it for this thread only.
     let Beginning { start, argument } = unsafe { beginning.cast::<Beginning>().read() };
     if let Some(real) = real() {
         // SAFETY: it is not used any more.
@@ -59,11 +59,11 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     start(argument)
 }
 
-/// Has the child tell of itself at once. What is forked in other ways does so at its first event.
+/// Makes the child register itself at once. A child forked in other ways does so at its first event.
 ///
 /// # Safety
 ///
-/// As of the C library's function of this name.
+/// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
     let Some(real) = real() else { return -1 };
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn fork() -> c_int {
     pid
 }
 
-/// Forgets what is known of code.
+/// Invalidates what is known about code.
 ///
 /// # Safety
 ///
-/// As of the C library's function of this name.
+/// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
     let Some(real) = real() else { return -1 };

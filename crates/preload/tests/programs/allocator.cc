@@ -1,4 +1,4 @@
-// A library with operators of its own, which call nothing of the C library's heap, as those of tcmalloc and jemalloc.
+// A library with its own operators, which do not use the C library's heap, like those of tcmalloc and jemalloc.
 #include <atomic>
 #include <cstddef>
 #include <new>

@@ -1,4 +1,4 @@
-// Hard cases, one a run: the first argument says which. Each prints what can be known of its objects.
+// Hard cases, one per run: the first argument selects it. Each prints what is known about its objects.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ static void pairs(int number, size_t bytes) {
     }
 }
 
-// Threads, and every way out of one.
+// Threads, and every way for one to exit.
 
 static void *returns(void *bytes) {
     pthread_setspecific(key, malloc(4242));
@@ -74,7 +74,7 @@ static void all_threads(void) {
     pthread_cancel(threads[2]);
     for (size_t i = 0; i < 3; i++) CHECK(!pthread_join(threads[i], NULL));
     thrd_join(other, NULL);
-    // Many, one after the other: rings are used again.
+    // Many, one after the other: rings are reused.
     for (int i = 0; i < 3000; i++) {
         CHECK(!pthread_create(&threads[0], NULL, returns, (void *)2000));
         CHECK(!pthread_join(threads[0], NULL));
@@ -98,7 +98,7 @@ __attribute__((noinline)) static int deep(int levels) {
     return result + 1;
 }
 
-// One call chain a level, more than are kept at a time.
+// One call chain per level, more than the cache holds.
 __attribute__((noinline)) static int each_level(int levels, size_t bytes) {
     pairs(1, bytes);
     int result = levels ? each_level(levels - 1, bytes) : 0;
@@ -140,7 +140,7 @@ static void all_stacks(void) {
     raise(SIGUSR1);
 }
 
-// A signal handler that allocates, at any moment of what the library does.
+// A signal handler that allocates, at any point of the library's code.
 
 static volatile sig_atomic_t handled;
 
@@ -193,7 +193,8 @@ static void processes(void) {
     int stop = 0, status;
     pthread_t busy, threads[2];
     CHECK(!pthread_create(&busy, NULL, allocates_meanwhile, &stop));
-    // Not both ways at once: the C library's holds all locks of its heap, which a child by the system call would have for ever.
+    // Not both at once: the C library's fork holds all heap locks, which a child created by the system call would never
+    // get.
     for (size_t how = 0; how < 2; how++) {
         for (size_t i = 0; i < 2; i++) CHECK(!pthread_create(&threads[i], NULL, forks, (void *)how));
         for (size_t i = 0; i < 2; i++) CHECK(!pthread_join(threads[i], NULL));
@@ -213,7 +214,7 @@ static void processes(void) {
     execl(self, self, "executed", NULL);
 }
 
-// Nothing that the program can see.
+// No side effects visible to the program.
 
 static void nothing_to_see(void) {
     printf("first %d\n", open("/dev/null", O_RDONLY));
@@ -244,7 +245,7 @@ static void nothing_to_see(void) {
     CHECK(!malloc(-1ul / 2) && errno == ENOMEM);
 }
 
-// Libraries that come and go.
+// Libraries that are loaded and unloaded.
 
 static void libraries(char *first, char *second) {
     char *names[] = {first, second};
@@ -258,7 +259,7 @@ static void libraries(char *first, char *second) {
     }
 }
 
-// A file whose path is longer than the library keeps.
+// A file whose path is longer than the library stores.
 static void long_path(void) {
     char folder[] = "/tmp/nearside-long-XXXXXX", name[201] = {0};
     memset(name, 'n', sizeof name - 1);
@@ -274,7 +275,7 @@ static void long_path(void) {
     CHECK(!rmdir(folder));
 }
 
-// A fork that can open no file.
+// A fork that cannot open a file.
 static void silent(void) {
     struct rlimit limit, none = {0, 0};
     void *volatile object = malloc(9001);

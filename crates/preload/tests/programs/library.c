@@ -1,4 +1,4 @@
-// A library that allocates; DIFFERENT has its code elsewhere in it.
+// A library that allocates; with DIFFERENT its code is at another address.
 #include <stdlib.h>
 
 #ifdef DIFFERENT

@@ -1,4 +1,4 @@
-// Every way to an object, once. Prints what it got.
+// Every way to create an object, once. Prints the results.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Every form of operator new, once, each with a size of its own.
+// Every form of operator new, once, each with its own size.
 #include <cstdio>
 #include <memory>
 #include <new>

@@ -1,4 +1,4 @@
-// A library in C++ for a program that has nothing of it.
+// A C++ library for a program that does not use C++.
 #include <cstdlib>
 #include <new>
 #include <string>

@@ -1,4 +1,4 @@
-//! Moments at which a library like this one goes wrong.
+//! Hard cases for a preloaded library.
 
 use crate::support::{Program, Told, compile, library, options, record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ use trace::{Event, Stacks, TickClock, What};
 
 static CASES: LazyLock<Program> = LazyLock::new(|| Program::new("cases.c", &["-O2", "-fomit-frame-pointer"]));
 
-/// Objects of this size, and how many of them were freed, by process.
+/// Objects of this size, and the number of them that were freed, by process.
 fn lives(told: &Told, size: u64) -> BTreeMap<u32, (usize, usize)> {
     let mut live = BTreeSet::new();
     let mut lives = BTreeMap::<u32, (usize, usize)>::new();
-    // Each event of a process in the order of times.
+    // The events of each process by time.
     let mut events: Vec<&Event> = told.events.iter().collect();
     events.sort_by_key(|event| event.time_ns);
     for event in events {
@@ -47,12 +47,12 @@ fn threads_are_followed_whichever_way_they_end() {
         assert_eq!(lives(&told, size).into_values().collect::<Vec<_>>(), [(100, 100)], "{size}");
     }
     assert_eq!(lives(&told, 2000).into_values().collect::<Vec<_>>(), [(300_000, 300_000)]);
-    // What their destructors free, too.
+    // Including objects that their destructors free.
     assert_eq!(lives(&told, 4242).into_values().collect::<Vec<_>>(), [(3004, 3004)]);
     let count = |wanted: fn(&What) -> bool| told.events.iter().filter(|event| wanted(&event.what)).count();
     assert_eq!(count(|what| matches!(what, What::ThreadStarted)), 3004);
     assert_eq!(count(|what| matches!(what, What::ThreadEnded)), 3004);
-    // Each thread's own events are in the order of their times.
+    // The events of each thread are ordered by time.
     let mut last = BTreeMap::new();
     for event in &told.events {
         let before = last.insert((event.pid, event.tid), event.time_ns).unwrap_or(0);
@@ -75,7 +75,7 @@ fn stacks_may_be_small_deep_or_no_threads() {
         let chain = told.stacks.chain(stack.unwrap());
         let functions: Vec<String> = chain.iter().map(|&address| CASES.function(&told, address)).collect();
         assert!(functions.iter().any(|name| name == function), "{size}: {functions:?}");
-        // Beyond the frame of a signal, and no further than was asked for.
+        // Beyond the signal frame, and no longer than requested.
         assert!(chain.len() <= 32 && (size != 3003 || functions.iter().any(|name| name == "main")), "{functions:?}");
     }
 }
@@ -91,7 +91,7 @@ fn signal_handlers_may_come_at_any_moment() {
     };
     let allocated: u64 = told.events.iter().map(|event| of_it(&event.what)).sum();
     assert_eq!(told.losses.malformed, 0);
-    // Each is told or counted; of a pair either may be lost.
+    // Each event is recorded or counted; of a pair either may be lost.
     let missing = events / 2 - allocated;
     assert!(missing <= told.losses.lost && told.losses.lost <= 2000, "{missing} of {events}, {:?}", told.losses);
 }
@@ -157,7 +157,7 @@ fn libraries_come_and_go_at_the_same_address() {
         let event = told.events.iter().find(is_it).unwrap();
         let What::Allocated { stack, .. } = event.what else { unreachable!() };
         let chain = told.stacks.chain(stack);
-        // The library that is mapped where the code is, at that time.
+        // The library that was mapped at the code's address at that time.
         let library = told.events.iter().rev().find_map(|mapped| match &mapped.what {
             What::Mapped { start, bytes, name, file: Some(_), .. }
                 if mapped.time_ns <= event.time_ns && (*start..start + bytes).contains(&chain[0]) =>
@@ -196,7 +196,7 @@ fn what_finds_no_room_is_counted() {
     let freed = told.events.iter().filter(|event| matches!(event.what, What::Freed { .. })).count() as u64;
     assert_eq!(told.losses.malformed, 0);
     assert!(allocated + freed + told.losses.lost >= 400_000, "{allocated} {freed} {:?}", told.losses);
-    // Of what was lost: its addresses are of no object that is known.
+    // Lost events concern no known object.
     let objects: BTreeSet<u64> = told
         .events
         .iter()
@@ -213,7 +213,7 @@ fn what_finds_no_room_is_counted() {
 }
 
 #[test]
-fn a_recorder_that_ends_keeps_nobody_waiting() {
+fn a_recorder_that_ends_blocks_no_thread() {
     let options = ObjectOptions { ring_bytes: 64 << 10, patience: Duration::from_secs(3600), ..options() };
     let mut clock = TickClock::detect();
     let mut rings = ObjectRings::create(&options, &clock).unwrap();
@@ -248,7 +248,7 @@ fn small_objects_are_counted_by_site() {
 }
 
 #[test]
-fn what_is_counted_is_told_at_its_time() {
+fn counts_are_recorded_at_their_time() {
     let options = ObjectOptions { small_bytes: 5000, ..options() };
     let told = CASES.run_with(&["levels", "4000"], &options).succeeded();
     nothing_is_lost(&told);
@@ -297,7 +297,7 @@ fn objects_of_operators_that_call_no_malloc_are_told() {
     let chain = told.stacks.chain(told.objects(plain.address)[0].1);
     let names: Vec<String> = chain.iter().take(2).map(|&address| program.function(&told, address)).collect();
     assert!(names[0].contains("site") && names[1] == "main", "{names:?}");
-    // Those that are small are counted, and nothing ends that was not told.
+    // Small objects are counted, and no unrecorded object ends.
     let small = program.run_with(&[], &ObjectOptions { small_bytes: 5000, ..options() }).succeeded();
     let of_it = |object: &crate::support::Printed| small.life(object.address).contains('A');
     assert!(!small.printed().values().any(of_it));
@@ -320,10 +320,10 @@ fn a_library_in_cpp_may_come_to_a_program_in_c() {
     }
 }
 
-/// The allocator of one looks functions up before there is an environment, and frees what says that one is missing; that
-/// of the other one wants to be the first library.
+/// One allocator looks functions up before there is an environment, and frees the error message; the other requires to
+/// be the first library.
 #[test]
-fn programs_with_sanitizers_are_told_like_others() {
+fn programs_with_sanitizers_are_recorded_like_others() {
     for sanitizer in ["-fsanitize=leak", "-fsanitize=address"] {
         let program = Program::new("cases.c", &[sanitizer]);
         let mut command = Command::new(&program.path);
@@ -352,7 +352,7 @@ fn without_a_recorder_it_only_passes_on() {
         }
         assert!(command.output().unwrap().status.success(), "{folder:?}");
     }
-    // No file may be as large as one of rings, or none at all.
+    // Limits that leave no room for a file of rings.
     for limit in ["ulimit -f 0", "ulimit -f 100", "ulimit -v 60000"] {
         let script = format!("{limit}; exec \"$0\" pairs 100 1000");
         let told = record(Command::new("sh").args(["-c", &script]).arg(&CASES.path), &options());

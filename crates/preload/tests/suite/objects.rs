@@ -1,4 +1,4 @@
-//! Objects of compiled programs, exactly as they were.
+//! Objects of compiled programs, exactly.
 
 use crate::support::{Program, Told};
 use trace::What;
@@ -24,13 +24,13 @@ fn every_way_to_an_object_is_told_exactly() {
     }
 }
 
-/// Claim C8: the old instance ends, a new one begins. One that fails does nothing.
+/// Claim C8: the old instance ends, a new one begins. A failed call records nothing.
 fn reallocated(told: &Told) {
     let printed = told.printed();
     let [new, moved, smaller] = ["realloc_new", "realloc_moved", "realloc_in_place"].map(|name| &printed[name]);
     assert!(new.address != moved.address && told.life(new.address).contains("AF"));
     let lives = [moved, smaller].map(|object| told.life(object.address));
-    assert!(lives.iter().all(|life| !life.contains("AA")), "each is told once: {lives:?}");
+    assert!(lives.iter().all(|life| !life.contains("AA")), "each is recorded once: {lives:?}");
     if moved.address == smaller.address {
         assert!(lives[0].contains("ARF"), "{lives:?}");
     } else {

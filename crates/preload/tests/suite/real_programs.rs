@@ -1,4 +1,4 @@
-//! Programs of this system, unmodified, do what they do without the library.
+//! Unmodified programs of this system behave as they do without the library.
 
 use crate::support::{options, record};
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ const SQLITE: &str = "create table t(a integer primary key, b text);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) insert into t select i, hex(i * i) from n;
 create index by_b on t(b); select count(*), min(b), max(b) from t; select a from t where b like '39%' order by b limit 20;";
 
-/// None where the program is not there.
+/// `None` if the program is not installed.
 fn alone(command: &[&str]) -> Option<Output> {
     Command::new(command[0]).args(&command[1..]).output().ok()
 }
@@ -32,7 +32,7 @@ fn same(command: &[&str]) {
     let told = record(Command::new(command[0]).args(&command[1..]), &options());
     assert_eq!(told.output.status, alone.status, "{command:?}: {}", String::from_utf8_lossy(&told.output.stderr));
     assert!(told.output.stdout == alone.stdout && told.output.stderr == alone.stderr, "{command:?}");
-    assert!(told.events.len() > 100, "{command:?} told {} events", told.events.len());
+    assert!(told.events.len() > 100, "{command:?} recorded {} events", told.events.len());
     assert_eq!(told.losses.malformed, 0, "{command:?}");
 }
 

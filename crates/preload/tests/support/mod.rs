@@ -1,4 +1,4 @@
-//! Compiles a program, runs it under the library, and reads what it told.
+//! Compiles a program, runs it under the library, and reads the recorded events.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -15,16 +15,16 @@ use trace::{Event, StackId, Stacks, TickClock, What};
 pub fn library() -> PathBuf {
     let test = env::current_exe().unwrap();
     let library = test.parent().unwrap().join(LIBRARY);
-    assert!(library.exists(), "{} is not there", library.display());
+    assert!(library.exists(), "{} does not exist", library.display());
     library
 }
 
-/// A thread waits for a recorder that shares its CPU with other tests.
+/// Long waits, as the recorder shares its CPU with other tests.
 pub fn options() -> ObjectOptions {
     ObjectOptions { patience: Duration::from_secs(20), ..ObjectOptions::default() }
 }
 
-/// What a run came to.
+/// The result of a run.
 pub struct Told {
     pub output: Output,
     pub events: Vec<Event>,
@@ -32,7 +32,7 @@ pub struct Told {
     pub losses: ObjectLosses,
 }
 
-/// A program that is compiled from tests/programs, with further arguments for the compiler.
+/// A program compiled from tests/programs, with extra compiler arguments.
 pub struct Program {
     folder: TempDir,
     pub path: PathBuf,
@@ -46,7 +46,7 @@ impl Program {
         Self { folder, path }
     }
 
-    /// A file beside it.
+    /// A file in its directory.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -59,7 +59,7 @@ impl Program {
         record(Command::new(&self.path).args(arguments), options)
     }
 
-    /// The function of the program that a return address of a process is in, into which others may be inlined.
+    /// The function of the program that contains a return address of a process, and into which others may be inlined.
     pub fn function(&self, told: &Told, address: u64) -> String {
         let name = self.path.file_name().unwrap().to_str().unwrap();
         let start = told.events.iter().find_map(|event| match &event.what {
@@ -73,7 +73,7 @@ impl Program {
         let Some(start) = start else { return String::new() };
         let address = format!("{:#x}", address - 1 - start);
         let output = Command::new("addr2line").args(["-i", "-f", "-e"]).arg(&self.path).arg(address).output().unwrap();
-        // A line for the function, one for the file.
+        // One line for the function, one for the file.
         String::from_utf8(output.stdout).unwrap().lines().step_by(2).last().unwrap_or_default().to_owned()
     }
 }
@@ -137,7 +137,7 @@ impl Told {
             .collect()
     }
 
-    /// What happened at an address, in order, as letters: A, R, F, and M and U of mappings that begin there.
+    /// The events at an address, in order, as letters: A, R, F, and M and U for mappings that begin there.
     pub fn life(&self, address: u64) -> String {
         self.events.iter().filter_map(|event| letter(&event.what, address)).collect()
     }

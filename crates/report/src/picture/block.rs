@@ -1,5 +1,4 @@
-//! What is drawn inside one node's box: nested blocks of memory, shared caches, cores and their own caches, and how
-//! large each is.
+//! The contents of a node's box: nested blocks of memory, shared caches, cores and their own caches, with their sizes.
 
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_width};
@@ -8,13 +7,13 @@ use super::units;
 use machine::{Cache, CacheKind, CpuId, CpuSet};
 use std::collections::HashMap;
 
-/// Cores are drawn one by one up to this many in a node, and …
+/// Up to this many cores per node are drawn individually, and …
 const MOST_CORES_A_NODE: usize = 16;
 /// … up to this many in the picture; above, only their caches are drawn, with a count.
 const MOST_CORES: usize = 128;
-/// With links, more nodes than this stand so far apart already that their cores are only counted.
+/// With links, more nodes than this are already so far apart that their cores are only counted.
 const MOST_LINKED_NODES: usize = 8;
-/// Shared caches are drawn one by one up to this many in a node.
+/// Up to this many shared caches per node are drawn individually.
 const MOST_CACHES_A_NODE: usize = 16;
 const PAD: f64 = 8.0;
 const GAP: f64 = 5.0;
@@ -25,7 +24,7 @@ const STRIP_FONT: f64 = 10.0;
 pub(super) struct Block {
     pub style: Style,
     pub title: String,
-    /// To the right of the title.
+    /// Text to the right of the title.
     pub note: String,
     pub strips: Vec<(Style, String)>,
     pub children: Vec<Block>,
@@ -48,7 +47,7 @@ impl Block {
         if self.children.is_empty() && self.title.is_empty() { 3.0 } else { PAD }
     }
 
-    /// Width and height that its content needs.
+    /// Width and height needed by its contents.
     pub fn size(&self) -> (f64, f64) {
         let (grid_width, grid_height, ..) = self.grid();
         let title = text_width(&self.title, self.title_size()) + text_width(&self.note, STRIP_FONT) + 12.0;
@@ -97,7 +96,7 @@ impl Block {
         }
         y += if self.strips.is_empty() { 0.0 } else { GAP };
         let (_, _, width, height, columns) = self.grid();
-        // Children share what is left of a box that was made wider than it must be.
+        // Children share the space of a box that is wider than needed.
         let inner = area.width - 2.0 * pad + GAP;
         let width = if columns == 0 { width } else { inner / columns as f64 - GAP };
         for (i, child) in self.children.iter().enumerate() {
@@ -108,8 +107,8 @@ impl Block {
     }
 }
 
-/// How many columns make a grid of equal cells look best: its shape near `aspect` (width over height), its last row
-/// full.
+/// The number of columns for the best-looking grid of equal cells: its shape near `aspect` (width over height), its
+/// last row full.
 pub(super) fn columns(cells: usize, width: f64, height: f64, aspect: f64) -> usize {
     let ugliness = |columns: usize| {
         let rows = cells.div_ceil(columns);
@@ -119,7 +118,7 @@ pub(super) fn columns(cells: usize, width: f64, height: f64, aspect: f64) -> usi
     (1..=cells).min_by(|&a, &b| ugliness(a).total_cmp(&ugliness(b))).unwrap_or(1)
 }
 
-/// One cache entry as it is drawn: which of its instances each CPU is behind.
+/// One drawn cache entry: the instance that each CPU is behind.
 struct Level<'a> {
     cache: &'a Cache,
     instances: Vec<CpuSet>,
@@ -171,12 +170,12 @@ fn level<'a>(facts: &Facts) -> impl Fn(&'a Cache) -> Level<'a> {
     }
 }
 
-/// Cores grouped by the largest cache that several of them share, and so on down to single cores or a count of them.
+/// Groups cores by the largest cache that several of them share, recursively, down to single cores or a count of them.
 fn nest(cores: &[&CpuSet], levels: &[&Level], node: &CpuSet, each_core: bool) -> Vec<Block> {
     let shared =
         |level: &&&Level| groups(level, cores, node).iter().any(|(cache, cores)| cache.is_some() && cores.len() > 1);
     let Some(level) = levels.iter().find(shared) else { return leaves(cores, levels, each_core) };
-    // Each level groups once: what is inside a group is grouped by the other levels.
+    // Each level groups once: the contents of a group are grouped by the other levels.
     let inside = |cores: &[&CpuSet]| {
         let others: Vec<&Level> = levels.iter().filter(|other| !std::ptr::eq(**other, *level)).copied().collect();
         nest(cores, &others, node, each_core)
@@ -191,8 +190,8 @@ fn nest(cores: &[&CpuSet], levels: &[&Level], node: &CpuSet, each_core: bool) ->
     groups(level, cores, node).into_iter().flat_map(block).collect()
 }
 
-/// The cores by the cache of this level they are behind, in order of their first core. A cache that reaches beyond the
-/// node is none of it: the picture's summary has it.
+/// The cores by their cache of this level, in order of their first core. A cache that reaches beyond the node is not
+/// part of it: the picture's summary shows it.
 fn groups<'a>(level: &Level, cores: &[&'a CpuSet], node: &CpuSet) -> Vec<(Option<usize>, Vec<&'a CpuSet>)> {
     let mut groups: Vec<(Option<usize>, Vec<&CpuSet>)> = Vec::new();
     let mut places: HashMap<Option<usize>, usize> = HashMap::new();
@@ -208,7 +207,7 @@ fn groups<'a>(level: &Level, cores: &[&'a CpuSet], node: &CpuSet) -> Vec<(Option
     groups
 }
 
-/// Cores with the caches of their own: one block a core, or one block for all of them.
+/// Cores with their own caches: one block per core, or one block for all of them.
 fn leaves(cores: &[&CpuSet], levels: &[&Level], each_core: bool) -> Vec<Block> {
     let leaf =
         |strips| Block { style: Style::Core, title: String::new(), note: String::new(), strips, children: Vec::new() };
@@ -238,7 +237,7 @@ fn own_caches(core: &CpuSet, levels: &[&Level], each: &str) -> Vec<(Style, Strin
     strips.collect()
 }
 
-/// One block for a node with more caches than can be seen.
+/// One block for a node with too many caches to draw.
 fn many(children: &[Block], cores: &[&CpuSet], levels: &[&Level]) -> Block {
     let mut strips = vec![(Style::Label, units::count(cores.len(), "core"))];
     let mut titles = Vec::new();
@@ -258,7 +257,7 @@ fn count_titles<'a>(blocks: &'a [Block], titles: &mut Vec<(&'a str, usize)>) {
     }
 }
 
-/// A set with its noun, or its size when it is too long to read: `CPUs 0-3`, `64 CPUs`.
+/// A set with its noun, or its size if it is too long: `CPUs 0-3`, `64 CPUs`.
 fn short_set(noun: &str, set: &CpuSet) -> String {
     let text = set.to_string();
     match set.len() {

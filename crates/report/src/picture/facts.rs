@@ -1,20 +1,20 @@
-//! What the text and the picture both say of a machine, worked out once and in time linear in its CPUs.
+//! Facts about a machine for both text and picture, computed once and in time linear in its CPUs.
 
 use super::map::Group;
 use super::units;
 use machine::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing};
 use std::collections::{HashMap, HashSet};
 
-/// What a machine's parts have to do with each other. Lists by node are in the order of [`Machine::nodes`].
+/// The relations between a machine's parts. Lists by node are in the order of [`Machine::nodes`].
 pub(super) struct Facts<'a> {
     pub machine: &'a Machine,
-    /// The cores of each node; a core counts where its first CPU is.
+    /// The cores of each node; a core belongs to the node of its first CPU.
     pub cores: Vec<Vec<CpuSet>>,
-    /// The packages that each node's CPUs are in.
+    /// The packages of each node's CPUs.
     pub packages: Vec<IdSet<PackageId>>,
 }
 
-/// Nodes that look the same: as many CPUs and cores, as much memory, the same bandwidth.
+/// Nodes that look the same: equal numbers of CPUs and cores, equal memory and bandwidth.
 pub(super) struct Alike {
     pub nodes: NodeSet,
     pub packages: IdSet<PackageId>,
@@ -23,8 +23,8 @@ pub(super) struct Alike {
     pub look: Look,
 }
 
-/// What two nodes must share to count as alike, as it is printed: real machines' memory differs by a few pages from
-/// node to node.
+/// The criteria for nodes that look the same, as printed: real machines' memory differs by a few pages from node to
+/// node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     pub cpus: usize,
@@ -51,7 +51,7 @@ impl<'a> Facts<'a> {
         Self { machine, packages: packages.collect(), cores }
     }
 
-    /// Idle latency by pair of nodes, ns, rows being the accessing nodes; `None` when no pair's is known.
+    /// Idle latency by pair of nodes, ns; rows are the accessing nodes. `None` if no pair is known.
     pub fn latency_ns(&self) -> Option<Vec<Vec<Option<f64>>>> {
         let machine = self.machine;
         let routes = Routes::of(machine).ok().filter(|_| machine.latency.is_some())?;
@@ -60,7 +60,7 @@ impl<'a> Facts<'a> {
         rows.iter().flatten().any(Option::is_some).then_some(rows)
     }
 
-    /// The caches that reach beyond one node, as `L3 32 MiB for nodes 0-1`: shape, and how many of them.
+    /// The caches that reach beyond one node, as `L3 32 MiB for nodes 0-1`: shape and count.
     pub fn caches_beyond_nodes(&self) -> Vec<String> {
         let within = |cpus: &CpuSet| self.machine.nodes.iter().any(|node| cpus.is_subset(&node.cpus));
         let beyond = |cache: &&Cache| matches!(cache.shared_by, Sharing::Package | Sharing::Cpus(_));
@@ -73,8 +73,8 @@ impl<'a> Facts<'a> {
         self.machine.caches.iter().filter(beyond).filter_map(count).collect()
     }
 
-    /// The nodes as they stand together in the picture: those of a package, in the order of its first node; each other
-    /// alone. A package has a frame unless every one holds just one node: then the node's own title says it.
+    /// The groups of nodes in the picture: those of a package together, in the order of its first node; each other
+    /// alone. A package has a frame unless every package holds just one node: then the node's own title names it.
     pub fn node_groups(&self) -> Vec<Group> {
         let framed = !self.nodes_name_packages();
         let mut groups: Vec<Group> = Vec::new();
@@ -88,14 +88,14 @@ impl<'a> Facts<'a> {
         groups
     }
 
-    /// Whether each node's title names its packages, because no package holds several nodes whole.
+    /// Whether each node's title names its packages, because no package holds several whole nodes.
     pub fn nodes_name_packages(&self) -> bool {
         let mut seen = HashSet::new();
         let single = self.packages.iter().filter(|packages| packages.len() == 1).filter_map(IdSet::first);
         !single.map(|package| seen.insert(package)).any(|new| !new)
     }
 
-    /// One line on the whole machine.
+    /// A one-line summary of the machine.
     pub fn summary(&self) -> String {
         let nodes = &self.machine.nodes;
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
@@ -111,7 +111,7 @@ impl<'a> Facts<'a> {
         parts.join(", ")
     }
 
-    /// The nodes, those that look the same together; each on its own when `apart`.
+    /// The nodes, grouped if they look the same; each on its own if `apart`.
     pub fn alike(&self, apart: bool) -> Vec<Alike> {
         let mut places: HashMap<(Option<usize>, Look), usize> = HashMap::new();
         let mut groups: Vec<Alike> = Vec::new();

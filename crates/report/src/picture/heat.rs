@@ -1,47 +1,47 @@
-//! Heat maps of values by pair of nodes: a machine's latencies or, where those are unknown, its firmware distances; and
-//! any others.
+//! Heat maps of values by pair of nodes: a machine's latencies or, if those are unknown, its firmware distances; and
+//! other values.
 
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_area, text_width};
 use super::units;
 use machine::NodeId;
 
-/// Above this many nodes a square stands for the mean of several pairs.
+/// Above this many nodes a square shows the mean of several pairs.
 const MOST_SQUARES: usize = 96;
 /// Above this many nodes the squares are too small for a number.
 const MOST_NUMBERS: usize = 24;
-/// A firmware distance that says that no way leads there.
+/// The firmware distance of an unreachable node.
 const UNREACHABLE: f64 = 255.0;
 
-/// A finished heat map, its origin its own.
+/// A finished heat map with its own origin.
 pub(super) struct Heat {
     pub area: Rect,
     pub shapes: Vec<Shape>,
 }
 
-/// Values by pair of nodes, to be drawn as coloured squares.
+/// Values by pair of nodes, drawn as coloured squares.
 #[derive(Clone, Debug)]
 pub struct HeatMap<'a> {
-    /// What the values are, with their unit.
+    /// The quantity, with its unit.
     pub title: &'a str,
-    /// The nodes that rows and columns stand for.
+    /// The nodes of rows and columns.
     pub nodes: &'a [NodeId],
-    /// Rows are the accessing nodes, columns the memory's; nothing where a value is unknown.
+    /// Rows are the accessing nodes, columns the memory's; `None` if unknown.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Whether large values are the good ones: bandwidth, not latency. Dark is bad.
+    /// Whether larger values are better: bandwidth, not latency. Dark is bad.
     pub more_is_better: bool,
-    /// A value as text.
+    /// Formats a value.
     pub show: fn(f64) -> String,
 }
 
-/// The map that belongs to a machine's picture.
+/// The heat map of a machine's picture.
 pub(super) fn of_machine(facts: &Facts) -> Option<Heat> {
     let (title, values, show) = values(facts).filter(|_| facts.machine.nodes.len() > 1)?;
     let nodes: Vec<NodeId> = facts.machine.nodes.iter().map(|node| node.id).collect();
     draw(HeatMap { title, nodes: &nodes, values, more_is_better: false, show })
 }
 
-/// Nothing where no value is known.
+/// `None` if no value is known.
 pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: HeatMap) -> Option<Heat> {
     let nodes = values.len();
     let values = thinned(values);
@@ -54,8 +54,8 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: 
     let font = if nodes <= 8 { 12.0 } else { 10.0 };
     let side =
         if numbers { (widest * font * 0.63 + 10.0).max(26.0) } else { (520.0 / squares as f64).floor().max(3.0) };
-    // The darkest colour stands for the farthest memory, but for no less than twice the nearest (half the best): little
-    // differences must look little.
+    // The darkest colour means the farthest memory, but at least twice the nearest (half the best): small differences
+    // must look small.
     let (best, worst) = if more_is_better { (most, least) } else { (least, most) };
     let span = (most - least).max(if more_is_better { most / 2.0 } else { least }).max(f64::MIN_POSITIVE);
     let heat = |value: f64| (value - best).abs() / span;
@@ -71,7 +71,8 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: 
         let y = top + r as f64 * side;
         let mut column = 0;
         while let Some(&value) = row.get(column) {
-            // Equal squares without numbers are one stripe: a thousand nodes must not make a million rectangles.
+            // Equal squares without numbers are merged into one stripe: a thousand nodes must not make a million
+            // rectangles.
             let same = if numbers { 1 } else { row.iter().skip(column).take_while(|other| **other == value).count() };
             let gap = if numbers { 2.0 } else { 0.0 };
             let area = Rect { x: left + column as f64 * side, y, width: side * same as f64 - gap, height: side - gap };
@@ -89,7 +90,7 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: 
             column += same;
         }
     }
-    // Ids along the edges: all of them, or as many as stay apart.
+    // IDs along the edges: all of them, or those that fit.
     let every = (if numbers { 1 } else { (34.0 / side).ceil() as usize }) * block;
     for (place, id) in ids.iter().enumerate().step_by(every.max(1)) {
         let at = (place / block.max(1)) as f64 * side + side / 2.0;
@@ -142,7 +143,7 @@ fn values(facts: &Facts) -> Option<(&'static str, Values, Show)> {
     Some(("Firmware distances, 10 is local", rows, |value| format!("{value:.0}")))
 }
 
-/// How many rows and columns make one square: a power of two, as the numbers of nodes of large machines are.
+/// The number of rows and columns per square: a power of two, like the numbers of nodes of large machines.
 fn block(nodes: usize) -> usize {
     nodes.div_ceil(MOST_SQUARES).next_power_of_two()
 }

@@ -1,4 +1,4 @@
-//! The ways of links between boxes, and the places of their labels.
+//! Paths of links between boxes, and positions of their labels.
 
 use super::scene::{Rect, text_width};
 use super::units;
@@ -10,12 +10,12 @@ pub(super) type Points = [(f64, f64); 4];
 
 pub(super) const LABEL_FONT: f64 = 11.0;
 const LABEL_HEIGHT: f64 = 17.0;
-/// Parallel links between neighbours are this far apart.
+/// Distance between parallel links of neighbours.
 const PARALLEL: f64 = 28.0;
-/// Above this many links labels would hide the picture: widths and colours have to do.
+/// Above this many links, labels would hide the picture: widths and colours must suffice.
 const MOST_LABELS: usize = 40;
 
-/// A link to draw: its position in the machine's list, its ends as positions of nodes, and how wide its label is.
+/// A link to draw: its index in the machine's list, its ends as indexes of nodes, and the width of its label.
 #[derive(Clone, Debug)]
 pub(super) struct Ends {
     pub link: usize,
@@ -23,7 +23,7 @@ pub(super) struct Ends {
     pub label_width: f64,
 }
 
-/// A link's way and the area of its label, if it found one.
+/// A link's path and the area of its label, if there was room.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     pub link: usize,
@@ -32,7 +32,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Whether this is the straight line between two neighbours.
+    /// Whether this is a straight line between two neighbours.
     pub fn is_level(&self) -> bool {
         self.points.iter().all(|point| point.1.total_cmp(&self.points[0].1).is_eq())
     }
@@ -49,7 +49,7 @@ pub(super) fn ends(machine: &Machine) -> Vec<Ends> {
     machine.links.iter().enumerate().filter_map(ends).collect()
 }
 
-/// The width of a link's line, px: in proportion to the fastest link's.
+/// The width of a link's line, px, in proportion to the fastest link's.
 pub(super) fn width(machine: &Machine, bandwidth: f64) -> f64 {
     let fastest = machine.links.iter().map(|link| link.bandwidth_bytes_per_s).fold(f64::MIN_POSITIVE, f64::max);
     let slowest_arrow = machine.links.iter().any(|link| link.direction == LinkDirection::Forward);
@@ -57,7 +57,7 @@ pub(super) fn width(machine: &Machine, bandwidth: f64) -> f64 {
     least + (5.0 - least) * (bandwidth / fastest).clamp(0.0, 1.0)
 }
 
-/// Draws every link's way between boxes that stand in one row or two, and finds places for the labels.
+/// Draws the path of every link between boxes in one or two rows, and finds positions for the labels.
 pub(super) fn route(nodes: &[Rect], rows: &[Vec<usize>], ends: &[Ends]) -> Vec<Wire> {
     let spots = spots(nodes, rows);
     let mut wires: Vec<Wire> = Vec::with_capacity(ends.len());
@@ -84,7 +84,7 @@ pub(super) fn route(nodes: &[Rect], rows: &[Vec<usize>], ends: &[Ends]) -> Vec<W
     wires
 }
 
-/// A box and where in the rows it stands.
+/// A box and its position in the rows.
 #[derive(Clone, Copy)]
 struct Spot {
     area: Rect,
@@ -117,7 +117,7 @@ struct Port {
     x: f64,
 }
 
-/// A link's end at a box, with what it is ordered by.
+/// A link's end at a box, with its sort key.
 struct Leaving {
     class: u8,
     order: f64,
@@ -125,9 +125,9 @@ struct Leaving {
     end: usize,
 }
 
-/// Spreads the links of each box over its edge at the channel, in an order that keeps them from crossing at the box:
-/// first those to the left in the same row (nearest first), then those to the other row from left to right, then those
-/// to the right (farthest first).
+/// Spreads the links of each box over its edge at the channel, in an order that avoids crossings at the box: first
+/// those to the left in the same row (nearest first), then those to the other row from left to right, then those to the
+/// right (farthest first).
 fn ports(spots: &[Option<Spot>], ends: &[Ends]) -> Vec<Port> {
     let mut ports = Vec::new();
     for (node, spot) in spots.iter().enumerate() {
@@ -164,14 +164,14 @@ fn across(a: Rect, b: Rect, offset: f64) -> Points {
     [(from, y), (from + third, y), (to - third, y), (to, y)]
 }
 
-/// A curve through the channel, which leaves each box at a right angle.
+/// A curve through the channel that leaves each box at a right angle.
 fn through(a: Spot, b: Spot, from: f64, to: f64, rows: &[Vec<usize>]) -> Points {
     let edge = |spot: Spot| if spot.row == 0 { spot.area.bottom() } else { spot.area.y };
     let (start, end) = (edge(a), edge(b));
     if a.row == b.row {
         let most = rows.iter().map(Vec::len).max().unwrap_or(2).max(2) as f64;
         let down = if a.row == 0 { 1.0 } else { -1.0 };
-        // The farther the boxes, the deeper the arc; a cubic reaches 3/4 of its control points' depth.
+        // The farther apart the boxes, the deeper the arc; a cubic reaches 3/4 of its control points' depth.
         let depth = down * (50.0 + 130.0 * (a.column.abs_diff(b.column) as f64 / most));
         return [(from, start), (from, start + depth), (to, end + depth), (to, end)];
     }
@@ -186,8 +186,8 @@ pub(super) fn point(points: &Points, t: f64) -> (f64, f64) {
     points.iter().zip(weights).fold((0.0, 0.0), |(x, y), (point, weight)| (x + point.0 * weight, y + point.1 * weight))
 }
 
-/// Places labels on their lines: never on a box or another label, on other lines only where there is no way round, and
-/// as near to the middle as that allows.
+/// Places labels on their lines: never on a box or another label, on other lines only if unavoidable, and as near to
+/// the middle as possible.
 fn place_labels(wires: &mut [Wire], ends: &[Ends], nodes: &[Rect]) {
     let samples: Vec<Vec<(f64, f64)>> =
         wires.iter().map(|wire| (0..=120).map(|step| point(&wire.points, f64::from(step) / 120.0)).collect()).collect();
@@ -195,7 +195,7 @@ fn place_labels(wires: &mut [Wire], ends: &[Ends], nodes: &[Rect]) {
     for (i, (wire, link)) in wires.iter_mut().zip(ends).enumerate() {
         let area = |t: f64| {
             let (x, y) = point(&wire.points, t);
-            // Between neighbours the line is short: its label stands above, elsewhere on the line.
+            // Between neighbours the line is short: its label is above it, elsewhere on it.
             let y = if wire.is_level() { y - LABEL_HEIGHT / 2.0 - 3.0 } else { y };
             Rect {
                 x: x - link.label_width / 2.0,

@@ -1,7 +1,7 @@
-//! Where node boxes, package frames and links go.
+//! Positions of node boxes, package frames and links.
 //!
-//! Without links the packages fill rows like words fill lines. With links the nodes stand in two rows with a channel
-//! between: in it every link between nodes that are not neighbours in a row finds a way that crosses no box.
+//! Without links the packages fill rows like words fill lines. With links the nodes are in two rows with a channel in
+//! between, where every link between nodes that are not neighbours in a row has a path that crosses no box.
 
 use super::block::columns;
 use super::links::{self, Ends, Wire};
@@ -9,25 +9,25 @@ use super::scene::Rect;
 use machine::PackageId;
 
 const GAP: f64 = 20.0;
-/// Between neighbours that a link joins: room for its label.
+/// Gap between neighbours joined by a link: room for its label.
 const LINK_GAP: f64 = 92.0;
 const FRAME_PAD: f64 = 12.0;
 const FRAME_LABEL: f64 = 20.0;
-/// The channel grows by this much until every label has found a place, …
+/// The channel grows by this much until every label fits, …
 const CHANNEL_STEP: f64 = 30.0;
-/// … this often at most.
+/// … up to this many times.
 const CHANNEL_STEPS: u32 = 12;
 
-/// Nodes (by position) that stand together; a package's have a frame with its id.
+/// Nodes (by index) that are drawn together; those of a package have a frame with its ID.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub package: Option<PackageId>,
     pub nodes: Vec<usize>,
 }
 
-/// Where everything is.
+/// The positions of all parts.
 pub(super) struct Places {
-    /// By position of the node.
+    /// By index of the node.
     pub nodes: Vec<Rect>,
     pub frames: Vec<(Rect, PackageId)>,
     pub wires: Vec<Wire>,
@@ -68,7 +68,7 @@ fn without_links(sizes: &[(f64, f64)], groups: &[Group]) -> Places {
     places
 }
 
-/// Nodes with their places in a group's grid, and the grid's width and height.
+/// Nodes with their areas in a group's grid, and the grid's width and height.
 type Grid = (Vec<(usize, Rect)>, (f64, f64));
 
 fn grid(sizes: &[(f64, f64)], group: &Group) -> Grid {
@@ -95,7 +95,7 @@ fn with_links(sizes: &[(f64, f64)], groups: &[Group], ends: &[Ends]) -> Places {
         row.iter().filter_map(|(node, _)| sizes.get(*node)).map(|size| size.1).fold(0.0, f64::max)
     };
     let joined = |a: usize, b: usize| ends.iter().any(|ends| ends.nodes == [a, b] || ends.nodes == [b, a]);
-    // Columns stand under each other; the gap after a column is the widest that a row needs there.
+    // Columns are aligned; the gap after a column is the widest that a row needs there.
     let column_count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let boxes = rows.iter().filter_map(|row| sizes.get(row.get(column)?.0));
@@ -157,10 +157,11 @@ fn with_links(sizes: &[(f64, f64)], groups: &[Group], ends: &[Ends]) -> Places {
     Places { frames: groups.iter().filter_map(frame).collect(), nodes, wires, second_row: Some(middle) }
 }
 
-/// A row of nodes, each with the package it is framed in.
+/// A row of nodes, each with the package of its frame.
 type Row = Vec<(usize, Option<PackageId>)>;
 
-/// The nodes in at most two rows: whole groups where there are several, cut where the wider row is least wide.
+/// The nodes in at most two rows: whole groups if there are several, split so that the wider row is as narrow as
+/// possible.
 fn rows(sizes: &[(f64, f64)], groups: &[Group]) -> Vec<Row> {
     let all: Row = groups.iter().flat_map(|group| group.nodes.iter().map(|&node| (node, group.package))).collect();
     if all.len() <= 2 {

@@ -1,8 +1,8 @@
-//! A machine for people's eyes: text for terminals, SVG for pages.
+//! Renders a machine for people: text for terminals, SVG for pages.
 //!
 //! `facts` gathers what both need, `text` writes the terminal's form. For the picture, `block`, `map`, `links` and
-//! `heat` decide where everything goes (numbers only), `scene` puts them on one page and `svg` writes it. `strip` is a page of
-//! its own: where memory lies, address by address.
+//! `heat` compute the layout (numbers only), `scene` combines them on one page and `svg` writes it. `strip` is a
+//! separate page: the node of memory, address by address.
 
 /// Appends formatted text to a `String`, which cannot fail.
 macro_rules! append {
@@ -34,13 +34,13 @@ pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> Strin
     svg::write(&scene::of_heat_maps(title, summary, maps))
 }
 
-/// Address ranges as one self-contained SVG image: which node each piece of them lies on.
+/// Address ranges as one self-contained SVG image: the node of each piece.
 pub fn strips_to_svg(title: &str, summary: &str, strips: &[Strip]) -> String {
     svg::write(&strip::of_strips(title, summary, strips))
 }
 
 /// A machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with more
-/// than 32 nodes or links are summed up by what they have in common, so that the text stays a page long at any size.
+/// than 32 nodes or links are summarized, so that the text is about a page long at any size.
 pub fn machine_to_text(machine: &Machine) -> String {
     text::machine(machine)
 }
@@ -52,8 +52,8 @@ pub fn sources_to_text(machine: &Machine) -> String {
 }
 
 /// A machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map of
-/// latencies or firmware distances. No scripts, no external fonts. Above 32 nodes the heat map and a summary are drawn
-/// alone.
+/// latencies or firmware distances. No scripts, no external fonts. Above 32 nodes only the heat map and a summary are
+/// drawn.
 pub fn machine_to_svg(machine: &Machine) -> String {
     svg::write(&scene::of(machine))
 }

@@ -1,4 +1,4 @@
-//! The whole picture as plain shapes with places, in drawing order. Nothing here knows of SVG.
+//! The whole picture as positioned shapes, in drawing order. Independent of SVG.
 
 use super::block::{self, Block};
 use super::facts::Facts;
@@ -6,11 +6,11 @@ use super::heat::{self, Heat, HeatMap};
 use super::{links, map, units};
 use machine::{LinkDirection, Machine};
 
-/// Above this many nodes boxes cannot be read any more: the heat map and a summary stay.
+/// Above this many nodes boxes are unreadable: only the heat map and a summary are drawn.
 const MOST_BOXES: usize = 32;
 pub(super) const MARGIN: f64 = 24.0;
-/// The shape, width over height, that fits a page or a screen: it decides whether the heat map is beside the nodes or
-/// below.
+/// The shape, width over height, that fits a page or a screen: it determines whether the heat map is beside or below
+/// the nodes.
 const ASPECT: f64 = 1.5;
 
 /// An axis-parallel rectangle, px.
@@ -51,7 +51,7 @@ impl Rect {
         Self { x: self.x + x, y: self.y + y, ..self }
     }
 
-    /// The smallest that holds all of these.
+    /// The smallest rectangle that contains all of these.
     pub fn around(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().reduce(|a, b| {
             let (x, y) = (a.x.min(b.x), a.y.min(b.y));
@@ -60,7 +60,7 @@ impl Rect {
     }
 }
 
-/// What a shape stands for; the writer knows its colours.
+/// The meaning of a shape; the writer chooses its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Package,
@@ -86,12 +86,12 @@ pub(super) enum Shape {
     Box { area: Rect, style: Style },
     /// One line of text; `anchor` 0 is its left end at `x`, 1 its right end, 0.5 its middle; `y` is the baseline.
     Text { x: f64, y: f64, size: f64, anchor: f64, style: Style, text: String },
-    /// A cubic Bézier curve, with an arrow head at its end where `arrow`.
+    /// A cubic Bézier curve, with an arrow head at its end if `arrow`.
     Curve { points: links::Points, width: f64, style: Style, arrow: bool },
-    /// A square of the heat map; `heat` is 0 for the nearest, 1 for the farthest, nothing where no value is known or no
-    /// way leads.
+    /// A square of the heat map; `heat` is 0 for the nearest, 1 for the farthest, `None` if the value is unknown or the
+    /// node unreachable.
     Heat { area: Rect, heat: Option<f64>, hint: String },
-    /// A piece of a strip, in the colour of this place in the order of colours.
+    /// A piece of a strip; `colour` is an index in the order of colours.
     Cell { area: Rect, colour: usize, hint: String },
     /// A text on a heat square.
     HeatText { x: f64, y: f64, size: f64, heat: Option<f64>, text: String },
@@ -110,8 +110,8 @@ impl Shape {
     }
 }
 
-/// How wide a text will be at most, px: the widest of the usual sans-serif fonts (`DejaVu` Sans) has 0.63 em a
-/// character on average.
+/// Upper bound of a text's width, px: the widest common sans-serif font (`DejaVu` Sans) has 0.63 em per character on
+/// average.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.63
 }
@@ -130,7 +130,7 @@ pub(super) fn of(machine: &Machine) -> Scene {
     let mut shapes = Vec::new();
     let summary = facts.summary();
     let nodes = nodes(&facts, &mut shapes);
-    // Until here the origin is the map's; the header's height depends on the width that the text may take.
+    // Up to here the origin is the map's; the header's height depends on the width available for text.
     let heat = heat::of_machine(&facts);
     let gap = if nodes.width > 0.0 { 48.0 } else { 0.0 };
     let beside = heat.as_ref().is_none_or(|Heat { area, .. }| {
@@ -158,7 +158,7 @@ pub(super) fn of(machine: &Machine) -> Scene {
     Scene { title: machine.name.clone(), summary, width: width + 2.0 * MARGIN, height: bottom + 2.0 * MARGIN, shapes }
 }
 
-/// Heat maps alone, in rows of as many as make the picture about as wide as a page.
+/// Heat maps alone, in rows that make the picture about as wide as a page.
 pub(super) fn of_heat_maps(title: &str, summary: &str, maps: Vec<HeatMap>) -> Scene {
     let heats: Vec<Heat> = maps.into_iter().filter_map(heat::draw).collect();
     let widest = heats.iter().map(|heat| heat.area.width).fold(0.0, f64::max);
@@ -201,7 +201,7 @@ fn header(machine: &Machine, summary: &str, width: f64) -> Vec<Shape> {
     shapes
 }
 
-/// The nodes and links (or, for large machines, a summary of them); returns the area they take.
+/// Draws the nodes and links (or, for large machines, a summary of them); returns their area.
 fn nodes(facts: &Facts, shapes: &mut Vec<Shape>) -> Rect {
     let machine = facts.machine;
     if machine.nodes.len() > MOST_BOXES {
@@ -269,7 +269,7 @@ fn alike_widths(blocks: &[Block]) -> Vec<(f64, f64)> {
     sizes.iter().map(|(is_bare, size)| (if *is_bare { bare } else { full }, size.1)).collect()
 }
 
-/// What the boxes and lines cannot say themselves.
+/// What the boxes and lines do not show by themselves.
 fn legend(facts: &Facts, places: &map::Places) -> Vec<String> {
     let mut lines = facts.caches_beyond_nodes();
     if !places.wires.is_empty() {
@@ -281,7 +281,7 @@ fn legend(facts: &Facts, places: &map::Places) -> Vec<String> {
     lines
 }
 
-/// The area that a text takes at most.
+/// Upper bound of a text's area.
 pub(super) fn text_area(shape: &Shape) -> Option<Rect> {
     let Shape::Text { x, y, size, anchor, text, .. } = shape else { return None };
     let width = text_width(text, *size);

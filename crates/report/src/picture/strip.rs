@@ -1,4 +1,4 @@
-//! Address ranges as strips of cells, each in the colour of the node that its memory lies on.
+//! Address ranges as strips of cells, coloured by the node of their memory.
 
 use super::scene::{MARGIN, Rect, Scene, Shape, Style, text_area};
 use super::svg::MIXED;
@@ -9,22 +9,22 @@ use std::fmt;
 
 const CELL: f64 = 10.0;
 const CELL_HEIGHT: f64 = 16.0;
-/// Where cells begin: right of the addresses.
+/// Left edge of the cells, right of the addresses.
 const LEFT: f64 = 112.0;
-/// What a row of cells and a heading take.
+/// Height of a row of cells and of a heading.
 const ROW: f64 = 20.0;
-/// What a note takes, below its heading.
+/// Height of a note, below its heading.
 const NOTE: f64 = 16.0;
-/// Width of an entry of the legend, and entries of one line.
+/// Width of a legend entry, and entries per line.
 const ENTRY: f64 = 96.0;
 const ENTRIES: usize = 8;
 
-/// Where the memory of a cell lies. In JSON the node's number, or `mixed`.
+/// The node of a cell's memory. In JSON the node's number, or `mixed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// More than half of it on this node.
+    /// More than half of it is on this node.
     Node(NodeId),
-    /// On several nodes, on none of them more than half.
+    /// It is on several nodes, with at most half on any of them.
     Mixed,
 }
 
@@ -49,11 +49,11 @@ impl Serialize for Place {
 /// A range of addresses, as rows of cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strip {
-    /// What the range is.
+    /// The title of the range.
     pub title: String,
-    /// What to know of it, in smaller letters.
+    /// A note, in smaller letters.
     pub note: String,
-    /// The address at which each row begins, as text, and the place of each of its cells; nothing where no memory is.
+    /// The address at which each row begins, as text, and the place of each of its cells; `None` if there is no memory.
     pub rows: Vec<(String, Vec<Option<Place>>)>,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn of_strips(title: &str, summary: &str, strips: &[Strip]) -> Scene {
     Scene { title, summary, width: width + 2.0 * MARGIN, height: y + 2.0 * MARGIN, shapes }
 }
 
-/// Neighbours of one place are one rectangle.
+/// Neighbouring cells of one place are one rectangle.
 fn row(cells: &[Option<Place>], y: f64, colours: &BTreeMap<Place, usize>) -> Vec<Shape> {
     let mut shapes = Vec::new();
     let mut before = 0;
@@ -135,7 +135,7 @@ mod tests {
             let is = |shape: &&Shape| matches!(shape, Shape::Cell { colour: other, .. } if *other == colour);
             scene.shapes.iter().filter(is).count()
         };
-        // One each is the legend's.
+        // One of each belongs to the legend.
         assert_eq!((cells(0), cells(7), cells(MIXED), cells(1)), (3, 3, 2, 0));
         let inside = Rect { x: 0.0, y: 0.0, width: scene.width, height: scene.height };
         for shape in &scene.shapes {

@@ -1,5 +1,5 @@
-//! A scene as SVG: attributes only, so that it looks the same in browsers, in READMEs and in converters that ignore
-//! style sheets.
+//! Writes a scene as SVG: attributes only, so that it looks the same in browsers, in READMEs and in converters that
+//! ignore style sheets.
 
 use super::links::Points;
 use super::scene::{Rect, Scene, Shape, Style};
@@ -7,10 +7,10 @@ use super::scene::{Rect, Scene, Shape, Style};
 /// From near to far; colour-blind safe because it also darkens.
 const HEAT: [[f64; 3]; 4] = [[233.0, 241.0, 236.0], [247.0, 217.0, 160.0], [219.0, 133.0, 84.0], [150.0, 58.0, 52.0]];
 const UNKNOWN: &str = "#e4e4e4";
-/// Of things that differ in kind: colour-blind safe (Okabe and Ito).
+/// Categorical colours: colour-blind safe (Okabe and Ito).
 const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5b5b5b"];
 
-/// The kind of what is of several kinds, which has a colour that none of them has.
+/// The kind for a mix of kinds, with a separate colour.
 pub(super) const MIXED: usize = usize::MAX;
 const MIXED_COLOUR: &str = "#c3bdb0";
 
@@ -50,7 +50,7 @@ fn draw(svg: &mut String, shape: &Shape) {
         }
         Shape::Curve { points, width, style, arrow } => {
             let stroke = if *style == Style::OneWay { "#c0673a" } else { "#7d93b2" };
-            // The line ends inside the arrow head, whose tip would be blunt otherwise.
+            // The line ends inside the arrow head; otherwise the tip would be blunt.
             let head = arrow.then(|| arrow_head(points));
             let drawn = head.as_ref().map_or(*points, |(_, line)| *line);
             let [from, a, b, to] = drawn.map(|(x, y)| format!("{} {}", number(x), number(y)));
@@ -123,7 +123,7 @@ fn heat_colour(heat: f64) -> String {
     format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
 }
 
-/// Beyond the first few, hues as far from their neighbours as can be.
+/// After the first few, hues that differ most from their neighbours.
 fn kind_colour(place: usize) -> String {
     if place == MIXED {
         return MIXED_COLOUR.to_owned();
@@ -157,7 +157,7 @@ fn number(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Text for XML: markup escaped, and characters that XML has no way to write replaced.
+/// Escapes markup for XML, and replaces characters that XML cannot represent.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

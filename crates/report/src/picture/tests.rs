@@ -1,4 +1,4 @@
-//! Machines of many shapes, and what must hold of their text and picture.
+//! Invariants of text and picture, for machines of many shapes.
 
 use super::scene::{self, Rect, Shape, Style, text_area};
 use super::{machine_to_svg, machine_to_text, sources_to_text};
@@ -6,8 +6,8 @@ use machine::*;
 use proptest::prelude::*;
 use quick_xml::events::Event;
 
-/// A machine of `nodes` nodes in packages of `per_package`, `cores` cores of `smt` CPUs a node, an L3 for every four
-/// cores.
+/// A machine of `nodes` nodes in packages of `per_package`, with `cores` cores of `smt` CPUs per node, and an L3 for
+/// every four cores.
 fn machine(nodes: u32, per_package: u32, cores: u32, smt: u32) -> Machine {
     let total = nodes * cores;
     let core = move |core: u32| (0..smt).map(move |thread| CpuId(core + thread * total));
@@ -85,7 +85,7 @@ fn hypercube(mut machine: Machine) -> Machine {
     machine
 }
 
-/// Two packages, each with a CXL expander: nodes of memory only.
+/// Two packages, each with a CXL expander: memory-only nodes.
 fn with_expanders() -> Machine {
     let mut machine = machine(2, 1, 8, 2);
     for id in [2, 5] {
@@ -149,7 +149,7 @@ fn every_text_is_apart_from_every_other_and_within_the_page() {
                 "{}: {text:?}",
                 machine.name
             );
-            // Lines of one block are set close: only what is really on top of each other counts.
+            // Lines of one block are close together: only real overlaps count.
             let other = texts.iter().skip(i + 1).find(|other| text.grown(-2.0).overlaps(other.grown(-2.0)));
             assert_eq!(other, None, "{}: text at {text:?}", machine.name);
         }
@@ -244,7 +244,7 @@ fn a_thousand_nodes_stay_a_page_of_text_and_a_picture() {
 }
 
 #[test]
-fn values_of_many_pairs_are_told_in_ascending_order() {
+fn values_of_many_pairs_are_in_ascending_order() {
     let mut machine = hypercube(machine(64, 8, 1, 1));
     let by_hops_ns = vec![90.0, 104.4, 950.5, 1020.0, 1100.0, 1200.0, 1300.0];
     machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), ..Latency::default() });
@@ -291,7 +291,7 @@ fn a_distance_that_says_no_way_is_no_number() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Descriptions made by hand need not keep the rules: tables may be ragged, ids unknown, sets overlapping.
+    /// Handmade descriptions need not keep the rules: tables may be ragged, IDs unknown, sets overlapping.
     #[test]
     fn any_description_can_be_drawn(
         nodes in 0_u32..40, per_package in 1_u32..5, cores in 0_u32..20, smt in 1_u32..3,

@@ -1,4 +1,4 @@
-//! The machine for a terminal: aligned ASCII tables, never much more than a page.
+//! The machine for a terminal: aligned ASCII tables, about a page long.
 
 use super::facts::{Alike, Facts};
 use super::units;
@@ -6,12 +6,11 @@ use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-/// Above this many nodes or links, those that look the same are told in one line, and tables of node pairs are summed
-/// up.
+/// Above this many nodes or links, those that look the same share one line, and tables of node pairs are summarized.
 const MOST_ROWS: usize = 32;
-/// Where the last column of a table wraps.
+/// Width at which the last column of a table wraps.
 const LINE_WIDTH: usize = 100;
-/// Most lines that one wrapped cell takes: sets that do not compress can be very long.
+/// Maximum lines of one wrapped cell: sets that do not compress can be very long.
 const MOST_WRAPPED: usize = 4;
 
 pub(super) fn machine(machine: &Machine) -> String {
@@ -67,7 +66,7 @@ fn nodes(text: &mut String, facts: &Facts) {
     }
 }
 
-/// A set for a narrow column: cut where it does not compress.
+/// A set for a narrow column, truncated if it is too long.
 fn set_text(set: &impl Display, width: usize) -> String {
     let set = set.to_string();
     if set.len() <= width { set } else { format!("{}...", set.get(..width - 3).unwrap_or_default()) }
@@ -128,7 +127,7 @@ pub(super) fn letter(kind: CacheKind) -> &'static str {
     }
 }
 
-/// A table of node pairs, or how many pairs have which value when there are too many nodes to see.
+/// A table of node pairs or, for too many nodes, the number of pairs with each value.
 fn pairs<T>(
     text: &mut String,
     title: &str,
@@ -136,7 +135,7 @@ fn pairs<T>(
     matrix: Option<&Vec<Vec<T>>>,
     show: impl Fn(&T) -> String,
 ) {
-    // One node is no distance from itself.
+    // A single node has no distances.
     let Some(matrix) = matrix.filter(|_| machine.nodes.len() > 1) else { return };
     append!(text, "\n{title}\n");
     let ids: Vec<String> = machine.nodes.iter().map(|node| node.id.to_string()).collect();
@@ -155,7 +154,7 @@ fn pairs<T>(
         }
     }
     let mut values: Vec<_> = values.into_iter().collect();
-    // What is no number, an unknown value, comes last.
+    // Unknown values, which are not numbers, come last.
     let number = |text: &str| text.parse().unwrap_or(f64::INFINITY);
     values.sort_by(|(a, _), (b, _)| number(a).total_cmp(&number(b)));
     let total = values.len();

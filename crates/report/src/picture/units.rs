@@ -1,10 +1,10 @@
-//! Numbers as people read them.
+//! Numbers in human-readable form.
 
 pub(super) use machine::size::rounded as bytes;
 use machine::size::significant;
 
-/// A bandwidth in the largest decimal unit it reaches, such as `2.85 GB/s`: links and controllers are sold in powers of
-/// ten.
+/// A bandwidth in the largest decimal unit that it reaches, such as `2.85 GB/s`: links and controllers are specified in
+/// powers of ten.
 pub(super) fn bandwidth(bytes_per_s: f64) -> String {
     let unit = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)]
         .into_iter()
