@@ -1,4 +1,4 @@
-//! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
+//! The status of a running agent in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
 
 use crate::status::Status;
 use report::Family;
@@ -63,8 +63,8 @@ impl fmt::Display for StatusMetrics<'_> {
     }
 }
 
-/// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There
-/// headings name what samples are called, and there is neither an `info` nor a unit.
+/// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There,
+/// headings use the names of samples, and there is neither an `info` type nor a unit.
 pub fn prometheus(open_metrics: &str) -> String {
     let (mut text, mut suffix) = (String::new(), "");
     for line in open_metrics.lines() {

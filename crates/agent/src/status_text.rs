@@ -1,4 +1,4 @@
-//! What a running agent tells of itself, as text.
+//! The status of a running agent, as text.
 
 use crate::control::Explanation;
 use crate::status::Status;
@@ -6,14 +6,14 @@ use placement::SMALL_PAGE;
 use report::{Table, bytes, count, percent};
 use std::fmt;
 
-/// Processes that are listed at most, those with the most CPU time first.
+/// Most processes to list, busiest first.
 const MOST_PROCESSES: usize = 30;
 
 /// A status as text.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusText<'a>(pub &'a Status);
 
-/// What was decided of a process, as text.
+/// The decisions about a process, as text.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplanationText<'a>(pub &'a Explanation);
 
@@ -96,7 +96,7 @@ impl fmt::Display for ExplanationText<'_> {
     }
 }
 
-/// In the two largest units that it has.
+/// In the two largest units that are not zero.
 fn duration(seconds: f64) -> String {
     let all = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (all / 86400, all / 3600 % 24, all / 60 % 60);
@@ -115,7 +115,7 @@ pub(crate) mod tests {
     use machine::Pid;
     use placement::Rule;
 
-    /// What a busy agent tells.
+    /// The status of a busy agent.
     pub(crate) fn status() -> Status {
         let mut process =
             ManagedProcess { name: "a \"b\\".into(), threads: 8, cpu_share: 7.5, ..ManagedProcess::default() };
@@ -145,7 +145,7 @@ pub(crate) mod tests {
         status
     }
 
-    /// What a line says, behind the columns of spaces.
+    /// The value in a line, after the padding.
     fn value(line: &str) -> String {
         line.rsplit("  ").next().unwrap_or_default().trim().to_owned()
     }
