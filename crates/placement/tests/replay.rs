@@ -1,4 +1,4 @@
-//! A decision log is decided again as it was.
+//! Replaying a decision log gives the same decisions.
 
 #[allow(dead_code, reason = "each test file uses its part")]
 mod support;
@@ -7,7 +7,7 @@ use machine::Pid;
 use placement::{Again, LogLine, Outcome, Policy, Replay, Settings, State};
 use support::*;
 
-/// What an agent would log of `auto+carrefour`: lines of JSON.
+/// An agent's log of `auto+carrefour`: lines of JSON.
 fn log() -> Vec<String> {
     let (name, settings) = ("auto+carrefour", Settings { seed: 5, ..Settings::default() });
     let mut policy = Policy::new(name.parse().unwrap(), &machine(), settings.clone()).unwrap();
