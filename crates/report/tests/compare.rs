@@ -1,4 +1,4 @@
-//! A comparison of policies: what runs come to, in text and as a page.
+//! A comparison of policies, as text and as a page.
 
 mod support;
 
@@ -114,7 +114,7 @@ fn a_winner_is_named_only_where_chance_allows() {
     assert!(once.starts_with("carrefour was the fastest, but not every policy has two runs"), "{once}");
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
     assert!(text(vec![]).starts_with("No policy ran"));
-    // Without first touch the first policy is what others are compared with.
+    // Without first touch, the first policy is the baseline.
     let report = CompareReport::of(comparison(vec![runs("a", &[2.0, 2.0], None), runs("b", &[1.0, 1.0], None)]));
     assert_eq!((report.baseline.as_deref(), report.verdict.winner.as_deref()), (Some("a"), Some("b")));
     assert!(!report.to_string().contains("NaN"), "{report}");
@@ -142,7 +142,7 @@ fn a_page_is_well_formed_and_loads_nothing() {
         assert!(seen.text.contains(says), "{says}");
     }
     assert_eq!(whole.matches("class=\"paper heat\"").count(), 4, "a map for each policy that ran");
-    // Names that others chose stay text, and what is missing is left out.
+    // Untrusted names stay text, and missing values are left out.
     let mut hostile = usual();
     hostile.command = vec!["</title><script>alert(1)</script>".into()];
     hostile.policies[4].failed.as_mut().unwrap().output = "<img src=x onerror=alert(1)>".into();

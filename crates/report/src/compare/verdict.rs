@@ -1,24 +1,24 @@
-//! Which policy is the fastest, and why, as far as chance allows to say.
+//! The fastest policy, and why, as far as it is statistically significant.
 
 use super::{Estimate, PolicyRuns, PolicySummary};
 use crate::percent;
 use serde::Serialize;
 
-/// A change of a share below this explains nothing.
+/// Smallest change of a share that explains a difference.
 const NOTABLE: f64 = 0.1;
-/// A change of latency below this factor explains nothing.
+/// Smallest factor of latency that explains a difference.
 const NOTABLE_LATENCY: f64 = 1.1;
 
-/// Which policy is the fastest.
+/// The fastest policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The one that is faster than every other, where one is: at 95 %.
+    /// The policy that is faster than every other, if there is one, at 95 %.
     pub winner: Option<String>,
-    /// In one or two sentences.
+    /// One or two sentences.
     pub text: String,
 }
 
-/// A policy that ran, and what its runs come to.
+/// A policy that ran, with its summary.
 type Ran<'a> = (&'a PolicyRuns, &'a PolicySummary);
 
 impl Verdict {
@@ -39,7 +39,7 @@ impl Verdict {
                 best.0.policy
             ));
         }
-        // How many times as long another one takes.
+        // Time of another policy relative to the best.
         let longer = |other: &Ran| Estimate::ratio(&other.0.seconds(), &best.0.seconds());
         let is_slower = |other: &&Ran| longer(other).is_some_and(|ratio| ratio.is_above(1.0));
         let as_good: Vec<&str> =
@@ -100,7 +100,7 @@ fn times(ratio: &Estimate) -> String {
     format!("{:.2} times{}", ratio.mean, ratio.interval_text())
 }
 
-/// What memory did otherwise that may explain a difference: a sentence, with a space before it, or nothing.
+/// Changes of memory accesses that may explain a difference: a sentence with a leading space, or nothing.
 fn why(before: &PolicySummary, after: &PolicySummary) -> String {
     let mut reasons = Vec::new();
     let pair = |of: fn(&PolicySummary) -> Option<f64>| of(before).zip(of(after));

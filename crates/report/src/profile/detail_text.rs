@@ -12,7 +12,7 @@ use crate::{bytes, count};
 use profile::{Frame, ObjectSummary, Saturation};
 use std::fmt;
 
-/// Frames of a call chain that are shown.
+/// Most frames of a call chain that are shown.
 const MOST_FRAMES: usize = 32;
 
 impl fmt::Display for DetailReport {
@@ -90,7 +90,7 @@ fn part<T>(f: &mut fmt::Formatter<'_>, name: &str, ranked: &Ranked<T>, text: &st
     write!(f, "\n{name}{of}\n{text}")
 }
 
-/// Adds what tells the subject, and says what it is.
+/// Adds lines about the subject, and returns its title.
 fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String {
     match subject {
         Subject::Object { summary, source } => {
@@ -151,7 +151,7 @@ fn chain(f: &mut fmt::Formatter<'_>, frames: &[Frame]) -> fmt::Result {
     Ok(())
 }
 
-/// A place in code with its source and file.
+/// A code location with its source and file.
 fn frame_text(frame: &Frame) -> String {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     match (&frame.source, &frame.file) {

@@ -1,4 +1,4 @@
-//! Two traces beside each other, as text.
+//! Comparison of two traces, as text.
 
 use super::advice::{kind_words, place};
 use super::change::Change;
@@ -71,7 +71,7 @@ impl fmt::Display for DiffReport {
     }
 }
 
-/// What all accesses together are like.
+/// All accesses together.
 fn whole(a: &Side, b: &Side, change: Change) -> Table {
     let mut table = Table::new(["", "A", "B", ""]);
     let mut row = |name: &str, of: &dyn Fn(&Side) -> String, note: &str| {
@@ -91,7 +91,7 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     };
     row("first to last access", &|side| time(side.trace.duration_ns), &faster);
     row("samples", &|side| number(side.counts.samples), "");
-    // Without latencies it is the share of remote accesses that got better or worse.
+    // Without latencies, it is the local share that became better or worse.
     let of_share = if is_local && !is_timed { change.word() } else { "" };
     row("local access ratio", &|side| share(side.counts.local_access_ratio), of_share);
     if is_timed {

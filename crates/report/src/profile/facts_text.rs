@@ -1,4 +1,4 @@
-//! What happened to an object, in words.
+//! Facts about an object, as text.
 
 use super::nodes::busy_threads;
 use super::text::{Lines, latency, number, share, time};
@@ -28,7 +28,7 @@ pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     lines.add("cost", &cost);
 }
 
-/// What happened to objects. `counts` are their accesses.
+/// Facts about objects. `counts` are the accesses to them.
 pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, start_ns: u64) {
     let since = |ns: u64| time(ns.saturating_sub(start_ns));
     let busy = busy_threads(&facts.threads);
@@ -46,7 +46,7 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
     }
     match facts.read_only_since_ns {
         Some(ns) => lines.add("read only", &format!("since {}: nothing was seen writing after that", since(ns))),
-        // Where nobody told what accesses did, they may have written.
+        // If the source does not report the kind of accesses, there may have been writes.
         None if facts.first_writer.is_none() && counts.load_samples > 0 => {
             lines.add("read only", "nothing was seen writing");
         }
