@@ -109,7 +109,7 @@ impl Actor {
         let note = done.note.clone().filter(|_| self.said.len() <= MOST_NOTES)?;
         let is_new = self.said.insert(note.clone());
         let is_too_much = self.said.len() > MOST_NOTES;
-        is_new.then(|| if is_too_much { "there is more of this kind, which is not told".to_owned() } else { note })
+        is_new.then(|| if is_too_much { "further notes of this kind are not shown".to_owned() } else { note })
     }
 
     fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
@@ -120,7 +120,7 @@ impl Actor {
         };
         if self.stop.load(Relaxed) {
             refuse_all(action, pid, outcome);
-            return Ok(Done::because("it is to end"));
+            return Ok(Done::because("the agent is stopping"));
         }
         match action {
             Action::MoveRanges { node, ranges, bytes, .. } => Ok(self.move_ranges(process, *node, ranges, *bytes)),
@@ -291,8 +291,10 @@ impl Actor {
         let Ok(now) = affinity(tid) else { return Ok(Done::default()) };
         let chosen = owner::bound_to(&now, &process.record.cpus, &process.given);
         if let (Some(chosen), true) = (chosen, self.respects_owner) {
-            let note =
-                format!("thread {tid} of process {} has chosen CPUs {chosen}, and keeps them", process.record.pid);
+            let note = format!(
+                "thread {tid} of process {} keeps CPUs {chosen}, which its owner has chosen",
+                process.record.pid
+            );
             if let Some(thread) = process.threads.get_mut(&tid) {
                 thread.record.bound_to = Some(chosen);
             }

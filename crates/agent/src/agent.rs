@@ -48,7 +48,7 @@ pub enum AgentError {
     #[error(transparent)]
     Source(#[from] AccessError),
     /// The policy decides by samples, and no source of samples is available.
-    #[error("{policy} decides by samples of accesses to memory, and nobody takes any: {}", tried.join("; "))]
+    #[error("{policy} needs samples of memory accesses, and no source is available: {}", tried.join("; "))]
     NoSource {
         /// The policy.
         policy: String,
@@ -142,9 +142,7 @@ impl Agent {
         let lives = match SideBand::open_lives(&options.target) {
             Ok(side_band) => Lives::Told { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
-                notes.push(format!(
-                    "processes and threads are looked for in /proc, some time after they began: {error}"
-                ));
+                notes.push(format!("new processes and threads are found with a delay, by polling /proc: {error}"));
                 Lives::Looked
             }
         };
@@ -153,7 +151,7 @@ impl Agent {
         let host_counters = if counts_itself { None } else { HostCounters::open(machine, evens_pressure, &mut notes) };
         let thread_counters = (evens_pressure && !counts_itself).then(ThreadCounters::probe).and_then(|probed| {
             let failed = |why: LiveError| {
-                notes.push(format!("instructions of a thread are its part of those of all CPUs: {why}"));
+                notes.push(format!("instructions per thread are estimated from those of all CPUs: {why}"));
             };
             probed.map_err(failed).ok().map(|()| ThreadCounters::default())
         });
@@ -247,13 +245,13 @@ impl Agent {
             return Ok(());
         }
         if self.options.dry_run || self.options.keep_kernel_balancing || is_source {
-            let why = if is_source { ", as its page faults are what is observed" } else { "" };
+            let why = if is_source { ", because its page faults are the source of samples" } else { "" };
             self.note(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
             return Ok(());
         }
         self.actor.journal.will_set(&switch, "0")?;
         self.note(match switch.set("0") {
-            Ok(()) => "the kernel's NUMA balancing is switched off meanwhile".to_owned(),
+            Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
             Err(error) => format!(
                 "the kernel's NUMA balancing stays on, and moves pages and threads as well: {error}; to switch it off \
                  needs root"

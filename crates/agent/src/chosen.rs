@@ -84,7 +84,7 @@ impl Scope {
     /// Why a process is not managed; none if it is.
     pub fn why_not(&self, process: &Described) -> Option<String> {
         if self.only_of.is_some_and(|uid| process.uid != uid) {
-            return Some(format!("it is user {}'s, and other users' processes are placed by root only", process.uid));
+            return Some(format!("it belongs to user {}, and only root may place other users' processes", process.uid));
         }
         if let Some(why) = self.not_managed.matches(process) {
             return Some(format!("the configuration leaves {why} alone"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_managed_where_nobody_is_named() {
+    fn all_are_managed_if_none_are_named() {
         let scope = scope(&Chosen::default(), &users(&["postgres"]));
         assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
         let why = scope.why_not(&process(70, "sh", "/")).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         let scope = Scope::default().of_user(70);
         assert_eq!(scope.why_not(&process(70, "sh", "/")), None);
         let why = scope.why_not(&process(0, "sh", "/")).unwrap();
-        assert_eq!(why, "it is user 0's, and other users' processes are placed by root only");
+        assert_eq!(why, "it belongs to user 0, and only root may place other users' processes");
         assert!(rustix::process::geteuid().as_raw() == 70 || !scope.has(Pid(std::process::id())));
     }
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_unknown_user_is_named() {
-        let error = Scope::new(&users(&["nobody-here"]), &Chosen::default(), |_| None).unwrap_err();
-        assert_eq!(error.to_string(), "there is no user `nobody-here`");
+        let error = Scope::new(&users(&["no-such-user"]), &Chosen::default(), |_| None).unwrap_err();
+        assert_eq!(error.to_string(), "there is no user `no-such-user`");
     }
 }

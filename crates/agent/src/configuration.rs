@@ -177,7 +177,7 @@ impl Configuration {
             let is_enough = value > 0.0 || name != "batch_pages";
             if !(value.is_finite() && value >= 0.0 && is_enough) {
                 let (field, least) = (format!("thresholds.{name}"), if is_enough { "0" } else { "1" });
-                found.push(Violation { field, rule: format!("it is a number from {least} up") });
+                found.push(Violation { field, rule: format!("must be a number of at least {least}") });
             }
         }
         let mut must = |field: &str, holds: bool, rule: &str| {
@@ -185,12 +185,12 @@ impl Configuration {
                 found.push(Violation { field: field.to_owned(), rule: rule.to_owned() });
             }
         };
-        must("round_s", (0.01..=3600.0).contains(&self.round_s), "a round is from 0.01 to 3600 s");
-        must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "a budget is above 0; leave it out for none");
+        must("round_s", (0.01..=3600.0).contains(&self.round_s), "must be from 0.01 to 3600 s");
+        must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "must be above 0; omit it for no limit");
         let limit = self.cpu_limit_percent;
-        must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "a limit is above 0 and at most 100 % of one CPU");
-        must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "it is from 1 to 86400 s");
-        must("log.most_bytes", self.log.most_bytes >= 1 << 20, "it is 1 MiB at least");
+        must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "must be above 0 and at most 100 % of one CPU");
+        must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "must be from 1 to 86400 s");
+        must("log.most_bytes", self.log.most_bytes >= 1 << 20, "must be at least 1 MiB");
         // Relative paths would be ambiguous: a service has no obvious working directory.
         let paths = [
             ("machine", &self.machine),
@@ -201,14 +201,14 @@ impl Configuration {
         ];
         for (field, path) in paths {
             let is_absolute = path.as_ref().is_none_or(|path| path.is_absolute());
-            must(field, is_absolute, "a path begins with /");
+            must(field, is_absolute, "must be an absolute path");
         }
         for (table, chosen) in [("managed", &self.managed), ("not_managed", &self.not_managed)] {
             let absolute = chosen.cgroups.iter().all(|group| group.starts_with('/'));
             must(
                 &format!("{table}.cgroups"),
                 absolute,
-                "a control group is a path from the hierarchy's top, such as /batch",
+                "must be a path from the root of the hierarchy, such as /batch",
             );
         }
         found
@@ -218,15 +218,15 @@ impl Configuration {
 fn not_utf8(error: &FromUtf8Error, file: &Path) -> ConfigurationError {
     let understood = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
     let line = 1 + understood.filter(|&&byte| byte == b'\n').count();
-    ConfigurationError::Mistakes(format!("{}:{line}: this is no UTF-8 text", file.display()))
+    ConfigurationError::Mistakes(format!("{}:{line}: this is not UTF-8 text", file.display()))
 }
 
 /// For duplicate keys and tables the parser reports only the line; the key is added.
 fn with_key(mistake: Mistake, text: &str) -> Mistake {
     let line = text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim().trim_matches(['[', ']']);
-    let is_told = !mistake.field.is_empty() || mistake.rule != "duplicate key";
-    if is_told { mistake } else { Mistake { field: key.to_owned(), ..mistake } }
+    let has_key = !mistake.field.is_empty() || mistake.rule != "duplicate key";
+    if has_key { mistake } else { Mistake { field: key.to_owned(), ..mistake } }
 }
 
 #[cfg(test)]
@@ -298,15 +298,15 @@ mod tests {
             .lines()
             .collect::<Vec<_>>(),
             [
-                "/etc/nearside.toml:1: round_s: a round is from 0.01 to 3600 s",
-                "/etc/nearside.toml:2: budget_bytes_per_s: a budget is above 0; leave it out for none",
-                "/etc/nearside.toml:3: cpu_limit_percent: a limit is above 0 and at most 100 % of one CPU",
-                "/etc/nearside.toml:6: log.most_bytes: it is 1 MiB at least",
-                "/etc/nearside.toml:5: log.file: a path begins with /",
+                "/etc/nearside.toml:1: round_s: must be from 0.01 to 3600 s",
+                "/etc/nearside.toml:2: budget_bytes_per_s: must be above 0; omit it for no limit",
+                "/etc/nearside.toml:3: cpu_limit_percent: must be above 0 and at most 100 % of one CPU",
+                "/etc/nearside.toml:6: log.most_bytes: must be at least 1 MiB",
+                "/etc/nearside.toml:5: log.file: must be an absolute path",
             ]
         );
-        assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: a control group is a path"));
-        assert!(wrong("round_s = nan\n").contains("a round is from"));
+        assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: must be a path"));
+        assert!(wrong("round_s = nan\n").contains("must be from"));
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
         assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");
         assert_eq!(wrong("[log]\n\n[log]\n"), "/etc/nearside.toml:3: log: duplicate key");
@@ -315,15 +315,15 @@ mod tests {
         assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
-        assert_eq!(load(file.path()), format!("{}:2: this is no UTF-8 text", file.path().display()));
+        assert_eq!(load(file.path()), format!("{}:2: this is not UTF-8 text", file.path().display()));
     }
 
     #[test]
     fn thresholds_are_numbers_from_0_up() {
         let wrong = |text: &str| read(&format!("[thresholds]\n{text}\n")).unwrap_err();
-        let told = "/etc/nearside.toml:2: thresholds.credit_rounds: it is a number from 0 up";
+        let told = "/etc/nearside.toml:2: thresholds.credit_rounds: must be a number of at least 0";
         assert_eq!(["nan", "inf", "-1.0"].map(|value| wrong(&format!("credit_rounds = {value}"))), [told; 3]);
-        let told = "/etc/nearside.toml:2: thresholds.batch_pages: it is a number from 1 up";
+        let told = "/etc/nearside.toml:2: thresholds.batch_pages: must be a number of at least 1";
         assert_eq!(wrong("batch_pages = 0"), told);
         assert!(read("[thresholds]\npage_moves_max = 0\ncredit_rounds = 1e300\n").is_ok());
     }

@@ -135,8 +135,8 @@ mod tests {
     fn a_round_is_the_difference_of_two_words_scaled_to_its_length() {
         let machine = presets::find("opteron-8380x4").unwrap();
         let mut counters = Counters::default();
-        assert!(counters.take(&mut told(1_000_000_000, 1), 1.0, &machine).is_none(), "nothing was told before");
-        assert!(counters.take(&mut Vec::new(), 1.0, &machine).is_none(), "nothing is told now");
+        assert!(counters.take(&mut told(1_000_000_000, 1), 1.0, &machine).is_none(), "no earlier reading");
+        assert!(counters.take(&mut Vec::new(), 1.0, &machine).is_none(), "no reading");
         // Readings within a round add nothing.
         let mut words = told(1_200_000_000, 2);
         words.extend(told(1_500_000_000, 3));

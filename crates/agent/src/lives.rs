@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_system_whoever_is_not_known_is_seen() {
+    fn all_unknown_processes_of_a_system_are_found() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let managed = Managed::new("0".parse().unwrap(), false);
         let began = Life::Began { pid: Pid(child.id()), parent: None };

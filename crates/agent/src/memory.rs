@@ -44,12 +44,12 @@ pub(crate) fn to_start_with(
 /// Why a policy gives a program this initial memory policy.
 pub(crate) fn why(placement: &MemoryPlacement) -> &'static str {
     match placement {
-        MemoryPlacement::Default | MemoryPlacement::Carrefour => "it is as the program asks",
+        MemoryPlacement::Default | MemoryPlacement::Carrefour => "the program's own policy applies",
         MemoryPlacement::FirstTouch => "pages are to be on the node of the CPU that touches them first",
         MemoryPlacement::Local => "pages are to be on the node of the program's CPUs",
         MemoryPlacement::Remote => "pages are to be on the node that is farthest from the program's CPUs",
-        MemoryPlacement::Interleave(_) => "the policy deals pages to these nodes in turn",
-        MemoryPlacement::WeightedInterleave(_) => "the policy deals pages to these nodes by their bandwidth",
+        MemoryPlacement::Interleave(_) => "the policy interleaves pages over these nodes",
+        MemoryPlacement::WeightedInterleave(_) => "the policy interleaves pages over these nodes by bandwidth",
         MemoryPlacement::Bind(_) => "these nodes were asked for",
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use machine::CpuId;
 
     #[test]
-    fn what_nobody_asked_for_is_none() {
+    fn a_default_policy_is_none() {
         assert_eq!(asked_for("default"), None);
         assert_eq!(asked_for("bind:0-1").unwrap().to_string(), "bind: 0-1");
         assert_eq!(asked_for("interleave=static:0,2").unwrap().to_string(), "interleave: 0,2");

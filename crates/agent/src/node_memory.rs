@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_and_what_can_be_had_at_once_is_told_and_kept_for_some_rounds() {
+    fn free_and_reclaimable_memory_is_read_and_cached_for_some_rounds() {
         let root = tempfile::tempdir().unwrap();
         let node = root.path().join("devices/system/node/node1");
         fs::create_dir_all(&node).unwrap();

@@ -29,7 +29,7 @@ mod tests {
     use linux::MemoryMode;
 
     #[test]
-    fn what_was_given_here_is_nobodys_choice() {
+    fn settings_made_by_the_agent_are_not_the_owners_choice() {
         let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
         let allowed = cpus("0-7");
         let given = [cpus("2-3"), cpus("5")];

@@ -55,7 +55,7 @@ mod tests {
     use saved_files::SavedFiles;
 
     #[test]
-    fn mappings_are_told_with_their_memory_and_not_too_often() {
+    fn mappings_are_read_with_their_memory_and_not_too_often() {
         let root = SavedFiles::new();
         let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a N0=1 N1=2 kernelpagesize_kB=4\n\
                     5000 default\n";

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_told_where_it_changes() {
+    fn a_rate_is_returned_only_when_it_changes() {
         let mut rate = Rate::new(Duration::from_secs(1), 0.02, 0.0);
         assert_eq!([rate.next_hz(48), rate.next_hz(48)], [Some(625), None]);
         rate.set_divisor(4);

@@ -86,7 +86,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_page_may_be_copied_that_others_map_and_nobody_writes_once_it_was_seen_before() {
+    fn a_shared_read_only_page_may_be_copied_once_its_mapping_is_stable() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 2 * SMALL_PAGE as usize]).unwrap();
         let path = file.into_temp_path();
@@ -107,10 +107,10 @@ mod tests {
         if is_open_for_writing(&open()).is_ok() {
             assert!(may(page));
         }
-        assert!(!may(page + SMALL_PAGE), "nobody else maps it");
+        assert!(!may(page + SMALL_PAGE), "no other process maps it");
         let heap = Box::new(7);
         assert!(!may(std::ptr::from_ref(&*heap) as u64));
         let _writer = OpenOptions::new().write(true).open(&path).unwrap();
-        assert!(!may(page), "somebody could write it");
+        assert!(!may(page), "it could be written");
     }
 }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_told_of_what_several_processes_map() {
+    fn pages_that_several_processes_map_have_a_frame() {
         let (nodes, mut sampled) = (nodes(), Sampled::new(100));
         for (pid, address, frame) in [(7, 0x1000, 5), (8, 0x9000, 5), (8, 0x2000, 6)] {
             let sample = Sample { physical: Some(frame << 12), ..sample(pid, address, Served::Dram, 3) };

@@ -100,7 +100,7 @@ impl Agent {
         // A memory policy belongs to a thread, so a temporary thread tries it.
         let works = thread::spawn(move || linux::set_memory_policy(&tried)).join();
         if let Ok(Err(error)) = works {
-            self.notes.push(format!("memory is interleaved without weights, which are since Linux 6.9 ({error})"));
+            self.notes.push(format!("memory is interleaved without weights, which need Linux 6.9 ({error})"));
             memory.mode = MemoryMode::Interleave;
             return Ok(memory);
         }
@@ -113,7 +113,7 @@ impl Agent {
             self.actor.journal.will_set(&switch, &value)?;
             if let Err(error) = switch.set(&value) {
                 self.notes.push(format!(
-                    "memory is interleaved by the weights that the system has ({error}); to set those of this machine \
+                    "memory is interleaved by the system's current weights ({error}); setting those of this machine \
                      needs root"
                 ));
                 break;
@@ -171,7 +171,7 @@ impl Agent {
                 notes.push(format!("{name} stays on CPUs {cpus}, which its owner has chosen (--override, or respect_owner = false, changes that)"));
             }
             if let Some(policy) = record.memory_policy.as_ref().filter(|_| *memory != MemoryPlacement::Default) {
-                notes.push(format!("memory of {name} stays as its owner has it, by policy {policy} (--override, or respect_owner = false, changes that)"));
+                notes.push(format!("memory of {name} keeps its owner's policy {policy} (--override, or respect_owner = false, changes that)"));
             }
         }
         for note in notes {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threads_that_run_are_told() {
+    fn running_threads_are_counted() {
         assert_eq!(running("0.20 0.18 0.12 25/284 4711\n"), Some(25));
         assert_eq!(["", "0.20", "1 2 3 4 5", "1 2 3 x/5"].map(running), [None; 4]);
         assert!(running(&fs::read_to_string("/proc/loadavg").unwrap()) >= Some(1));

@@ -35,7 +35,7 @@ for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 50; i++)
     cat /tmp/said >> /tmp/all-said
 done
 echo "[put-back]"; grep -c 'CPUs of before again' /tmp/all-said
-echo "[switched]"; grep -c 'numa_balancing has its value of before again' /tmp/all-said
+echo "[switched]"; grep -c 'numa_balancing has its previous value again' /tmp/all-said
 agent interleave 2> /tmp/said & service=$!
 wait_for ask status
 "#;

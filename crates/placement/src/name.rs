@@ -100,7 +100,7 @@ pub enum NameError {
         nearest: Option<&'static str>,
     },
     /// Nodes or a CPU are missing or wrong.
-    #[error("`{name}` is no policy: {why}")]
+    #[error("`{name}` is not a policy: {why}")]
     Argument {
         /// The text.
         name: String,
@@ -120,7 +120,7 @@ pub enum NameError {
         what: &'static str,
     },
     /// More than two parts.
-    #[error("`{0}` has more than two halves: one places threads and one memory, such as balanced+local")]
+    #[error("`{0}` has more than two parts: one places threads and one memory, such as balanced+local")]
     TooMany(String),
 }
 
@@ -175,7 +175,7 @@ impl FromStr for Half {
             "interleave" | "interleaved" => return Ok(memory(MemoryPlacement::Interleave(nodes()?))),
             "weighted-interleave" => return Ok(memory(MemoryPlacement::WeightedInterleave(nodes()?))),
             "bind" => {
-                let missing = || wrong("it wants nodes, such as bind:0-1".to_owned());
+                let missing = || wrong("it needs nodes, such as bind:0-1".to_owned());
                 let nodes = nodes()?.ok_or_else(missing)?;
                 let threads = Some(ThreadPolicy::Bind(nodes.clone()));
                 return Ok(Self { threads, memory: Some(MemoryPlacement::Bind(nodes)) });
@@ -194,7 +194,7 @@ impl FromStr for Half {
             "carrefour" => memory(MemoryPlacement::Carrefour),
             _ => return Err(NameError::Unknown { name: name.to_owned(), nearest: nearest(name) }),
         };
-        if argument.is_some() { Err(wrong(format!("`{name}` takes nothing after it"))) } else { Ok(half) }
+        if argument.is_some() { Err(wrong(format!("`{name}` takes no argument"))) } else { Ok(half) }
     }
 }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_told_with_all_of_them_and_the_nearest() {
+    fn an_unknown_policy_is_reported_with_all_names_and_the_nearest() {
         let error = |text: &str| text.parse::<PolicyName>().unwrap_err().to_string();
         let unknown = error("carefour");
         assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?); the policies are"));
@@ -359,11 +359,11 @@ mod tests {
         assert!(error("Interleve").contains("did you mean `interleave`?"));
         assert!(error("balanced+auto").contains("both place threads"));
         assert!(error("carrefour+interleave").contains("both place memory"));
-        assert!(error("balanced+local+auto").contains("more than two halves"));
-        assert!(error("bind").contains("it wants nodes, such as bind:0-1"));
+        assert!(error("balanced+local+auto").contains("more than two parts"));
+        assert!(error("bind").contains("it needs nodes, such as bind:0-1"));
         assert!(error("bind:x").contains("neither a number nor a range"));
         assert!(error("fixed:x").contains("`x` is not a CPU's number"));
-        assert!(error("balanced:3").contains("takes nothing after it"));
+        assert!(error("balanced:3").contains("takes no argument"));
         assert!(error("").contains("there is no policy ``"));
     }
 

@@ -49,11 +49,11 @@ rules! {
     /// Nothing can be placed.
     OneNode = "the machine has one node with memory: there is nothing to place";
     /// The policy has nothing more to do.
-    Settled = "all is where the policy has it";
+    Settled = "everything is where the policy places it";
     /// No counters to decide by.
-    NoTraffic = "nobody counted accesses: what memory carries is not known";
+    NoTraffic = "accesses were not counted, so memory traffic is not known";
     /// Counters were multiplexed and ran for too short a time.
-    CountersRanTooLittle = "counters ran for too small a part of the round to be believed";
+    CountersRanTooLittle = "counters ran for too small a part of the round to be reliable";
     /// Carrefour's first gate.
     FewAccesses = "there are too few accesses for memory to be contended";
     /// Carrefour's second gate: applications.
@@ -63,9 +63,9 @@ rules! {
     /// Gates are open, but no page is better elsewhere.
     NothingMisplaced = "no observed page is better elsewhere";
     /// Pages are better elsewhere, but exceed the budget, or nodes are full.
-    NoRoom = "neither the budget nor the nodes' free memory has room for one of the pages that are better elsewhere";
+    NoRoom = "the budget and the nodes' free memory leave no room for pages that are better elsewhere";
     /// Moving has to pay.
-    SavedTooLittle = "earlier moves have not yet saved the time that more of them take";
+    SavedTooLittle = "earlier moves have not yet saved the time that further moves take";
     /// Pages used from one node.
     OneNodeUses = "only that node uses them";
     /// Pages used from several nodes.
@@ -73,7 +73,7 @@ rules! {
     /// Pages that are read from several nodes.
     SeveralNodesRead = "several nodes read them and none writes";
     /// Huge pages whose parts are used by one node each.
-    FalselyShared = "several nodes use parts of their own of each";
+    FalselyShared = "each node uses its own part of them";
     /// Huge pages that are too hot to be dealt to nodes whole.
     TooHotToBalance = "each has too large a share of all accesses to be balanced whole";
     /// Copies that are written.
@@ -87,7 +87,7 @@ rules! {
     /// Many operations.
     ManyOperations = "many pages were worth an operation";
     /// Policies that decide at the start: memory that existed before.
-    PolicyOfStart = "the policy has memory there, and this was there before";
+    PolicyOfStart = "the policy would have placed them there";
     /// `fixed`.
     FixedCpu = "the policy has all threads on one CPU";
     /// `rr-threads`.

@@ -109,7 +109,7 @@ thresholds! {
     /// Later credit without savings and without waiting, as a share of time.
     credit_share: f64 = 0.02, "Own: what may be lost where nothing helps";
     /// Share of a node's memory that pages are not moved into.
-    memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves make nobody wait";
+    memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves do not stall allocations";
     /// Huge pages are split if at least this share of accesses would be from one node per small page.
     same_node_in_small_pages_min: f64 = 0.9, "Own, as in the advice of `nearside report`";
     /// A shared huge page with at least this share of all samples is split before it is interleaved.

@@ -198,7 +198,7 @@ fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u
         assert!(!format!("{action}: {reason}").is_empty());
         bytes += action.bytes();
         if let Some(pid) = action.pid() {
-            assert!(processes.contains_key(&pid), "{action:?} is of nobody");
+            assert!(processes.contains_key(&pid), "{action:?} has an unknown process");
         }
         for (pid, address, node) in touched(action) {
             assert!(pages.insert((pid, address)), "page {address:#x} of process {pid} occurs twice");

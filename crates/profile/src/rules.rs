@@ -82,7 +82,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     let mut case = Case { evidence: Vec::new(), confidence: Confidence::High, ruled_out: Vec::new() };
     let reached: u64 = pattern.remote.1;
     if reached < FEWEST {
-        let text = format!("only {reached} samples reached memory; fewer than {FEWEST} decide nothing");
+        let text = format!("only {reached} samples reached memory; a decision needs at least {FEWEST}");
         let few = Evidence { what: "samples", value: reached as f64, threshold: FEWEST as f64, samples: reached, text };
         case.note(few, Confidence::Low);
         return case.decide(Action::LeaveAlone);

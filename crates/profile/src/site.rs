@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_of_languages_are_told_from_what_is_called_alike() {
+    fn language_libraries_are_distinguished_from_similar_names() {
         for wrapper in [
             "malloc",
             "__GI___strdup",

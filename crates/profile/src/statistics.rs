@@ -8,8 +8,8 @@ const Z_95: f64 = 1.960;
 /// Fewer observations are not enough for a decision.
 pub(crate) const FEWEST: u64 = 10;
 
-/// How sure a decision is that rests on shares among samples. Wilson's interval of each share (the accesses seen as
-/// independent draws) lies wholly on the side of its threshold that the decision needs:
+/// Confidence in a decision that rests on shares of samples. Wilson's interval of each share, with accesses treated as
+/// independent draws, is entirely on the required side of its threshold:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {

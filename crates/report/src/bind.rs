@@ -79,8 +79,8 @@ impl fmt::Display for BindByTraceReport {
         }
         match self.unsure {
             0 => Ok(()),
-            1 => writeln!(f, "1 thread keeps its CPUs: too few samples are of it"),
-            unsure => writeln!(f, "{unsure} threads keep their CPUs: too few samples are of them"),
+            1 => writeln!(f, "1 thread keeps its CPUs: too few samples of it"),
+            unsure => writeln!(f, "{unsure} threads keep their CPUs: too few samples of them"),
         }
     }
 }
@@ -98,7 +98,7 @@ impl fmt::Display for BindEvent {
             }
             Self::Ended => writeln!(f, "the process has ended"),
             Self::Interrupted => {
-                writeln!(f, "it was interrupted: the threads keep their CPUs, and nothing follows them any more")
+                writeln!(f, "it was interrupted: the threads keep their CPUs and are no longer followed")
             }
         }
     }

@@ -81,7 +81,7 @@ impl RemoteCost {
         let what = if self.timed {
             "what remote accesses took longer than local ones would have, ns"
         } else {
-            "remote accesses: no source told latencies"
+            "remote accesses: no source reports latencies"
         };
         if empty { "no remote access cost anything".to_owned() } else { what.to_owned() }
     }

@@ -80,7 +80,7 @@ impl fmt::Display for LabReport {
             let times = self.measured.clock_releases;
             fact(
                 "clock",
-                format!("simulated time was let go {times} times: see \"How far to believe it\" in docs/lab.md"),
+                format!("simulated time was released {times} times: see \"How far to believe it\" in docs/lab.md"),
             );
         }
         if let Some(samples) = &self.samples {

@@ -191,7 +191,7 @@ fn links(f: &mut fmt::Formatter<'_>, sharing: &[LinkSharing]) -> fmt::Result {
     if sharing.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\nHow cores share the way to another node (GB/s read by all of them together)")?;
+    writeln!(f, "\nHow cores share the route to another node (GB/s read by all of them together)")?;
     let line = |LinkSharing { from, to, points }: &LinkSharing| {
         let mut text = format!("node {from} to memory of {to}:");
         for point in points {
@@ -254,7 +254,7 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
     if of.order_changes.is_empty() {
         return writeln!(f, "  the order of nodes is the same");
     }
-    writeln!(f, "  the order of nodes is another one:")?;
+    writeln!(f, "  the order of nodes differs:")?;
     let line = |c: &::measure::OrderChange| {
         let claims = if c.claimed_equal { "equally far" } else { "the other way round" };
         format!(

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_has_more_or_less_is_told_by_node() {
+    fn growth_of_a_process_is_reported_by_node() {
         let process = |nodes: &[(u32, u64)]| {
             let of_node = |&(node, bytes): &(u32, u64)| NodeUses {
                 node: NodeId(node),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_numa_are_told_from_others() {
+    fn events_of_numa_are_distinguished_from_others() {
         let told = ["numa_hint_faults", "pgpromote_success", "pgmigrate_fail", "numa_hit", "pgfault", "nr_dirty"];
         assert_eq!(told.map(is_numa_event), [true, true, true, false, false, false]);
     }

@@ -89,7 +89,7 @@ impl fmt::Display for MemoryText<'_> {
             writeln!(f, "\n{}: {}", self.title("Balancing and migration, whole system"), events.join(", "))?;
         }
         if self.all {
-            write!(f, "\nAll that the kernel tells of nodes\n{}", self.everything())?;
+            write!(f, "\nAll node counters of the kernel\n{}", self.everything())?;
         }
         Ok(())
     }

@@ -205,13 +205,13 @@ impl fmt::Display for MigrateReport {
             writeln!(f, "\n{threads}")?;
         }
         if self.unmapped_bytes > 0 {
-            writeln!(f, "\n{} of what was asked for is not mapped", bytes(self.unmapped_bytes))?;
+            writeln!(f, "\n{} of the requested range is not mapped", bytes(self.unmapped_bytes))?;
         }
         if self.process_ended {
             writeln!(f, "\nthe process has ended meanwhile")?;
         }
         if self.interrupted {
-            writeln!(f, "\nit was interrupted: the rest stays where it is")?;
+            writeln!(f, "\nit was interrupted: the remaining pages stay where they are")?;
         }
         Ok(())
     }

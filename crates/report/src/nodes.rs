@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_without_cpus_or_memory_are_told_as_they_are() {
+    fn nodes_without_cpus_or_memory_are_shown_as_they_are() {
         let node = |node: u32, cpus: &str, memory_bytes: u64| NodeReport {
             node: NodeId(node),
             cpus: cpus.parse().unwrap(),

@@ -94,7 +94,7 @@ mod tests {
 
     /// As numactl 2.0.16 prints it on such a machine.
     #[test]
-    fn what_holds_is_told_in_numactls_lines() {
+    fn settings_are_printed_in_numactls_format() {
         let interleave = "policy: interleave\npreferred node: 0 (interleave next)\ninterleavemask: 0 2 \ninterleavenode: 0\n\
                           physcpubind: 3 5 \ncpubind: 1 2 \nnodebind: 1 2 \nmembind: 0 1 2 3 \npreferred: 0 2 \n";
         assert_eq!(report(MemoryMode::Interleave, "0,2", Some(0)), interleave);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_in_numactls_lines_also_without_cpus_or_memory() {
+    fn nodes_are_printed_in_numactls_format_also_without_cpus_or_memory() {
         let node = |node: u32, cpus: &str, kilobytes: u64| NodeFiles {
             node: NodeId(node),
             cpus: cpus.parse().unwrap(),

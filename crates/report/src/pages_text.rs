@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_as_strip_and_as_runs() {
+    fn pages_are_shown_as_strip_and_as_runs() {
         let report = report();
         insta::assert_snapshot!(PagesText { report: &report, runs: true, colours: false });
         let coloured = PagesText { report: &report, runs: false, colours: true }.to_string();

@@ -96,7 +96,7 @@ impl fmt::Display for PlaceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if self.simulated { " simulated" } else { "" };
-        let dry = if self.dry_run { ", which decided and changed nothing" } else { "" };
+        let dry = if self.dry_run { ", dry run" } else { "" };
         let (rounds, samples) = (many(self.rounds, "round"), many(self.samples, "sample"));
         writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", self.policy, self.time_s)?;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
@@ -202,7 +202,7 @@ mod tests {
         );
         let idle = PlaceReport { dry_run: true, after: PlaceMetrics::default(), ..report };
         let text = idle.to_string();
-        assert!(text.starts_with("nearside: carrefour, which decided and changed nothing: 30 rounds"), "{text}");
+        assert!(text.starts_with("nearside: carrefour, dry run: 30 rounds"), "{text}");
         assert!(text.contains("  all the time  0.100 s") && !text.contains("moved"), "{text}");
     }
 }

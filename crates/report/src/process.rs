@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_by_thread_node_and_mapping() {
+    fn a_process_is_shown_by_thread_node_and_mapping() {
         let huge = on(1, Kind::TransparentHuge, 2 << 20, 1);
         let mut swapped = mapping(0x3000_0000, "", Vec::new());
         swapped.swapped_bytes = 12 << 10;

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lost_is_told() {
+    fn losses_are_reported() {
         let mut report = RecordReport {
             trace: "nearside-trace".into(),
             bytes: 123_456,

@@ -66,7 +66,7 @@ impl fmt::Display for ReplayReport {
         let all = format!("{} and {}", many(*rounds, "round"), many(*starts, "start"));
         match differences.len() {
             0 => writeln!(f, "{of}: {all}, all decided the same")?,
-            different => writeln!(f, "{of}: {all}, {different} decided otherwise")?,
+            different => writeln!(f, "{of}: {all}, {different} decided differently")?,
         }
         if *cut_off {
             writeln!(f, "The log ends in the middle of a line: what came last is missing.")?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_one_side_has_is_told() {
+    fn steps_of_only_one_side_are_listed() {
         let told = |text: &&str| (*text).to_owned();
         let at = || "round 2".to_owned();
         assert_eq!(ReplayDifference::between(at(), &["a"], &["a"], told), None);
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "round 2\n  then  a\n  now   c\nround 3\n  the same steps in another order\n\
-             interleave instead of carrefour: 3 rounds and 1 start, 2 decided otherwise\n"
+             interleave instead of carrefour: 3 rounds and 1 start, 2 decided differently\n"
         );
         report.differences.clear();
         report.policy.clone_from(&report.logged_policy);

@@ -98,14 +98,17 @@ fn a_winner_is_named_only_where_chance_allows() {
                instead of 991.";
     assert!(twice.ends_with(why), "{twice}");
     let same = text(vec![slow(), runs("carrefour", &[199.0, 203.0, 196.0], None)]);
-    assert!(same.starts_with("No difference that could be told: the best, carrefour, was 1.00 times ("), "{same}");
+    assert!(same.starts_with("No significant difference: the best, carrefour, was 1.00 times ("), "{same}");
     let none = text(vec![slow(), runs("interleave", &[202.0, 203.0, 199.0], None)]);
     assert_eq!(
         none,
-        "No difference that could be told: first-touch had the shortest mean, and interleave cannot be told from it."
+        "No significant difference: first-touch had the shortest mean, and interleave does not differ significantly."
     );
     let two = text(vec![slow(), runs("a", &[100.0, 101.0, 99.0], None), runs("b", &[100.5, 101.0, 99.0], None)]);
-    assert!(two.starts_with("The fastest are a, b, between which no difference could be told: 2.00 times ("), "{two}");
+    assert!(
+        two.starts_with("The fastest are a, b, without a significant difference between them: 2.00 times ("),
+        "{two}"
+    );
     let best = text(vec![slow(), runs("kernel", &[300.0, 301.0, 302.0], None)]);
     assert!(
         best.starts_with("first-touch is the fastest: 1.50 times (") && best.contains("as fast as kernel, the next")
@@ -121,7 +124,7 @@ fn a_winner_is_named_only_where_chance_allows() {
 }
 
 #[test]
-fn what_is_told_as_json_is_read_again() {
+fn json_output_can_be_read_again() {
     let report = CompareReport::of(usual());
     let json = serde_json::to_string(&report).unwrap();
     let read: Comparison = serde_json::from_str(&json).unwrap();

@@ -81,7 +81,7 @@ fn counters_tell_of_nodes_over_time() {
 }
 
 #[test]
-fn of_too_many_accesses_some_are_written_and_the_rest_is_told() {
+fn of_too_many_accesses_some_are_written_and_the_rest_is_counted() {
     let trace = trace(&Shape { samples: 130_000, ..Shape::default() });
     assert_eq!(check(&trace)["X"], 100_000);
     assert_eq!(

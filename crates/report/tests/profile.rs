@@ -100,7 +100,7 @@ fn a_thread_a_site_and_a_function_in_detail() {
 }
 
 #[test]
-fn what_got_better_is_told_from_chance() {
+fn an_improvement_is_distinguished_from_chance() {
     let (mut before, after) = (stream_clustering(), stream_clustering());
     for sample in &mut before.samples {
         sample.latency_ns = sample.latency_ns.map(|ns| 3.0 * ns);
@@ -153,7 +153,7 @@ fn without_samples() -> (Profile, TraceFacts) {
 }
 
 #[test]
-fn without_samples_objects_are_told_by_size() {
+fn without_samples_objects_are_ranked_by_size() {
     let (profile, facts) = without_samples();
     let view = profile.view(&Filter::default());
     let of = |filter: Vec<String>| ProfileReport::of(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
@@ -178,7 +178,7 @@ fn without_samples_objects_are_told_by_size() {
 }
 
 #[test]
-fn what_nobody_told_may_have_been_writes() {
+fn accesses_of_unknown_kind_may_have_been_writes() {
     let mut trace = face_recognition();
     let told = |trace: support::Trace| {
         let profile = trace.profile();
@@ -188,13 +188,13 @@ fn what_nobody_told_may_have_been_writes() {
     trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Unknown);
     let nothing = told(trace);
     assert!(
-        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" not told\n"),
+        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" unknown\n"),
         "{nothing}"
     );
     let mut trace = face_recognition();
     trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Load);
     let reads = told(trace);
-    assert!(reads.contains("read only       nothing was seen writing") && !reads.contains("not told,"), "{reads}");
+    assert!(reads.contains("read only       no writes observed") && !reads.contains("unknown,"), "{reads}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub enum AskError {
         why: String,
     },
     /// The caller may not use the socket.
-    #[error("{} is for its owner and its group only (connect: {source}): use sudo, or be of that group", path.display())]
+    #[error("{} is restricted to its owner and group (connect: {source}): use sudo, or join the group", path.display())]
     Forbidden {
         /// The socket.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum AskError {
         path: PathBuf,
     },
     /// The answer cannot be parsed.
-    #[error("the agent at {} answers what is not understood ({why}): is it of another version?", path.display())]
+    #[error("the agent at {} gave an answer that cannot be parsed ({why}): is it another version?", path.display())]
     NotUnderstood {
         /// The socket.
         path: PathBuf,
@@ -99,7 +99,7 @@ fn not_connected(path: &Path, error: Errno) -> AskError {
     let not_running = |why: &str| AskError::NotRunning { why: format!("{why} {}", path.display()) };
     match error {
         Errno::NOENT => not_running("there is no socket"),
-        Errno::CONNREFUSED => not_running("one was killed, and left its socket"),
+        Errno::CONNREFUSED => not_running("an agent was killed and left its socket"),
         Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), source: error.into() },
         error => AskError::System { what: "reach", path: path.to_owned(), source: error.into() },
     }

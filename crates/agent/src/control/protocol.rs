@@ -109,7 +109,7 @@ pub(super) fn line(of: &impl Serialize) -> Vec<u8> {
 pub(super) fn request(line: &[u8]) -> Result<Request, Answer> {
     serde_json::from_slice(line).map_err(|error| {
         let requests = "{\"request\":\"status\"}, or pause, resume, metrics, or explain with a \"pid\"";
-        Answer::Refused(format!("this is no request: {error}; requests are {requests}"))
+        Answer::Refused(format!("invalid request: {error}; requests are {requests}"))
     })
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn ask(status: &Mutex<Status>, request: Request) -> Answer {
-        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is nobody"))
+        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"))
     }
 
     #[test]
@@ -138,14 +138,14 @@ mod tests {
         let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(7) }) else { panic!() };
         assert_eq!(explanation.managed.unwrap().decisions, [(3, "move 1 page".to_owned())]);
         let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(8) }) else { panic!() };
-        assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is nobody")));
+        assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is not managed")));
         let written = serde_json::to_string(&ask(&status, Request::Status)).unwrap();
         assert_eq!(serde_json::from_str::<Answer>(&written).unwrap(), ask(&status, Request::Status));
         assert_eq!(ask(&status, Request::Metrics), Answer::Metrics("carrefour".into()));
     }
 
     #[test]
-    fn pausing_is_told_to_the_loop() {
+    fn a_pause_reaches_the_loop() {
         let status = status();
         assert_eq!(ask(&status, Request::Pause), Answer::Paused(true));
         assert!(status.lock().unwrap().paused);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(request(b"{\"request\":\"explain\",\"pid\":7}\n"), Ok(Request::Explain { pid: Pid(7) }));
         for wrong in ["", "{}", "{\"request\":\"stop\"}", "{\"request\":\"explain\"}"] {
             let Err(Answer::Refused(why)) = request(wrong.as_bytes()) else { panic!("{wrong}") };
-            assert!(why.starts_with("this is no request: "), "{why}");
+            assert!(why.starts_with("invalid request: "), "{why}");
         }
     }
 

@@ -44,7 +44,7 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// The path is not a socket.
-    #[error("{} is no socket: remove it, or choose another path", path.display())]
+    #[error("{} is not a socket: remove it, or choose another path", path.display())]
     NoSocket {
         /// The file.
         path: PathBuf,
@@ -80,7 +80,7 @@ impl Listener {
         // A client that connects before this is identified by the kernel's peer credentials, and refused all the same.
         let (owner, group) = (Uid::from_raw(access.owner), Gid::from_raw(access.group));
         rustix::fs::chown(path, Some(owner), Some(group))
-            .map_err(|error| failed("give away the socket")(error.into()))?;
+            .map_err(|error| failed("change the owner of the socket")(error.into()))?;
         let mode = Mode::from_raw_mode(0o660);
         rustix::fs::chmod(path, mode).map_err(|error| failed("restrict the socket")(error.into()))?;
         listener.socket.set_nonblocking(true).map_err(failed("use the socket"))?;

@@ -106,7 +106,7 @@ fn one_connection_carries_many_requests_in_any_pieces() {
 }
 
 #[test]
-fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
+fn hostile_clients_are_refused_and_closed_and_do_not_block_others() {
     let fixture = Fixture::start();
     let refused = |bytes: &[u8], says: &str| {
         let stream = fixture.connect();
@@ -116,10 +116,10 @@ fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
         assert!(told.contains("\"refused\"") && told.contains(says), "{told}");
         assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
     };
-    refused(b"GET / HTTP/1.1\r\n\r\n", "this is no request");
-    refused(&[0xff, b'\n'], "this is no request");
+    refused(b"GET / HTTP/1.1\r\n\r\n", "invalid request");
+    refused(&[0xff, b'\n'], "invalid request");
     refused(&vec![b'x'; 1 << 20], "a request has at most 4096 bytes");
-    refused(format!("{}\n", "[".repeat(4000)).as_bytes(), "this is no request");
+    refused(format!("{}\n", "[".repeat(4000)).as_bytes(), "invalid request");
     // Three clients: one that sends requests and never reads, one that disconnects mid-request, and one that sends
     // nothing.
     let deaf = fixture.connect();
@@ -165,7 +165,7 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     // SIGKILL leaves the socket like this.
     drop(UnixListener::bind(&path).unwrap());
     let error = ask(&path, Request::Status).unwrap_err().to_string();
-    assert!(error.starts_with("no agent is running: one was killed, and left its socket /"), "{error}");
+    assert!(error.starts_with("no agent is running: an agent was killed and left its socket /"), "{error}");
     let first = bind(&path).unwrap();
     assert!(matches!(bind(&path), Err(ControlError::InUse { .. })));
     drop(first);
@@ -179,7 +179,7 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_told() {
+fn an_invalid_answer_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();

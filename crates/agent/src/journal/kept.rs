@@ -281,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_set_meanwhile_comes_back() {
+    fn what_another_process_set_meanwhile_is_restored() {
         let kept = kept(&[bound(7, 7, "0-3", "0-1"), bound(7, 7, "1", "2-3"), bound(7, 7, "2-3", "0-1")]);
         assert_eq!(kept.threads[&thread(7, 7)].cpus.before, cpus("1"));
     }
 
     #[test]
-    fn threads_are_told_from_later_ones_with_the_same_number() {
+    fn threads_are_distinguished_from_later_ones_with_the_same_number() {
         let later = ThreadIdentity { started: 999, ..thread(7, 7) };
         let again = Change::Affinity { thread: later, before: cpus("0-1"), after: cpus("3"), at: 1000 };
         let kept = kept(&[bound(7, 7, "0-3", "0-1"), again]);

@@ -90,7 +90,7 @@ impl System {
             .ok()
             .filter(|below| is_plain && (below.starts_with("proc/sys") || below.starts_with("sys")))
         else {
-            done.failed.push(format!("{} is no switch of the kernel", path.display()));
+            done.failed.push(format!("{} is not a kernel switch", path.display()));
             return;
         };
         let switch = Switch::at(self.root.join(below));
@@ -223,9 +223,9 @@ impl PutBack {
     pub fn heading(&self) -> &'static str {
         let told_only = Self { torn: self.torn, damaged: self.damaged, foreign: self.foreign, ..Self::default() };
         if *self == told_only {
-            "an agent has left a journal, of which nothing is put back"
+            "an agent left a journal, but there is nothing to restore from it"
         } else {
-            "an agent was killed, and what it left is put back"
+            "an agent was killed, and its changes are reverted"
         }
     }
 
@@ -247,19 +247,19 @@ impl fmt::Display for PutBack {
         let mut lines = Vec::new();
         let threads = |count: usize| if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
         if self.threads > 0 {
-            lines.push(format!("{} may run on the CPUs of before again", threads(self.threads)));
+            lines.push(format!("restored the CPUs of {}", threads(self.threads)));
         }
         for switch in &self.switches {
-            lines.push(format!("{} has its value of before again", switch.display()));
+            lines.push(format!("{} has its previous value again", switch.display()));
         }
         if self.theirs > 0 {
-            lines.push(format!("left alone, as somebody else has changed them since: {} settings", self.theirs));
+            lines.push(format!("settings left alone because another process has changed them since: {}", self.theirs));
         }
         if self.torn > 0 {
             lines.push("the journal ends in the middle of a line, whose change was never made".to_owned());
         }
         if self.damaged > 0 {
-            lines.push(format!("lines of the journal that are not understood: {}", self.damaged));
+            lines.push(format!("lines of the journal that cannot be parsed: {}", self.damaged));
         }
         if self.foreign > 0 {
             lines.push("a journal of an earlier boot, or of another version of nearside, is discarded".to_owned());

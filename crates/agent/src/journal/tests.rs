@@ -112,7 +112,7 @@ fn what_a_killed_agent_left_is_put_back_by_the_next_one() {
     assert_eq!(affinity(thread.tid).unwrap(), all);
     assert_eq!(fixture.switch(), "1");
     assert_eq!((put_back.threads, put_back.switches.len()), (usize::from(all != one), 1));
-    assert!(put_back.to_string().ends_with("/proc/sys/kernel/numa_balancing has its value of before again"));
+    assert!(put_back.to_string().ends_with("/proc/sys/kernel/numa_balancing has its previous value again"));
     assert!(journal.restore().is_nothing());
     assert_eq!(fixture.names(), Vec::<String>::new());
     thread.end();
@@ -137,7 +137,7 @@ fn a_normal_end_puts_everything_back_and_leaves_nothing() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_since_stays() {
+fn what_another_process_has_changed_since_stays() {
     let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
     let last: CpuSet = all.iter().last().into_iter().collect();
     let (mut journal, _) = fixture.open();
@@ -244,7 +244,7 @@ fn one_agent_at_a_time_has_a_name_and_others_are_left_alone() {
 }
 
 #[test]
-fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
+fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
     let fixture = Fixture::new();
     let (mut journal, _) = fixture.open();
     fixture.set(&mut journal, "0");
@@ -255,7 +255,7 @@ fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
     fs::write(&path, text).unwrap();
     let (journal, put_back) = fixture.open();
     assert_eq!((put_back.torn, put_back.switches.len(), fixture.switch().as_str()), (1, 1, "1"));
-    assert_eq!(put_back.heading(), "an agent was killed, and what it left is put back");
+    assert_eq!(put_back.heading(), "an agent was killed, and its changes are reverted");
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
     drop(journal);
 }
@@ -269,7 +269,7 @@ fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
     for text in ["no journal\n".to_owned(), fs::read_to_string(&path).unwrap() + "no line\n"] {
         fs::write(&path, text).unwrap();
         let (journal, put_back) = fixture.open();
-        assert_eq!(put_back.heading(), "an agent has left a journal, of which nothing is put back");
+        assert_eq!(put_back.heading(), "an agent left a journal, but there is nothing to restore from it");
         kill(journal);
     }
 }
@@ -284,7 +284,7 @@ fn a_journal_is_no_way_to_have_other_files_written() {
         journal.will(&Change::Switch { path: path.into(), before: "lost".into(), after: "0".into() }).unwrap();
         kill(journal);
         let (_, put_back) = fixture.open();
-        assert_eq!(put_back.failed, [format!("{path} is no switch of the kernel")]);
+        assert_eq!(put_back.failed, [format!("{path} is not a kernel switch")]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "0");
 }

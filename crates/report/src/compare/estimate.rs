@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_where_chance_does_not_explain_it() {
+    fn a_difference_is_reported_if_it_is_significant() {
         let slow = [200.0, 202.0, 198.0];
         assert!(Estimate::ratio(&slow, &[100.0, 101.0, 99.0]).unwrap().is_above(1.9));
         let same = Estimate::ratio(&slow, &[199.0, 203.0, 196.0]).unwrap();

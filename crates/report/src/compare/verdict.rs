@@ -34,7 +34,7 @@ impl Verdict {
         }
         if ran.iter().any(|(policy, _)| policy.runs.len() < 2) {
             return undecided(format!(
-                "{} was the fastest, but not every policy has two runs, and so no difference can be told from chance: \
+                "{} was the fastest, but not every policy has two runs, and so no difference is statistically significant: \
                  repeat them with --repeat 3.",
                 best.0.policy
             ));
@@ -49,7 +49,7 @@ impl Verdict {
         let all_alike = as_good.len() == others.len();
         if all_alike && is_baseline(&best.0.policy) {
             return undecided(format!(
-                "No difference that could be told: {} had the shortest mean, and {} cannot be told from it.",
+                "No significant difference: {} had the shortest mean, and {} does not differ significantly.",
                 best.0.policy,
                 as_good.join(", ")
             ));
@@ -58,7 +58,7 @@ impl Verdict {
             let speedup = against.and_then(&longer).map_or(String::new(), |ratio| times(&ratio));
             let best = &best.0.policy;
             return undecided(format!(
-                "No difference that could be told: the best, {best}, was {speedup} as fast as {}.",
+                "No significant difference: the best, {best}, was {speedup} as fast as {}.",
                 baseline.unwrap_or_default()
             ));
         }
@@ -82,11 +82,11 @@ impl Verdict {
         }
         let names = [&[best.0.policy.as_str()], as_good.as_slice()].concat().join(", ");
         let faster = if faster.is_empty() { faster } else { format!(": {faster}") };
-        let is_told = |name: &&str| !as_good.contains(name) && !is_baseline(name);
-        let slower: Vec<&str> = others.iter().map(|(policy, _)| policy.policy.as_str()).filter(is_told).collect();
+        let is_listed = |name: &&str| !as_good.contains(name) && !is_baseline(name);
+        let slower: Vec<&str> = others.iter().map(|(policy, _)| policy.policy.as_str()).filter(is_listed).collect();
         let slower = if slower.is_empty() { String::new() } else { format!(" Slower: {}.", slower.join(", ")) };
         undecided(format!(
-            "The fastest are {names}, between which no difference could be told{faster}.{slower}{reason}"
+            "The fastest are {names}, without a significant difference between them{faster}.{slower}{reason}"
         ))
     }
 }

@@ -108,7 +108,7 @@ impl Page {
             filter: &report.filter,
         };
         Self {
-            title: label(if command.is_empty() { "what ran already" } else { &command }),
+            title: label(if command.is_empty() { "programs that already ran" } else { &command }),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
             facts: lines(facts.lines()),
             verdict_class: verdict_class(report.verdict.problem),

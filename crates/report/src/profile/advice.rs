@@ -44,7 +44,7 @@ impl fmt::Display for AdviceText<'_> {
         }
         match few.len() {
             0 => Ok(()),
-            count => writeln!(f, "  nothing to say of {count} others: too few of their samples reached memory"),
+            count => writeln!(f, "  no advice for {count} others: too few of their samples reached memory"),
         }
     }
 }

@@ -34,7 +34,7 @@ impl fmt::Display for DetailReport {
             Subject::Object { summary, .. } => chain(f, &summary.allocated_from)?,
             Subject::Site { allocated_from, .. } => chain(f, allocated_from)?,
             Subject::Function { places, .. } => {
-                writeln!(f, "\nplaces in it")?;
+                writeln!(f, "\ncode locations")?;
                 for (frame, samples) in places {
                     writeln!(f, "  {samples:>8}  {}", short(&frame_text(frame), WIDTH - 12))?;
                 }
@@ -110,7 +110,7 @@ fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String 
             }
             if *small_objects > 0 {
                 let (objects, size) = (count(*small_objects), bytes(*small_bytes));
-                lines.add("small objects", &format!("{objects} of {size} together, which were counted only"));
+                lines.add("small objects", &format!("{objects} of {size} together, only counted"));
             }
             format!("site {site}: {label}")
         }

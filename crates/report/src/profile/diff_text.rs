@@ -20,7 +20,7 @@ impl fmt::Display for DiffReport {
         if [a, b].iter().all(|side| side.counts.samples == 0) {
             return writeln!(
                 f,
-                "\n  nothing is compared: neither has a sample; nearside report tells the objects of each by size"
+                "\n  nothing to compare: neither has samples; nearside report lists the objects of each by size"
             );
         }
         write!(f, "\n{}", whole(a, b, *change))?;
@@ -65,7 +65,7 @@ impl fmt::Display for DiffReport {
         }
         write!(f, "\n{table}")?;
         if sites.iter().any(|site| site.change == Change::Noise) {
-            f.write_str("\nnoise: the difference may be chance, as there are too few samples\n")?;
+            f.write_str("\nnoise: the difference is not significant, there are too few samples\n")?;
         }
         Ok(())
     }

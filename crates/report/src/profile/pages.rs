@@ -96,7 +96,7 @@ impl fmt::Display for ObjectPages {
             nodes.iter().take(MOST_NODES).map(|(node, pages)| format!("{pages} on node {node}")).collect();
         let nodes = if nodes.is_empty() { String::new() } else { format!(" ({})", nodes.join(", ")) };
         writeln!(f, "  {small} of 4 KiB were seen{nodes}")?;
-        writeln!(f, "  {of_one_thread} are one thread's, {from_one_node} one node's; {moved} were moved")?;
+        writeln!(f, "  {of_one_thread} used by one thread, {from_one_node} by one node; {moved} were moved")?;
         for page in falsely_shared {
             let of = if page.is_huge { "the huge page" } else { "2 MiB" };
             let share = 100.0 * page.same_node_in_small_pages.value();

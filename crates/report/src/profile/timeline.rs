@@ -165,7 +165,7 @@ impl fmt::Display for TimelineText<'_> {
         if *other_threads > 0 {
             writeln!(f, "  +  {other_threads} other threads")?;
         }
-        writeln!(f, "  x reads, * writes, # both, o not told\n")?;
+        writeln!(f, "  x reads, * writes, # both, o unknown\n")?;
         let letters: String =
             ('a'..='z').take(columns.len()).collect::<String>() + if *other_threads > 0 { "+" } else { "" };
         writeln!(f, "  {:>12}  {letters}  {:>7}  {:>7}  function", "from", "samples", "remote")?;

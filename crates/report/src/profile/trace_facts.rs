@@ -114,7 +114,7 @@ impl TraceText<'_> {
         let Self { facts, counts, unknown_share, filter } = self;
         let mut lines = Lines::default();
         let command = facts.command.join(" ");
-        let command = if command.is_empty() { "what ran already" } else { &command };
+        let command = if command.is_empty() { "programs that already ran" } else { &command };
         lines.add("recorded", &format!("{command} ({}, by {})", facts.path, facts.written_by));
         let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let size = format!("{}, {}", plural(facts.nodes, "node"), plural(facts.cpus, "CPU"));
@@ -130,7 +130,7 @@ impl TraceText<'_> {
         if !filter.is_empty() {
             lines.add("only", &filter.join(", "));
         }
-        lines.add("unknown", &format!("{} of the accesses are to no known object", share(Some(*unknown_share))));
+        lines.add("unknown", &format!("{} of the accesses are not to a known object", share(Some(*unknown_share))));
         if !facts.complete {
             lines.add("lost", "the recording was cut off: what came last is missing");
         }
