@@ -119,7 +119,7 @@ impl Trial {
         }
     }
 
-    /// Keeps pages that could not be moved back yet for the next round; nothing else moves until then.
+    /// Keeps pages that could not be moved back yet. They are retried in the next rounds, until the pause ends.
     pub fn owe(&mut self, back: impl Iterator<Item = Candidate>) {
         let moved =
             |page: Candidate| Some(TriedMove { page: page.id(), bytes: page.bytes, from: page.to?, to: page.from });

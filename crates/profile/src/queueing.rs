@@ -9,7 +9,7 @@ use crate::distances::Distances;
 use machine::NodeId;
 use std::collections::HashMap;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 pub(crate) const LINE_BYTES: f64 = 64.0;
 /// Utilisation at which the rise is complete.
 const RISEN: f64 = 0.1;

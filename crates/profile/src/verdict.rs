@@ -21,7 +21,7 @@ const MEMORY_BOUND: f64 = 0.05;
 const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 const Z_95: f64 = 1.96;
 

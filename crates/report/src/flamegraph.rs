@@ -79,7 +79,7 @@ impl RemoteCost {
 
     fn subtitle(&self, empty: bool) -> String {
         let what = if self.timed {
-            "what remote accesses took longer than local ones would have, ns"
+            "latency of remote accesses in excess of local latency, ns"
         } else {
             "remote accesses: no source reports latencies"
         };

@@ -18,7 +18,7 @@ const MOST_OBJECTS: usize = 500;
 const MOST_NODES: usize = 64;
 /// Number of values per counter.
 const PARTS: u64 = 200;
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 /// Upper bound of PIDs.
 const LAST_PID: u32 = 1 << 22;

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_moved_why_and_what_came_of_it() {
+    fn moves_are_shown_with_reasons_and_results() {
         let metrics = |time_s, ns| PlaceMetrics {
             time_s,
             accesses_per_us: Some(76.25),

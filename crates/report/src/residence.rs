@@ -99,7 +99,8 @@ pub(crate) fn bytes_of(pages: &[PagesOnNode], size: Size) -> u64 {
     pages.iter().filter(|pages| pages.size() == size).fold(0, |sum, pages| pages.bytes.saturating_add(sum))
 }
 
-/// The value of the pages of one size on each node: a cell per node or, with many nodes, a single cell.
+/// The value of the pages of one size on each node: a cell per node or, with many nodes, one cell that
+/// lists the nodes that have any.
 pub(crate) fn cells(
     pages: &[PagesOnNode],
     size: Size,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use trace::Source;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 
 /// The accesses of one interval.

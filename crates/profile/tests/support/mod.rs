@@ -61,7 +61,7 @@ pub fn objects(profile: &Profile) -> Vec<&Object> {
     profile.accesses().map(|access| &profile.objects()[access.object.0 as usize]).collect()
 }
 
-/// A library with a function `work` at 0x1000, a variable `table` at 0x3000 and, behind the end of its file, one called
+/// A library with a function `work` at 0x1000, a variable `table` at 0x3000 and, after the end of its file, one called
 /// `zeroed` at 0x4000, and a section `.plt` at 0x2000, each of 0x100 bytes.
 pub struct Library;
 

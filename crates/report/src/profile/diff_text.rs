@@ -65,7 +65,7 @@ impl fmt::Display for DiffReport {
         }
         write!(f, "\n{table}")?;
         if sites.iter().any(|site| site.change == Change::Noise) {
-            f.write_str("\nnoise: the difference is not significant, there are too few samples\n")?;
+            f.write_str("\nnoise: the difference is not significant, because there are too few samples\n")?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View,
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 /// Most nodes in a table as text: those with the most accesses.
 pub(crate) const MOST_NODES: usize = 8;
