@@ -9,8 +9,8 @@
 //! - A [`Decision`] is a list of [`Step`]s, each an [`Action`] with its [`Reason`] in words and numbers.
 //! - An [`Outcome`] is the result of a decision. It is fed back, so that what cannot be done is not requested again.
 //! - *First touch*: a page is allocated on the node of the CPU that touches it first. *Interleave*, *deal*: pages are
-//!   distributed over nodes, in turn or at random. *Migrate*: a page or thread moves to another node. *Replicate*: nodes
-//!   have copies of a page. *Revert*: copies are given up.
+//!   distributed over nodes, in turn or at random. *Migrate*: a page or thread moves to another node. *Replicate*:
+//!   nodes have copies of a page. *Revert*: copies are given up.
 //! - The *local access ratio* is local accesses over all. The *imbalance* is the standard deviation (n - 1) of the
 //!   controllers' loads over their mean. *Cache pressure* is last-level cache misses per thousand instructions.
 //! - A process's *home* is the node that `balanced` or `auto` has assigned to it.
