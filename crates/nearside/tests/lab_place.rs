@@ -146,7 +146,7 @@ fn nothing_is_lost_and_everything_is_as_before() {
     }
     is("off", "0");
     is("keep", "1");
-    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", "changed nothing"]);
+    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", ", dry run: "]);
     has(
         "dry",
         "start: take the program's memory by policy interleave: 0-3: the policy interleaves pages over these nodes",
