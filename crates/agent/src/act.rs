@@ -1,4 +1,4 @@
-//! Carries out what was decided, and says what came of it.
+//! Carries out decisions and reports their outcome.
 
 use crate::agent::since;
 use crate::copies::Copies;
@@ -18,46 +18,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What could not be done is told so often, as each thread may have its own note.
+/// Maximum number of distinct notes: each thread may have its own.
 const MOST_NOTES: usize = 50;
-/// New threads that begin while those of their process get CPUs are looked for so often at most.
+/// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
 
-/// Pages that other processes map as well stay where they are: samples of one process do not tell what the others use, who
-/// would lose what it gains. (Carrefour's kernel moves them. Where four processes read one file, moving its pages as well
-/// left fewer accesses local than before, 44 % instead of 51.)
+/// Pages that other processes map as well are not moved: samples of one process do not show what the others use, and
+/// they would lose what it gains. (Carrefour's kernel moves such pages. With four processes reading one file, moving
+/// them left 44 % of accesses local instead of 51 %.)
 const WHOSE: Whose = Whose::Private;
 
-/// Carries out what was decided.
+/// Carries out decisions.
 pub(crate) struct Actor {
     pub journal: Journal,
     batch: PageBatch,
-    /// How long other threads have helped to move pages.
+    /// Time that helper threads have spent moving pages.
     pub helped: Duration,
-    /// Set when all is to end: nothing more is moved.
+    /// Once set, nothing more is moved.
     stop: Arc<AtomicBool>,
-    /// Whether threads and memory stay where their owner has put them.
+    /// Whether affinity and memory policies that the owner set are respected.
     respects_owner: bool,
-    /// Notes that were made, each once.
+    /// Notes already reported; each is reported once.
     said: BTreeSet<String>,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
-    /// Pages that are where they were to go.
+    /// Pages that are now on their target node.
     pub pages_moved: u64,
-    /// The same, bytes.
+    /// Bytes of those pages.
     pub bytes_moved: u64,
-    /// Pages that stayed, by why.
+    /// Pages that were not moved, by reason.
     pub pages_refused: BTreeMap<PageRefusal, u64>,
-    /// Pages of which a process has a copy of its own now.
+    /// Pages of which a process now has a private copy.
     pub pages_copied: u64,
-    /// Threads that have other CPUs now.
+    /// Threads whose CPUs were changed.
     pub threads_moved: u64,
     /// Huge pages that were split.
     pub pages_split: u64,
-    /// Why less was done than asked for.
+    /// Why less was done than requested.
     pub note: Option<String>,
 }
 
@@ -79,8 +79,9 @@ impl Actor {
         }
     }
 
-    /// Carries out steps in their order, and says of each what came of it. Pages that stayed, or that are gone, are added
-    /// to the outcome. Moves of pages of one process are one call of the kernel's, which has all CPUs stop for a moment.
+    /// Carries out steps in order and reports the outcome of each. Pages that could not be moved, or no longer exist,
+    /// are added to the outcome. All moves within one process share one `move_pages` call, since each call briefly
+    /// stops all CPUs.
     pub fn carry_out(
         &mut self,
         steps: &[Step],
@@ -103,12 +104,12 @@ impl Actor {
         Ok(done)
     }
 
-    /// What should be known, once, and not more than anybody reads.
+    /// The note to report, if it is new and the limit is not reached.
     pub fn news(&mut self, done: &Done) -> Option<String> {
         let note = done.note.clone().filter(|_| self.said.len() <= MOST_NOTES)?;
         let is_new = self.said.insert(note.clone());
         let is_too_much = self.said.len() > MOST_NOTES;
-        is_new.then(|| if is_too_much { "there is more of this kind, which is not told".to_owned() } else { note })
+        is_new.then(|| if is_too_much { "further notes of this kind are not shown".to_owned() } else { note })
     }
 
     fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
@@ -119,7 +120,7 @@ impl Actor {
         };
         if self.stop.load(Relaxed) {
             refuse_all(action, pid, outcome);
-            return Ok(Done::because("it is to end"));
+            return Ok(Done::because("the agent is stopping"));
         }
         match action {
             Action::MoveRanges { node, ranges, bytes, .. } => Ok(self.move_ranges(process, *node, ranges, *bytes)),
@@ -129,7 +130,7 @@ impl Actor {
                 .map_or_else(Done::default, |node| self.copy(process, pages, node, instead.as_deref(), outcome))),
             Action::MoveThread { tid, cpus, .. } => self.move_thread(process, *tid, cpus),
             Action::MoveProcess { cpus, .. } => self.move_process(process, cpus),
-            // Pages are moved elsewhere, and other copies need a kernel that replicates.
+            // These move pages elsewhere, and the other copies need a kernel that replicates.
             Action::MovePages { .. }
             | Action::InterleavePages { .. }
             | Action::Replicate { .. }
@@ -139,7 +140,7 @@ impl Actor {
         }
     }
 
-    /// Moves the pages of these steps, each of this process.
+    /// Moves the pages of these steps; all belong to this process.
     fn move_all(&mut self, pid: Pid, steps: &[&Step], managed: &mut Managed, outcome: &mut Outcome) -> Vec<Done> {
         let mut done = vec![Done::default(); steps.len()];
         let process = managed.processes.get_mut(&pid).filter(|_| !self.stop.load(Relaxed));
@@ -156,7 +157,7 @@ impl Actor {
         done
     }
 
-    /// Moves pages of a process, each to its node, and tells what came of each in its place of `done`.
+    /// Moves pages of a process, each to its target node, and records each outcome at its index in `done`.
     fn move_pages(
         &mut self,
         process: &mut ManagedProcess,
@@ -171,7 +172,7 @@ impl Actor {
             let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
             outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
         }
-        // The kernel moves neighbours in this list that go to the same node together.
+        // The kernel batches consecutive list entries that go to the same node.
         pages.sort_unstable();
         self.batch.clear();
         for (node, address, _) in &pages {
@@ -181,7 +182,7 @@ impl Actor {
         let moved = self.batch.move_pages(pid, WHOSE);
         let took = since(began_ns);
         outcome.moving_s += took.as_secs_f64();
-        // Threads that help with it are at work as well.
+        // Helper threads count as work too.
         self.helped += took * u32::try_from(moved.as_ref().map_or(0, |movers| movers.saturating_sub(1))).unwrap_or(0);
         if let Err(error) = moved {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
@@ -207,7 +208,8 @@ impl Actor {
         }
     }
 
-    /// Gives a process its own copies of pages of a file, on a node; what is not copied is moved as said.
+    /// Gives a process private copies of pages of a file, on one node. Pages that cannot be copied are moved as
+    /// requested.
     fn copy(
         &mut self,
         process: &mut ManagedProcess,
@@ -221,7 +223,7 @@ impl Actor {
         let Copies { made, refused, note } = Copies::make(process, pages, node);
         outcome.moving_s += since(began_ns).as_secs_f64();
         let mut done = Done { note, ..Done::default() };
-        // They are on their node already, unless that was full: then they move there, or it is told why not.
+        // Copies are already on their node unless it was full; then they are moved there, or the refusal is reported.
         let made = made.into_iter().map(|page| (node, page, 0)).collect();
         self.move_pages(process, made, std::slice::from_mut(&mut done), outcome);
         (done.pages_copied, done.pages_moved, done.bytes_moved) = (done.pages_moved, 0, 0);
@@ -267,7 +269,7 @@ impl Actor {
         let mut done = Done::default();
         let mut seen: BTreeSet<Tid> = BTreeSet::new();
         for _ in 0..MOST_LOOKS {
-            // One that began meanwhile may have the CPUs that its creator had before.
+            // A thread created meanwhile may have inherited its creator's previous CPUs.
             let Ok(threads) = process.process.threads() else { break };
             let new: Vec<Tid> = threads.iter().filter(|tid| !seen.contains(tid)).collect();
             if new.is_empty() {
@@ -283,20 +285,22 @@ impl Actor {
         Ok(done)
     }
 
-    /// Gives a thread CPUs, unless it has chosen others meanwhile.
+    /// Sets a thread's CPUs, unless its owner has set others meanwhile.
     pub fn move_thread(&mut self, process: &mut ManagedProcess, tid: Tid, cpus: &CpuSet) -> Result<Done, JournalError> {
-        // A thread that has ended needs none.
+        // The thread has ended.
         let Ok(now) = affinity(tid) else { return Ok(Done::default()) };
         let chosen = owner::bound_to(&now, &process.record.cpus, &process.given);
         if let (Some(chosen), true) = (chosen, self.respects_owner) {
-            let note =
-                format!("thread {tid} of process {} has chosen CPUs {chosen}, and keeps them", process.record.pid);
+            let note = format!(
+                "thread {tid} of process {} keeps CPUs {chosen}, which its owner has chosen",
+                process.record.pid
+            );
             if let Some(thread) = process.threads.get_mut(&tid) {
                 thread.record.bound_to = Some(chosen);
             }
             return Ok(Done::because(note));
         }
-        // Also of one that was started with these CPUs: it may outlive what is placed.
+        // Recorded even if it was started with these CPUs: it may outlive the managed program.
         if !self.journal.will_bind(process.record.pid, tid, process.parent, cpus)? || now == *cpus {
             return Ok(Done::default());
         }
@@ -317,7 +321,7 @@ impl Actor {
     }
 }
 
-/// The process whose pages an action moves: of pages that only a kernel could copy, what is done instead does.
+/// The process whose pages an action moves. For copies that only a kernel could make, the process of the fallback.
 fn whose_pages(action: &Action) -> Option<Pid> {
     match action {
         Action::MovePages { pid, .. } | Action::InterleavePages { pid, .. } => Some(*pid),
@@ -326,7 +330,7 @@ fn whose_pages(action: &Action) -> Option<Pid> {
     }
 }
 
-/// The pages that an action moves, and where to.
+/// The pages that an action moves, each with its target node.
 fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
     match action {
         Action::MovePages { node, pages, .. } => pages.iter().map(|page| (*page, *node)).collect(),
@@ -338,7 +342,7 @@ fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
     }
 }
 
-/// Nothing of a process that has ended: that is no failure.
+/// None for a process that has ended: that is not a failure.
 fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Error) -> Option<String> {
     let errno = error.raw_os_error().unwrap_or_default();
     if errno == Errno::SRCH.raw_os_error() {
@@ -346,7 +350,7 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
     }
     let pid = process.record.pid;
     let why = diagnose(Attempt::Move { to: targets, whose: Whose::Private }, errno, &Situation::of(Some(pid)));
-    // Its cpuset may have other nodes now.
+    // Its cpuset may allow other nodes now.
     if let Ok(status) = process.process.status() {
         process.record.nodes = status.nodes;
     }
@@ -363,7 +367,7 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
     }
     process.sizes.forget();
     for &page in pages {
-        // The kernel does not say which stayed.
+        // The kernel does not say which pages were left unsplit.
         if process.sizes.at(&process.process, page) == huge {
             *done.pages_refused.entry(PageRefusal::Stayed).or_default() += 1;
             outcome.refused.push(PageOf { pid, address: page });
@@ -374,7 +378,7 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
     done
 }
 
-/// Pages that nothing was done about.
+/// Counts all pages of an action as refused.
 fn refuse_all(action: &Action, pid: Pid, outcome: &mut Outcome) {
     let page = |address: u64| PageOf { pid, address };
     match action {

@@ -1,4 +1,4 @@
-//! The loop: what it has, how it begins, and how it ends.
+//! The agent: its state, how it starts and how it finishes.
 
 use crate::act::Actor;
 use crate::counted::Counters;
@@ -28,34 +28,34 @@ use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, HostCounte
 use trace::live::{ThreadCount, ThreadCounters, Told};
 use trace::{Count, Event, Sample, Stacks, TickClock};
 
-/// Of the virtual PMU: one miss in so many, until it is known how many come. Some hundreds of a round of 50 ms in which
-/// all of 24 CPUs wait for memory.
+/// Initial sampling period of the virtual PMU, in misses, until the miss rate is known. Gives a few hundred samples per
+/// 50 ms round when all of 24 CPUs wait for memory.
 const FIRST_PERIOD: u64 = 200_000;
-/// Rings of the processor's own samples are emptied so often at least.
+/// Longest interval between two drains of the rings of hardware samples.
 const EMPTIED: Duration = Duration::from_millis(50);
-/// What is known of a machine on which nothing is ever placed.
+/// Reported on a machine where there is nothing to place.
 pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
-/// New processes and threads get their place as often.
+/// Longest delay before new processes and threads are placed.
 const PROMPT: Duration = Duration::from_millis(20);
 
-/// Why an agent cannot begin, or go on.
+/// Why an agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The policy cannot be had on this machine.
+    /// The policy is not available on this machine.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The source that was chosen is not there.
+    /// The chosen source is not available.
     #[error(transparent)]
     Source(#[from] AccessError),
-    /// The policy decides by samples, and nobody takes any.
-    #[error("{policy} decides by samples of accesses to memory, and nobody takes any: {}", tried.join("; "))]
+    /// The policy decides by samples, and no source of samples is available.
+    #[error("{policy} needs samples of memory accesses, and no source is available: {}", tried.join("; "))]
     NoSource {
         /// The policy.
         policy: String,
-        /// What was tried, and why it is not there.
+        /// The sources that were tried, and why each is unavailable.
         tried: Vec<String>,
     },
-    /// A process is somebody else's.
+    /// The process belongs to another user.
     #[error("cannot place process {pid}: {why}")]
     NotPermitted {
         /// The process.
@@ -63,7 +63,7 @@ pub enum AgentError {
         /// Why, and what to do.
         why: String,
     },
-    /// What is to be changed cannot be written down first.
+    /// The change cannot be recorded in the journal first.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The decision log cannot be written.
@@ -71,21 +71,21 @@ pub enum AgentError {
     Log(#[from] LogError),
 }
 
-/// Observes, decides and acts, round by round. Whoever has it calls [`look`](Self::look) whenever
-/// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) in the end.
+/// Observes, decides and acts, round by round. The caller calls [`look`](Self::look) whenever
+/// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) at the end.
 pub struct Agent {
     pub(crate) options: Options,
     pub(crate) machine: Machine,
     pub(crate) policy: Policy,
     pub(crate) nodes: NodeMap,
     pub(crate) accesses: Option<Accesses>,
-    /// The lab's source counts itself.
+    /// None with the lab's source, which counts by itself.
     host_counters: Option<HostCounters>,
     clock: TickClock,
     stacks: Stacks,
     lives: Lives,
     pub(crate) managed: Managed,
-    /// Processes that may be managed: they began, or nobody knows yet whether they are busy. With their CPU time.
+    /// Processes that may become managed, with their CPU time: they are new, or not yet known to be busy.
     pub(crate) candidates: BTreeMap<Pid, Candidate>,
     pub(crate) actor: Actor,
     log: Option<DecisionLog>,
@@ -93,16 +93,16 @@ pub struct Agent {
     samples: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
     thread_counters: Option<ThreadCounters>,
-    /// What each thread had done before, and what each did in this round, where that is counted.
+    /// Previous totals of each thread and the counts of this round, where threads are counted.
     thread_counts: ThreadCounts,
     pub(crate) thread_work: FxHashMap<(Pid, Tid), ThreadCount>,
     pub(crate) counters: Counters,
     pub(crate) rate: Rate,
-    /// The virtual PMU's period of before a pause, while it is one.
+    /// During a pause: the virtual PMU's period before it.
     rests: Option<u64>,
-    /// Samples that came in this round, of whomever.
+    /// Samples received in this round, of all processes.
     pub(crate) came: u64,
-    /// Samples of more pages than are kept, of all rounds.
+    /// Samples in all rounds that exceeded the page limit.
     pub(crate) missed: u64,
     pub(crate) memory: KnownMemory,
     pub(crate) course: Course,
@@ -111,20 +111,20 @@ pub struct Agent {
     pub(crate) status: Arc<Mutex<Status>>,
     pub(crate) notes: Vec<String>,
     pub(crate) explained: Vec<String>,
-    /// Why nothing was done, which is said once.
+    /// Why nothing was done; reported once.
     pub(crate) idle: Option<Rule>,
     pub(crate) round: u64,
     began_ns: u64,
     pub(crate) round_began_ns: u64,
     cpu_time_before: Duration,
-    /// Time at work since the program began, and how much of that observing and deciding took since samples were last
-    /// paid for: CPU time, and what was waited for. Clocks of CPU time alone are no measure: where the kernel has no
-    /// better clock than ticks, as in the lab, they count whole ticks, and rounds keep step with those.
+    /// Time spent working since the program began, and the part spent observing and deciding since samples were last
+    /// paid for. Includes both CPU time and waits. CPU time alone is unreliable: where the kernel accounts by ticks, as
+    /// in the lab, it comes in whole ticks, and rounds are synchronised with ticks.
     busy: Duration,
     pub(crate) observing: Duration,
 }
 
-/// A process that may be managed.
+/// A process that may become managed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidate {
     pub inherited: Inherited,
@@ -133,8 +133,8 @@ pub(crate) struct Candidate {
 }
 
 impl Agent {
-    /// Opens all sources. A program that is to be managed is to be started by the same thread, afterwards. The journal
-    /// is told of every change before it is made.
+    /// Opens all sources. A program to be managed must be started afterwards, by the same thread. Every change is
+    /// recorded in the journal before it is made.
     pub fn open(machine: &Machine, journal: Journal, options: Options) -> Result<Self, AgentError> {
         let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
@@ -142,9 +142,7 @@ impl Agent {
         let lives = match SideBand::open_lives(&options.target) {
             Ok(side_band) => Lives::Told { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
-                notes.push(format!(
-                    "processes and threads are looked for in /proc, some time after they began: {error}"
-                ));
+                notes.push(format!("new processes and threads are found with a delay, by polling /proc: {error}"));
                 Lives::Looked
             }
         };
@@ -153,7 +151,7 @@ impl Agent {
         let host_counters = if counts_itself { None } else { HostCounters::open(machine, evens_pressure, &mut notes) };
         let thread_counters = (evens_pressure && !counts_itself).then(ThreadCounters::probe).and_then(|probed| {
             let failed = |why: LiveError| {
-                notes.push(format!("instructions of a thread are its part of those of all CPUs: {why}"));
+                notes.push(format!("instructions per thread are estimated from those of all CPUs: {why}"));
             };
             probed.map_err(failed).ok().map(|()| ThreadCounters::default())
         });
@@ -224,7 +222,7 @@ impl Agent {
         self.write(|| line)
     }
 
-    /// Begins another log where this one is long enough, with what the policy has kept so far.
+    /// Starts a new log when this one has reached its limit, beginning with the policy's current state.
     pub(crate) fn rotate_log(&mut self) -> Result<(), AgentError> {
         let most = self.options.log_most_bytes.unwrap_or(u64::MAX);
         if self.log.as_ref().is_none_or(|log| log.bytes() <= most) {
@@ -234,8 +232,8 @@ impl Agent {
         self.begin_log()
     }
 
-    /// The kernel's own balancing moves pages back and forth with ours. Somebody else may switch it on again, such as
-    /// another of us at its end.
+    /// The kernel's NUMA balancing would undo our moves. Another process may switch it on again, for example another
+    /// agent when it finishes.
     pub(crate) fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
         if !self.policy.is_dynamic() || self.policy.has_nothing_to_place() {
             return Ok(());
@@ -247,13 +245,13 @@ impl Agent {
             return Ok(());
         }
         if self.options.dry_run || self.options.keep_kernel_balancing || is_source {
-            let why = if is_source { ", as its page faults are what is observed" } else { "" };
+            let why = if is_source { ", because its page faults are the source of samples" } else { "" };
             self.note(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
             return Ok(());
         }
         self.actor.journal.will_set(&switch, "0")?;
         self.note(match switch.set("0") {
-            Ok(()) => "the kernel's NUMA balancing is switched off meanwhile".to_owned(),
+            Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
             Err(error) => format!(
                 "the kernel's NUMA balancing stays on, and moves pages and threads as well: {error}; to switch it off \
                  needs root"
@@ -262,29 +260,29 @@ impl Agent {
         Ok(())
     }
 
-    /// Says something, once.
+    /// Adds a note, once.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    /// What it is doing, for others to read, and to have it pause.
+    /// The live status, for readers and to pause the agent.
     pub fn status(&self) -> Arc<Mutex<Status>> {
         self.status.clone()
     }
 
     pub(crate) fn status_now(&self) -> MutexGuard<'_, Status> {
-        // Whoever panicked with it left it whole: it has no invariants.
+        // A thread that panicked while holding the lock left the status usable: it has no invariants.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done since the last call and why, where that is wanted.
+    /// The decisions made since the last call, with reasons, if requested.
     pub fn explained(&mut self) -> Vec<String> {
         std::mem::take(&mut self.explained)
     }
 
-    /// How long nothing is to be done.
+    /// Time until the next call of [`look`](Self::look) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.options.round;
         let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
@@ -298,7 +296,7 @@ impl Agent {
         self.options.round.saturating_sub(since(self.round_began_ns))
     }
 
-    /// Takes what has come, gives places to what is new, and decides and acts when a round is over.
+    /// Reads new events, places new processes and threads, and decides and acts at the end of a round.
     pub fn look(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
@@ -319,7 +317,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Rings of the virtual PMU hold a round, and are emptied at its end.
+    /// The virtual PMU's rings hold a whole round and are drained at its end.
     fn drain(&mut self, is_over: bool) {
         let Some(accesses) = &mut self.accesses else { return };
         if !is_over && matches!(accesses, Accesses::Lab(_)) {
@@ -363,7 +361,7 @@ impl Agent {
         lives.into_iter().try_for_each(|life| self.take_life(life))
     }
 
-    /// A pause: nothing is observed, and nobody who begins is placed.
+    /// During a pause nothing is observed and new processes are not placed.
     fn pass(&mut self) {
         if self.rests.is_none() {
             self.rests = Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
@@ -376,7 +374,7 @@ impl Agent {
         (self.came, self.round_began_ns) = (0, monotonic_ns());
     }
 
-    /// The end of a pause, if it was one.
+    /// Ends a pause, if there is one.
     fn go_on(&mut self) {
         if let Some(period) = self.rests.take() {
             self.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
@@ -391,27 +389,27 @@ impl Agent {
     /// The first round begins with the program.
     pub(crate) fn begin_round(&mut self) {
         self.drain(true);
-        // What came so far is of before; counters go on from here.
+        // Discards samples from before the round; counters continue from here.
         drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
         self.counters.take(&mut self.counts, 1.0, &self.machine);
         (self.came, self.round_began_ns) = (0, monotonic_ns());
         (self.cpu_time_before, self.busy, self.observing) = (own_cpu_time(), Duration::ZERO, Duration::ZERO);
     }
 
-    /// Its own CPU time since the program began: never more than it was at work.
+    /// CPU time of the agent since the program began; never more than its working time.
     pub fn cpu_time(&self) -> Duration {
         own_cpu_time().saturating_sub(self.cpu_time_before).min(self.busy)
     }
 
-    /// How long it has been going on.
+    /// Time since the program began.
     pub fn time(&self) -> Duration {
         since(self.began_ns)
     }
 
-    /// Puts everything back, and says what came of it.
+    /// Restores all settings and reports the run's results.
     pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
         self.accesses.iter_mut().for_each(Accesses::rest);
-        // What was started last has CPUs of ours as well, and may outlive who started it.
+        // Processes started last have CPUs set by the agent too, and may outlive their parents.
         let followed = self.follow(true);
         let report = self.report();
         let Self { actor, log, .. } = self;
@@ -452,21 +450,21 @@ impl Agent {
         }
     }
 
-    /// Samples that did not come this far.
+    /// Samples lost before they reached the agent.
     pub(crate) fn lost_by_source(&self) -> u64 {
         let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
         lost.iter().map(|loss| loss.count).sum()
     }
 
-    /// Who observes accesses.
+    /// The source of accesses.
     pub(crate) fn source(&self) -> Option<String> {
         let notes = self.accesses.as_ref()?.notes();
         Some(notes.into_iter().map(|note| note.event).collect::<Vec<_>>().join(", "))
     }
 }
 
-/// Whether a policy looks at samples: those that decide again and again do, and those that put what was there before
-/// where they would have had it.
+/// Whether a policy uses samples: those that keep deciding do, and so do those that place running processes where they
+/// would have been placed at the start.
 fn wants_samples(policy: &Policy, target: &Target) -> bool {
     let settles = !matches!(policy.name().memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch);
     !policy.has_nothing_to_place() && (policy.is_dynamic() || settles && *target != Target::Program)
@@ -491,7 +489,7 @@ pub(crate) fn since(time_ns: u64) -> Duration {
     Duration::from_nanos(monotonic_ns().saturating_sub(time_ns))
 }
 
-/// Of all of its threads.
+/// CPU time of all threads of this process.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,41 +1,41 @@
-//! Who is managed, and who is not: by user, name of the program, or control group.
+//! Which processes are managed: by user, program name or control group.
 
 use linux::{Cgroups, Pid, Process};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The kernel keeps so many bytes of a program's name.
+/// Length to which the kernel truncates a program's name, bytes.
 const NAME_BYTES: usize = 15;
 
-/// Processes, by any of these.
+/// A selection of processes: those that match any of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chosen {
     /// Users that processes run as, by name or number.
     pub users: Vec<String>,
-    /// Names of programs, as `ps -o comm` shows them: of longer ones the first 15 bytes count.
+    /// Names of programs, as `ps -o comm` shows them; only the first 15 bytes are compared.
     pub commands: Vec<String>,
-    /// Control groups (version 2) with all that are below them, as paths from the hierarchy's top: `/system.slice`.
+    /// Control groups (version 2) and their descendants, as paths from the root of the hierarchy: `/system.slice`.
     pub cgroups: Vec<String>,
 }
 
-/// A process, by what the configuration names.
+/// The attributes of a process that the configuration selects by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// The user that it runs as.
     pub uid: u32,
     /// The name of its program.
     pub name: String,
-    /// Its control group; none where there are none.
+    /// Its control group; none on a system without control groups.
     pub cgroup: Option<String>,
 }
 
-/// Whose processes are managed: what the configuration says, with users as numbers.
+/// Which processes are managed: the configuration's selection with users resolved to numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     managed: Resolved,
     not_managed: Resolved,
-    /// Who else's processes may not be placed.
+    /// If set, only this user's processes may be placed.
     only_of: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ struct Resolved {
 }
 
 impl Described {
-    /// A process as it is now; nothing when it has ended. Needs no rights.
+    /// Reads a process's attributes; none if it has ended. Needs no privileges.
     pub fn of(pid: Pid) -> Option<Self> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok()?;
@@ -63,27 +63,28 @@ impl Described {
 pub struct NoSuchUser(pub String);
 
 impl Scope {
-    /// Of these, or of all where none are named; but for those that are not to be. `user` knows the numbers of users.
+    /// Selects the processes in `managed`, or all if it is empty, except those in `not_managed`. `user` resolves names
+    /// of users.
     pub fn new(managed: &Chosen, not_managed: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
         let (managed, not_managed) = (Resolved::of(managed, &user)?, Resolved::of(not_managed, &user)?);
         Ok(Self { managed, not_managed, only_of: None })
     }
 
-    /// Of these the processes of one user, who may not place those of others.
+    /// Restricts the selection to one user's processes, for users who may not place those of others.
     #[must_use]
     pub fn of_user(self, uid: u32) -> Self {
         Self { only_of: Some(uid), ..self }
     }
 
-    /// Whether a process is managed; one that has ended is not.
+    /// Whether a process is managed; false once it has ended.
     pub fn has(&self, pid: Pid) -> bool {
         *self == Self::default() || Described::of(pid).is_some_and(|process| self.why_not(&process).is_none())
     }
 
-    /// Why a process is not managed; nothing if it is.
+    /// Why a process is not managed; none if it is.
     pub fn why_not(&self, process: &Described) -> Option<String> {
         if self.only_of.is_some_and(|uid| process.uid != uid) {
-            return Some(format!("it is user {}'s, and other users' processes are placed by root only", process.uid));
+            return Some(format!("it belongs to user {}, and only root may place other users' processes", process.uid));
         }
         if let Some(why) = self.not_managed.matches(process) {
             return Some(format!("the configuration leaves {why} alone"));
@@ -106,7 +107,7 @@ impl Resolved {
         Ok(Self { uids, commands: chosen.commands.clone(), cgroups: chosen.cgroups.clone() })
     }
 
-    /// What of it matches, in words.
+    /// Describes what matches the process.
     fn matches(&self, process: &Described) -> Option<String> {
         if self.uids.contains(&process.uid) {
             return Some(format!("processes of user {}", process.uid));
@@ -120,7 +121,7 @@ impl Resolved {
     }
 }
 
-/// Whether this is what the kernel keeps of a program's name.
+/// Whether `kept` is the kernel's truncation of a program's name.
 fn is_kept_as(name: &str, kept: &str) -> bool {
     name.get(..NAME_BYTES).unwrap_or(name) == kept
 }
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_managed_where_nobody_is_named() {
+    fn all_are_managed_if_none_are_named() {
         let scope = scope(&Chosen::default(), &users(&["postgres"]));
         assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
         let why = scope.why_not(&process(70, "sh", "/")).unwrap();
@@ -154,7 +155,7 @@ mod tests {
         let scope = Scope::default().of_user(70);
         assert_eq!(scope.why_not(&process(70, "sh", "/")), None);
         let why = scope.why_not(&process(0, "sh", "/")).unwrap();
-        assert_eq!(why, "it is user 0's, and other users' processes are placed by root only");
+        assert_eq!(why, "it belongs to user 0, and only root may place other users' processes");
         assert!(rustix::process::geteuid().as_raw() == 70 || !scope.has(Pid(std::process::id())));
     }
 
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_unknown_user_is_named() {
-        let error = Scope::new(&users(&["nobody-here"]), &Chosen::default(), |_| None).unwrap_err();
-        assert_eq!(error.to_string(), "there is no user `nobody-here`");
+        let error = Scope::new(&users(&["no-such-user"]), &Chosen::default(), |_| None).unwrap_err();
+        assert_eq!(error.to_string(), "there is no user `no-such-user`");
     }
 }

@@ -1,4 +1,4 @@
-//! The service's configuration: a TOML file in which everything may be left out. Mistakes have their file and line.
+//! The service's configuration: a TOML file in which every key is optional. Errors name the file and line.
 
 use crate::chosen::Chosen;
 use machine::{Mistake, Violation, read_checked, size};
@@ -9,32 +9,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
-/// What the service is to do.
+/// The service's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configuration {
-    /// The policy, by its name; both halves, as for `nearside place --policy`.
+    /// The policy's name, with its page and thread parts, as for `nearside place --policy`.
     pub policy: PolicyName,
-    /// The measured description of this machine, as `nearside measure --output` writes it; without it what the system
-    /// tells.
+    /// The measured machine description written by `nearside measure --output`; default: what the system reports.
     pub machine: Option<PathBuf>,
-    /// How long a round is, s.
+    /// Length of a round, s.
     pub round_s: f64,
-    /// Most to move in a second: bytes, or a text such as "200 MiB"; without it as much as the policy likes.
+    /// Most bytes to move per second, as a number or a text such as "200 MiB"; default: unlimited.
     #[serde(deserialize_with = "some_size")]
     pub budget_bytes_per_s: Option<u64>,
-    /// Observing and deciding may take this part of one CPU, in hundredths.
+    /// Most CPU time that observing and deciding may use, in percent of one CPU.
     pub cpu_limit_percent: f64,
-    /// Leave alone what a program or its owner asked for: affinity and memory policies.
+    /// Respect affinity and memory policies that a program or its owner set.
     pub respect_owner: bool,
-    /// What becomes of the kernel's NUMA balancing.
+    /// What to do about the kernel's NUMA balancing.
     pub kernel_balancing: KernelBalancing,
-    /// The folder of its journal and its socket, which nobody else may write to; without it /run/nearside for root, and
-    /// one of the user's own for others.
+    /// The folder of the journal and the socket, writable by the agent's user only. Default: /run/nearside for root, a
+    /// folder per user otherwise.
     pub folder: Option<PathBuf>,
-    /// Who is managed; where nobody is named, the whole system.
+    /// Which processes are managed; default: all.
     pub managed: Chosen,
-    /// Who of these is not.
+    /// Exceptions to those.
     pub not_managed: Chosen,
     /// The control socket.
     pub socket: SocketSettings,
@@ -42,18 +41,18 @@ pub struct Configuration {
     pub metrics: MetricsSettings,
     /// The decision log.
     pub log: LogSettings,
-    /// The numbers that decide; `docs/place.md` lists them.
+    /// The policies' thresholds; `docs/place.md` lists them.
     pub thresholds: Thresholds,
 }
 
-/// What becomes of the kernel's NUMA balancing while a policy moves pages.
+/// What to do about the kernel's NUMA balancing while a policy moves pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelBalancing {
-    /// It is switched off, and on again at the end.
+    /// Switch it off, and on again at the end.
     #[default]
     Off,
-    /// It stays as it is.
+    /// Leave it as it is.
     Keep,
 }
 
@@ -61,11 +60,11 @@ pub enum KernelBalancing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SocketSettings {
-    /// Where it is; without it `agent.sock` in the folder of the journal.
+    /// The path; default: `agent.sock` in the journal's folder.
     pub path: Option<PathBuf>,
-    /// Its owner, by name or number; without it who runs the service.
+    /// The owner, by name or number; default: the user that runs the service.
     pub owner: Option<String>,
-    /// Its group, by name or number, whose members may use it; without it that of who runs the service.
+    /// The group whose members may use it, by name or number; default: the group that runs the service.
     pub group: Option<String>,
 }
 
@@ -73,9 +72,9 @@ pub struct SocketSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsSettings {
-    /// The file, ending in `.prom` for `node_exporter`; without it there is none.
+    /// The file, ending in `.prom` for `node_exporter`; default: none.
     pub file: Option<PathBuf>,
-    /// It is written so often, s.
+    /// How often it is written, s.
     pub every_s: f64,
 }
 
@@ -83,10 +82,10 @@ pub struct MetricsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// The file; without it there is none.
+    /// The file; default: none.
     pub file: Option<PathBuf>,
-    /// A file that is larger is kept as FILE.1, in place of the one before, and another one begun: bytes, or a text
-    /// such as "64 MiB".
+    /// Size at which the file is renamed to FILE.1, replacing the previous one, and a new file is begun: bytes, or a
+    /// text such as "64 MiB".
     #[serde(deserialize_with = "size::deserialize")]
     pub most_bytes: u64,
 }
@@ -128,7 +127,7 @@ fn some_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, 
     size::deserialize(deserializer).map(Some)
 }
 
-/// Why there is no configuration.
+/// Why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file cannot be read.
@@ -139,13 +138,13 @@ pub enum ConfigurationError {
         /// What the system answered.
         source: io::Error,
     },
-    /// It has mistakes, one a line.
+    /// It has mistakes, one per line.
     #[error("{0}")]
     Mistakes(String),
 }
 
 impl Configuration {
-    /// Reads and checks a configuration file. `missing` says what it names and is not there.
+    /// Reads and checks a configuration file. `missing` reports what it names that does not exist.
     pub fn load(path: &Path, missing: impl FnOnce(&Self) -> Vec<Violation>) -> Result<Self, ConfigurationError> {
         let read = |source| ConfigurationError::Read { path: path.to_owned(), source };
         let bytes = fs::read(path).map_err(read)?;
@@ -153,12 +152,12 @@ impl Configuration {
         Self::read(&text, path, missing)
     }
 
-    /// Reads and checks the text of one. `file_name` is for errors only.
+    /// Parses and checks a configuration. `file_name` is used in errors only.
     pub fn from_toml(text: &str, file_name: &Path) -> Result<Self, ConfigurationError> {
         Self::read(text, file_name, |_| Vec::new())
     }
 
-    /// Likewise; `missing` says what it names and is not there.
+    /// Like [`from_toml`](Self::from_toml); `missing` reports what it names that does not exist.
     pub fn read(
         text: &str,
         file_name: &Path,
@@ -174,11 +173,11 @@ impl Configuration {
     fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         for (name, value) in self.thresholds.values() {
-            // Without pages in it a step does nothing.
+            // A step of zero pages would do nothing.
             let is_enough = value > 0.0 || name != "batch_pages";
             if !(value.is_finite() && value >= 0.0 && is_enough) {
                 let (field, least) = (format!("thresholds.{name}"), if is_enough { "0" } else { "1" });
-                found.push(Violation { field, rule: format!("it is a number from {least} up") });
+                found.push(Violation { field, rule: format!("must be a number of at least {least}") });
             }
         }
         let mut must = |field: &str, holds: bool, rule: &str| {
@@ -186,13 +185,13 @@ impl Configuration {
                 found.push(Violation { field: field.to_owned(), rule: rule.to_owned() });
             }
         };
-        must("round_s", (0.01..=3600.0).contains(&self.round_s), "a round is from 0.01 to 3600 s");
-        must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "a budget is above 0; leave it out for none");
+        must("round_s", (0.01..=3600.0).contains(&self.round_s), "must be from 0.01 to 3600 s");
+        must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "must be above 0; omit it for no limit");
         let limit = self.cpu_limit_percent;
-        must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "a limit is above 0 and at most 100 % of one CPU");
-        must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "it is from 1 to 86400 s");
-        must("log.most_bytes", self.log.most_bytes >= 1 << 20, "it is 1 MiB at least");
-        // A service has no folder of its own that others would know.
+        must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "must be above 0 and at most 100 % of one CPU");
+        must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "must be from 1 to 86400 s");
+        must("log.most_bytes", self.log.most_bytes >= 1 << 20, "must be at least 1 MiB");
+        // Relative paths would be ambiguous: a service has no obvious working directory.
         let paths = [
             ("machine", &self.machine),
             ("folder", &self.folder),
@@ -202,14 +201,14 @@ impl Configuration {
         ];
         for (field, path) in paths {
             let is_absolute = path.as_ref().is_none_or(|path| path.is_absolute());
-            must(field, is_absolute, "a path begins with /");
+            must(field, is_absolute, "must be an absolute path");
         }
         for (table, chosen) in [("managed", &self.managed), ("not_managed", &self.not_managed)] {
             let absolute = chosen.cgroups.iter().all(|group| group.starts_with('/'));
             must(
                 &format!("{table}.cgroups"),
                 absolute,
-                "a control group is a path from the hierarchy's top, such as /batch",
+                "must be a path from the root of the hierarchy, such as /batch",
             );
         }
         found
@@ -219,15 +218,15 @@ impl Configuration {
 fn not_utf8(error: &FromUtf8Error, file: &Path) -> ConfigurationError {
     let understood = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
     let line = 1 + understood.filter(|&&byte| byte == b'\n').count();
-    ConfigurationError::Mistakes(format!("{}:{line}: this is no UTF-8 text", file.display()))
+    ConfigurationError::Mistakes(format!("{}:{line}: this is not UTF-8 text", file.display()))
 }
 
-/// Of a key or table that is there twice the parser tells the line only.
+/// For duplicate keys and tables the parser reports only the line; the key is added.
 fn with_key(mistake: Mistake, text: &str) -> Mistake {
     let line = text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim().trim_matches(['[', ']']);
-    let is_told = !mistake.field.is_empty() || mistake.rule != "duplicate key";
-    if is_told { mistake } else { Mistake { field: key.to_owned(), ..mistake } }
+    let has_key = !mistake.field.is_empty() || mistake.rule != "duplicate key";
+    if has_key { mistake } else { Mistake { field: key.to_owned(), ..mistake } }
 }
 
 #[cfg(test)]
@@ -251,7 +250,7 @@ mod tests {
     fn the_file_that_is_installed_says_what_holds_without_it() {
         let text = include_str!("../../../packaging/nearside.toml");
         assert_eq!(read(text).unwrap(), Configuration::default());
-        // Each line that is commented out is one that could be there.
+        // Every commented-out line must be valid when uncommented.
         let lines =
             text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
         let all = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
@@ -299,15 +298,15 @@ mod tests {
             .lines()
             .collect::<Vec<_>>(),
             [
-                "/etc/nearside.toml:1: round_s: a round is from 0.01 to 3600 s",
-                "/etc/nearside.toml:2: budget_bytes_per_s: a budget is above 0; leave it out for none",
-                "/etc/nearside.toml:3: cpu_limit_percent: a limit is above 0 and at most 100 % of one CPU",
-                "/etc/nearside.toml:6: log.most_bytes: it is 1 MiB at least",
-                "/etc/nearside.toml:5: log.file: a path begins with /",
+                "/etc/nearside.toml:1: round_s: must be from 0.01 to 3600 s",
+                "/etc/nearside.toml:2: budget_bytes_per_s: must be above 0; omit it for no limit",
+                "/etc/nearside.toml:3: cpu_limit_percent: must be above 0 and at most 100 % of one CPU",
+                "/etc/nearside.toml:6: log.most_bytes: must be at least 1 MiB",
+                "/etc/nearside.toml:5: log.file: must be an absolute path",
             ]
         );
-        assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: a control group is a path"));
-        assert!(wrong("round_s = nan\n").contains("a round is from"));
+        assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: must be a path"));
+        assert!(wrong("round_s = nan\n").contains("must be from"));
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
         assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");
         assert_eq!(wrong("[log]\n\n[log]\n"), "/etc/nearside.toml:3: log: duplicate key");
@@ -316,15 +315,15 @@ mod tests {
         assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
-        assert_eq!(load(file.path()), format!("{}:2: this is no UTF-8 text", file.path().display()));
+        assert_eq!(load(file.path()), format!("{}:2: this is not UTF-8 text", file.path().display()));
     }
 
     #[test]
     fn thresholds_are_numbers_from_0_up() {
         let wrong = |text: &str| read(&format!("[thresholds]\n{text}\n")).unwrap_err();
-        let told = "/etc/nearside.toml:2: thresholds.credit_rounds: it is a number from 0 up";
+        let told = "/etc/nearside.toml:2: thresholds.credit_rounds: must be a number of at least 0";
         assert_eq!(["nan", "inf", "-1.0"].map(|value| wrong(&format!("credit_rounds = {value}"))), [told; 3]);
-        let told = "/etc/nearside.toml:2: thresholds.batch_pages: it is a number from 1 up";
+        let told = "/etc/nearside.toml:2: thresholds.batch_pages: must be a number of at least 1";
         assert_eq!(wrong("batch_pages = 0"), told);
         assert!(read("[thresholds]\npage_moves_max = 0\ncredit_rounds = 1e300\n").is_ok());
     }

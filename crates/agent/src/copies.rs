@@ -1,25 +1,25 @@
-//! Gives a process its own copies of pages of a file.
+//! Gives a process private copies of pages of a file.
 
 use crate::managed::ManagedProcess;
 use linux::{NotCopied, PageRefusal, PrivateCopies, ProcessError, Room};
 use machine::NodeId;
 use placement::SMALL_PAGE;
 
-/// What came of it.
+/// The result of copying.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    /// Pages that the process has for itself now.
+    /// Pages that the process now has private copies of.
     pub made: Vec<u64>,
-    /// The others, and why.
+    /// The other pages, and why each was not copied.
     pub refused: Vec<(u64, PageRefusal)>,
-    /// Why less was done than asked for, where pages alone do not tell.
+    /// Why less was done than requested, where the pages' refusals do not say.
     pub note: Option<String>,
 }
 
 impl Copies {
-    /// Has them made, on this node if it has room.
+    /// Makes the copies on a node, if it has room.
     pub fn make(process: &mut ManagedProcess, pages: &[u64], node: NodeId) -> Self {
-        // A mapping that changed a moment ago may change again.
+        // A mapping that has just changed may change again.
         process.replicable.look(&process.process);
         let may_be = |page: &u64| process.replicable.contain(&process.process, *page);
         let (pages, changed): (Vec<u64>, Vec<u64>) = pages.iter().copied().partition(may_be);
@@ -34,7 +34,7 @@ impl Copies {
         copies
     }
 
-    /// The memory to make them in, or why none can be made.
+    /// The memory to make copies in, or why none can be made.
     fn memory_for(
         process: &ManagedProcess,
         pages: usize,
@@ -42,13 +42,13 @@ impl Copies {
     ) -> Result<PrivateCopies, (PageRefusal, Option<String>)> {
         let pid = process.record.pid;
         let told = |why: &dyn ToString| Some(format!("cannot copy pages of process {pid}: {}", why.to_string()));
-        // Copies are memory of the process and of its control group, which is not to end for them.
+        // Copies are charged to the process and its control group, which must not be killed because of them.
         let room = Room::of(&process.process);
         if let Some(full) = room.in_the_way(pages as u64 * SMALL_PAGE, Some(&[node].into_iter().collect())) {
             return Err((PageRefusal::NoMemory, told(&full)));
         }
         PrivateCopies::of(&process.process).map_err(|error| match error {
-            // One that has ended needs none.
+            // A process that has ended needs no copies.
             ProcessError::Gone(_) => (PageRefusal::NotPresent, None),
             error => (PageRefusal::Other(0), told(&error)),
         })

@@ -1,19 +1,19 @@
-//! What counters say of a round, from what they said before it.
+//! Derives a round's counts from counter readings and those before.
 
 use machine::{Machine, NodeId};
 use placement::{ControllerLoad, LinkLoad, Traffic};
 use trace::{Count, Counter};
 
-/// Bytes that an access moves.
+/// Bytes per access.
 const LINE_BYTES: f64 = 64.0;
 
 /// What was counted in a round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundCounts {
     traffic: Vec<Traffic>,
-    /// Accesses of CPUs of a node that went to others, without saying to which.
+    /// Remote accesses by CPUs of a node, where their target is not known.
     elsewhere: Vec<(NodeId, f64)>,
-    /// Accesses that a node's controller carried.
+    /// Accesses served by a node's controller.
     carried: Vec<(NodeId, f64)>,
     pub controllers: Vec<ControllerLoad>,
     pub links: Vec<LinkLoad>,
@@ -21,13 +21,13 @@ pub(crate) struct RoundCounts {
     pub instructions: f64,
     /// Of all CPUs, s.
     pub cpu_time_s: f64,
-    /// How much of that CPUs waited for memory, s.
+    /// Part of the CPU time spent waiting for memory, s.
     pub memory_wait_s: f64,
 }
 
 impl RoundCounts {
-    /// All traffic of the round, by what was counted as far as that goes. Samples of what memory served stand for what
-    /// there was; they, or else the shares in which pages were used, say where it went.
+    /// All traffic of the round, from counters as far as possible. Where counters do not give the target, samples of
+    /// accesses that memory served do, or else the shares in which pages were used.
     pub fn traffic(mut self, sampled: Vec<Traffic>, uses: &[Traffic]) -> Vec<Traffic> {
         let shares = if sampled.is_empty() { uses } else { &sampled };
         if self.traffic.is_empty() && self.elsewhere.is_empty() {
@@ -43,7 +43,7 @@ impl RoundCounts {
     }
 }
 
-/// Shares, made as much for each controller as it carried.
+/// Scales shares so that each controller carries what was counted.
 fn carried(mut sampled: Vec<Traffic>, carried: &[(NodeId, f64)]) -> Vec<Traffic> {
     for (node, accesses) in carried {
         let of_node = || sampled.iter().filter(|pair| pair.to == *node);
@@ -55,15 +55,15 @@ fn carried(mut sampled: Vec<Traffic>, carried: &[(NodeId, f64)]) -> Vec<Traffic>
     sampled
 }
 
-/// What counters said last.
+/// The previous counter readings.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     last: Vec<Count>,
 }
 
 impl Counters {
-    /// Takes what counters have said since the round before; what the round came to, scaled to its length. They speak
-    /// when they like, so that the time from their last word before to their last word is not quite that.
+    /// Takes new counter readings and returns the counts since those of the round before, scaled to the round's length:
+    /// readings do not coincide with the ends of rounds.
     pub fn take(&mut self, told: &mut Vec<Count>, round_s: f64, machine: &Machine) -> Option<RoundCounts> {
         let time_ns = told.last()?.time_ns;
         told.retain(|count| count.time_ns == time_ns);
@@ -78,7 +78,7 @@ fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64,
     let scale = round_s / meanwhile_s;
     for (place, count) in after.iter().enumerate() {
         let key = |count: &Count| (count.counter, count.from, count.to);
-        // They are always told in the same order.
+        // Sources report counters in a fixed order.
         let before = before.get(place).filter(|before| key(before) == key(count));
         let Some(before) = before else { continue };
         let grown = count.value.saturating_sub(before.value) as f64;
@@ -135,9 +135,9 @@ mod tests {
     fn a_round_is_the_difference_of_two_words_scaled_to_its_length() {
         let machine = presets::find("opteron-8380x4").unwrap();
         let mut counters = Counters::default();
-        assert!(counters.take(&mut told(1_000_000_000, 1), 1.0, &machine).is_none(), "nothing was told before");
-        assert!(counters.take(&mut Vec::new(), 1.0, &machine).is_none(), "nothing is told now");
-        // Words within a round count for nothing.
+        assert!(counters.take(&mut told(1_000_000_000, 1), 1.0, &machine).is_none(), "no earlier reading");
+        assert!(counters.take(&mut Vec::new(), 1.0, &machine).is_none(), "no reading");
+        // Readings within a round add nothing.
         let mut words = told(1_200_000_000, 2);
         words.extend(told(1_500_000_000, 3));
         let counts = counters.take(&mut words, 1.0, &machine).unwrap();

@@ -1,16 +1,16 @@
-//! What a run's rounds came to, before anything was moved and since.
+//! Summary of a run's rounds, before and after the first move.
 
 use crate::act::Done;
 use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
 use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
 use std::collections::BTreeMap;
 
-/// What rounds came to.
+/// Totals of some rounds.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     time_s: f64,
     traffic: BTreeMap<(machine::NodeId, machine::NodeId), f64>,
-    /// Cost of an access times accesses, and accesses whose cost is known.
+    /// Sum of cost times accesses, and accesses whose cost is known.
     access_ns: (f64, f64),
 }
 
@@ -37,7 +37,7 @@ impl Sum {
     }
 }
 
-/// What a run's rounds came to.
+/// Summary of a run's rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     before: Sum,
@@ -45,7 +45,7 @@ pub(crate) struct Course {
     pub pages_moved: u64,
     pub bytes_moved: u64,
     pages_refused: BTreeMap<&'static str, u64>,
-    /// Of which processes have copies of their own now.
+    /// Of those, pages of which processes now have private copies.
     pub pages_copied: u64,
     pub pages_split: u64,
     pub threads_moved: u64,
@@ -53,14 +53,14 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// A round was observed; what it says is of before its own moves.
+    /// Adds a round; its observation precedes its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
         let has_moved = self.pages_moved + self.pages_copied + self.threads_moved + self.pages_split > 0;
         let sum = if has_moved { &mut self.after } else { &mut self.before };
         sum.add(observation, &decision.metrics);
     }
 
-    /// A step was taken.
+    /// Adds a step.
     pub fn add_step(&mut self, rule: Rule, done: &Done) {
         self.pages_moved += done.pages_moved;
         self.bytes_moved += done.bytes_moved;
@@ -103,7 +103,7 @@ impl Course {
     }
 }
 
-/// As the log has it.
+/// The rule's name in the decision log.
 fn name(rule: Rule) -> String {
     serde_json::to_value(rule).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The decision log: lines of JSON in a file, as they happen.
+//! The decision log: a file of JSON lines, written as decisions are made.
 
 use placement::LogLine;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ pub(crate) struct DecisionLog {
     bytes: u64,
 }
 
-/// Why there is no log any more.
+/// The decision log cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the decision log {}: {source}", path.display())]
 pub struct LogError {
@@ -24,7 +24,7 @@ pub struct LogError {
 }
 
 impl DecisionLog {
-    /// Begins one, and keeps what is there already as FILE.1, in place of the one before.
+    /// Creates the file; an existing one is renamed to FILE.1, replacing the previous one.
     pub fn begin_after(path: &Path) -> Result<Self, LogError> {
         if fs::metadata(path).is_ok_and(|there| there.len() > 0) {
             keep(path)?;
@@ -32,7 +32,7 @@ impl DecisionLog {
         Self::begin(path)
     }
 
-    /// Begins one in place of what is there.
+    /// Creates the file; an existing one is overwritten.
     pub fn begin(path: &Path) -> Result<Self, LogError> {
         let failed = |source| LogError { path: path.to_owned(), source };
         let file = BufWriter::new(File::create(path).map_err(failed)?);
@@ -48,12 +48,12 @@ impl DecisionLog {
         written.map_err(|source| LogError { path: self.path.clone(), source })
     }
 
-    /// How long it is.
+    /// Size of the file.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Keeps it as FILE.1, in place of the one before, and begins another one.
+    /// Renames the file to FILE.1, replacing the previous one, and creates a new one.
     pub fn into_next(self) -> Result<Self, LogError> {
         let path = self.path.clone();
         self.finish()?;
@@ -66,7 +66,7 @@ impl DecisionLog {
     }
 }
 
-/// As FILE.1, in place of the one before.
+/// Renames to FILE.1, replacing the previous one.
 fn keep(path: &Path) -> Result<(), LogError> {
     let mut kept = path.to_owned().into_os_string();
     kept.push(".1");

@@ -4,22 +4,22 @@ use linux::{HUGE_PAGE, PresentPages, Process};
 use placement::SMALL_PAGE;
 use rustc_hash::FxHashMap;
 
-/// Looks after which what is known is asked for anew: the kernel makes huge pages of small ones, and splits them.
+/// Rounds after which page sizes are read again: the kernel assembles and splits huge pages.
 const ROUNDS: u64 = 16;
 const HUGE: u64 = HUGE_PAGE as u64;
 
-/// Sizes of pages, by what 2 MiB they lie in.
+/// Page sizes, by 2 MiB region.
 #[derive(Debug, Default)]
 pub(crate) struct PageSizes {
     blocks: FxHashMap<u64, bool>,
-    /// Nothing before the first question; or where pages may not be looked at.
+    /// None before the first query, or where reading is not permitted.
     present: Option<PresentPages>,
     asked: bool,
     since: u64,
 }
 
 impl PageSizes {
-    /// The size of the page at an address, bytes. Small where the kernel does not tell.
+    /// Size of the page at an address, bytes; the small page size where the kernel does not report it.
     pub fn at(&mut self, process: &Process, address: u64) -> u64 {
         let block = address / HUGE;
         let is_huge = self.blocks.get(&block).copied().unwrap_or_else(|| {
@@ -40,7 +40,6 @@ impl PageSizes {
         present.find(&range, &mut found).is_ok() && found.iter().any(|extent| extent.page_bytes == HUGE)
     }
 
-    /// A round has ended.
     pub fn end_round(&mut self, round: u64) {
         if round >= self.since + ROUNDS {
             self.forget();
@@ -48,7 +47,7 @@ impl PageSizes {
         }
     }
 
-    /// Nothing is known any more: the process runs another program, or its pages were split.
+    /// Discards all known sizes: the process executed another program, or its pages were split.
     pub fn forget(&mut self) {
         self.blocks.clear();
         self.asked = false;

@@ -1,11 +1,11 @@
-//! The loop that puts pages and threads of running programs where a policy has them: it observes, has
-//! [`placement`] decide, and acts, round by round.
+//! The agent places pages and threads of running programs: in each round it observes accesses, lets [`placement`]
+//! decide, and carries out the decision.
 //!
-//! - [`Journal`] has what was changed, so that everything is put back, also after SIGKILL.
-//! - [`Agent`] is the loop, [`Options`] what it is to do.
-//! - [`control`] is the socket by which others ask and pause it.
-//! - [`Configuration`] is what the service is to do; [`Scope`] whose processes it manages.
-//! - [`Status`] is what it is doing at this moment, for whoever asks.
+//! - [`Journal`] records all changes, so that they can be reverted, also after SIGKILL.
+//! - [`Agent`] is the loop, with [`Options`].
+//! - [`control`] is the socket through which clients query and pause it.
+//! - [`Configuration`] is the service's configuration; [`Scope`] selects the processes that it manages.
+//! - [`Status`] is its live status, for clients.
 //!
 //! ```no_run
 //! use agent::{Agent, Journal, Options, journal::default_folder};
@@ -15,7 +15,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let machine = machine::Machine::from_sysfs(Path::new("/sys"))?;
 //! let (journal, _put_back) = Journal::open(&default_folder(), "example")?;
-//! // First the agent, then the program, by the same thread: it is observed from its first instruction.
+//! // The same thread opens the agent and then starts the program, which is thus observed from its first instruction.
 //! let mut agent = Agent::open(&machine, journal, Options::new("carrefour".parse()?))?;
 //! let start = agent.program_start()?;
 //! let mut program = Command::new("./program").place(start.cpus.as_ref(), start.memory.as_ref()).spawn()?;

@@ -1,4 +1,4 @@
-//! Processes and threads as they come and go: from the kernel's records, or where those may not be read from /proc.
+//! Process and thread lifecycle events: from the kernel's records, or from /proc where those cannot be read.
 
 use crate::agent::Candidate;
 use crate::managed::Managed;
@@ -9,7 +9,7 @@ use std::fs;
 use trace::live::SideBand;
 use trace::{Event, Stacks, What};
 
-/// Something that happened.
+/// A lifecycle event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Began { pid: Pid, parent: Option<Pid> },
@@ -18,16 +18,16 @@ pub(crate) enum Life {
     Executed { pid: Pid, name: String },
 }
 
-/// Whoever tells of it.
+/// The source of lifecycle events.
 pub(crate) enum Lives {
-    /// The kernel's records, from the first moment.
+    /// The kernel's records, complete from the first moment.
     Told { side_band: Box<SideBand>, has_skipped: bool },
-    /// /proc, as often as it is looked at.
+    /// /proc, polled.
     Looked,
 }
 
 impl Lives {
-    /// What happened since the last time. Looking at /proc is dear, and only done where it is due.
+    /// Returns the events since the last call. Scanning /proc is expensive and happens only when due.
     pub fn drain(&mut self, known: Known, is_due: bool, stacks: &mut Stacks, lives: &mut Vec<Life>) {
         match self {
             Self::Told { side_band, has_skipped } => {
@@ -43,7 +43,7 @@ impl Lives {
         }
     }
 
-    /// Nobody wants to know what happened since the last time; next time it is looked at what came of it.
+    /// Discards the events since the last call; the next drain finds their effects in /proc.
     pub fn skip(&mut self, stacks: &mut Stacks) {
         if let Self::Told { side_band, has_skipped } = self {
             side_band.drain(stacks, &mut Vec::new());
@@ -52,11 +52,11 @@ impl Lives {
     }
 }
 
-/// Who is known already.
+/// What is known already.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub managed: &'a Managed,
-    /// Those who may be managed yet, where all of the system may.
+    /// Processes that may become managed, when the whole system is in scope.
     pub others: Option<&'a BTreeMap<Pid, Candidate>>,
 }
 
@@ -71,7 +71,7 @@ fn life(event: Event) -> Option<Life> {
     }
 }
 
-/// What is other than known.
+/// Adds events for differences between /proc and what is known.
 fn look(known: Known, lives: &mut Vec<Life>) {
     let mut unseen: Vec<Pid> = Vec::new();
     for (pid, known) in &known.managed.processes {
@@ -81,7 +81,7 @@ fn look(known: Known, lives: &mut Vec<Life>) {
         lives.extend(ended.map(|tid| Life::ThreadEnded { pid, tid: *tid }));
         let began = now.iter().filter(|tid| !known.threads.contains_key(tid));
         lives.extend(began.map(|tid| Life::ThreadBegan { pid, tid }));
-        // Names tell of programs that are executed, mostly.
+        // A changed name usually means an exec.
         if let Some(status) = known.process.status().ok().filter(|status| status.name != known.name) {
             lives.push(Life::Executed { pid, name: status.name });
         }
@@ -100,7 +100,7 @@ fn look(known: Known, lives: &mut Vec<Life>) {
     lives.extend(new.map(|pid| Life::Began { pid, parent: None }));
 }
 
-/// Who runs on this system, but for this process.
+/// All processes of the system except this one.
 pub(crate) fn all_processes() -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_system_whoever_is_not_known_is_seen() {
+    fn all_unknown_processes_of_a_system_are_found() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let managed = Managed::new("0".parse().unwrap(), false);
         let began = Life::Began { pid: Pid(child.id()), parent: None };

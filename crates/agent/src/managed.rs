@@ -1,4 +1,4 @@
-//! The processes that are managed: who they are, what they asked for, and what they did in a round.
+//! The managed processes: their identity, settings and activity per round.
 
 use crate::huge::PageSizes;
 use crate::owner;
@@ -14,26 +14,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use trace::live::ThreadCount;
 
-/// Rounds after which it is looked again whether a program has chosen a memory policy.
+/// Rounds after which a process's memory policy is read again.
 const POLICY_ROUNDS: u64 = 16;
 
-/// All processes that are managed.
+/// All managed processes.
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub processes: BTreeMap<Pid, ManagedProcess>,
-    /// The program that was started, and what it gives to what it starts: it may end before it is looked at.
+    /// The program that was started, and what its children inherit: it may end before it is observed.
     pub program: Option<(Pid, Inherited)>,
-    /// CPUs of the machine, for those without a cpuset.
+    /// CPUs of the machine, for processes without a cpuset.
     cpus: CpuSet,
     cgroups: Option<Cgroups>,
-    /// CPU time of single threads is wanted.
+    /// Whether CPU time of single threads is needed.
     watches_threads: bool,
 }
 
-/// A process that is managed.
+/// A managed process.
 #[derive(Debug)]
 pub(crate) struct ManagedProcess {
-    /// Held: it never becomes another one that got the same number.
+    /// Held open, so that it cannot be confused with a later process of the same PID.
     pub process: Process,
     pub name: String,
     pub record: placement::Process,
@@ -42,35 +42,35 @@ pub(crate) struct ManagedProcess {
     pub owners: OwnersRanges,
     pub mappings: Mappings,
     pub replicable: Replicable,
-    /// Who started it, where that is known.
+    /// Its parent, where known.
     pub parent: Option<Pid>,
-    /// CPUs that it, or the one that started it, was given.
+    /// CPU sets that the agent gave it or its parent.
     pub given: Vec<CpuSet>,
     memory_given: Option<linux::MemoryPolicy>,
     cpu_time: Duration,
 }
 
-/// A thread of one.
+/// A thread of a managed process.
 #[derive(Debug)]
 pub(crate) struct ManagedThread {
     pub record: placement::Thread,
     times: Option<ThreadTimes>,
 }
 
-/// What a process has from who started it.
+/// What a process inherits from its parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited {
-    /// Who that is.
+    /// The parent.
     pub parent: Option<Pid>,
-    /// CPUs that were given.
+    /// CPU sets that the agent gave.
     pub given: Vec<CpuSet>,
-    /// The memory policy that was given.
+    /// The memory policy that the agent gave.
     pub memory: Option<linux::MemoryPolicy>,
-    /// CPUs that its cpuset allows, where they are known.
+    /// CPUs that its cpuset allows, where known.
     pub cpus: Option<CpuSet>,
 }
 
-/// What was counted of all CPUs in a round, to be shared out.
+/// Counts of all CPUs in a round, to be divided among threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SharedOut {
     pub instructions: f64,
@@ -83,7 +83,7 @@ impl Managed {
         Self { processes: BTreeMap::new(), program: None, cpus, cgroups: Cgroups::find().ok(), watches_threads }
     }
 
-    /// What a process has from this one.
+    /// What a child of this process inherits.
     pub fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
         let Some(giver) = parent.and_then(|parent| self.processes.get(&parent)) else {
             let program = self.program.as_ref().filter(|(pid, _)| Some(*pid) == parent);
@@ -97,14 +97,14 @@ impl Managed {
         }
     }
 
-    /// CPUs that the cpuset of a process allows.
+    /// CPUs that a process's cpuset allows.
     pub fn allowed_cpus(&self, process: &Process) -> CpuSet {
         let of = |cgroups: &Cgroups| cgroups.effective_cpuset(&cgroups.of(process).ok()?).ok()?;
         let cpuset = self.cgroups.as_ref().and_then(of);
         cpuset.map_or_else(|| self.cpus.clone(), |cpuset| cpuset.cpus.intersection(&self.cpus))
     }
 
-    /// A process is managed from now on, as it is. Nothing of one that has ended, or that has no memory of its own.
+    /// Begins managing a process in its current state. None if it has ended or has no memory of its own.
     pub fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Option<&mut ManagedProcess> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok().filter(|status| status.has_memory && !status.is_kernel_thread)?;
@@ -134,13 +134,13 @@ impl Managed {
         self.processes.get_mut(&pid)
     }
 
-    /// All threads, as observations have them.
+    /// All threads, in the form of observations.
     pub fn threads(&self) -> Vec<placement::Thread> {
         let threads = self.processes.values().flat_map(|process| process.threads.values());
         threads.map(|thread| thread.record.clone()).collect()
     }
 
-    /// A thread began. Nothing of a process that is not managed, or of a thread that is known.
+    /// Adds a thread. None if its process is not managed or the thread is already known.
     pub fn begin_thread(&mut self, pid: Pid, tid: Tid) -> Option<&mut ManagedProcess> {
         let process = self.processes.get_mut(&pid)?;
         if process.threads.contains_key(&tid) {
@@ -150,14 +150,14 @@ impl Managed {
         Some(process)
     }
 
-    /// A thread ended; whether its process did.
+    /// Removes a thread; returns whether its process has ended.
     pub fn end_thread(&mut self, pid: Pid, tid: Tid) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         process.threads.remove(&tid);
         process.threads.is_empty() && self.processes.remove(&pid).is_some()
     }
 
-    /// A process runs another program: it has one thread, and other memory.
+    /// A process executed another program: it has one thread and new memory.
     pub fn exec(&mut self, pid: Pid, name: &str) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         name.clone_into(&mut process.name);
@@ -169,7 +169,7 @@ impl Managed {
         process.read_policy();
     }
 
-    /// Takes note of a round; which processes have ended.
+    /// Updates all processes at the end of a round; returns those that have ended.
     pub fn end_round(
         &mut self,
         round: u64,
@@ -202,8 +202,8 @@ impl ManagedProcess {
         self.threads.insert(tid, ManagedThread { record, times });
     }
 
-    /// What the program or its owner asked for, of memory. A policy that one thread asked for is a process's own: nobody
-    /// tells which of its pages came by that policy.
+    /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
+    /// kernel does not report which pages were placed by it.
     fn read_policy(&mut self) {
         let of_thread = |tid| {
             let words = thread_policy(&self.process, tid)?;
@@ -213,8 +213,8 @@ impl ManagedProcess {
         self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
     }
 
-    /// Its memory is to come from elsewhere than what it inherited says: what it has is settled like that of processes
-    /// that ran before.
+    /// The process's memory is to be placed differently from its inherited policy: existing pages are handled like
+    /// those of processes that ran before.
     pub fn begins_with(&mut self, wanted: Option<&linux::MemoryPolicy>) {
         self.record.adopted |= wanted.is_some_and(|wanted| Some(wanted) != self.memory_given.as_ref());
     }
@@ -255,8 +255,8 @@ impl ManagedProcess {
             record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
             record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
             record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
-            // Where no thread's own are counted, instructions are those of all CPUs together: each thread has its part of
-            // the time in which they do not wait for memory.
+            // Without counts per thread, instructions of all CPUs are divided in proportion to each thread's CPU time
+            // not spent waiting for memory.
             let works = |cpu_time_s: f64, waits_s: f64| (cpu_time_s - waits_s).max(cpu_time_s / 100.0);
             let part =
                 works(record.cpu_share * round_s, seen.waited_ns / 1e9) / works(all.cpu_time_s, all.memory_wait_s);
@@ -272,7 +272,7 @@ impl ManagedProcess {
 }
 
 impl ManagedThread {
-    /// Nothing of one that has ended.
+    /// None if the thread has ended.
     fn read_times(&mut self, process: &Process, tid: Tid, round_s: f64) -> Option<()> {
         let times = thread_times(process, tid).ok()??;
         if let Some(before) = self.times.replace(times) {

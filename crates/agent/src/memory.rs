@@ -1,10 +1,10 @@
-//! Memory policies as the kernel has them, and as [`placement`] speaks of them.
+//! Conversion between the kernel's memory policies and those of [`placement`].
 
 use linux::{MemoryMode as KernelMode, MemoryPolicy as KernelPolicy};
 use machine::{CpuSet, NodeId};
 use placement::{MemoryMode, MemoryPlacement, MemoryPolicy};
 
-/// What a program or its owner asked for; none where nobody did. Kernels' words that are not known are somebody's.
+/// The policy that a program or its owner set, if any. A policy that is not understood counts as set.
 pub(crate) fn asked_for(words: &str) -> Option<MemoryPolicy> {
     let Ok(KernelPolicy { mode, nodes, .. }) = words.parse() else {
         return Some(MemoryPolicy::plain(MemoryMode::Bind));
@@ -20,8 +20,8 @@ pub(crate) fn asked_for(words: &str) -> Option<MemoryPolicy> {
     Some(MemoryPolicy::on(mode, nodes))
 }
 
-/// What a program is started with, which all that it starts inherit. A preferred node is asked for as "where the CPU
-/// is" if all its CPUs are there: so it is right for what it starts elsewhere, too.
+/// The policy to start a program with, which its children inherit. A preferred node becomes local allocation if all
+/// CPUs of the program are on it, so that children that run elsewhere allocate locally too.
 pub(crate) fn to_start_with(
     policy: &MemoryPolicy,
     cpus: Option<&CpuSet>,
@@ -41,15 +41,15 @@ pub(crate) fn to_start_with(
     KernelPolicy::new(mode, policy.nodes.clone())
 }
 
-/// Why a program's memory starts with what a policy has for it.
+/// Why a policy gives a program this initial memory policy.
 pub(crate) fn why(placement: &MemoryPlacement) -> &'static str {
     match placement {
-        MemoryPlacement::Default | MemoryPlacement::Carrefour => "it is as the program asks",
+        MemoryPlacement::Default | MemoryPlacement::Carrefour => "the program's own policy applies",
         MemoryPlacement::FirstTouch => "pages are to be on the node of the CPU that touches them first",
         MemoryPlacement::Local => "pages are to be on the node of the program's CPUs",
         MemoryPlacement::Remote => "pages are to be on the node that is farthest from the program's CPUs",
-        MemoryPlacement::Interleave(_) => "the policy deals pages to these nodes in turn",
-        MemoryPlacement::WeightedInterleave(_) => "the policy deals pages to these nodes by their bandwidth",
+        MemoryPlacement::Interleave(_) => "the policy interleaves pages over these nodes",
+        MemoryPlacement::WeightedInterleave(_) => "the policy interleaves pages over these nodes by bandwidth",
         MemoryPlacement::Bind(_) => "these nodes were asked for",
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use machine::CpuId;
 
     #[test]
-    fn what_nobody_asked_for_is_none() {
+    fn a_default_policy_is_none() {
         assert_eq!(asked_for("default"), None);
         assert_eq!(asked_for("bind:0-1").unwrap().to_string(), "bind: 0-1");
         assert_eq!(asked_for("interleave=static:0,2").unwrap().to_string(), "interleave: 0,2");

@@ -1,4 +1,4 @@
-//! How full the memory of nodes is.
+//! How full the memory of each node is.
 
 use linux::{online_nodes, parse_node_meminfo};
 use machine::NodeId;
@@ -6,12 +6,12 @@ use placement::NodeMemory;
 use std::fs;
 use std::path::Path;
 
-/// Rounds after which it is looked at again: a look takes some microseconds of each node.
+/// Rounds after which it is read again: reading takes some microseconds per node.
 const ROUNDS: u64 = 16;
-/// The same while pages are moved.
+/// The same while pages are being moved.
 const BUSY_ROUNDS: u64 = 4;
 
-/// How full the memory of nodes is, as it was looked at last.
+/// How full the memory of each node is, as last read.
 #[derive(Debug, Default)]
 pub(crate) struct KnownMemory {
     known: Vec<NodeMemory>,
@@ -19,7 +19,7 @@ pub(crate) struct KnownMemory {
 }
 
 impl KnownMemory {
-    /// What is known in this round; nothing where the kernel does not tell.
+    /// The memory of each node in this round; empty where the kernel does not report it.
     pub fn at(&mut self, round: u64) -> Vec<NodeMemory> {
         if round >= self.next {
             self.known = read(Path::new("/sys"));
@@ -28,7 +28,7 @@ impl KnownMemory {
         self.known.clone()
     }
 
-    /// Pages were moved, which took so many bytes of nodes at most: it is looked at again before long.
+    /// Pages were moved, which filled these bytes per node at most: memory is read again soon.
     pub fn changed(&mut self, round: u64, filled: &[(NodeId, u64)]) {
         self.next = self.next.min(round + BUSY_ROUNDS);
         for memory in &mut self.known {
@@ -40,11 +40,11 @@ impl KnownMemory {
 
 fn read(sys: &Path) -> Vec<NodeMemory> {
     let of = |node: NodeId| {
-        // One that went offline just now has none.
+        // A node that just went offline has no file.
         let text = fs::read_to_string(sys.join(format!("devices/system/node/node{node}/meminfo"))).ok()?;
         let memory = parse_node_meminfo(&text).ok()?;
         let value = |name: &str| memory.get(name).copied().unwrap_or(0);
-        // What of the page cache was not used lately, and needs not be written first.
+        // Page cache that was not used lately and need not be written back first.
         let cache = value("Inactive(file)").saturating_sub(value("Dirty"));
         Some(NodeMemory { node, total_bytes: value("MemTotal"), free_bytes: value("MemFree") + cache })
     };
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_and_what_can_be_had_at_once_is_told_and_kept_for_some_rounds() {
+    fn free_and_reclaimable_memory_is_read_and_cached_for_some_rounds() {
         let root = tempfile::tempdir().unwrap();
         let node = root.path().join("devices/system/node/node1");
         fs::create_dir_all(&node).unwrap();

@@ -14,7 +14,7 @@ pub(crate) struct NodeMap {
 }
 
 impl NodeMap {
-    /// Of this machine, and of the memory that /sys below this folder shows.
+    /// For the CPUs of this machine and the memory that sysfs shows below this folder.
     pub fn of(machine: &Machine, sys: &Path) -> Self {
         let mut cpus = Vec::new();
         for (cpu, node) in machine.nodes.iter().flat_map(|node| node.cpus.iter().map(move |cpu| (cpu, node.id))) {

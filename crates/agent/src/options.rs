@@ -1,4 +1,4 @@
-//! What an agent is to do.
+//! Options of an agent.
 
 use crate::chosen::Scope;
 use placement::{PolicyName, Settings};
@@ -8,42 +8,42 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use trace::live::{AccessSource, Target};
 
-/// What an agent is to do.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The policy.
     pub policy: PolicyName,
-    /// What it decides by.
+    /// The policy's thresholds and limits.
     pub settings: Settings,
-    /// Whom to manage: the program to be started by the same thread, processes, or whoever is busy.
+    /// What to manage: the program that the same thread starts, given processes, or all busy ones.
     pub target: Target,
-    /// Of these, whom.
+    /// Restricts which of these are managed.
     pub scope: Scope,
-    /// Who observes accesses to memory.
+    /// The source of memory accesses.
     pub source: AccessSource,
-    /// How long a round is.
+    /// Length of a round.
     pub round: Duration,
-    /// Bytes to move in a second, at most.
+    /// Most bytes to move per second.
     pub budget_bytes_per_s: Option<u64>,
-    /// The part of one CPU that observing and deciding may take. Moving pages is paid by the budget.
+    /// The part of one CPU that observing and deciding may use. Moving pages is limited by the budget instead.
     pub cpu_limit: f64,
-    /// Decide, and change nothing.
+    /// Decide, but change nothing.
     pub dry_run: bool,
-    /// Leave the kernel's NUMA balancing on, where it is, although the policy moves pages and threads, too.
+    /// Leave the kernel's NUMA balancing on if it is, although the policy moves pages and threads too.
     pub keep_kernel_balancing: bool,
-    /// Write all that is decided into this file, with what it was decided by.
+    /// Write all decisions and their inputs to this file.
     pub log: Option<PathBuf>,
-    /// A log that is longer, or there already (of one that was killed, say), is kept as FILE.1, in place of the one before, and
-    /// another one begun. Without this it is overwritten, and becomes as long as it may.
+    /// A log that exceeds this size, or that exists already (for example from a killed agent), is renamed to FILE.1,
+    /// replacing the previous one, and a new one is begun. Without a limit it is overwritten and grows without bound.
     pub log_most_bytes: Option<u64>,
-    /// Say what is done and why, line by line: [`Agent::explained`](crate::Agent::explained).
+    /// Report decisions and their reasons, line by line: [`Agent::explained`](crate::Agent::explained).
     pub explain: bool,
-    /// When this is set nothing more is moved, and it is time to finish.
+    /// Once set, nothing more is moved and the caller should finish.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
-    /// This policy for a program that is to be started, with rounds of a second and the best source.
+    /// This policy for a program to be started, with rounds of 1 s and the best available source.
     pub fn new(policy: PolicyName) -> Self {
         Self {
             policy,

@@ -1,23 +1,23 @@
-//! What a program or its owner asked for, told from what was given here.
+//! Distinguishes settings that a program or its owner chose from those that the agent made.
 
 use machine::{CpuSet, NodeId};
 use placement::MemoryPolicy;
 
-/// CPUs that somebody else asked for; none where a thread may run wherever its cpuset allows, or where it was sent here.
-/// A thread has the CPUs of the one that started it, so that what was given to any of a process is no choice of its
-/// owner's.
+/// CPUs that another process chose; none where the thread may run on its whole cpuset, or has CPUs that the agent gave.
+/// Threads inherit their creator's CPUs, so CPUs that the agent gave to any thread of a process are not the owner's
+/// choice.
 pub(crate) fn bound_to(now: &CpuSet, allowed: &CpuSet, given: &[CpuSet]) -> Option<CpuSet> {
     let is_free = allowed.is_subset(now) || given.contains(now);
     (!is_free).then(|| now.clone())
 }
 
-/// The memory policy that somebody else asked for.
+/// The memory policy that another process chose.
 pub(crate) fn asked_for(words: &str, given: Option<&linux::MemoryPolicy>) -> Option<MemoryPolicy> {
     let is_given = given.is_some_and(|given| words.parse::<linux::MemoryPolicy>().is_ok_and(|now| same(&now, given)));
     if is_given { None } else { crate::memory::asked_for(words) }
 }
 
-/// The kernel leaves out nodes that a cpuset does not allow.
+/// Compares policies, ignoring nodes that the cpuset does not allow: the kernel leaves them out.
 fn same(now: &linux::MemoryPolicy, given: &linux::MemoryPolicy) -> bool {
     let among = |node: NodeId| given.nodes.contains(node);
     now.mode == given.mode && now.nodes.iter().all(among) && now.nodes.is_empty() == given.nodes.is_empty()
@@ -29,7 +29,7 @@ mod tests {
     use linux::MemoryMode;
 
     #[test]
-    fn what_was_given_here_is_nobodys_choice() {
+    fn settings_made_by_the_agent_are_not_the_owners_choice() {
         let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
         let allowed = cpus("0-7");
         let given = [cpus("2-3"), cpus("5")];

@@ -1,10 +1,10 @@
-//! Memory of a process that has a policy of its own (`mbind`): its owner's, and to be left where it is.
+//! Memory of a process that has a policy of its own (`mbind`). It is left where its owner wants it.
 
 use linux::{Process, Tid, parse_numa_maps, thread_policy};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// They are read again after so many times of what reading them took: the kernel goes through all pages for it.
+/// Ranges are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
 const PATIENCE: u32 = 500;
 
 /// Ranges with a policy of their own.
@@ -17,7 +17,7 @@ pub(crate) struct OwnersRanges {
 }
 
 impl OwnersRanges {
-    /// Looks again, if it is time to. What may not be looked at has none.
+    /// Reads the ranges again when due. None if they cannot be read.
     pub fn refresh(&mut self, process: &Process) {
         let began = Instant::now();
         if self.next.is_some_and(|next| began < next) {

@@ -1,11 +1,11 @@
-//! Mappings of processes with the memory that they have, for policies that move whole ones.
+//! Mappings of processes with their resident memory, for policies that move whole mappings.
 
 use crate::memory::asked_for;
 use linux::{Process, Tid, parse_numa_maps, thread_policy};
 use placement::{NodeBytes, Range};
 use std::time::{Duration, Instant};
 
-/// They are read again after so many times of what reading them took: the kernel goes through all pages for it.
+/// Mappings are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
 const PATIENCE: u32 = 50;
 
 /// When the mappings of a process may be read again.
@@ -15,7 +15,7 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
-    /// Its mappings that have memory, if it is time to look again; else none.
+    /// The resident mappings, if reading is due; otherwise none.
     pub fn read(&mut self, process: &Process) -> Vec<Range> {
         let began = Instant::now();
         if self.next.is_some_and(|next| began < next) {
@@ -55,7 +55,7 @@ mod tests {
     use saved_files::SavedFiles;
 
     #[test]
-    fn mappings_are_told_with_their_memory_and_not_too_often() {
+    fn mappings_are_read_with_their_memory_and_not_too_often() {
         let root = SavedFiles::new();
         let numa = "1000 bind:3 anon=1 N3=1 kernelpagesize_kB=4\n2000 default file=/bin/a N0=1 N1=2 kernelpagesize_kB=4\n\
                     5000 default\n";

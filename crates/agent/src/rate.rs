@@ -1,44 +1,45 @@
-//! How many samples to take: as many as are wanted, and over some time no more than may be paid for.
+//! The sampling rate: as high as the policy wants, and within the CPU limit on average.
 
 use std::time::Duration;
 
-/// Samples of a second's round at the full rate, of all CPUs together. Shorter rounds have fewer, but some thousands.
+/// Samples per second at the full rate, of all CPUs together. Shorter rounds get a smaller share, but at least a few
+/// thousand.
 const PER_SECOND: f64 = 80_000.0;
 const FEWEST: f64 = 2048.0;
 const MOST: f64 = 30_000.0;
-/// What is taken of them while nothing more may be paid for, and while the policy wants fewer (Carrefour: a quarter):
-/// counters say when it is time for more.
+/// The fraction taken while the CPU limit is exceeded or the policy wants fewer (Carrefour: a quarter). Counters show
+/// when more samples are needed.
 const FEWER: f64 = 1.0 / 32.0;
-/// So many samples tell how many come.
+/// Fewest samples that estimate the access rate.
 const TELLING: u64 = 64;
-/// So many rounds' allowance may be saved up, so that a program that begins, or changes, is soon understood.
+/// Rounds of unused allowance that may be saved, so that a new or changed program is observed quickly.
 const SAVED_ROUNDS: f64 = 32.0;
 const SHORTEST: u64 = 100;
 const LONGEST: u64 = 1 << 32;
-/// Of the processor's own samples, on a CPU: each is an interrupt.
+/// Maximum rate of hardware samples per CPU: each sample is an interrupt.
 const MOST_HZ: u64 = 4000;
 
-/// How many samples to take.
+/// The sampling rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
-    /// Samples in a round, at the full rate.
+    /// Samples per round at the full rate.
     full: f64,
     round_s: f64,
-    /// Accesses in a round from which on memory may be contended.
+    /// Accesses per round from which on memory may be contended.
     contended: f64,
-    /// The policy wants fewer at the moment.
+    /// Whether the policy currently wants fewer samples.
     is_low: bool,
-    /// Time of ours that a round may cost, s.
+    /// Agent time that a round may cost, s.
     allowance_s: f64,
-    /// What is left of it from earlier rounds, or owed, s.
+    /// Unused allowance of earlier rounds, or debt if negative, s.
     saved_s: f64,
-    /// Samples in a second on each CPU, as the processor was told last.
+    /// Current rate of hardware samples per CPU, Hz.
     hz: u64,
 }
 
 impl Rate {
-    /// Of rounds of this length; observing and deciding may take this part of one CPU, over some time. From so many
-    /// accesses in a second on memory may be contended, so that there may be something to decide.
+    /// For rounds of this length. Observing and deciding may use the part `cpu_limit` of one CPU on average. From
+    /// `contended_per_s` accesses per second on memory may be contended, so that there may be something to decide.
     pub fn new(round: Duration, cpu_limit: f64, contended_per_s: f64) -> Self {
         let full = (PER_SECOND * round.as_secs_f64()).clamp(FEWEST, MOST);
         let allowance_s = round.as_secs_f64() * cpu_limit;
@@ -47,20 +48,21 @@ impl Rate {
         Self { full, round_s, contended, is_low: false, allowance_s, saved_s, hz: 0 }
     }
 
-    /// The policy wants so many times fewer than at the full rate.
+    /// Sets how many times fewer samples the policy wants than at the full rate.
     pub fn set_divisor(&mut self, divisor: u64) {
         self.is_low = divisor > 1;
     }
 
-    /// Takes note of what a round cost.
+    /// Accounts for the cost of a round.
     pub fn learn(&mut self, cost: Duration) {
         let most_s = self.allowance_s * SAVED_ROUNDS;
         self.saved_s = (self.saved_s + self.allowance_s - cost.as_secs_f64()).clamp(-most_s, most_s);
     }
 
-    /// The period of the next round, where the last one's gave so many samples in this time. Programs change, so that it
-    /// is at most 32 times as long, and no less than a sixteenth: a quarter, where few samples tell little. While little
-    /// goes on it does not become shorter than memory that may be contended wants: what begins then would flood us.
+    /// The period of the next round, given that the last period produced `taken` samples in this time. Programs change,
+    /// so it grows at most 32-fold and shrinks at most 16-fold, or 4-fold where the estimate rests on few samples.
+    /// While there are few accesses it does not go below what contended memory would need: otherwise a burst of
+    /// accesses would flood the agent.
     pub fn next_period(&self, period: u64, taken: u64, length_s: f64) -> u64 {
         let wanted = self.in_a_round() * (length_s / self.round_s).max(1.0);
         let least = if taken < TELLING { 0.25 } else { 0.0625 };
@@ -69,8 +71,7 @@ impl Rate {
         ((period as f64 * factor).round() as u64).clamp(shortest, LONGEST)
     }
 
-    /// Samples in a second on each of so many CPUs, of a processor that keeps to such a rate; nothing where that is what
-    /// it was last.
+    /// The rate per CPU for the next round, Hz, on hardware that samples at a given rate; none if it has not changed.
     pub fn next_hz(&mut self, cpus: usize) -> Option<u64> {
         let hz = ((self.in_a_round() / self.round_s / cpus.max(1) as f64) as u64).clamp(1, MOST_HZ);
         (std::mem::replace(&mut self.hz, hz) != hz).then_some(hz)
@@ -96,7 +97,7 @@ mod tests {
         rate.set_divisor(4);
         assert_eq!(rate.next_period(400, 938, 1.0), 400);
         rate.set_divisor(1);
-        // What was saved up lasts for some dear rounds, and then a 32nd has to do until it is paid for.
+        // Saved allowance lasts for some expensive rounds; then the rate drops to 1/32 until the debt is paid.
         (0..15).for_each(|_| rate.learn(Duration::from_millis(60)));
         assert_eq!(rate.next_period(1000, 30_000, 1.0), 1000);
         rate.learn(Duration::from_millis(80));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_told_where_it_changes() {
+    fn a_rate_is_returned_only_when_it_changes() {
         let mut rate = Rate::new(Duration::from_secs(1), 0.02, 0.0);
         assert_eq!([rate.next_hz(48), rate.next_hz(48)], [Some(625), None]);
         rate.set_divisor(4);

@@ -1,35 +1,35 @@
-//! Which pages of files a process may have a copy of its own of: it only reads them, others map them too, and nobody
-//! writes the file.
+//! Which pages of files a process may have private copies of: those it maps read-only, that other processes map too,
+//! and whose file is not open for writing.
 
 use linux::{Mapping, Pagemap, Process, is_open_for_writing};
 use placement::SMALL_PAGE;
 use std::time::{Duration, Instant};
 
-/// Mappings are read again after so many times of what reading them took.
+/// Mappings are read again after this multiple of the time that reading them took.
 const PATIENCE: u32 = 500;
 
-/// The mappings of a process whose pages may have copies.
+/// The mappings of a process whose pages may be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Replicable {
     /// Ascending.
     mappings: Vec<Known>,
     pagemap: Option<Pagemap>,
-    /// When they may be read again.
+    /// When the mappings may be read again.
     next: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Known {
     mapping: Mapping,
-    /// It was there at the look before this one: who loads a program or a library maps it anew piece by piece.
+    /// Whether it was present at the previous read: the dynamic loader maps a program or library piece by piece.
     stayed: bool,
-    /// Whether nobody has its file open for writing; once somebody wanted to know.
+    /// Whether no process has its file open for writing; none until this was first needed.
     unwritten: Option<bool>,
 }
 
 impl Replicable {
-    /// Looks again, if it is time to. Not for each page: where the kernel has to be asked for the time, as in the lab, that
-    /// takes as long as all else here.
+    /// Reads the mappings again when due. Not called for each page: where reading the clock is a system call, as in the
+    /// lab, that would take as long as all else here.
     pub fn refresh(&mut self, process: &Process) {
         if self.next.is_none_or(|next| next <= Instant::now()) {
             self.look(process);
@@ -44,7 +44,7 @@ impl Replicable {
         unwritten && self.is_shared(process, page)
     }
 
-    /// Looks again; what has changed meanwhile is no mapping that stays.
+    /// Reads the mappings again. A mapping that has changed does not count as stable.
     pub fn look(&mut self, process: &Process) {
         let began = Instant::now();
         let before = std::mem::take(&mut self.mappings);
@@ -64,7 +64,7 @@ impl Replicable {
         (known.stayed && known.mapping.range.contains(&page)).then_some(known)
     }
 
-    /// Whether it is the file's page, and others map that as well.
+    /// Whether the page is the file's, and mapped by other processes too.
     fn is_shared(&mut self, process: &Process, page: u64) -> bool {
         let pagemap = match &mut self.pagemap {
             Some(pagemap) => pagemap,
@@ -86,13 +86,13 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_page_may_be_copied_that_others_map_and_nobody_writes_once_it_was_seen_before() {
+    fn a_shared_read_only_page_may_be_copied_once_its_mapping_is_stable() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 2 * SMALL_PAGE as usize]).unwrap();
         let path = file.into_temp_path();
         let open = || std::fs::File::open(&path).unwrap();
         let map = |bytes| FileWords::map(open(), bytes).unwrap();
-        // The kernel counts mappings, whoever has them: the second page has one.
+        // The kernel counts mappings of any process, also of this one: the second page has one.
         let (words, others) = (map(2 * SMALL_PAGE as usize), map(SMALL_PAGE as usize));
         assert_ne!(words.sum() + others.sum(), 0);
         let process = Process::open(Pid(std::process::id())).unwrap();
@@ -107,10 +107,10 @@ mod tests {
         if is_open_for_writing(&open()).is_ok() {
             assert!(may(page));
         }
-        assert!(!may(page + SMALL_PAGE), "nobody else maps it");
+        assert!(!may(page + SMALL_PAGE), "no other process maps it");
         let heap = Box::new(7);
         assert!(!may(std::ptr::from_ref(&*heap) as u64));
         let _writer = OpenOptions::new().write(true).open(&path).unwrap();
-        assert!(!may(page), "somebody could write it");
+        assert!(!may(page), "it could be written");
     }
 }

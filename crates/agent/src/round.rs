@@ -1,4 +1,4 @@
-//! The end of a round: what it was, what is to be done, and what came of that.
+//! The end of a round: observation, decisions and their outcome.
 
 use crate::agent::{Agent, AgentError, since};
 use crate::managed::SharedOut;
@@ -12,21 +12,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
 use trace::live::Accesses;
 
-/// Rounds after which it is looked again whether the kernel's balancing is off.
+/// Rounds after which the state of the kernel's NUMA balancing is checked again.
 const BALANCING_ROUNDS: u64 = 16;
 
 impl Agent {
-    /// Decides, and acts. This look at what came began at that time.
+    /// Decides and acts. `began_ns` is when this call of `look` began.
     pub(crate) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
         let observation = self.observe()?;
-        // What is only tried out leaves nothing to remember.
+        // In a dry run the policy must not remember steps that were not taken.
         let decision = if self.options.dry_run {
             self.policy.clone().decide(&observation)
         } else {
             self.policy.decide(&observation)
         };
         self.observing += since(began_ns);
-        // Pages may take longer to move than a round.
+        // Moving pages may have taken longer than a round.
         self.sample_on(observation.length_s);
         self.course.add_round(&observation, &decision);
         let outcome = self.act(&decision)?;
@@ -98,7 +98,7 @@ impl Agent {
         })
     }
 
-    /// Mappings, for the one policy that moves whole ones.
+    /// Mappings, for the one policy that moves whole mappings.
     fn ranges(&mut self) -> Vec<Range> {
         if !self.policy.follows() {
             return Vec::new();
@@ -139,7 +139,7 @@ impl Agent {
         Ok(outcome)
     }
 
-    /// What holds from the first moment.
+    /// Fills in what is known from the start.
     pub(crate) fn begin_status(&self) {
         let mut status = self.status_now();
         status.policy = self.policy.name().to_string();
@@ -175,7 +175,7 @@ impl Agent {
         }
     }
 
-    /// How often to sample from now on, after a round of this length.
+    /// Sets the sampling rate after a round of this length.
     fn sample_on(&mut self, length_s: f64) {
         self.rate.learn(std::mem::take(&mut self.observing));
         self.rate.set_divisor(self.policy.sampling().divisor);
@@ -187,7 +187,7 @@ impl Agent {
                     source.set_rate(hz);
                 }
             }
-            // How many pages the kernel marks is not ours to say.
+            // The kernel alone decides how many pages it marks.
             Some(Accesses::HintFaults(_)) | None => {}
         }
     }
@@ -210,7 +210,7 @@ fn explanation(round: u64, step: &Step, done: Option<&crate::act::Done>) -> Stri
     parts.concat()
 }
 
-/// Asks where pages lie, and leaves out those that are gone.
+/// Queries the node of each page and drops pages that no longer exist.
 fn locate(samples: &mut Vec<PageSample>) {
     let page = |sample: &PageSample| (sample.pid, sample.address - sample.address % sample.page_bytes.max(1));
     let mut pages: Vec<(Pid, u64)> = samples.iter().map(page).collect();

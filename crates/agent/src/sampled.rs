@@ -1,5 +1,5 @@
-//! What samples say of a round: pages with who uses them, threads with what they access, and what memory carries where
-//! nobody counts that.
+//! Aggregates a round's samples: pages and their users, threads and their accesses, and memory traffic where it is not
+//! counted.
 
 use crate::nodes::NodeMap;
 use machine::{CpuId, NodeId, Pid, Tid};
@@ -7,47 +7,47 @@ use placement::{NodeAccesses, Page, PageSample, PageTally, Traffic};
 use rustc_hash::FxHashMap;
 use trace::{AccessKind, Sample, Served};
 
-/// Addresses of the kernel have this bit.
+/// Addresses of the kernel have this bit set.
 const KERNEL: u64 = 1 << 63;
 
 /// Samples of a round.
 #[derive(Debug)]
 pub(crate) struct Sampled {
     pages: PageTally,
-    /// Samples of pages whose node no source told.
+    /// Samples of pages whose node the source does not report.
     unplaced: Vec<PageSample>,
     threads: FxHashMap<(Pid, Tid), ThreadSamples>,
     traffic: FxHashMap<(NodeId, NodeId), f64>,
-    /// Samples that do not say what served them, by the node of the CPU and of the page: shares, not amounts.
+    /// Samples that do not report what served them, by node of the CPU and of the page: shares, not amounts.
     uses: FxHashMap<(NodeId, NodeId), f64>,
-    /// Of accesses that memory served: latency times weight, and weight; only where latency is told.
+    /// Of accesses that memory served: sum of latency times weight, and of weight; only where latency is reported.
     latency_ns: (f64, f64),
     count: u64,
 }
 
-/// What samples say of a thread.
+/// What a round's samples show about a thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadSamples {
-    /// Where it ran last.
+    /// The CPU where it last ran.
     pub cpu: Option<CpuId>,
-    /// Accesses that memory served, by its node.
+    /// Accesses that memory served, by node.
     pub served: Vec<(NodeId, f64)>,
-    /// How many of them write.
+    /// The part of these that are writes.
     pub writes: f64,
-    /// Time that it waited for accesses, ns.
+    /// Time spent waiting for accesses, ns.
     pub waited_ns: f64,
     /// Samples.
     pub samples: u64,
 }
 
-/// A round's samples, as an observation has them.
+/// A round's samples, in the form of observations.
 #[derive(Debug, Default)]
 pub(crate) struct RoundSamples {
     pub pages: Vec<Page>,
     pub missed: u64,
     pub threads: FxHashMap<(Pid, Tid), ThreadSamples>,
     pub traffic: Vec<Traffic>,
-    /// Where nobody samples what memory serves: who uses whose pages, in shares.
+    /// Where samples do not report memory accesses: which nodes use which nodes' pages, as shares.
     pub uses: Vec<Traffic>,
     pub latency_mean_ns: Option<f64>,
     pub count: u64,
@@ -67,7 +67,7 @@ impl ThreadSamples {
 }
 
 impl Sampled {
-    /// For at most so many pages.
+    /// Keeps at most `page_cap` pages.
     pub fn new(page_cap: u64) -> Self {
         Self {
             pages: PageTally::new(page_cap),
@@ -80,14 +80,14 @@ impl Sampled {
         }
     }
 
-    /// Takes a sample of a process that is managed; `page_bytes` is the size of a page at its address.
+    /// Adds a sample of a managed process; `page_bytes` returns the page size at its address.
     pub fn add(&mut self, sample: &Sample, nodes: &NodeMap, page_bytes: impl FnOnce() -> u64) {
         let Some(from) = nodes.of_cpu(sample.cpu) else { return };
         if sample.kernel || sample.address & KERNEL != 0 || sample.address == 0 {
             return;
         }
         self.count += 1;
-        // Of what a cache served, sources tell the cache's node.
+        // For cache hits, sources report the node of the cache.
         let is_served = matches!(sample.served, None | Some(Served::Dram));
         let home = sample.physical.and_then(|address| nodes.of_physical(address));
         let home = home.or(sample.node.filter(|_| is_served));
@@ -127,8 +127,8 @@ impl Sampled {
         }
     }
 
-    /// Ends a round. Where pages lie that no source told is asked for; those that are gone are left out. The next round
-    /// has room for so many pages.
+    /// Ends a round. `locate` queries the node of pages whose source does not report it; pages that no longer exist are
+    /// dropped. The next round keeps at most `page_cap` pages.
     pub fn take(&mut self, page_cap: u64, locate: impl FnOnce(&mut Vec<PageSample>)) -> RoundSamples {
         if !self.unplaced.is_empty() {
             locate(&mut self.unplaced);
@@ -153,7 +153,7 @@ fn in_order(pairs: impl Iterator<Item = ((NodeId, NodeId), f64)>) -> Vec<Traffic
     pairs
 }
 
-/// Frames tell only what several processes map.
+/// Keeps physical frames only where several processes map the page.
 fn keep_shared_frames(pages: &mut [Page]) {
     let is_of_one = pages.first().zip(pages.last()).is_none_or(|(first, last)| first.pid == last.pid);
     let mut users: FxHashMap<u64, (Pid, bool)> = FxHashMap::default();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_told_of_what_several_processes_map() {
+    fn pages_that_several_processes_map_have_a_frame() {
         let (nodes, mut sampled) = (nodes(), Sampled::new(100));
         for (pid, address, frame) in [(7, 0x1000, 5), (8, 0x9000, 5), (8, 0x2000, 6)] {
             let sample = Sample { physical: Some(frame << 12), ..sample(pid, address, Served::Dram, 3) };

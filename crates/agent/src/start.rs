@@ -1,4 +1,4 @@
-//! How processes and threads begin to be managed: the program before it runs, others as soon as they are seen.
+//! Begins managing processes and threads: the program before it runs, others as soon as they are seen.
 
 use crate::act::Done;
 use crate::agent::{Agent, AgentError, Candidate};
@@ -19,13 +19,13 @@ use trace::live::Target;
 /// How a program is to be started: see [`linux::ChildSetup::place`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramStart {
-    /// The CPUs that it and what it starts may run on; all where nothing is said.
+    /// CPUs for it and its children; none leaves them unrestricted.
     pub cpus: Option<CpuSet>,
-    /// Its memory policy, and that of what it starts; this process's own where nothing is said.
+    /// Memory policy for it and its children; none leaves this process's own.
     pub memory: Option<MemoryPolicy>,
 }
 
-/// Whether pages of a process may be moved, which wants the same rights as to ask where they lie.
+/// Checks whether pages of a process may be moved; querying where they are needs the same privileges.
 fn check_rights(pid: Pid) -> Result<(), AgentError> {
     let mut batch = PageBatch::with_capacity(1);
     batch.push(0, None);
@@ -35,13 +35,13 @@ fn check_rights(pid: Pid) -> Result<(), AgentError> {
             let why = diagnose(Attempt::Look, errno, &Situation::of(Some(pid))).to_string();
             Err(AgentError::NotPermitted { pid, why })
         }
-        // One that has ended is not there to be placed.
+        // A process that has ended needs no placement.
         _ => Ok(()),
     }
 }
 
 impl Agent {
-    /// Who runs already.
+    /// Begins with the processes that already run.
     pub(crate) fn begin_managing(&mut self) -> Result<(), AgentError> {
         match self.options.target.clone() {
             Target::Program => {}
@@ -61,7 +61,7 @@ impl Agent {
         Ok(())
     }
 
-    /// How the program is to be started. It is asked as if it were this process: no policy looks at numbers.
+    /// How to start the program. The policy is queried with this process's PID; no policy uses its value.
     pub fn program_start(&mut self) -> Result<ProgramStart, AgentError> {
         let own = Pid(std::process::id());
         let Ok(process) = Process::open(own) else { return Ok(ProgramStart::default()) };
@@ -86,7 +86,7 @@ impl Agent {
         Ok(ProgramStart { cpus, memory })
     }
 
-    /// The memory policy that this kernel has, or the next best. Weights are the system's, and are set for it.
+    /// This memory policy, or the closest that the kernel supports. Weights are system-wide, and are set for it.
     fn possible(
         &mut self,
         policy: &placement::MemoryPolicy,
@@ -97,10 +97,10 @@ impl Agent {
             return Ok(memory);
         }
         let tried = memory.clone();
-        // A policy is of a thread: this one is gone with it.
+        // A memory policy belongs to a thread, so a temporary thread tries it.
         let works = thread::spawn(move || linux::set_memory_policy(&tried)).join();
         if let Ok(Err(error)) = works {
-            self.notes.push(format!("memory is interleaved without weights, which are since Linux 6.9 ({error})"));
+            self.notes.push(format!("memory is interleaved without weights, which need Linux 6.9 ({error})"));
             memory.mode = MemoryMode::Interleave;
             return Ok(memory);
         }
@@ -113,7 +113,7 @@ impl Agent {
             self.actor.journal.will_set(&switch, &value)?;
             if let Err(error) = switch.set(&value) {
                 self.notes.push(format!(
-                    "memory is interleaved by the weights that the system has ({error}); to set those of this machine \
+                    "memory is interleaved by the system's current weights ({error}); setting those of this machine \
                      needs root"
                 ));
                 break;
@@ -122,7 +122,7 @@ impl Agent {
         Ok(memory)
     }
 
-    /// The program runs, started so.
+    /// Adds the program that was started this way.
     pub fn add_program(&mut self, pid: Pid, start: &ProgramStart) -> Result<(), AgentError> {
         if let (Some(cpus), Ok(own)) = (&start.cpus, affinity(Tid::CALLER)) {
             self.actor.journal.was_started(pid, &own, cpus)?;
@@ -135,7 +135,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A process is managed from now on.
+    /// Begins managing a process.
     pub(crate) fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Result<(), AgentError> {
         if !self.options.scope.has(pid) {
             return Ok(());
@@ -147,7 +147,7 @@ impl Agent {
         threads.into_iter().try_for_each(|tid| self.admit(pid, tid))
     }
 
-    /// Says where a process is not placed as the policy has it, as its owner or its cpuset has it otherwise.
+    /// Notes where a process's owner or cpuset prevents the policy's placement.
     fn note_limits(&mut self, pid: Pid) {
         let Some(process) = self.managed.processes.get(&pid).filter(|_| !self.policy.has_nothing_to_place()) else {
             return;
@@ -171,7 +171,7 @@ impl Agent {
                 notes.push(format!("{name} stays on CPUs {cpus}, which its owner has chosen (--override, or respect_owner = false, changes that)"));
             }
             if let Some(policy) = record.memory_policy.as_ref().filter(|_| *memory != MemoryPlacement::Default) {
-                notes.push(format!("memory of {name} stays as its owner has it, by policy {policy} (--override, or respect_owner = false, changes that)"));
+                notes.push(format!("memory of {name} keeps its owner's policy {policy} (--override, or respect_owner = false, changes that)"));
             }
         }
         for note in notes {
@@ -180,7 +180,7 @@ impl Agent {
         }
     }
 
-    /// A thread gets its place.
+    /// Places a new thread.
     fn admit(&mut self, pid: Pid, tid: Tid) -> Result<(), AgentError> {
         let Some(process) = self.managed.processes.get_mut(&pid) else { return Ok(()) };
         let Some(thread) = process.threads.get(&tid) else { return Ok(()) };
@@ -204,7 +204,7 @@ impl Agent {
         self.write(|| line)
     }
 
-    /// Tells what was decided when a thread began.
+    /// Reports the decision about a new thread.
     fn has_begun(&mut self, pid: Pid, decided: String) {
         if self.options.explain {
             self.explained.push(format!("start: {decided}"));
@@ -232,7 +232,7 @@ impl Agent {
             }
             Life::Executed { pid, name } => {
                 if !self.managed.processes.contains_key(&pid) && self.options.target == Target::System {
-                    // It may be one of the chosen now.
+                    // It may match the selection now.
                     self.candidates.entry(pid).or_default();
                 }
                 if self.managed.processes.contains_key(&pid) && !self.options.scope.has(pid) {
@@ -244,10 +244,10 @@ impl Agent {
         }
     }
 
-    /// Where threads are placed, each process is as soon as it is there; else when a round shows that it stays.
+    /// Policies that place threads manage each process at once; others when it outlives a round.
     fn take_child(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), AgentError> {
         let is_known = self.managed.processes.contains_key(&pid) || pid.0 == std::process::id();
-        // Of a program that was just started, this process is the parent.
+        // For the program itself, this process is the parent.
         let is_ours = parent.is_some_and(|parent| parent.0 == std::process::id());
         if is_known || is_ours {
             return Ok(());
@@ -263,8 +263,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Candidates that have turned out to stay: of a program and of chosen processes all, of a system those that are
-    /// busy.
+    /// Begins managing candidates that outlived a round: all of them for a program and given processes, and the busy
+    /// ones for a whole system.
     pub(crate) fn begin_candidates(&mut self, round_s: f64) -> Result<(), AgentError> {
         let least_s = match self.options.target {
             Target::System => self.policy.settings().thresholds.cpu_share_min * round_s,
@@ -287,7 +287,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A process is not to be managed any more: it has its CPUs back.
+    /// Stops managing a process and restores its CPUs.
     fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
         self.notes.extend(self.actor.journal.put_back_process(pid).failed);
         self.managed.processes.remove(&pid);

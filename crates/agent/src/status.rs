@@ -1,59 +1,59 @@
-//! What the loop is doing at this moment: filled every round, read by whoever asks.
+//! The agent's live status: updated every round, read by clients.
 
 use machine::Pid;
 use placement::{Metrics, Rule};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Decisions that are kept of each process, the latest last.
+/// Decisions kept per process.
 const DECISIONS: usize = 16;
 
-/// What the loop is doing.
+/// The agent's live status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
-    /// The policy, by its name.
+    /// The policy's name.
     pub policy: String,
-    /// Who observes accesses to memory, in words; none where nobody does.
+    /// The source of memory accesses, for display; none if accesses are not observed.
     pub source: Option<String>,
-    /// What should be known: which sources are missing and why, what could not be done.
+    /// Notes for the user: missing sources with reasons, and actions that failed.
     pub notes: Vec<String>,
-    /// How long a round is, s.
+    /// Length of a round, s.
     pub round_s: f64,
-    /// How long it has been going on, s.
+    /// Time since the agent began, s.
     pub time_s: f64,
-    /// Its own CPU time since it began, s.
+    /// The agent's CPU time since it began, s.
     pub cpu_time_s: f64,
     /// Rounds so far.
     pub rounds: u64,
-    /// There is nothing to place on this machine: it waits to be asked, and does nothing else.
+    /// Whether there is nothing to place on this machine: the agent only answers requests.
     #[serde(default)]
     pub sleeps: bool,
-    /// It decides and acts no more until this is false again. Set by others, kept to by the loop.
+    /// While set, the agent does not decide or act. Set by clients, read by the loop.
     pub paused: bool,
-    /// What the last round's traffic came to.
+    /// Metrics of the last round's traffic.
     pub metrics: Metrics,
-    /// Samples that were taken of managed processes.
+    /// Samples of managed processes.
     pub samples: u64,
-    /// Samples that were lost, and pages' that were not kept.
+    /// Samples that were lost, or whose pages exceeded the limit.
     pub samples_lost: u64,
     /// Pages that were moved.
     pub pages_moved: u64,
-    /// The same, bytes.
+    /// Bytes of those pages.
     pub bytes_moved: u64,
-    /// Pages of files that processes got copies of their own of, of 4 KiB each.
+    /// Pages of files that processes got private copies of, in units of 4 KiB.
     pub pages_copied: u64,
-    /// Pages that stayed although they were to move.
+    /// Pages that could not be moved.
     pub pages_refused: u64,
-    /// Threads that were given other CPUs.
+    /// Threads whose CPUs were changed.
     pub threads_moved: u64,
-    /// Pages that were moved, by why.
+    /// Pages that were moved, by rule.
     pub pages_moved_by_rule: BTreeMap<Rule, u64>,
-    /// Who is managed.
+    /// The managed processes.
     pub processes: BTreeMap<Pid, ManagedProcess>,
 }
 
-/// A process that is managed.
+/// A managed process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManagedProcess {
@@ -65,14 +65,14 @@ pub struct ManagedProcess {
     pub cpu_share: f64,
     /// Pages of it that were moved.
     pub pages_moved: u64,
-    /// The same, bytes.
+    /// Bytes of those pages.
     pub bytes_moved: u64,
-    /// What was decided about it last, each with its round, the oldest first.
+    /// The last decisions about it, each with its round, oldest first.
     pub decisions: VecDeque<(u64, String)>,
 }
 
 impl ManagedProcess {
-    /// Keeps a decision, and forgets the oldest of too many.
+    /// Adds a decision and drops the oldest beyond the limit.
     pub fn decided(&mut self, round: u64, step: String) {
         if self.decisions.len() >= DECISIONS {
             self.decisions.pop_front();

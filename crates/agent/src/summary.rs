@@ -2,63 +2,63 @@
 
 use serde::{Deserialize, Serialize};
 
-/// All that `nearside place` tells in the end.
+/// The final output of `nearside place`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlaceReport {
     /// The policy.
     pub policy: String,
-    /// Whether nothing was changed.
+    /// Whether it was a dry run, in which nothing was changed.
     pub dry_run: bool,
     /// Whether the machine was the lab's.
     pub simulated: bool,
-    /// The program's exit status, 128 + n where signal n ended it; nothing where none was started.
+    /// The program's exit status, 128 + n if signal n ended it; none if no program was started.
     pub exit_status: Option<i32>,
-    /// How long it took, s.
+    /// Duration, s.
     pub time_s: f64,
-    /// How long a round was, s.
+    /// Length of a round, s.
     pub round_s: f64,
     /// Rounds.
     pub rounds: u64,
-    /// Who observed accesses; nothing where nobody did.
+    /// The source of accesses; none if they were not observed.
     pub source: Option<String>,
-    /// Samples that were taken of what is managed.
+    /// Samples of managed processes.
     pub samples: u64,
-    /// Samples that were lost, or whose pages were not kept.
+    /// Samples that were lost, or whose pages exceeded the limit.
     pub samples_lost: u64,
     /// Processes that were managed.
     pub processes: u64,
     /// Pages that were moved.
     pub pages_moved: u64,
-    /// The same, bytes.
+    /// Bytes of those pages.
     pub bytes_moved: u64,
-    /// Pages that were moved, by why.
+    /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
-    /// Pages that stayed although they were to move, by why.
+    /// Pages that could not be moved, by reason.
     pub pages_refused: Vec<PlaceRefusal>,
-    /// Pages of files that processes got copies of their own of.
+    /// Pages of files that processes got private copies of.
     pub pages_copied: u64,
-    /// The same, bytes: the memory that copies take until their processes end.
+    /// Bytes of those pages: memory that the copies use until their processes end.
     pub bytes_copied: u64,
     /// Huge pages that were split.
     pub pages_split: u64,
-    /// Threads that were given other CPUs.
+    /// Threads whose CPUs were changed.
     pub threads_moved: u64,
-    /// Until something was moved.
+    /// Until the first move.
     pub before: PlaceMetrics,
-    /// Since then.
+    /// After the first move.
     pub after: PlaceMetrics,
-    /// The CPU time that placing itself took, s.
+    /// CPU time of placing itself, s.
     pub cpu_time_s: f64,
-    /// The same of one CPU.
+    /// That, as a share of one CPU.
     pub cpu_share: f64,
-    /// What else to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What memory did in some time.
+/// Memory metrics over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlaceMetrics {
-    /// How long, s.
+    /// Duration, s.
     pub time_s: f64,
     /// Accesses that memory served, 1/µs.
     pub accesses_per_us: Option<f64>,
@@ -66,26 +66,26 @@ pub struct PlaceMetrics {
     pub local_access_ratio: Option<f64>,
     /// Standard deviation (n - 1) of the controllers' loads over their mean.
     pub imbalance: Option<f64>,
-    /// What an access cost, ns: measured, or estimated by the loads of controllers and links.
+    /// Mean cost of an access, ns: measured, or estimated from the load of controllers and links.
     pub access_ns: Option<f64>,
 }
 
-/// Pages that were moved for one reason.
+/// Moved pages for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceRule {
-    /// The rule, as the decision log has it.
+    /// The rule's name in the decision log.
     pub rule: String,
-    /// The same in words.
+    /// The rule as text.
     pub why: String,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
 }
 
-/// Pages that stayed for one reason.
+/// Pages that could not be moved for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceRefusal {
-    /// Why: `gone`, `shared`, `busy`, `held`, `no_memory`, `write_back` or `other`.
+    /// The reason: `gone`, `shared`, `busy`, `held`, `no_memory`, `write_back` or `other`.
     pub why: String,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
 }

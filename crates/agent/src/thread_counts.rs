@@ -1,23 +1,23 @@
-//! What each thread did in a round, from what the lab had counted of it before.
+//! What each thread did in a round, from the lab's cumulative counts.
 
 use machine::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use trace::live::{MeasuredTask, ThreadCount};
 
-/// What was counted of threads.
+/// Cumulative counts of threads.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadCounts {
     before: FxHashMap<(Pid, Tid), ThreadCount>,
 }
 
-/// What the lab has counted of a thread.
+/// The lab's counts of a thread.
 pub(crate) fn of_task(task: &MeasuredTask) -> ((Pid, Tid), ThreadCount) {
     let misses = task.dram_accesses_by_node.iter().fold(0_u64, |sum, &misses| sum.saturating_add(misses));
     ((Pid(task.pid), Tid(task.tid)), ThreadCount { instructions: task.instructions, misses })
 }
 
 impl ThreadCounts {
-    /// What each thread did since the last time. A number that was given out again counts with the thread that had it.
+    /// What each thread did since the last call. A reused TID counts as the same thread.
     pub fn take(
         &mut self,
         counted: impl Iterator<Item = ((Pid, Tid), ThreadCount)>,
@@ -57,7 +57,7 @@ mod tests {
         let done = take(&[task(6, 150, vec![3, 9]), task(7, 10, vec![1]), task(7, 5, vec![])]);
         assert_eq!(done[&(Pid(5), Tid(6))], ThreadCount { instructions: 50, misses: 5 });
         assert_eq!(done[&(Pid(5), Tid(7))], ThreadCount { instructions: 15, misses: 1 });
-        // Numbers that go back are no work.
+        // Counts that decrease add no work.
         let none = take(&[task(6, 1, vec![])]);
         assert_eq!(none[&(Pid(5), Tid(6))], ThreadCount::default());
         assert_eq!(take(&[task(8, u64::MAX, vec![u64::MAX; 2]), task(8, 1, vec![1])]).len(), 1);

@@ -1,11 +1,12 @@
-//! On whose CPU the agent works.
+//! Rotates the CPU that the agent runs on.
 
 use linux::{affinity, current_cpu, set_affinity};
 use machine::{CpuId, CpuSet, Tid};
 use std::fs;
 
-/// Has the calling thread go on by one CPU, if all are busy. Threads that wait for each other are as late as the one whose
-/// CPU others use: when each gives a little, all are hardly late. Of CPUs that are idle the kernel finds one by itself.
+/// Moves the calling thread to the next CPU if all CPUs are busy. In a program whose threads wait for each other, the
+/// slowest thread sets the pace: taking a little time from each CPU delays it less than taking all of it from one. If
+/// CPUs are idle, the kernel picks one by itself.
 pub(crate) fn take_turns() {
     let Ok(allowed) = affinity(Tid::CALLER) else { return };
     let Ok((now, _)) = current_cpu() else { return };
@@ -23,14 +24,15 @@ fn next(now: CpuId, allowed: &CpuSet) -> Option<CpuId> {
     allowed.iter().find(|cpu| *cpu > now).or_else(|| allowed.first())
 }
 
-/// Only gets there: where the thread wakes up is the kernel's choice again. It fails when the CPU is taken away meanwhile.
+/// Only moves there: the mask is reset, and the kernel is free to choose again at the next wakeup. Fails if the CPU is
+/// taken away meanwhile.
 fn visit(cpu: CpuId, allowed: &CpuSet) {
     if set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).is_ok() {
         let _ = set_affinity(Tid::CALLER, allowed);
     }
 }
 
-/// Threads that run or could, this one among them: `0.20 0.18 0.12 25/284 4711`.
+/// The number of runnable threads, including this one, from `0.20 0.18 0.12 25/284 4711`.
 fn running(loadavg: &str) -> Option<usize> {
     loadavg.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threads_that_run_are_told() {
+    fn running_threads_are_counted() {
         assert_eq!(running("0.20 0.18 0.12 25/284 4711\n"), Some(25));
         assert_eq!(["", "0.20", "1 2 3 4 5", "1 2 3 x/5"].map(running), [None; 4]);
         assert!(running(&fs::read_to_string("/proc/loadavg").unwrap()) >= Some(1));

@@ -1,4 +1,4 @@
-//! The decision log of a loop that runs, on this host.
+//! The decision log of a running agent, on this host.
 
 use agent::{Agent, Journal, Options};
 use linux::Pid;
@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trace::live::{AccessSource, Target};
 
-/// Rounds that a log has, and whether all are decided again as they were.
+/// The number of rounds in a log, and whether a replay decides the same.
 fn replayed(path: &Path) -> (usize, bool) {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<LogLine>(line).unwrap());
@@ -46,7 +46,7 @@ fn a_long_log_is_kept_once_and_each_part_is_decided_again_by_itself() {
     let end = Instant::now() + Duration::from_secs(60);
     let mut rotations = 0;
     let mut kept = 0;
-    // The second log that is kept takes the place of the first.
+    // The second kept log replaces the first.
     while rotations < 2 {
         assert!(Instant::now() < end, "the log was kept {rotations} times");
         sleep(agent.until_next());

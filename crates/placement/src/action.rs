@@ -1,4 +1,4 @@
-//! What is to be done: the output of a decision.
+//! Actions: the output of a decision.
 
 use crate::memory_policy::NodeWeight;
 use crate::metrics::Metrics;
@@ -8,150 +8,150 @@ use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a round decided.
+/// What was decided in a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decision {
     /// The round's number: [`crate::Observation::round`].
     pub round: u64,
-    /// What the round's traffic came to.
+    /// Metrics of the round's traffic.
     #[serde(default)]
     pub metrics: Metrics,
-    /// What to do, in this order. Never empty: [`Action::Nothing`] where there is nothing to do.
+    /// What to do, in this order. Never empty: [`Action::Nothing`] if there is nothing to do.
     pub steps: Vec<Step>,
 }
 
-/// An action, and why.
+/// An action and its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What to do. Pages are of one process and in ascending order of address, at most a batch of them.
+/// An action. Its pages belong to one process, are in ascending order of address, and are at most one batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
     /// Move pages to one node.
     MovePages {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// Where to.
+        /// The target node.
         node: NodeId,
-        /// Their addresses.
+        /// Addresses of the pages.
         pages: Vec<u64>,
-        /// Their size together, bytes.
+        /// Their total size, bytes.
         bytes: u64,
     },
-    /// Deal pages to nodes, each to its own.
+    /// Distribute pages among nodes, each to its own target.
     InterleavePages {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// The weights that nodes were drawn with, so that memory that comes later may follow.
+        /// The weights that nodes were drawn with, so that later allocations can use them too.
         weights: Vec<NodeWeight>,
-        /// Their addresses, and where each goes.
+        /// The pages and their targets.
         pages: Vec<PageTarget>,
-        /// Their size together, bytes.
+        /// Their total size, bytes.
         bytes: u64,
     },
-    /// Move what lies on other nodes of whole mappings.
+    /// Move those pages of whole mappings that are on other nodes.
     MoveRanges {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// Where to.
+        /// The target node.
         node: NodeId,
         /// The mappings.
         ranges: Vec<AddressRange>,
-        /// Most bytes to move in this round; the rest is asked for again.
+        /// Most bytes to move in this round; the rest is requested again.
         bytes: u64,
     },
-    /// Have a copy of these pages on each of these nodes, as far as possible.
+    /// Make a copy of these pages on each of these nodes, as far as possible.
     Replicate {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// Their addresses.
+        /// Addresses of the pages.
         pages: Vec<u64>,
-        /// The nodes that read them; where it is possible, the one that this process reads them from.
+        /// The nodes that read them; if `is_possible`, the node that this process reads them from.
         nodes: NodeSet,
-        /// Whether the process can have a copy of its own, as they are [`crate::Page::is_replicable`]. Otherwise only
-        /// a kernel that replicates could do it.
+        /// Whether the process can have a private copy, as the pages are [`crate::Page::is_replicable`]. Otherwise only
+        /// a kernel that replicates pages could make copies.
         is_possible: bool,
-        /// What to do where it cannot be done; nothing if none.
+        /// What to do if that fails; none for nothing.
         instead: Option<Box<Action>>,
     },
-    /// Give up the copies of these pages, for good.
+    /// Permanently give up the copies of these pages.
     Revert {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// Their addresses.
+        /// Addresses of the pages.
         pages: Vec<u64>,
     },
     /// Split huge pages, and keep them split.
     SplitHugePages {
-        /// Whose.
+        /// The process.
         pid: Pid,
-        /// Their addresses.
+        /// Addresses of the pages.
         pages: Vec<u64>,
     },
-    /// Let a thread run on these CPUs only.
+    /// Restrict a thread to these CPUs.
     MoveThread {
-        /// Whose.
+        /// The process.
         pid: Pid,
         /// The thread.
         tid: Tid,
-        /// Where.
+        /// The CPUs.
         cpus: CpuSet,
     },
-    /// Let all threads of a process run on these CPUs only, those that it starts later too.
+    /// Restrict all threads of a process to these CPUs, including later ones.
     MoveProcess {
         /// The process.
         pid: Pid,
-        /// Where.
+        /// The CPUs.
         cpus: CpuSet,
     },
-    /// Sample more or less often from now on.
+    /// Set the sampling rate.
     SetSampling(Sampling),
-    /// Nothing.
+    /// Do nothing.
     Nothing,
 }
 
-/// Where a page goes.
+/// A page and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageTarget {
     /// Its address.
     pub address: u64,
-    /// Its new node.
+    /// The target node.
     pub node: NodeId,
 }
 
-/// Addresses from `start` to before `end`.
+/// Addresses from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddressRange {
-    /// The first.
+    /// The first address.
     pub start: u64,
-    /// The one after the last.
+    /// The address after the last.
     pub end: u64,
 }
 
-/// How often to sample, and how many pages to keep.
+/// The sampling rate, and how many pages to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
-    /// Core cycles from sample to sample. A source that counts something else takes `divisor`.
+    /// Core cycles between samples. Sources that count something else use `divisor`.
     pub interval_cycles: u64,
-    /// So many times fewer samples than at the full rate: 1 or 4.
+    /// Factor by which there are fewer samples than at the full rate: 1 or 4.
     pub divisor: u64,
-    /// Most pages to keep in a round.
+    /// Most pages to keep per round.
     pub page_cap: u64,
 }
 
 impl Action {
-    /// The nodes that it takes memory of, and how much at most, bytes.
+    /// The nodes whose memory it uses, with an upper bound of bytes.
     pub fn fills(&self) -> Vec<(NodeId, u64)> {
         match self {
             Self::MovePages { node, bytes, .. } | Self::MoveRanges { node, bytes, .. } => vec![(*node, *bytes)],
@@ -167,7 +167,7 @@ impl Action {
         }
     }
 
-    /// The first address that it is about, of pages and mappings.
+    /// The first address that it affects, of pages and mappings.
     pub fn first_page(&self) -> Option<u64> {
         match self {
             Self::MovePages { pages, .. }
@@ -180,7 +180,7 @@ impl Action {
         }
     }
 
-    /// The process that it is about.
+    /// The process that it affects.
     pub fn pid(&self) -> Option<Pid> {
         match self {
             Self::MovePages { pid, .. }
@@ -195,7 +195,7 @@ impl Action {
         }
     }
 
-    /// Bytes that it moves or copies at most; of pages that cannot be replicated, by what is done instead.
+    /// Upper bound of bytes that it moves or copies; for pages that cannot be replicated, those of the fallback.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::MovePages { bytes, .. } | Self::InterleavePages { bytes, .. } | Self::MoveRanges { bytes, .. } => {
@@ -212,7 +212,7 @@ fn pages(count: usize) -> String {
     format!("{count} {}", if count == 1 { "page" } else { "pages" })
 }
 
-/// What to do, as an order: `move 412 pages (1.61 MiB) of process 7 to node 2`.
+/// As an imperative: `move 412 pages (1.61 MiB) of process 7 to node 2`.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = machine::size::rounded;

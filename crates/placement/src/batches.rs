@@ -1,4 +1,5 @@
-//! From single pages to actions: what fits into the budget and into nodes, in batches of a process each.
+//! Turns single pages into actions: limits them to the budget and to free memory, and groups them into batches per
+//! process.
 
 use crate::action::{Action, PageTarget, Step};
 use crate::costs::Costs;
@@ -12,30 +13,30 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What is to be done with a page.
+/// An operation on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Operation {
     /// Move it.
     Move,
-    /// Deal it.
+    /// Distribute it to one of several nodes.
     Deal,
-    /// Copy it: for its process alone to this node, or else as only a kernel could. If it has a target, move it there
-    /// instead.
+    /// Replicate it: as a private copy of its process on this node, or otherwise as only a kernel could. If it has a
+    /// target, the fallback is to move it there.
     Replicate { own: Option<NodeId> },
-    /// Split it, as its parts are used by one node each.
+    /// Split it, because each part is used by one node.
     SplitShared,
-    /// Split it, as it is too hot.
+    /// Split it, because it is too hot.
     SplitHot,
 }
 
-/// A page, and what is to be done with it.
+/// A page and the operation on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub pid: Pid,
     pub address: u64,
     pub bytes: u64,
     pub from: NodeId,
-    /// Where it goes, if it goes.
+    /// The target, for pages that move.
     pub to: Option<NodeId>,
     pub samples: u64,
     pub operation: Operation,
@@ -47,17 +48,17 @@ impl Candidate {
         PageOf { pid: self.pid, address: self.address }
     }
 
-    /// Whether its process gets a copy of its own.
+    /// Whether its process gets a private copy.
     pub fn is_copied(&self) -> bool {
         matches!(self.operation, Operation::Replicate { own: Some(_) })
     }
 
-    /// The node that it, or its copy, takes room of.
+    /// The node on which it, or its copy, uses memory.
     fn lands_on(&self) -> Option<NodeId> {
         if let Operation::Replicate { own: Some(node) } = self.operation { Some(node) } else { self.to }
     }
 
-    /// Bytes that are copied for it.
+    /// Bytes that the operation copies.
     pub fn copied_bytes(&self) -> u64 {
         if self.lands_on().is_some() { self.bytes } else { 0 }
     }
@@ -67,7 +68,7 @@ impl Candidate {
 pub(crate) struct Limits {
     bytes: u64,
     operations: usize,
-    /// Bytes that nodes still take, by their place; none where that is not known.
+    /// Bytes that each node can still take, by node index; none if not known.
     room: Vec<Option<u64>>,
 }
 
@@ -84,13 +85,13 @@ impl Limits {
         Self { bytes: observation.budget_bytes.unwrap_or(u64::MAX), operations, room }
     }
 
-    /// No more than these bytes.
+    /// Limits the total to these bytes.
     #[must_use]
     pub fn at_most(self, bytes: u64) -> Self {
         Self { bytes: self.bytes.min(bytes), ..self }
     }
 
-    /// Leaves what may be done: pages with the most samples first where not all of them fit. Gives back the others.
+    /// Keeps the candidates that fit, those with the most samples first if not all do. Returns the others.
     pub fn keep(&mut self, candidates: &mut Vec<Candidate>, costs: &Costs) -> Vec<Candidate> {
         if candidates.len() <= self.operations && self.have_room_for(candidates, costs) {
             return Vec::new();
@@ -99,7 +100,7 @@ impl Limits {
         candidates.extract_if(.., |page| !self.take_page(page, costs)).collect()
     }
 
-    /// Whether there is room for a page; takes it.
+    /// Reserves room for a page; returns whether there is any.
     fn take_page(&mut self, page: &Candidate, costs: &Costs) -> bool {
         let bytes = page.copied_bytes();
         if self.operations == 0 || bytes > self.bytes {
@@ -131,7 +132,7 @@ impl Limits {
         copied <= self.bytes && self.room.iter().zip(wanted).all(fits)
     }
 
-    /// Bytes that may still be moved to a node; takes them.
+    /// Reserves and returns the bytes that may still be moved to a node.
     pub fn take(&mut self, to: NodeId, bytes: u64, costs: &Costs) -> u64 {
         let room = costs.place(to).and_then(|place| self.room[place].as_mut());
         let bytes = bytes.min(self.bytes).min(room.as_ref().map_or(u64::MAX, |room| **room));
@@ -143,26 +144,26 @@ impl Limits {
     }
 }
 
-/// Pages of one action, before they are cut into batches.
+/// Pages of one action, before they are split into batches.
 #[derive(Default)]
 struct Group {
     pages: Vec<(u64, Option<NodeId>, u64)>,
     samples: u64,
 }
 
-/// What actions of a round tell beside their pages.
+/// Properties of a round's actions, besides their pages.
 pub(crate) struct Telling<'a> {
-    /// Pages in one action.
+    /// Pages per action.
     pub batch_pages: u64,
     /// The weights that nodes were drawn with for a process.
     pub weights: &'a dyn Fn(Pid) -> Vec<NodeWeight>,
-    /// The nodes that read the pages of a process which several nodes read.
+    /// The nodes that read a process's pages, for pages that several nodes read.
     pub readers: &'a dyn Fn(Pid) -> NodeSet,
-    /// Why.
+    /// The reason of an operation.
     pub reason: &'a dyn Fn(Operation) -> Reason,
 }
 
-/// Puts pages together: by process, operation and target, in the order of their addresses, in batches.
+/// Groups pages into steps: by process, operation and target, in ascending order of address, in batches.
 pub(crate) fn steps(candidates: &[Candidate], telling: &Telling) -> Vec<Step> {
     let mut groups: FxHashMap<(Operation, Pid, Option<NodeId>), Group> = FxHashMap::default();
     for page in candidates {

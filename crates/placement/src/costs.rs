@@ -1,24 +1,24 @@
-//! What a machine's memory costs: how far and how wide, by node, looked up by place instead of by id.
+//! Memory latency and bandwidth of a machine, by node, looked up by index rather than by ID.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, Routes};
 use std::collections::BTreeMap;
 
-/// How much farther a node's memory is than its own where the machine's description tells nothing: the mean of the
-/// machines of the studies.
+/// Remote over local latency where the machine's description has neither latencies nor distances: the mean of the
+/// machines in the studies.
 const USUAL_REMOTENESS: f64 = 1.4;
-/// The rise and the slope of latency with load where the description has none: the usual two-socket machine.
+/// Rise and slope of latency with load where the description has none: a typical two-socket machine.
 const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
-/// Beyond this utilisation latency grows without bound, which no measurement shows.
+/// Upper bound of utilisation: the model grows without bound beyond it, unlike measurements.
 const MOST_UTILISATION: f64 = 0.95;
-/// Bytes that an access moves.
+/// Bytes per access.
 pub(crate) const LINE_BYTES: f64 = 64.0;
 
-/// A machine's nodes, and what memory costs on them. Made once; all policies decide by it.
+/// A machine's nodes and their memory costs. Built once and used by all policies.
 #[derive(Clone, Debug)]
 pub struct Costs {
     machine: Machine,
     routes: Option<Routes>,
-    /// By ascending id.
+    /// In ascending order of ID.
     nodes: Vec<NodeCosts>,
     node_of_cpu: BTreeMap<CpuId, usize>,
     core_of_cpu: BTreeMap<CpuId, usize>,
@@ -29,15 +29,15 @@ pub struct Costs {
 pub(crate) struct NodeCosts {
     pub id: NodeId,
     pub memory_bytes: u64,
-    /// What its controller can carry, over the mean of all; 1 where it is not known.
+    /// The controller's bandwidth over the mean of all; 1 if not known.
     pub relative_bandwidth: f64,
     /// Its CPUs: the first of each core, then the second of each, and so on.
     pub cpus: Vec<CpuId>,
 }
 
 impl Costs {
-    /// Of this machine, best one that has been measured: a description without latencies is judged by the firmware's
-    /// distances, one without bandwidths as if all controllers were alike.
+    /// For this machine, preferably a measured one: without latencies, the firmware's distances are used; without
+    /// bandwidths, all controllers are taken as equal.
     pub fn of(machine: &Machine) -> Self {
         let bandwidths: Vec<f64> = machine.nodes.iter().filter_map(bandwidth).collect();
         let mean = bandwidths.iter().sum::<f64>() / bandwidths.len().max(1) as f64;
@@ -64,7 +64,7 @@ impl Costs {
         Self { routes: Routes::of(machine).ok(), machine: machine.clone(), nodes, node_of_cpu, core_of_cpu }
     }
 
-    /// The machine that these are of.
+    /// The machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -73,9 +73,9 @@ impl Costs {
         &self.nodes
     }
 
-    /// The place of a node among [`Costs::nodes`].
+    /// The index of a node in [`Costs::nodes`].
     pub(crate) fn place(&self, node: NodeId) -> Option<usize> {
-        // Ids are dense on nearly all machines, and this is asked for every page.
+        // IDs are dense on nearly all machines, and this is called for every page.
         let dense = self.nodes.get(node.0 as usize).filter(|at| at.id == node).map(|_| node.0 as usize);
         dense.or_else(|| self.nodes.binary_search_by_key(&node, |at| at.id).ok())
     }
@@ -85,7 +85,7 @@ impl Costs {
         self.node_of_cpu.get(&cpu).map(|&place| self.nodes[place].id)
     }
 
-    /// A number that all CPUs of a core have, and no others.
+    /// A number that identifies the CPU's core.
     pub(crate) fn core_of_cpu(&self, cpu: CpuId) -> Option<usize> {
         self.core_of_cpu.get(&cpu).copied()
     }
@@ -105,19 +105,19 @@ impl Costs {
         self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
     }
 
-    /// Mean bandwidth of the controllers, bytes/s; none where no node's is known.
+    /// Mean bandwidth of the controllers, bytes/s; none if no node's is known.
     pub fn controller_bandwidth_bytes_per_s(&self) -> Option<f64> {
         let known: Vec<f64> = self.machine.nodes.iter().filter_map(bandwidth).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
-    /// Idle latency, ns; none where the description does not tell.
+    /// Idle latency, ns; none if not in the description.
     pub fn latency_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
         self.routes.as_ref()?.latency_ns(&self.machine, from, to)
     }
 
-    /// How many times the cost of its own memory a node pays for another's: by measured latency, or else by the
-    /// firmware's distance. 1 for its own.
+    /// Relative cost of an access from one node to another's memory: measured latency over that of local memory, or
+    /// else the firmware's distance. 1 for local memory.
     pub fn remoteness(&self, from: NodeId, to: NodeId) -> f64 {
         let ratio = |of: &dyn Fn(NodeId) -> Option<f64>| Some(of(to)? / of(from).filter(|&local| local > 0.0)?);
         let distance = |to: NodeId| {
@@ -128,7 +128,7 @@ impl Costs {
         ratio(&|to| self.latency_ns(from, to)).or_else(|| ratio(&distance)).unwrap_or(unknown)
     }
 
-    /// Of these nodes the one whose memory is nearest, or farthest, to CPUs of `from`; the lowest id of several.
+    /// The node of these whose memory is nearest to, or farthest from, CPUs of `from`; the lowest ID among equals.
     pub(crate) fn nearest(&self, from: NodeId, nodes: &NodeSet) -> Option<NodeId> {
         nodes.iter().min_by(|&a, &b| self.remoteness(from, a).total_cmp(&self.remoteness(from, b)))
     }
@@ -137,17 +137,17 @@ impl Costs {
         nodes.iter().rev().max_by(|&a, &b| self.remoteness(from, a).total_cmp(&self.remoteness(from, b)))
     }
 
-    /// Latency at this utilisation of what is busiest on the way, over idle latency.
+    /// Latency over idle latency, at this utilisation of the busiest component on the route.
     pub(crate) fn stretch(&self, utilisation: f64) -> f64 {
         let latency = self.machine.latency.as_ref();
         let told = latency.and_then(|latency| Some((latency.loaded_rise?, latency.loaded_slope?)));
         let (rise, slope) = told.unwrap_or(USUAL_CURVE);
         let utilisation = utilisation.clamp(0.0, MOST_UTILISATION);
-        // The rise is reached at a tenth: `machine::Latency`.
+        // The rise is complete at a tenth: `machine::Latency`.
         1.0 + rise * (10.0 * utilisation).min(1.0) + slope * utilisation / (1.0 - utilisation)
     }
 
-    /// The ends of the links on the way, in the direction of the accesses.
+    /// The ends of each link on the route, in the direction of the accesses.
     pub(crate) fn links_between(&self, from: NodeId, to: NodeId) -> Vec<(NodeId, NodeId)> {
         let hops = self.routes.as_ref().and_then(|routes| routes.hops(from, to)).unwrap_or_default();
         let ends = |hop: machine::Hop| {
@@ -157,7 +157,7 @@ impl Costs {
         hops.into_iter().filter_map(ends).collect()
     }
 
-    /// What a link carries in this direction, bytes/s.
+    /// Bandwidth of a link in this direction, bytes/s.
     pub(crate) fn link_bandwidth_bytes_per_s(&self, from: NodeId, to: NodeId) -> Option<f64> {
         let joins = |link: &&machine::Link| {
             link.nodes == [from, to] || link.nodes == [to, from] && link.direction == machine::LinkDirection::Both
@@ -165,8 +165,8 @@ impl Costs {
         self.machine.links.iter().find(joins).map(|link| link.bandwidth_bytes_per_s)
     }
 
-    /// Weights of weighted interleave, 1 to 255: small whole numbers that have the proportions of the controllers'
-    /// bandwidths within 5 %, or the nearest to that.
+    /// Weights of weighted interleave, 1 to 255: small integers whose ratios match those of the controllers' bandwidths
+    /// within 5 %, or as closely as possible.
     pub(crate) fn weights(&self, nodes: &NodeSet) -> Vec<(NodeId, u32)> {
         let known = nodes.iter().filter_map(|id| Some((id, self.nodes[self.place(id)?].relative_bandwidth)));
         let bandwidths: Vec<(NodeId, f64)> = known.collect();
@@ -186,9 +186,9 @@ impl Costs {
     }
 }
 
-/// Weights may be off by so much.
+/// Tolerated error of weights.
 const WEIGHT_ERROR: f64 = 0.05;
-/// The largest weight of the node with the least bandwidth: larger ones keep a scan on one node for too long.
+/// Largest weight of the node with the least bandwidth: larger ones keep a scan on one node for too long.
 const MOST_UNITS: u32 = 8;
 
 fn bandwidth(node: &machine::Node) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! How much is moved: as long as moving takes no longer than it has saved, or could have.
+//! Limits how much is moved: moving must take no longer than it has saved, or could have saved.
 
 use crate::costs::Costs;
 use crate::metrics::{Metrics, avoidable_ns};
@@ -7,30 +7,30 @@ use crate::outcome::Outcome;
 use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
 
-/// What an access costs is compared with what it cost so many rounds ago at most: programs change.
+/// The cost of an access is compared with its cost up to this many rounds ago: programs change.
 const COMPARED_ROUNDS: u64 = 16;
-/// So many rounds of moving may be saved up.
+/// Upper bound of saved credit, in rounds of moving.
 const MOST_ROUNDS: f64 = 8.0;
-/// Less than this part of a round of moving waits for more: each time, all CPUs are disturbed.
+/// Smallest amount that is moved, in rounds of moving: each move disturbs all CPUs.
 const LEAST_ROUNDS: f64 = 0.25;
-/// Moving is at most so many times as fast, or as slow, as [`Thresholds::move_bytes_per_s`] says.
+/// Largest factor by which the rate of moving may differ from [`Thresholds::move_bytes_per_s`].
 const RATE_RANGE: f64 = 64.0;
 
-/// What may be moved. Moving takes the time of CPUs, which the program may want for itself.
+/// How much may be moved. Moving uses CPU time that the program may need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Credit {
-    /// For how long, s; none as long as nobody has told what accesses cost.
+    /// Remaining credit, s; none until the cost of accesses is known.
     left_s: Option<f64>,
-    /// From how long on anything is moved, s.
+    /// Credit below which nothing is moved, s.
     least_s: f64,
-    /// What is moved in a second, bytes; none before anything has been.
+    /// Rate of moving, bytes/s; none before the first move.
     bytes_per_s: Option<f64>,
     taken: Option<Taken>,
     before: Option<Before>,
 }
 
-/// What was taken last, until it is known how long it took.
+/// The last withdrawal, until its actual duration is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Taken {
@@ -39,7 +39,7 @@ struct Taken {
     seconds: f64,
 }
 
-/// When pages began to move, and what an access cost until then.
+/// When pages began to move, and the cost of an access until then.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Before {
@@ -48,27 +48,27 @@ struct Before {
 }
 
 impl Credit {
-    /// Takes note of a round. There is credit for what accesses cost less than before earlier moves, and for what they
-    /// cost more than they would if all nodes had their part of the memory: where that estimate is right, to wait until
-    /// it is as much as moving costs is never worse than twice the best that could have been done.
+    /// Records a round. Credit is earned by how much cheaper accesses are than before earlier moves, and by how much
+    /// more they cost than if memory were spread over all nodes. If that estimate is right, waiting until the credit
+    /// equals the cost of moving is never worse than twice the optimum.
     pub fn learn(&mut self, observation: &Observation, now: &Metrics, costs: &Costs, thresholds: &Thresholds) {
         let Some((access_ns, accesses_per_us)) = now.access_ns.zip(now.accesses_per_us) else { return };
         let Observation { round, length_s, .. } = *observation;
         self.before = self.before.filter(|before| before.round.saturating_add(COMPARED_ROUNDS) >= round);
         let faster = |before: Before| (before.access_ns / thresholds.worse_cost_min - access_ns).max(0.0);
         let faster_ns = self.before.map_or(0.0, faster);
-        // All CPUs together wait for that, and all of them may have to wait while pages are moved.
+        // Accesses stall all CPUs together, and moving pages may stall all of them.
         let cpus: f64 = observation.processes.iter().map(|process| process.cpu_share).sum();
         let share = |ns: f64| (ns * 1e-3 * accesses_per_us / cpus.max(1.0)).min(1.0);
         let share = share(faster_ns) + share(avoidable_ns(observation, costs)) + thresholds.credit_share;
         let whole = thresholds.credit_rounds * length_s;
         let left = self.left_s.unwrap_or(whole);
-        // A short round takes nothing of what longer ones have saved.
+        // A short round must not reduce what longer ones have saved.
         self.left_s = Some((left + share * length_s).min(left.max(MOST_ROUNDS * whole)));
         self.least_s = LEAST_ROUNDS * whole;
     }
 
-    /// What may be moved now, bytes: any number where nobody has told what accesses cost.
+    /// Bytes that may be moved now: unlimited if the cost of accesses is not known.
     pub fn bytes(&self, thresholds: &Thresholds) -> u64 {
         let bytes = |left: f64| if left < self.least_s { 0 } else { (left * self.rate(thresholds)) as u64 };
         self.left_s.map_or(u64::MAX, bytes)
@@ -78,7 +78,7 @@ impl Credit {
         self.bytes_per_s.unwrap_or(thresholds.move_bytes_per_s)
     }
 
-    /// So many bytes move after this round.
+    /// Withdraws credit for bytes that are moved after this round.
     pub fn take(&mut self, bytes: u64, round: u64, now: &Metrics, thresholds: &Thresholds) {
         if bytes == 0 {
             return;
@@ -92,7 +92,7 @@ impl Credit {
         }
     }
 
-    /// How long it took in truth.
+    /// Replaces the estimated duration of the last move by the actual one.
     pub fn settle(&mut self, outcome: &Outcome, thresholds: &Thresholds) {
         let Some(Taken { bytes, seconds, .. }) = self.taken.take().filter(|taken| taken.round == outcome.round) else {
             return;
@@ -112,7 +112,7 @@ mod tests {
     use crate::observation::{ControllerLoad, Process, Traffic};
     use machine::{NodeId, Pid, presets};
 
-    /// What is moved in a round, as thresholds say.
+    /// Bytes moved per round at the thresholds' rate.
     const ROUND: u64 = 600_000_000;
 
     fn costs() -> Costs {
@@ -123,14 +123,14 @@ mod tests {
         Metrics { access_ns: Some(access_ns), accesses_per_us: Some(40.0), ..Metrics::default() }
     }
 
-    /// Of a second in which four CPUs were busy.
+    /// One second in which four CPUs were busy.
     fn round(round: u64) -> Observation {
         let mut process = Process::new(Pid(7), "0-7".parse().unwrap(), "0-1".parse().unwrap());
         process.cpu_share = 4.0;
         Observation { round, length_s: 1.0, processes: vec![process], ..Observation::default() }
     }
 
-    /// All of the four nodes' accesses go to memory of so many, whose controllers are that busy.
+    /// Accesses of four nodes, all to the memory of the first `nodes` nodes, whose controllers have this utilisation.
     fn traffic(number: u64, nodes: u32, utilisation: f64) -> Observation {
         let pairs = (0..4).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         let accesses = 40e6 * utilisation / f64::from(4 * nodes);
@@ -168,7 +168,7 @@ mod tests {
             moved.push(bytes);
         }
         assert_eq!(moved[..2], [ROUND / 2; 2]);
-        // A quarter of a round of moving, whenever it has come together.
+        // Moves happen whenever a quarter of a round of moving has accumulated.
         assert!(moved[3..].iter().all(|&bytes| bytes == 0 || (ROUND / 4..ROUND / 2).contains(&bytes)), "{moved:?}");
         let all: u64 = moved.iter().sum();
         assert!((ROUND * 5 / 2..=ROUND * 3).contains(&all), "one round's, and 2 % of 99 others': {all}");
@@ -181,8 +181,8 @@ mod tests {
         let bytes = may(&mut credit, 1, 200.0);
         take(&mut credit, bytes, 1, 200.0);
         assert_eq!(credit.bytes(&Thresholds::default()), 0);
-        // 200 ns and less up to 200 / 1.15 are alike. What is less by 24 ns than that is, of 40 accesses a microsecond,
-        // nearly a second of all CPUs in one, a quarter of it of each.
+        // From 200 ns, anything above 200 / 1.15 counts as equal. The 24 ns below that, at 40 accesses a microsecond,
+        // are nearly one CPU second per second, a quarter of it on each CPU.
         let bytes = may(&mut credit, 2, 150.0);
         assert!(bytes.abs_diff(ROUND * 259 / 1000) < ROUND / 1000, "{bytes}");
         take(&mut credit, bytes, 2, 150.0);
@@ -228,7 +228,7 @@ mod tests {
         other.settle(&Outcome { round: 2, ..outcome(9.0) }, &thresholds);
         other.settle(&outcome(9.0), &thresholds);
         assert_eq!(other.bytes(&thresholds), bytes - bytes / 2, "of another round");
-        // 0.51 s were taken of 1.02, and 0.25 were enough: so fast is the rest as well.
+        // 1.02 s were withdrawn, of which 0.51 s were used, and 0.25 s sufficed: the rest is scaled by the same rate.
         credit.settle(&outcome(0.25), &thresholds);
         let left = credit.bytes(&thresholds);
         assert!(left.abs_diff(ROUND * 77 * 2 * 102 / 10_000) < ROUND / 100, "{left}");

@@ -1,5 +1,5 @@
-//! A decision log: everything that a policy was told and what it answered, line by line, so that it can be decided
-//! again, by the same policy or another.
+//! A decision log: all inputs and outputs of a policy, line by line, so that its decisions can be replayed by the same
+//! policy or another.
 
 use crate::action::Decision;
 use crate::name::PolicyName;
@@ -11,23 +11,22 @@ use crate::start::Start;
 use machine::{Machine, Pid};
 use serde::{Deserialize, Serialize};
 
-/// A line of a decision log, in the order in which it happened: JSON, one object a line. The first is
-/// [`LogLine::Begin`].
+/// A line of a decision log, in chronological order: JSON, one object per line. The first is [`LogLine::Begin`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LogLine {
-    /// A policy was set to work.
+    /// A policy was created.
     Begin {
         /// The machine.
         machine: Box<Machine>,
         /// The policy.
         policy: PolicyName,
-        /// What users chose.
+        /// The user's settings.
         settings: Settings,
-        /// What it kept from earlier rounds, if the log begins in the middle.
+        /// State from earlier rounds, if the log begins in the middle of a run.
         #[serde(default)]
         state: Box<State>,
-        /// Whether decisions were only tried out: then none has anything to do with those before it.
+        /// Whether it was a dry run: then no decision affects later ones.
         #[serde(default)]
         dry_run: bool,
     },
@@ -37,7 +36,7 @@ pub enum LogLine {
         process: Process,
         /// Its thread.
         thread: Thread,
-        /// What it began with.
+        /// Its initial placement.
         start: Start,
     },
     /// A process ended: [`Policy::forget`].
@@ -47,28 +46,28 @@ pub enum LogLine {
     },
     /// A round: [`Policy::decide`].
     Round {
-        /// What it saw.
+        /// The input.
         observation: Box<Observation>,
         /// What was decided.
         decision: Decision,
     },
-    /// What became of a decision: [`Policy::learn`].
+    /// The outcome of a decision: [`Policy::learn`].
     Learned {
-        /// It.
+        /// The outcome.
         outcome: Outcome,
     },
 }
 
-/// What is decided again, where a log has a decision.
+/// The replayed result, for log lines with a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Again {
-    /// A beginning.
+    /// The placement of a new process or thread.
     Start(Start),
-    /// A round.
+    /// The decision of a round.
     Decision(Decision),
 }
 
-/// Decides again what a log has.
+/// Replays a log.
 #[derive(Clone, Debug)]
 pub struct Replay {
     policy: Policy,
@@ -76,8 +75,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// From the first line of a log, with the logged policy or another, and the logged settings or others. None of a
-    /// line that is not [`LogLine::Begin`]. Another policy has no logged state to begin with.
+    /// From the first line of a log, with the logged policy or another, and the logged settings or others. None if the
+    /// line is not [`LogLine::Begin`]. Another policy starts without the logged state.
     pub fn of(
         first: &LogLine,
         policy: Option<PolicyName>,
@@ -92,8 +91,8 @@ impl Replay {
         Some(made.map(|policy| Self { policy: policy.with_state(state), dry_run: *dry_run }))
     }
 
-    /// Takes the next line; what is decided now, where the line has a decision. With another policy outcomes are those
-    /// of what was done then, and later observations show what came of that.
+    /// Replays the next line; returns the new result if the line has a decision. With another policy, outcomes are
+    /// still those of the logged actions, and later observations reflect those.
     pub fn take(&mut self, line: &LogLine) -> Option<Again> {
         match line {
             LogLine::Begin { .. } => None,

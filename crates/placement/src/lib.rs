@@ -1,28 +1,28 @@
-//! Where pages and threads belong: pure, deterministic decisions, each with its reason. Nothing here reads a file,
-//! looks at a clock or draws lots: the same input has the same output, so that a logged round can be decided again.
+//! Placement decisions for pages and threads: pure and deterministic, each with its reason. Nothing here reads files,
+//! clocks or random numbers: the same input gives the same output, so that a logged round can be replayed.
 //!
-//! # Words
+//! # Terms
 //!
-//! - A *round* is one decision period, about a second. An [`Observation`] is what one round saw.
-//! - A *policy* has two halves, one for threads and one for memory: [`PolicyName`]. At work on a machine, with what it
-//!   keeps from round to round, it is a [`Policy`].
-//! - A [`Decision`] is a list of [`Step`]s: an [`Action`] each, and its [`Reason`], in words and numbers.
-//! - An [`Outcome`] is what became of a decision: fed back, so that what cannot be done is not asked for again.
-//! - *First touch*: memory lies on the node of the CPU that touches it first. *Interleave*, *deal*: pages go to nodes
-//!   in turn, or by lot. *Migrate*: a page or thread moves to another node. *Replicate*: nodes have copies of a page;
-//!   *revert*: copies are given up.
-//! - The *local access ratio* is local accesses over all; the *imbalance* is the standard deviation (n - 1) of the
-//!   controllers' loads over their mean. *Cache pressure* is misses of the last cache in a thousand instructions.
-//! - A process's *home* is the node that `balanced` and `auto` have given it.
+//! - A *round* is one decision period, about a second. An [`Observation`] is the input from one round.
+//! - A *policy* has two parts, one for threads and one for memory: [`PolicyName`]. A [`Policy`] is a policy at work on
+//!   a machine, with the state that it keeps between rounds.
+//! - A [`Decision`] is a list of [`Step`]s, each an [`Action`] with its [`Reason`] in words and numbers.
+//! - An [`Outcome`] is the result of a decision. It is fed back, so that what cannot be done is not requested again.
+//! - *First touch*: a page is allocated on the node of the CPU that touches it first. *Interleave*, *deal*: pages are
+//!   distributed over nodes, in turn or at random. *Migrate*: a page or thread moves to another node. *Replicate*:
+//!   nodes have copies of a page. *Revert*: copies are given up.
+//! - The *local access ratio* is local accesses over all. The *imbalance* is the standard deviation (n - 1) of the
+//!   controllers' loads over their mean. *Cache pressure* is last-level cache misses per thousand instructions.
+//! - A process's *home* is the node that `balanced` or `auto` has assigned to it.
 //!
-//! # How to use it
+//! # Usage
 //!
-//! 1. [`Policy::new`], with a name, the measured machine and [`Settings`]; its thresholds are one table, each with its
-//!    origin: [`Thresholds::table`].
-//! 2. [`Policy::admit`] for each process and thread as it begins: its CPUs and memory policy. [`Policy::forget`] for
-//!    each process that has ended.
-//! 3. Each round [`Policy::decide`]; the steps are carried out in their order. [`PageTally`] makes pages of samples.
-//! 4. [`Policy::learn`] with what became of it, before the next round.
+//! 1. Create a [`Policy`] with [`Policy::new`], from a name, the measured machine and [`Settings`]. All thresholds and
+//!    their origins are in [`Thresholds::table`].
+//! 2. Call [`Policy::admit`] for each new process and thread to get its CPUs and memory policy, and [`Policy::forget`]
+//!    for each process that has ended.
+//! 3. Call [`Policy::decide`] each round and carry out the steps in order. [`PageTally`] turns samples into pages.
+//! 4. Call [`Policy::learn`] with the outcome before the next round.
 //!
 //! ```
 //! use machine::{NodeId, Pid, Tid, presets};
@@ -31,12 +31,12 @@
 //! let machine = presets::find("opteron-6164x2")?;
 //! let mut policy = Policy::new("carrefour".parse()?, &machine, Settings::default())?;
 //!
-//! // A process begins: this policy leaves its CPUs and its memory policy alone.
+//! // A new process: this policy leaves its CPUs and its memory policy alone.
 //! let mut process = Process::new(Pid(7), machine.cpus(), machine.nodes.iter().map(|node| node.id).collect());
 //! let thread = Thread::new(Pid(7), Tid(7));
 //! assert_eq!(policy.admit(&process, &thread).memory, None);
 //!
-//! // A second later: a CPU of node 2 has read a page that lies on node 0.
+//! // A second later: a CPU of node 2 has read a page on node 0.
 //! let mut tally = PageTally::new(policy.settings().thresholds.page_cap);
 //! let sample = PageSample {
 //!     pid: Pid(7),
@@ -68,27 +68,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A decision log is JSON lines of [`LogLine`]; [`Replay`] decides again what it has, by the same policy or another.
-//! [`Policy::state`] is for those who begin in the middle.
+//! A decision log is JSON lines of [`LogLine`]; [`Replay`] replays it with the same policy or another.
+//! [`Policy::state`] allows a log to begin in the middle of a run.
 //!
-//! # What decides what
+//! # Origins of the policies
 //!
-//! - `carrefour`: Lepers 2014, chapters 7 and 8, and his published code; `carrefour/` has a file a step. Choices made
-//!   here: draws are hashes, huge pages are split, and moves that made accesses slower are taken back (`trial.rs`).
-//! - `balanced`, `rr-tasks`, `rr-threads`, `fixed`: Müller 2013, 5.1. Of nodes with equally few processes for their
-//!   CPUs the lowest is next.
-//! - `auto`: Müller 2013, 5.3; `threads/auto.rs`. Choices: processes move between the nodes with the most and the
-//!   least pressure; a thread's pressure counts by how busy it is; no node becomes busier than the other was; what
-//!   wants more CPUs than a node has is left to the kernel.
-//! - `thread-clustering`: Lepers's code, where it is off; `threads/clusters.rs`. Choice: threads stay on the node's
-//!   CPUs as long as they are a cluster.
+//! - `carrefour`: Lepers 2014, chapters 7 and 8, and his published code; `carrefour/` has one file per step. Choices
+//!   made here: draws are hashes, huge pages are split, and moves that made accesses slower are reverted (`trial.rs`).
+//! - `balanced`, `rr-tasks`, `rr-threads`, `fixed`: Müller 2013, 5.1. Among nodes with equally few processes for their
+//!   CPUs, the lowest is chosen.
+//! - `auto`: Müller 2013, 5.3; `threads/auto.rs`. Choices made here: processes move between the nodes with the most and
+//!   the least pressure; a thread's pressure is weighted by how busy it is; no node becomes busier than the other was;
+//!   processes that need more CPUs than a node has are left to the kernel.
+//! - `thread-clustering`: Lepers's code, where it is disabled; `threads/clusters.rs`. Choice made here: threads stay on
+//!   the node's CPUs as long as they are in a cluster.
 //!
-//! # Where it is weak
+//! # Limitations
 //!
-//! Decisions predict from the last round: patterns that change faster gain nothing. Pages are seen as samples show
-//! them: two threads that use different objects of a page share it. Without counters for traffic `carrefour` does
-//! nothing. Whole processes are moved by `auto`, and pages of one mapping alike; only pages are taken back where moves
-//! did harm.
+//! Decisions assume that the next round is like the last one: faster changes of patterns gain nothing. Sharing is
+//! observed per page: two threads that use different objects on a page share it. Without traffic counters `carrefour`
+//! does nothing. `auto` moves whole processes, and all pages of a mapping alike. Only moves of pages are reverted when
+//! they did harm.
 
 mod action;
 mod batches;

@@ -1,5 +1,5 @@
-//! Where memory goes by policies that decide once: what a process starts with, and what is to be done about memory that
-//! was there before.
+//! Memory placement by policies that decide once: initial memory policies, and what to do with memory that already
+//! exists.
 
 use crate::action::Step;
 use crate::batches::{Candidate, Limits, Operation, Telling, steps};
@@ -13,19 +13,19 @@ use crate::settings::Settings;
 use machine::{NodeId, NodeSet, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Who decides, and by what.
+/// The policy and its inputs.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub policy: &'a MemoryPlacement,
-    /// The nodes that its name has.
+    /// The nodes in the policy's name.
     pub nodes: &'a NodeSet,
     pub costs: &'a Costs,
     pub settings: &'a Settings,
 }
 
 impl Rules<'_> {
-    /// What the memory of a process or thread starts with; `home` is the node that its CPUs are on, if it is one.
-    /// None where the program's own choice stands.
+    /// The initial memory policy of a process or thread. `home` is the node of its CPUs, if they are on one. None if
+    /// the program's own choice stands.
     pub fn start(self, process: &Process, home: Option<NodeId>) -> Option<MemoryPolicy> {
         if process.memory_policy.is_some() && self.settings.respect_owner {
             return None;
@@ -52,8 +52,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Pages of processes that ran before, as they are seen to be used: each goes where the policy would have put it,
-    /// unless it is one that `stays`.
+    /// Moves observed pages of processes that ran before to where the policy would have placed them, except those for
+    /// which `stays` is true.
     pub fn settle(
         self,
         observation: &Observation,
@@ -70,7 +70,7 @@ impl Rules<'_> {
         let mut candidates: Vec<Candidate> = Vec::new();
         for page in observation.pages.iter().filter(|page| !(page.is_bound && self.settings.respect_owner)) {
             let to = policies.get(&page.pid).and_then(|policy| target(policy, page));
-            // What several processes map has no one home, and moves once.
+            // A page that several processes map has no single home, and is moved once.
             let is_first = page.frame.is_none_or(|frame| frames.insert(frame));
             let Some(to) = to.filter(|to| *to != page.node && is_first) else { continue };
             if stays(PageOf { pid: page.pid, address: page.address }) {
@@ -98,9 +98,9 @@ impl Rules<'_> {
     }
 }
 
-/// Where a policy has a page; none where it may stay wherever it is.
+/// The policy's node for a page; none if it may stay anywhere.
 fn target(policy: &MemoryPolicy, page: &Page) -> Option<NodeId> {
-    // By its frame, all processes that map it agree.
+    // The frame number is the same for all processes that map the page.
     let number = page.frame.unwrap_or(page.address / page.page_bytes.max(1));
     let dealt = |count: usize| usize::try_from(number % count as u64).unwrap_or(0);
     match policy.mode {

@@ -1,26 +1,26 @@
-//! Where memory that is yet to be touched shall come from.
+//! Memory policies: which nodes new pages are allocated on.
 
 use machine::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the kernel chooses the node of a page that is touched first: modes of `set_mempolicy` and `mbind`.
+/// How the kernel chooses the node of a new page: modes of `set_mempolicy` and `mbind`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryMode {
-    /// No policy of its own: whatever it has from its parent or its program.
+    /// No policy of its own: inherited from its parent or set by the program.
     #[default]
     Default,
     /// The node of the CPU that first touches the page. Since Linux 3.8.
     Local,
-    /// This node, and others when it is full.
+    /// This node, or others when it is full.
     Preferred,
     /// These nodes only.
     Bind,
     /// These nodes in turn.
     Interleave,
-    /// These nodes in turn, so many pages of each as its weight says. Since Linux 6.9; on older kernels
-    /// [`MemoryMode::Interleave`] is the next best.
+    /// These nodes in turn, with a number of consecutive pages on each given by its weight. Since Linux 6.9; on older
+    /// kernels [`MemoryMode::Interleave`] is the closest.
     WeightedInterleave,
 }
 
@@ -30,15 +30,15 @@ pub enum MemoryMode {
 pub struct MemoryPolicy {
     /// How nodes are chosen.
     pub mode: MemoryMode,
-    /// Among which; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
+    /// The nodes; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
     #[serde(default)]
     pub nodes: NodeSet,
-    /// The weights of [`MemoryMode::WeightedInterleave`], 1 to 255, one for each node.
+    /// The weights of [`MemoryMode::WeightedInterleave`], 1 to 255, one per node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<NodeWeight>,
 }
 
-/// How many pages in turn a node gets, or with which weight it is drawn.
+/// A node's number of consecutive pages, or its weight in draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeWeight {
@@ -59,13 +59,13 @@ impl MemoryPolicy {
         Self { mode, nodes, weights: Vec::new() }
     }
 
-    /// Whether it deals pages to several nodes.
+    /// Whether it distributes pages over several nodes.
     pub fn is_interleaved(&self) -> bool {
         matches!(self.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave)
     }
 }
 
-/// In numactl's words, such as `bind: 0-1`.
+/// In numactl's terms, such as `bind: 0-1`.
 impl fmt::Display for MemoryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.mode {

@@ -1,4 +1,4 @@
-//! What a round's traffic comes to: the global metrics that gates look at.
+//! Metrics of a round's traffic: the global numbers that gates use.
 
 use crate::costs::{Costs, LINE_BYTES};
 use crate::observation::{ControllerLoad, LinkLoad, NodeMemory, Observation, Traffic};
@@ -7,28 +7,28 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a round's traffic comes to.
+/// Metrics of a round's traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// Accesses that memory served, 1/µs; none where nobody counted.
+    /// Accesses that memory served, 1/µs; none if not counted.
     pub accesses_per_us: Option<f64>,
     /// Local accesses over all, 0 to 1; none without accesses.
     pub local_access_ratio: Option<f64>,
     /// Standard deviation (n - 1) of the loads of the controllers over their mean; loads are accesses, over the
     /// controller's part of bandwidth where they differ. None without accesses or with one controller.
     pub imbalance: Option<f64>,
-    /// What lines of memory load the busiest direction of a link by, 0 to 1; none where links are not known. Links carry
-    /// more than that: what caches tell each other, wherever memory is.
+    /// Utilisation of the busiest direction of a link by memory traffic, 0 to 1; none if links are not known. Links
+    /// also carry coherence traffic, which does not depend on where memory is.
     pub busiest_link: Option<f64>,
-    /// Memory in use over all, 0 to 1; none where it is not known.
+    /// Used over total memory, 0 to 1; none if not known.
     pub memory_used: Option<f64>,
-    /// What an access costs on average, ns: measured, or else from the machine's latencies and what controllers and
-    /// links carry. None where neither is known.
+    /// Mean cost of an access, ns: measured, or else estimated from the machine's latencies and the load of controllers
+    /// and links. None if neither is known.
     pub access_ns: Option<f64>,
 }
 
 impl Metrics {
-    /// Of this round.
+    /// Metrics of this round.
     pub fn of(observation: &Observation, costs: &Costs) -> Self {
         let total: f64 = observation.traffic.iter().map(|traffic| traffic.accesses).sum();
         let counted = !observation.traffic.is_empty() && observation.length_s > 0.0;
@@ -61,7 +61,7 @@ pub(crate) fn loads(observation: &Observation, costs: &Costs) -> Vec<(NodeId, f6
     nodes.map(|(node, accesses)| (node.id, accesses / node.relative_bandwidth)).collect()
 }
 
-/// Sample standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
+/// Sample standard deviation (n - 1) over the mean; none for fewer than two values or if all are 0.
 pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -69,15 +69,15 @@ pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
     (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
 }
 
-/// What an access costs more than it would if each controller had its part of all accesses, ns: 0 where it does not, or
-/// where nobody knows. Estimated: from latencies, and what controllers and links carry.
+/// Estimated cost of imbalance per access, ns: the difference to the same accesses spread over all controllers, from
+/// latencies and the load of controllers and links. 0 if there is none or it is not known.
 pub(crate) fn avoidable_ns(observation: &Observation, costs: &Costs) -> f64 {
     let dealt = dealt(observation, costs);
     let both = estimated_access_ns(observation, costs).zip(estimated_access_ns(&dealt, costs));
     both.map_or(0.0, |(now, dealt)| (now - dealt).max(0.0))
 }
 
-/// The same accesses, of memory that is dealt to all controllers by their bandwidths.
+/// The same accesses with memory spread over all controllers in proportion to bandwidth.
 fn dealt(observation: &Observation, costs: &Costs) -> Observation {
     let nodes = || costs.nodes().iter().filter(|node| node.memory_bytes > 0);
     let all: f64 = nodes().map(|node| node.relative_bandwidth).sum();
@@ -99,14 +99,14 @@ fn dealt(observation: &Observation, costs: &Costs) -> Observation {
     let (before, after) = (memory_link_loads(observation, costs), memory_link_loads(&dealt, costs));
     let load = |link: &LinkLoad| {
         let of = |loads: &BTreeMap<_, f64>| loads.get(&(link.from, link.to)).copied().unwrap_or(0.0);
-        // What is not memory's stays: what caches tell each other.
+        // Coherence traffic stays the same.
         LinkLoad { utilisation: (link.utilisation - of(&before)).max(0.0) + of(&after), ..*link }
     };
     let links = observation.links.iter().map(load).collect();
     Observation { links, ..dealt }
 }
 
-/// What lines of memory load each direction of a link by, of those whose bandwidth is known.
+/// Utilisation of each direction of a link by memory traffic, for links whose bandwidth is known.
 fn memory_link_loads(observation: &Observation, costs: &Costs) -> BTreeMap<(NodeId, NodeId), f64> {
     let mut loads: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
     for traffic in &observation.traffic {

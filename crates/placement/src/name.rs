@@ -1,20 +1,20 @@
-//! Names of policies, as users write them: one half for threads, one for memory, or both.
+//! Policy names as users write them: a part for threads, a part for memory, or both.
 
 use machine::{CpuId, NodeId, Selection};
 use serde::{Deserialize, Serialize, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// Names less alike than this (Jaro-Winkler, 0 to 1) are not worth a "did you mean".
+/// Least similarity (Jaro-Winkler, 0 to 1) for a "did you mean".
 const ALIKE: f64 = 0.7;
 
-/// Who places threads.
+/// The policy that places threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ThreadPolicy {
-    /// `kernel`: the kernel, as ever.
+    /// `kernel`: the kernel's scheduler, unchanged.
     #[default]
     Kernel,
-    /// `fixed` or `fixed:CPU`: all threads on one CPU; without a number the first that is allowed.
+    /// `fixed` or `fixed:CPU`: all threads on one CPU; by default the first allowed one.
     Fixed(Option<CpuId>),
     /// `rr-threads`: each new thread gets the next CPU.
     RrThreads,
@@ -22,9 +22,9 @@ pub enum ThreadPolicy {
     RrTasks,
     /// `balanced`: each new process gets the node with the fewest processes for its CPUs.
     Balanced,
-    /// `auto`: as `balanced`, then processes move between nodes to even out the pressure on caches, and memory follows.
+    /// `auto`: as `balanced`, then processes move between nodes to even out cache pressure, and memory follows.
     Auto,
-    /// `auto-threads`: as `auto`, and memory stays.
+    /// `auto-threads`: as `auto`, but memory stays.
     AutoThreads,
     /// `thread-clustering`: threads that use the same pages share a node.
     ThreadClustering,
@@ -32,7 +32,7 @@ pub enum ThreadPolicy {
     Bind(Selection<NodeId>),
 }
 
-/// Who places memory.
+/// The policy that places memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MemoryPlacement {
     /// `default`: as the program asks.
@@ -42,32 +42,32 @@ pub enum MemoryPlacement {
     FirstTouch,
     /// `local`: on the node of the process, or of the thread where the process has none.
     Local,
-    /// `remote`: on the node that is farthest from there. To see what that costs.
+    /// `remote`: on the node farthest from there, to show what that costs.
     Remote,
     /// `interleave` or `interleave:NODES`, also `interleaved`: on all nodes in turn.
     Interleave(Option<Selection<NodeId>>),
-    /// `weighted-interleave` or `weighted-interleave:NODES`: likewise, more on nodes with more bandwidth.
+    /// `weighted-interleave` or `weighted-interleave:NODES`: the same, with more pages on nodes with more bandwidth.
     WeightedInterleave(Option<Selection<NodeId>>),
     /// `bind:NODES`: on these nodes only.
     Bind(Selection<NodeId>),
-    /// `carrefour`: pages move, are dealt to nodes or replicated as they are used.
+    /// `carrefour`: pages are migrated, interleaved or replicated according to use.
     Carrefour,
 }
 
 /// A policy by its name: `carrefour`, `balanced+local`, `bind:0-1`.
 ///
-/// A name that is a half leaves the other half to the kernel, but that `auto` and `auto-threads` alone have `local`
-/// memory, and `bind` alone binds both. Two halves are joined by `+`, in any order; of two `bind` the first is for
+/// A name with one part leaves the other to the kernel, except that `auto` and `auto-threads` alone imply `local`
+/// memory, and `bind` alone binds both. Two parts are joined by `+`, in any order; of two `bind` parts the first is for
 /// threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyName {
-    /// Who places threads.
+    /// The part for threads.
     pub threads: ThreadPolicy,
-    /// Who places memory.
+    /// The part for memory.
     pub memory: MemoryPlacement,
 }
 
-/// All names, each with what it does: for help.
+/// All names with descriptions, for help texts.
 pub const POLICIES: [(&str, &str); 17] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
     ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
@@ -88,7 +88,7 @@ pub const POLICIES: [(&str, &str); 17] = [
     ("THREADS+MEMORY", "both, such as balanced+local or thread-clustering+carrefour"),
 ];
 
-/// Why a text is no policy.
+/// Why a text is not a policy name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// There is no such policy.
@@ -100,14 +100,14 @@ pub enum NameError {
         nearest: Option<&'static str>,
     },
     /// Nodes or a CPU are missing or wrong.
-    #[error("`{name}` is no policy: {why}")]
+    #[error("`{name}` is not a policy: {why}")]
     Argument {
         /// The text.
         name: String,
         /// What is wrong with it.
         why: String,
     },
-    /// Both halves are for the same.
+    /// Both parts place the same.
     #[error(
         "`{first}` and `{second}` both place {what}: join one for threads and one for memory, such as balanced+local"
     )]
@@ -119,14 +119,14 @@ pub enum NameError {
         /// `threads` or `memory`.
         what: &'static str,
     },
-    /// More than two halves.
-    #[error("`{0}` has more than two halves: one places threads and one memory, such as balanced+local")]
+    /// More than two parts.
+    #[error("`{0}` has more than two parts: one places threads and one memory, such as balanced+local")]
     TooMany(String),
 }
 
 impl PolicyName {
-    /// One of threads, as a name or the half of one, with memory placed by another: `bind:0` with `bind:1` has threads on
-    /// the CPUs of node 0, and memory on node 1.
+    /// From a thread policy, by its full name or thread part, and a separate memory policy: `bind:0` with `bind:1` has
+    /// threads on the CPUs of node 0, and memory on node 1.
     pub fn with_memory(threads: &str, memory: &str) -> Result<Self, NameError> {
         let (first, second): (Half, Half) = (threads.trim().parse()?, memory.trim().parse()?);
         let same = |what| NameError::SameHalf { first: threads.to_owned(), second: memory.to_owned(), what };
@@ -146,7 +146,7 @@ fn list() -> String {
     POLICIES.map(|(name, _)| name).join(", ")
 }
 
-/// What a half is: for threads, for memory, or for either.
+/// What a part places: threads, memory, or either.
 #[derive(Default)]
 struct Half {
     threads: Option<ThreadPolicy>,
@@ -175,7 +175,7 @@ impl FromStr for Half {
             "interleave" | "interleaved" => return Ok(memory(MemoryPlacement::Interleave(nodes()?))),
             "weighted-interleave" => return Ok(memory(MemoryPlacement::WeightedInterleave(nodes()?))),
             "bind" => {
-                let missing = || wrong("it wants nodes, such as bind:0-1".to_owned());
+                let missing = || wrong("it needs nodes, such as bind:0-1".to_owned());
                 let nodes = nodes()?.ok_or_else(missing)?;
                 let threads = Some(ThreadPolicy::Bind(nodes.clone()));
                 return Ok(Self { threads, memory: Some(MemoryPlacement::Bind(nodes)) });
@@ -194,7 +194,7 @@ impl FromStr for Half {
             "carrefour" => memory(MemoryPlacement::Carrefour),
             _ => return Err(NameError::Unknown { name: name.to_owned(), nearest: nearest(name) }),
         };
-        if argument.is_some() { Err(wrong(format!("`{name}` takes nothing after it"))) } else { Ok(half) }
+        if argument.is_some() { Err(wrong(format!("`{name}` takes no argument"))) } else { Ok(half) }
     }
 }
 
@@ -205,7 +205,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
-/// The halves of a name: a `+` that a letter follows parts them, as one before a number belongs to nodes (`bind:+0`).
+/// Splits a name at each `+` that precedes a letter; before a number it belongs to a node set (`bind:+0`).
 fn halves(text: &str) -> Vec<&str> {
     let parts = |(at, _): &(usize, &str)| text[at + 1..].starts_with(|next: char| !next.is_ascii_digit());
     let mut halves = Vec::new();
@@ -278,7 +278,7 @@ impl fmt::Display for MemoryPlacement {
     }
 }
 
-/// The shortest name that means the same.
+/// The shortest equivalent name.
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_this = |text: &str| text.parse().is_ok_and(|name: Self| name == *self);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_told_with_all_of_them_and_the_nearest() {
+    fn an_unknown_policy_is_reported_with_all_names_and_the_nearest() {
         let error = |text: &str| text.parse::<PolicyName>().unwrap_err().to_string();
         let unknown = error("carefour");
         assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?); the policies are"));
@@ -359,11 +359,11 @@ mod tests {
         assert!(error("Interleve").contains("did you mean `interleave`?"));
         assert!(error("balanced+auto").contains("both place threads"));
         assert!(error("carrefour+interleave").contains("both place memory"));
-        assert!(error("balanced+local+auto").contains("more than two halves"));
-        assert!(error("bind").contains("it wants nodes, such as bind:0-1"));
+        assert!(error("balanced+local+auto").contains("more than two parts"));
+        assert!(error("bind").contains("it needs nodes, such as bind:0-1"));
         assert!(error("bind:x").contains("neither a number nor a range"));
         assert!(error("fixed:x").contains("`x` is not a CPU's number"));
-        assert!(error("balanced:3").contains("takes nothing after it"));
+        assert!(error("balanced:3").contains("takes no argument"));
         assert!(error("").contains("there is no policy ``"));
     }
 

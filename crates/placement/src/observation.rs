@@ -1,4 +1,4 @@
-//! What one round saw: the input of a decision.
+//! What was observed in a round: the input of a decision.
 
 use crate::memory_policy::MemoryPolicy;
 use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid};
@@ -8,51 +8,51 @@ use smallvec::SmallVec;
 /// A small page, bytes.
 pub const SMALL_PAGE: u64 = 4096;
 
-/// What one round saw. Everything counts from the end of the round before: nothing is carried over.
+/// What was observed in a round. All counts start at the end of the round before: nothing is carried over.
 ///
-/// What a source cannot tell is left out; policies then do without it, and never take it for 0.
+/// Values that a source does not provide are absent; policies do without them, and never treat them as 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observation {
-    /// The round's number; each round has a larger one than the round before.
+    /// The round's number, larger than that of the round before.
     pub round: u64,
-    /// How long the round was, s.
+    /// Length of the round, s.
     pub length_s: f64,
-    /// Accesses that memory served, by the nodes of CPU and memory; counted, or samples times what each stands for.
-    /// Pairs without any may be left out.
+    /// Accesses that memory served, by the nodes of CPU and memory: counted, or samples times their weight. Pairs
+    /// without any may be omitted.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
-    /// The part of the round that the counters of `traffic` ran for, 0 to 1, where they took turns.
+    /// The part of the round that the counters of `traffic` ran for, 0 to 1, if they were multiplexed.
     #[serde(default)]
     pub counters_running: Option<f64>,
-    /// What each controller carried.
+    /// The load of each controller.
     #[serde(default)]
     pub controllers: Vec<ControllerLoad>,
-    /// What each direction of a link carried.
+    /// The load of each direction of a link.
     #[serde(default)]
     pub links: Vec<LinkLoad>,
     /// Mean latency of sampled accesses that memory served, ns.
     #[serde(default)]
     pub latency_mean_ns: Option<f64>,
-    /// How full the memory of each node is.
+    /// Memory usage of each node.
     #[serde(default)]
     pub memory: Vec<NodeMemory>,
-    /// All processes that are to be placed. One that is missing has ended.
+    /// All processes to be placed. One that is missing has ended.
     #[serde(default)]
     pub processes: Vec<Process>,
     /// All their threads. One that is missing has ended.
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Pages that were seen to be accessed, each once for each process that accessed it.
+    /// Pages with sampled accesses, once for each process that accessed them.
     #[serde(default)]
     pub pages: Vec<Page>,
-    /// Samples of pages that were not kept, as there were too many: see [`crate::PageTally`].
+    /// Samples of pages beyond the limit: see [`crate::PageTally`].
     #[serde(default)]
     pub samples_missed: u64,
-    /// Mappings of the processes: needed by `auto`, which moves whole ones.
+    /// Mappings of the processes: needed by `auto`, which moves whole mappings.
     #[serde(default)]
     pub ranges: Vec<Range>,
-    /// Most bytes that may be moved now; without it as many as policies like.
+    /// Most bytes that may be moved now; none for no limit.
     #[serde(default)]
     pub budget_bytes: Option<u64>,
 }
@@ -65,7 +65,7 @@ pub struct Traffic {
     pub from: NodeId,
     /// The memory's node.
     pub to: NodeId,
-    /// How many, of one line each.
+    /// Number of accesses, one cache line each.
     pub accesses: f64,
 }
 
@@ -75,7 +75,7 @@ pub struct Traffic {
 pub struct ControllerLoad {
     /// The node.
     pub node: NodeId,
-    /// What it carried over what it can carry, 0 to 1.
+    /// Bandwidth used over its maximum, 0 to 1.
     pub utilisation: f64,
 }
 
@@ -87,45 +87,45 @@ pub struct LinkLoad {
     pub from: NodeId,
     /// The end that they go to.
     pub to: NodeId,
-    /// What it carried over what it can carry, 0 to 1.
+    /// Bandwidth used over its maximum, 0 to 1.
     pub utilisation: f64,
 }
 
-/// How full the memory of a node is.
+/// Memory usage of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeMemory {
     /// The node.
     pub node: NodeId,
-    /// All of it, bytes.
+    /// Total memory, bytes.
     pub total_bytes: u64,
-    /// What is free or can be had at once (page cache without changes), bytes.
+    /// Memory that is free or quickly reclaimable (clean page cache), bytes.
     pub free_bytes: u64,
 }
 
-/// A process that is to be placed.
+/// A process to be placed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
-    /// Its number.
+    /// Its PID.
     pub pid: Pid,
     /// CPUs that its cpuset allows.
     pub cpus: CpuSet,
     /// Nodes that its cpuset allows memory on.
     pub nodes: NodeSet,
-    /// The memory policy that the program or its owner asked for; none where nobody did. Not what nearside gave it.
+    /// The memory policy set by the program or its owner; none if there is none. Excludes policies that nearside set.
     #[serde(default)]
     pub memory_policy: Option<MemoryPolicy>,
-    /// It ran before it was to be placed: what it has lies where others put it.
+    /// Whether it ran before nearside began to manage it: its existing memory was placed by others.
     #[serde(default)]
     pub adopted: bool,
-    /// CPU time over the time of the round: 1 is one CPU, all the time.
+    /// CPU time over the length of the round: 1 is one CPU, all the time.
     #[serde(default)]
     pub cpu_share: f64,
     /// Reads over all accesses that reach memory, 0 to 1.
     #[serde(default)]
     pub read_ratio: Option<f64>,
-    /// Samples that were taken of its accesses.
+    /// Samples of its accesses.
     #[serde(default)]
     pub samples: u64,
 }
@@ -136,31 +136,31 @@ pub struct Process {
 pub struct Thread {
     /// Its process.
     pub pid: Pid,
-    /// Its number.
+    /// Its TID.
     pub tid: Tid,
-    /// Where it ran last.
+    /// The CPU where it last ran.
     #[serde(default)]
     pub cpu: Option<CpuId>,
-    /// CPUs that the program or its owner asked for; none where nobody did. Not those that nearside gave it.
+    /// The affinity set by the program or its owner; none if there is none. Excludes CPUs that nearside set.
     #[serde(default)]
     pub bound_to: Option<CpuSet>,
-    /// CPU time over the time of the round, 0 to 1.
+    /// CPU time over the length of the round, 0 to 1.
     #[serde(default)]
     pub cpu_share: f64,
-    /// The part of the round that it could have run but waited for a CPU, 0 to 1.
+    /// The part of the round that it was runnable but waited for a CPU, 0 to 1.
     #[serde(default)]
     pub waiting_share: f64,
     /// Instructions that it executed.
     #[serde(default)]
     pub instructions: Option<u64>,
-    /// Its accesses that missed the last cache.
+    /// Its misses of the last-level cache.
     #[serde(default)]
     pub cache_misses: Option<u64>,
-    /// Of lines that came into its core's data cache those that another core had modified, 0 to 1; or of its
-    /// accesses that reach memory those that write.
+    /// Of cache lines filled into its core's data cache, the part that another core had modified, 0 to 1; or else the
+    /// part of its memory accesses that write.
     #[serde(default)]
     pub modified_share: Option<f64>,
-    /// Its accesses that memory served, by the memory's node: counted, or samples times what each stands for.
+    /// Its accesses that memory served, by the memory's node: counted, or samples times their weight.
     #[serde(default)]
     pub accesses: Vec<NodeAccesses>,
 }
@@ -171,46 +171,46 @@ pub struct Thread {
 pub struct NodeAccesses {
     /// The node.
     pub node: NodeId,
-    /// How many.
+    /// Number of accesses.
     pub accesses: u64,
 }
 
-/// A list that mostly has one: in a round there is hardly more than a sample of a page, and thousands of pages.
+/// A list that mostly has one element: a round has thousands of pages with hardly more than one sample each.
 pub type Few<T> = SmallVec<[T; 1]>;
 
-/// A page that was seen to be accessed.
+/// A page with sampled accesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
     /// The process.
     pub pid: Pid,
-    /// Where it begins.
+    /// Its first address.
     pub address: u64,
     /// Its size, bytes.
     #[serde(default = "small_page", skip_serializing_if = "is_small_page")]
     pub page_bytes: u64,
-    /// The node that it lies on.
+    /// The node that it is on.
     pub node: NodeId,
-    /// Samples, by the node of the CPU that accessed it.
+    /// Samples, by the node of the CPU.
     pub accesses: Few<NodeAccesses>,
-    /// Samples that wrote.
+    /// Samples that are writes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub writes: u64,
-    /// Samples, by thread; where known.
+    /// Samples by thread, if known.
     #[serde(default, skip_serializing_if = "SmallVec::is_empty")]
     pub threads: Few<ThreadAccesses>,
-    /// Of a huge page: samples in each of its small pages; where known.
+    /// For a huge page: samples in each of its small pages, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartAccesses>,
-    /// Of a page that other processes map as well: the number of its frame, or any other that all of them have for it
-    /// and no other page has.
+    /// For a page that other processes map too: its frame number, or another number that is the same in all these
+    /// processes and unique to the page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<u64>,
-    /// The program or its owner asked for where it lies (`mbind`).
+    /// Whether the program or its owner chose its node (`mbind`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_bound: bool,
-    /// It is a small page of a file that other processes map as well, the process may only read it, and nobody writes
-    /// the file: the process could have a copy of its own.
+    /// Whether the process could have a private copy: it is a small page of a file that other processes map too, this
+    /// process maps it read-only, and the file is not open for writing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_replicable: bool,
 }
@@ -221,7 +221,7 @@ pub struct Page {
 pub struct ThreadAccesses {
     /// The thread.
     pub tid: Tid,
-    /// How many.
+    /// Number of samples.
     pub accesses: u64,
 }
 
@@ -229,11 +229,11 @@ pub struct ThreadAccesses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartAccesses {
-    /// Which small page, from 0.
+    /// Index of the small page, from 0.
     pub part: u32,
     /// The node of the CPU that accessed it.
     pub node: NodeId,
-    /// How many.
+    /// Number of samples.
     pub accesses: u64,
 }
 
@@ -247,10 +247,10 @@ pub struct Range {
     pub start: u64,
     /// The address after its last.
     pub end: u64,
-    /// Memory that it has, by node.
+    /// Its resident memory, by node.
     #[serde(default)]
     pub bytes: Vec<NodeBytes>,
-    /// The memory policy that the program or its owner asked for it; none where nobody did.
+    /// The memory policy set for it by the program or its owner; none if there is none.
     #[serde(default)]
     pub memory_policy: Option<MemoryPolicy>,
 }
@@ -261,19 +261,19 @@ pub struct Range {
 pub struct NodeBytes {
     /// The node.
     pub node: NodeId,
-    /// How much, bytes.
+    /// Bytes of memory.
     pub bytes: u64,
 }
 
 impl Process {
-    /// A process of which nothing else is known.
+    /// A process with only these properties known.
     pub fn new(pid: Pid, cpus: CpuSet, nodes: NodeSet) -> Self {
         Self { pid, cpus, nodes, memory_policy: None, adopted: false, cpu_share: 0.0, read_ratio: None, samples: 0 }
     }
 }
 
 impl Thread {
-    /// A thread of which nothing else is known.
+    /// A thread with only these properties known.
     pub fn new(pid: Pid, tid: Tid) -> Self {
         Self {
             pid,
@@ -291,7 +291,7 @@ impl Thread {
 }
 
 impl Page {
-    /// All samples of it.
+    /// Total number of samples.
     pub fn samples(&self) -> u64 {
         self.accesses.iter().fold(0, |sum, by| sum.saturating_add(by.accesses))
     }

@@ -1,25 +1,24 @@
-//! What became of a decision: fed back, so that policies leave alone what cannot be done or does harm.
+//! Outcomes of decisions: fed back, so that policies do not repeat what cannot be done or does harm.
 
 use machine::Pid;
 use serde::{Deserialize, Serialize};
 
-/// What became of a decision. Whether an access costs less since then, policies see for themselves in the next
-/// observation.
+/// The outcome of a decision. Policies determine from the next observation whether accesses became faster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
     /// The decision's round.
     pub round: u64,
-    /// Pages that did move, were dealt to a node, or got copies.
+    /// Pages that were moved, interleaved or copied.
     #[serde(default)]
     pub operations: u64,
-    /// How long moving them took, s; 0 where nobody told.
+    /// How long moving them took, s; 0 if not measured.
     #[serde(default)]
     pub moving_s: f64,
-    /// Pages that were asked for and stayed: the kernel refused, or they are gone.
+    /// Pages that were requested but not moved: the kernel refused, or they no longer exist.
     #[serde(default)]
     pub refused: Vec<PageOf>,
-    /// Copies of pages that were written since the last outcome: one entry for each time.
+    /// Copies that were written since the last outcome, one entry per write.
     #[serde(default)]
     pub copies_written: Vec<PageOf>,
 }

@@ -1,14 +1,14 @@
-//! Counts samples by page: what an observation has of pages, from the samples of a round.
+//! Counts samples by page: the pages of an observation, from the samples of a round.
 
 use crate::observation::{Few, NodeAccesses, Page, PartAccesses, SMALL_PAGE, ThreadAccesses};
 use machine::{NodeId, Pid, Tid};
 use rustc_hash::FxHashMap;
 
-/// Threads of a page that are told apart; more make clusters no better.
+/// Maximum number of threads distinguished per page; more do not improve clusters.
 const MOST_THREADS: usize = 64;
 
-/// A sampled access to memory, as far as pages are concerned. Accesses that caches served count as well: they are more,
-/// and pages that are hot in caches are hot in memory.
+/// A sampled memory access, as far as pages are concerned. Accesses that caches served count too: there are more of
+/// them, and pages that are hot in caches are hot in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSample {
     /// The process.
@@ -19,17 +19,17 @@ pub struct PageSample {
     pub address: u64,
     /// The size of its page, bytes; a power of two.
     pub page_bytes: u64,
-    /// The node that the page lies on.
+    /// The node that the page is on.
     pub node: NodeId,
     /// The node of the CPU.
     pub from: NodeId,
-    /// It wrote.
+    /// Whether it is a write.
     pub is_write: bool,
-    /// Of a page that other processes map as well: see [`Page::frame`].
+    /// For a page that other processes map too: see [`Page::frame`].
     pub frame: Option<u64>,
 }
 
-/// Counts samples by page, of at most so many pages.
+/// Counts samples by page, for a limited number of pages.
 #[derive(Clone, Debug)]
 pub struct PageTally {
     cap: usize,
@@ -39,7 +39,8 @@ pub struct PageTally {
 }
 
 impl PageTally {
-    /// For at most so many pages: [`crate::Sampling::page_cap`]. The first that are seen are likely the hottest.
+    /// Keeps at most `page_cap` pages ([`crate::Sampling::page_cap`]): the first ones seen, which are likely the
+    /// hottest.
     pub fn new(page_cap: u64) -> Self {
         let cap = usize::try_from(page_cap).unwrap_or(usize::MAX);
         Self { cap, pages: Vec::new(), places: FxHashMap::default(), missed: 0 }
@@ -86,10 +87,10 @@ impl PageTally {
         }
     }
 
-    /// Ends a round: its pages in the order of processes and addresses, and how many samples were of pages that there
-    /// was no room for. Nothing is left for the next round, which has this room.
+    /// Ends a round. Returns its pages, ordered by process and address, and the number of samples whose pages exceeded
+    /// the limit. The next round starts empty, with the new limit.
     pub fn take(&mut self, page_cap: u64) -> (Vec<Page>, u64) {
-        // What the next one will need is kept: it is as large as this one, most likely.
+        // The next round most likely needs about the same capacity.
         let next = Vec::with_capacity(self.pages.len());
         let mut pages = std::mem::replace(&mut self.pages, next);
         self.places.clear();

@@ -1,4 +1,4 @@
-//! A policy at work: both of its halves, and what they keep from round to round.
+//! A policy at work: both of its parts, and the state that they keep between rounds.
 
 use crate::action::{Action, Decision, Sampling, Step};
 use crate::carrefour::Carrefour;
@@ -15,10 +15,10 @@ use crate::threads::{self, Threads};
 use machine::{CpuId, Machine, NodeId, NodeSet, Pid, Selection, SelectionError};
 use serde::{Deserialize, Serialize};
 
-/// Why a policy cannot be had on a machine.
+/// Why a policy is not available on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The nodes that it names cannot be told.
+    /// The nodes that it names cannot be resolved.
     #[error("policy {policy}: {source}")]
     Selection {
         /// The policy.
@@ -26,19 +26,19 @@ pub enum PolicyError {
         /// What is wrong.
         source: SelectionError,
     },
-    /// Nodes are not there, or have not what is wanted.
+    /// Nodes do not exist, or lack memory or CPUs.
     #[error("policy {policy} wants {what} on nodes {missing}, which have none; nodes {there} have")]
     Nodes {
         /// The policy.
         policy: String,
         /// `memory` or `CPUs`.
         what: &'static str,
-        /// The nodes that have none.
+        /// The nodes without any.
         missing: NodeSet,
-        /// The nodes that have.
+        /// The nodes that have some.
         there: NodeSet,
     },
-    /// A CPU is not there.
+    /// The CPU does not exist.
     #[error("policy {policy} wants CPU {cpu}, which {machine} does not have: it has {there}")]
     Cpu {
         /// The policy.
@@ -47,12 +47,12 @@ pub enum PolicyError {
         cpu: CpuId,
         /// The machine's name.
         machine: String,
-        /// The CPUs that are there.
+        /// The machine's CPUs.
         there: machine::CpuSet,
     },
 }
 
-/// What a policy keeps from round to round: to be saved, and given to [`Policy::with_state`].
+/// State that a policy keeps between rounds: it can be saved, and passed to [`Policy::with_state`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct State {
@@ -66,14 +66,14 @@ pub struct Policy {
     name: PolicyName,
     settings: Settings,
     costs: Costs,
-    /// Nodes that the name has for threads, and for memory.
+    /// The nodes that the name gives for threads, and for memory.
     thread_nodes: NodeSet,
     memory_nodes: NodeSet,
     state: State,
 }
 
 impl Policy {
-    /// Sets a policy to work on a machine. Fails when it names nodes or a CPU that the machine has not.
+    /// Creates a policy for a machine. Fails if it names nodes or a CPU that the machine does not have.
     pub fn new(name: PolicyName, machine: &Machine, settings: Settings) -> Result<Self, PolicyError> {
         let costs = Costs::of(machine);
         let resolve = |selection: Option<&Selection<NodeId>>, there: NodeSet, what| {
@@ -102,13 +102,13 @@ impl Policy {
         Ok(Self { name, settings, costs, thread_nodes, memory_nodes, state: State::default() })
     }
 
-    /// Goes on from a saved state.
+    /// Continues from a saved state.
     #[must_use]
     pub fn with_state(self, state: State) -> Self {
         Self { state, ..self }
     }
 
-    /// What it keeps from round to round.
+    /// The state that it keeps between rounds.
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -118,25 +118,25 @@ impl Policy {
         &self.name
     }
 
-    /// The machine's costs, by which it decides.
+    /// The machine's memory costs that it uses.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// What users chose.
+    /// The user's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether it wants observations with pages and traffic: others decide when processes and threads begin, and look
-    /// at pages only of processes that ran before.
+    /// Whether it needs observations with pages and traffic in every round. Other policies decide when processes and
+    /// threads begin, and use pages only of processes that ran before.
     pub fn is_dynamic(&self) -> bool {
         let threads = &self.name.threads;
         let looks_again = matches!(threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
         looks_again || *threads == ThreadPolicy::ThreadClustering || self.name.memory == MemoryPlacement::Carrefour
     }
 
-    /// What the name asks for and a process may not have, by its cpuset.
+    /// What the name requests and the process's cpuset denies.
     pub fn denies(&self, process: &Process) -> Vec<String> {
         let mut denied = Vec::new();
         match &self.name.threads {
@@ -152,21 +152,21 @@ impl Policy {
         denied
     }
 
-    /// Whether whole mappings follow their process to its home, so that observations are to have them: `auto`, unless the
-    /// name says where else memory is to be.
+    /// Whether whole mappings follow their process to its home, so that observations must include them: true for
+    /// `auto`, unless the name gives another memory policy.
     pub fn follows(&self) -> bool {
         let is_near =
             matches!(self.name.memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch | MemoryPlacement::Local);
         self.name.threads == ThreadPolicy::Auto && is_near
     }
 
-    /// How often to sample until a decision sets another rate.
+    /// The sampling rate until a decision sets another.
     pub fn sampling(&self) -> Sampling {
         self.state.carrefour.sampling(&self.settings.thresholds)
     }
 
-    /// A process or a later thread of it begins: its CPUs and memory policy. To be called before it runs, or as soon as
-    /// it is seen; threads of which it is not told get their place in the next [`Policy::decide`].
+    /// Places a new process, or a later thread of it: its CPUs and memory policy. Call it before it runs, or as soon as
+    /// it is seen; threads not passed here are placed by the next [`Policy::decide`].
     pub fn admit(&mut self, process: &Process, thread: &Thread) -> Start {
         if self.has_nothing_to_place() {
             return Start { cpus: None, cpus_reason: None, memory: None };
@@ -185,12 +185,12 @@ impl Policy {
         Start { cpus, cpus_reason, memory }
     }
 
-    /// A process has ended. One that is missing from an observation has ended as well.
+    /// Removes a process that has ended. One that is missing from an observation is removed too.
     pub fn forget(&mut self, pid: Pid) {
         self.state.threads.forget(pid);
     }
 
-    /// What to do after this round. The same observations, outcomes and settings give the same decisions.
+    /// Decides what to do after this round. The same observations, outcomes and settings give the same decisions.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
         let metrics = Metrics::of(observation, &self.costs);
         let mut steps = if self.has_nothing_to_place() {
@@ -204,7 +204,7 @@ impl Policy {
         Decision { round: observation.round, metrics, steps }
     }
 
-    /// What became of a decision: at any time before the next one.
+    /// Records the outcome of a decision. Can be called at any time before the next decision.
     pub fn learn(&mut self, outcome: &Outcome) {
         self.state.carrefour.learn(outcome, &self.settings);
     }
@@ -212,7 +212,8 @@ impl Policy {
     fn steps(&mut self, observation: &Observation, metrics: &Metrics) -> Vec<Step> {
         let has_carrefour = self.name.memory == MemoryPlacement::Carrefour;
         let is_clustering = self.name.threads == ThreadPolicy::ThreadClustering;
-        // Clusters and pages take turns, as each undoes what the other has seen; pages have both where no thread moves.
+        // Clusters and pages take turns, because each invalidates what the other has observed; in rounds without thread
+        // moves, pages get both turns.
         let is_pages_turn = is_clustering && has_carrefour && !observation.round.is_multiple_of(2);
         let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.settings);
         let mut steps = if is_pages_turn { Vec::new() } else { self.state.threads.decide(observation, rules) };
@@ -243,13 +244,13 @@ impl Policy {
         }
     }
 
-    /// `remote` wants a node to be far from also where the kernel places threads: that on which it is now.
+    /// The node that `remote` is to be far from where the kernel places threads: the thread's current one.
     fn node_to_be_remote_from(&self, thread: &Thread) -> Option<NodeId> {
         let is_remote = self.name.memory == MemoryPlacement::Remote;
         thread.cpu.filter(|_| is_remote).and_then(|cpu| self.costs.node_of_cpu(cpu))
     }
 
-    /// Whether memory is on one node, so that nothing is ever placed.
+    /// Whether only one node has memory, so that nothing is ever placed.
     pub fn has_nothing_to_place(&self) -> bool {
         self.costs.memory_nodes().len() < 2
     }

@@ -1,4 +1,4 @@
-//! Why something is decided: the rule, and the numbers that it looked at.
+//! Why something is decided: the rule, and the numbers that it used.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// The rule that decided.
+    /// The rule.
     pub rule: Rule,
-    /// What it looked at.
+    /// The numbers that it used.
     #[serde(default)]
     pub facts: Vec<Fact>,
 }
@@ -18,11 +18,11 @@ pub struct Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
-    /// What it is of.
+    /// What it measures.
     pub quantity: Quantity,
-    /// The number; its unit is the quantity's.
+    /// The value, in the quantity's unit.
     pub value: f64,
-    /// What decides, in the same unit.
+    /// The threshold, in the same unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
 }
@@ -48,12 +48,12 @@ macro_rules! rules {
 rules! {
     /// Nothing can be placed.
     OneNode = "the machine has one node with memory: there is nothing to place";
-    /// The policy has done all that it does.
-    Settled = "all is where the policy has it";
+    /// The policy has nothing more to do.
+    Settled = "everything is where the policy places it";
     /// No counters to decide by.
-    NoTraffic = "nobody counted accesses: what memory carries is not known";
-    /// Counters that took turns for too long.
-    CountersRanTooLittle = "counters ran for too small a part of the round to be believed";
+    NoTraffic = "accesses were not counted, so memory traffic is not known";
+    /// Counters were multiplexed and ran for too short a time.
+    CountersRanTooLittle = "counters ran for too small a part of the round to be reliable";
     /// Carrefour's first gate.
     FewAccesses = "there are too few accesses for memory to be contended";
     /// Carrefour's second gate: applications.
@@ -62,10 +62,10 @@ rules! {
     AllGatesShut = "migration, replication and interleaving are all off for every process";
     /// Gates are open, but no page is better elsewhere.
     NothingMisplaced = "no observed page is better elsewhere";
-    /// Pages are better elsewhere, but not so many bytes may be moved, or nodes are full.
-    NoRoom = "neither the budget nor the nodes' free memory has room for one of the pages that are better elsewhere";
+    /// Pages are better elsewhere, but exceed the budget, or nodes are full.
+    NoRoom = "the budget and the nodes' free memory leave no room for pages that are better elsewhere";
     /// Moving has to pay.
-    SavedTooLittle = "earlier moves have not yet saved the time that more of them take";
+    SavedTooLittle = "earlier moves have not yet saved the time that further moves take";
     /// Pages used from one node.
     OneNodeUses = "only that node uses them";
     /// Pages used from several nodes.
@@ -73,21 +73,21 @@ rules! {
     /// Pages that are read from several nodes.
     SeveralNodesRead = "several nodes read them and none writes";
     /// Huge pages whose parts are used by one node each.
-    FalselyShared = "several nodes use parts of their own of each";
+    FalselyShared = "each node uses its own part of them";
     /// Huge pages that are too hot to be dealt to nodes whole.
     TooHotToBalance = "each has too large a share of all accesses to be balanced whole";
     /// Copies that are written.
     CopiesAreWritten = "the copies are written again and again";
-    /// Operations made things worse.
+    /// Moves made accesses slower.
     MadeWorse = "accesses take longer since they were moved here";
-    /// Waiting after that.
+    /// The pause after such moves.
     Resting = "the last moves made accesses slower, so nothing moves for some rounds";
-    /// Little is done.
+    /// Few operations.
     FewOperations = "few pages were worth an operation";
-    /// Much is done.
+    /// Many operations.
     ManyOperations = "many pages were worth an operation";
-    /// Start-up policies: what is there already.
-    PolicyOfStart = "the policy has memory there, and this was there before";
+    /// Policies that decide at the start: memory that existed before.
+    PolicyOfStart = "the policy would have placed them there";
     /// `fixed`.
     FixedCpu = "the policy has all threads on one CPU";
     /// `rr-threads`.
@@ -98,13 +98,13 @@ rules! {
     FewestProcesses = "the node has the fewest processes for its CPUs";
     /// `bind`.
     NodesAsked = "these nodes were asked for";
-    /// `auto`, step 1: a core of its own.
+    /// `auto`, step 1: a core without other threads.
     FreeCore = "it is the process's node, and no other thread has this core";
     /// `auto`, step 1: a sibling.
     FreeSibling = "it is the process's node; all its cores have a thread, and this sibling has none";
     /// `auto`, step 1: more threads than CPUs.
     NodeIsFull = "it is the process's node, which has a thread on every CPU";
-    /// `auto`: more than a node.
+    /// `auto`: more threads than a node has CPUs.
     TooWide = "its threads keep more CPUs busy than a node has, so the kernel places them";
     /// `auto`, step 2.
     CachePressure = "the node's caches are under more pressure than the other's, and this makes them more alike";
@@ -118,7 +118,7 @@ rules! {
 
 macro_rules! quantities {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $unit:ident;)+) => {
-        /// What a number is of.
+        /// A quantity.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Quantity {
@@ -139,7 +139,7 @@ macro_rules! quantities {
 }
 
 enum Unit {
-    /// 0 to 1, told in percent.
+    /// 0 to 1, shown in percent.
     Share,
     Count,
     Number,
@@ -150,17 +150,17 @@ enum Unit {
 quantities! {
     /// Accesses that memory served, 1/µs.
     AccessesPerUs = "memory accesses", PerUs;
-    /// What lines of memory load the busiest direction of a link by, 0 to 1.
+    /// Utilisation of the busiest direction of a link by memory traffic, 0 to 1.
     LinkUtilisation = "busiest link", Share;
     /// Local accesses over all, 0 to 1.
     LocalAccessRatio = "local access ratio", Share;
     /// Standard deviation of the controllers' loads over their mean.
     Imbalance = "imbalance", Share;
-    /// Lines that came in modified, over all, 0 to 1; the highest of the threads.
+    /// Modified lines over all that were filled, 0 to 1; the highest among the threads.
     ModifiedShare = "modified lines", Share;
     /// Reads over all accesses to memory, 0 to 1.
     ReadRatio = "reads", Share;
-    /// Memory in use over all, 0 to 1.
+    /// Used over total memory, 0 to 1.
     MemoryUsed = "memory in use", Share;
     /// The part of the round that counters ran for, 0 to 1.
     CountersRunning = "counters ran for", Share;
@@ -180,13 +180,13 @@ quantities! {
     AccessNs = "an access took", Ns;
     /// Mean cost of an access before, ns.
     AccessNsBefore = "before that", Ns;
-    /// Rounds that nothing moves for.
+    /// Rounds left of a pause.
     Rounds = "rounds left", Count;
     /// Processes on the node.
     Processes = "processes on the node", Count;
-    /// CPUs' worth of threads that could run.
+    /// Number of CPUs that runnable threads would keep busy.
     BusyCpus = "CPUs wanted", Number;
-    /// Misses of the last cache in a thousand instructions, summed over busy threads.
+    /// Last-level cache misses per thousand instructions, summed over busy threads.
     CachePressure = "cache pressure", Number;
     /// Difference of two nodes' cache pressure.
     CachePressureGap = "difference of cache pressure", Number;
@@ -194,33 +194,33 @@ quantities! {
     CachePressureGapAfter = "difference after it", Number;
     /// Remote accesses over all, 0 to 1.
     RemoteRatio = "remote accesses", Share;
-    /// What remote accesses cost more than local ones, over what all cost if they were local.
+    /// Extra cost of remote accesses, over the cost of all accesses if they were local.
     RemoteCost = "what they cost more", Share;
     /// Accesses to the same pages.
     SharedAccesses = "accesses to the same pages", Count;
 }
 
 impl Reason {
-    /// A rule that looked at no number.
+    /// A rule without numbers.
     pub fn new(rule: Rule) -> Self {
         Self { rule, facts: Vec::new() }
     }
 
-    /// With one more number.
+    /// Adds a number.
     #[must_use]
     pub fn with(mut self, quantity: Quantity, value: f64) -> Self {
         self.facts.push(Fact { quantity, value, threshold: None });
         self
     }
 
-    /// With one more number, and what decided about it.
+    /// Adds a number and its threshold.
     #[must_use]
     pub fn against(mut self, quantity: Quantity, value: f64, threshold: f64) -> Self {
         self.facts.push(Fact { quantity, value, threshold: Some(threshold) });
         self
     }
 
-    /// The number of this quantity, if the rule looked at it.
+    /// The number of this quantity, if the rule used it.
     pub fn value(&self, quantity: Quantity) -> Option<f64> {
         self.facts.iter().find(|fact| fact.quantity == quantity).map(|fact| fact.value)
     }

@@ -1,4 +1,4 @@
-//! Pages as memory has them: what several processes map is one page, whoever of them was seen.
+//! Physical pages: one that several processes map is one page, in whichever of them it was sampled.
 
 use crate::observation::{NodeAccesses, Observation, Page};
 use machine::NodeId;
@@ -7,16 +7,16 @@ use std::borrow::Cow;
 
 /// A page, with the accesses of all processes that map it.
 pub(crate) struct Seen<'a> {
-    /// As its first process has it.
+    /// The page as its first process maps it.
     pub page: Cow<'a, Page>,
-    /// The others.
+    /// The page as other processes map it.
     pub others: Vec<&'a Page>,
 }
 
 impl Seen<'_> {
-    /// What each process that maps it would have a copy of, and where: nothing unless each could have one and uses it
-    /// from one node, as threads of one process share what they map. Who uses it from the node that it lies on needs
-    /// none.
+    /// The copies that the page's processes would have, and their nodes. Empty unless each process could have a copy
+    /// and uses the page from one node, because the threads of a process share its mappings. A process that uses the
+    /// page from its current node needs no copy.
     pub fn copies<'b>(&'b self, first: &'b Page) -> Vec<(&'b Page, NodeId)> {
         let only_user = |page: &'b Page| {
             let mut users = page.accesses.iter().filter(|by| by.accesses > 0);
@@ -29,14 +29,14 @@ impl Seen<'_> {
     }
 }
 
-/// All pages, each once, in the order in which they were first seen; for each the first observed one.
+/// All physical pages, in order of their first observation.
 pub(crate) fn seen(observation: &Observation) -> impl Iterator<Item = (&Page, Seen<'_>)> {
     let mut sharers: Option<FxHashMap<u64, Vec<&Page>>> = None;
     observation.pages.iter().filter_map(move |page| {
         let Some(frame) = page.frame else {
             return Some((page, Seen { page: Cow::Borrowed(page), others: Vec::new() }));
         };
-        // The first takes the others along. Mostly there are none, and no time is spent on looking for them.
+        // The first mapping collects the others. Mostly there are none, and no time is spent on looking for them.
         let sharers = sharers.get_or_insert_with(|| by_frame(&observation.pages)).remove(&frame)?;
         let mut merged = page.clone();
         for other in &sharers[1..] {

@@ -1,18 +1,17 @@
-//! What users may choose of any policy.
+//! Settings of all policies.
 
 use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
 
-/// What users may choose of any policy.
+/// Settings of all policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Leave threads and memory where the program or its owner asked for them: explicit memory policies and affinity.
-    /// Cpusets are kept to in any case.
+    /// Respect explicit memory policies and affinity of the program or its owner. Cpusets are always respected.
     pub respect_owner: bool,
-    /// What chance is drawn from: the same one gives the same decisions.
+    /// Seed of random draws: the same seed gives the same decisions.
     pub seed: u64,
-    /// The numbers that decide.
+    /// The thresholds.
     pub thresholds: Thresholds,
 }
 

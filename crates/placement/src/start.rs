@@ -1,20 +1,20 @@
-//! What a process or thread begins with.
+//! The initial placement of a process or thread.
 
 use crate::memory_policy::MemoryPolicy;
 use crate::reason::Reason;
 use machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// What a process or thread begins with, and why.
+/// The initial placement of a process or thread, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// CPUs for it; none where it may run where it is allowed.
+    /// Its CPUs; none to leave them unrestricted.
     pub cpus: Option<CpuSet>,
     /// Why these CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_reason: Option<Reason>,
-    /// The memory policy for it; none where it is to have its own. Set by the thread itself, before the program runs:
-    /// another process's cannot be set.
+    /// Its memory policy; none to leave its own. Must be set by the thread itself before the program runs: it cannot be
+    /// set for another process.
     pub memory: Option<MemoryPolicy>,
 }

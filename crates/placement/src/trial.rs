@@ -1,4 +1,4 @@
-//! Whether moves did harm: what an access costs before and after, and the way back.
+//! Whether moves did harm: the cost of an access before and after, and reverting them.
 
 use crate::batches::{Candidate, Operation};
 use crate::metrics::Metrics;
@@ -10,25 +10,25 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Moves are judged by the rounds after them; what is older than this has proved its worth.
+/// Moves are judged by this many rounds after them; older ones are accepted.
 const ROUNDS: u64 = 4;
-/// Rounds in a row that have to be worse: moving itself makes the first one slower.
+/// Consecutive slower rounds before moves are reverted: moving itself slows down the first one.
 const WORSE_ROUNDS: u64 = 2;
-/// More traffic than before, by this factor, makes accesses slower whatever moved.
+/// Traffic that grew by more than this factor makes accesses slower whatever was moved.
 const SAME_TRAFFIC: f64 = 1.05;
 
-/// Moves that have not proved their worth yet.
+/// Moves that are not accepted yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Trial {
     rounds: Vec<TriedRound>,
-    /// So many rounds in a row were worse.
+    /// Number of consecutive slower rounds.
     worse: u64,
     /// Nothing moves until this round.
     rests_until: u64,
-    /// For so long the next time.
+    /// Length of the next pause, in rounds.
     rest: u64,
-    /// What is yet to go back, as not all of it could at once.
+    /// Pages still to be moved back, because not all fit into a round.
     owed: Vec<TriedMove>,
 }
 
@@ -50,18 +50,18 @@ struct TriedMove {
     to: NodeId,
 }
 
-/// What the rounds since the last moves say.
+/// The verdict on the last moves.
 pub(crate) enum Verdict {
-    /// Nothing against moving.
+    /// Moving may continue.
     GoOn,
-    /// They did harm: back with these.
+    /// They did harm: move these back.
     Worse(Vec<Candidate>, Reason),
-    /// They did harm, and it is too early for others.
+    /// They did harm, and no others may move yet.
     Rest(Reason),
 }
 
 impl Trial {
-    /// Looks at a round, before anything is moved in it.
+    /// Judges a round, before anything is moved in it.
     pub fn judge(&mut self, round: u64, now: &Metrics, thresholds: &Thresholds) -> Verdict {
         if round < self.rests_until {
             if !self.owed.is_empty() {
@@ -95,7 +95,7 @@ impl Trial {
             .clamp(thresholds.rest_rounds, thresholds.rest_rounds_max.max(thresholds.rest_rounds));
         self.rests_until = round.saturating_add(self.rest).saturating_add(1);
         self.worse = 0;
-        // A page that moved twice goes back to where it was first.
+        // A page that moved twice goes back to its first node.
         let mut gone = BTreeSet::new();
         let moves = self.rounds.drain(..).flat_map(|tried| tried.moves);
         let back = moves.filter(|tried| gone.insert(tried.page)).map(TriedMove::back).collect();
@@ -108,7 +108,7 @@ impl Trial {
         Some(((first.access_ns?, first.accesses_per_us?), (now.access_ns?, now.accesses_per_us?)))
     }
 
-    /// These move in this round.
+    /// Records the moves of this round.
     pub fn add<'a>(&mut self, round: u64, before: &Metrics, moves: impl Iterator<Item = &'a Candidate>) {
         let mut tried = Vec::with_capacity(moves.size_hint().1.unwrap_or(0));
         tried.extend(moves.filter_map(TriedMove::of));
@@ -119,14 +119,14 @@ impl Trial {
         }
     }
 
-    /// These were to go back and have to wait for the next round, for as long as nothing else moves.
+    /// Keeps pages that could not be moved back yet. They are retried in the next rounds, until the pause ends.
     pub fn owe(&mut self, back: impl Iterator<Item = Candidate>) {
         let moved =
             |page: Candidate| Some(TriedMove { page: page.id(), bytes: page.bytes, from: page.to?, to: page.from });
         self.owed.extend(back.filter_map(moved));
     }
 
-    /// These did not move after all.
+    /// Drops moves that the kernel refused.
     pub fn leave_out(&mut self, round: u64, refused: &[PageOf]) {
         let refused: FxHashSet<PageOf> = refused.iter().copied().collect();
         for tried in self.rounds.iter_mut().filter(|tried| tried.round == round && !refused.is_empty()) {

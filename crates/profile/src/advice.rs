@@ -1,4 +1,4 @@
-//! What to do about the objects that cost most: rules on how they are used, with the numbers that decide.
+//! Advice for the most expensive objects: rules on their access patterns, with the numbers that decide.
 
 use crate::distances::Distances;
 use crate::flow::Flow;
@@ -17,24 +17,24 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;
 
-/// What to do.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Have each object's memory on the node of the thread that allocates it: `numa_alloc_local`, or a first touch by
-    /// that thread in pages that no other object is in.
+    /// Place each object on the node of the thread that allocates it: with `numa_alloc_local`, or by first touch from
+    /// that thread in pages that hold no other object.
     AllocateLocally,
     /// Interleave the pages of these objects, and of no others, over all nodes.
     Interleave,
-    /// Have a copy on each node once it is initialised; each thread reads the nearest.
+    /// Make a copy on each node once it is initialised; each thread reads the nearest.
     Replicate,
-    /// Move the pages to the node that uses them, and again when another node does.
+    /// Move the pages to the node that uses them, again whenever that changes.
     Migrate,
-    /// Keep threads where they are: all of a process on one node, or each where it allocates.
+    /// Keep threads in place: all of a process on one node, or each where it allocates.
     PinThreads,
-    /// Use small pages there: parts of one huge page are used by different nodes.
+    /// Use small pages: different nodes use parts of one huge page.
     SplitHugePages,
-    /// Nothing.
+    /// Do nothing.
     LeaveAlone,
 }
 
@@ -43,83 +43,83 @@ pub enum Action {
 pub struct Evidence {
     /// Its name.
     pub what: &'static str,
-    /// The number; of a share 0 to 1.
+    /// The value; shares are 0 to 1.
     pub value: f64,
-    /// What decides, in the same unit.
+    /// The threshold, in the same unit.
     pub threshold: f64,
-    /// So many samples are behind it.
+    /// Number of samples behind it.
     pub samples: u64,
-    /// In words, with its numbers.
+    /// As text, with its numbers.
     pub text: String,
 }
 
 /// An action that would not help, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RuledOut {
-    /// What would not help.
+    /// The action.
     pub action: Action,
     /// Why.
     pub because: Evidence,
 }
 
-/// What to do about the objects of a site.
+/// Advice for the objects of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// The site.
     pub site: SiteId,
     /// Its label: see [`Profile::site_label`].
     pub label: String,
-    /// What the objects are.
+    /// The kind of the objects.
     pub kind: ObjectKind,
-    /// How many were accessed.
+    /// Number of accessed objects.
     pub objects: u64,
-    /// The one that is meant, where one of them has nine in ten of the cost or more.
+    /// The object to act on, if one of them has at least nine tenths of the cost.
     pub object: Option<ObjectId>,
-    /// Bytes of the largest.
+    /// Bytes of the largest object.
     pub bytes: u64,
-    /// Their accesses.
+    /// Accesses to them.
     #[serde(flatten)]
     pub counts: Counts,
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Where to: of [`Action::Migrate`] the node that uses them, if it is one.
+    /// For [`Action::Migrate`]: the node that uses them, if it is one.
     pub node: Option<NodeId>,
-    /// From when on, ns: of [`Action::Replicate`] the end of the initialisation.
+    /// For [`Action::Replicate`]: the end of initialisation, ns.
     pub after_ns: Option<u64>,
-    /// Kernel's numbers of the processes whose threads belong on one node each, and which: of [`Action::PinThreads`].
+    /// For [`Action::PinThreads`]: processes whose threads belong on one node each, with their PIDs and nodes.
     pub processes: Vec<ProcessNode>,
-    /// What that rests on.
+    /// The numbers that the decision rests on.
     pub evidence: Vec<Evidence>,
-    /// How sure the decision is.
+    /// The confidence in the decision.
     pub confidence: Confidence,
-    /// What it should gain; none where latencies are not known, and of [`Action::LeaveAlone`].
+    /// The expected gain; none if latencies are not known, and for [`Action::LeaveAlone`].
     pub gain: Option<Gain>,
-    /// What would not help.
+    /// Actions that would not help.
     pub ruled_out: Vec<RuledOut>,
 }
 
-/// Where a process belongs.
+/// The node that a process belongs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessNode {
     /// Its number in the profile.
     pub process: ProcessId,
-    /// The kernel's number.
+    /// The PID.
     pub pid: u32,
     /// The node.
     pub node: NodeId,
 }
 
-/// Threads that look at sites at the same time.
+/// Number of threads that analyse sites in parallel.
 const THREADS: usize = 4;
-/// An object with this share of the cost of its site's is meant alone.
+/// An object with this share of its site's cost is treated alone.
 const ALONE: f64 = 0.9;
 
 impl View<'_> {
-    /// Advice for the sites that cost most, at most so many. Gains are of the accesses of this view: of one that leaves
-    /// accesses out they are too large.
+    /// Advice for at most `most` sites, the most expensive first. Gains refer to this view's accesses: if the view
+    /// leaves accesses out, they are too large.
     pub fn advice(&self, most: usize) -> Vec<Advice> {
         let profile = self.profile();
-        // The kernel's own memory is nobody's to place.
+        // The kernel's own memory cannot be placed.
         let is_kernel =
             |site: &SiteId| profile.site(*site).is_some_and(|site| site.name.as_deref() == Some(File::KERNEL));
         let sites = self.sites().into_iter().filter(|(site, _)| !is_kernel(site));
@@ -128,7 +128,7 @@ impl View<'_> {
         let flows = self.flows_of_sites(&ids);
         let all = Pattern::of_all(self, &Distances::of(profile.machine()));
         let (sites, flows, all) = (&sites, &flows, &all);
-        // Each thread takes every fourth site, and so its part of what costs most.
+        // Strided, so that each thread gets an equal part of the most expensive sites.
         let part = |first: usize| {
             let distances = Distances::of(profile.machine());
             let advise =
@@ -156,7 +156,7 @@ impl View<'_> {
         let mut gain = match action {
             Action::LeaveAlone => None,
             Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
-            // All that a process uses comes along.
+            // Pinning a process moves everything that it uses.
             Action::PinThreads if is_spread(action) => {
                 let placement = Placement::ProcessesOnNodes(nodes.clone());
                 let placed = |access: &Access| nodes.contains_key(&profile.threads()[access.thread.index()].process);
@@ -164,7 +164,7 @@ impl View<'_> {
             }
             _ => gain(self, flow, distances, placed, &Placement::Local),
         };
-        // The rules look at one site; what the whole program gets of it may be a loss.
+        // The rules look at one site, but the whole program may lose by it.
         if let Some(loss) = gain.take_if(|gain| gain.speedup < 1.0) {
             ruled_out.push(RuledOut { action, because: predicted_loss(&loss, flow.len() as u64) });
             action = Action::LeaveAlone;
@@ -193,7 +193,7 @@ impl View<'_> {
         }
     }
 
-    /// The object of a site that has nearly all of its cost.
+    /// The object that has nearly all of a site's cost.
     fn alone(&self, site: SiteId) -> Option<ObjectId> {
         let objects = self.profile().sites_of_objects().iter().zip(&self.groups().objects).zip(0..);
         let of_site = objects.filter(|((of, tally), _)| **of == site && tally.samples > 0);
@@ -215,8 +215,8 @@ fn only_node(pattern: &Pattern) -> Option<NodeId> {
     node.map(|(node, _)| *node)
 }
 
-/// A node for each process, so that nodes get about as many accesses each: the process with the most first, to the node
-/// that has the fewest so far.
+/// Assigns each process a node so that accesses are balanced: the process with the most accesses first, to the node
+/// with the fewest so far.
 fn process_nodes(pattern: &Pattern, all: &Pattern, profile: &Profile) -> BTreeMap<ProcessId, NodeId> {
     let mut loads: BTreeMap<NodeId, u64> = BTreeMap::new();
     for node in profile.machine().nodes.iter().filter(|node| !node.cpus.is_empty() && node.memory_bytes > 0) {

@@ -1,4 +1,4 @@
-//! What each event changes.
+//! The effect of each event.
 
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, ObjectKind, PagePlacement};
@@ -87,8 +87,8 @@ impl Sweep<'_> {
                 let (process, thread) = (self.process(*pid), self.thread(*pid, *tid));
                 if let Some(object) = self.live_at(process, *address, *time_ns) {
                     let known = &self.objects[object.index()];
-                    // The end of what was there before, of which another thread's beginning came first in this very
-                    // nanosecond.
+                    // This is the end of an earlier object: another thread allocated the address in the same
+                    // nanosecond, and its event came first.
                     let before = known.from_ns == *time_ns && known.allocated_by != Some(thread);
                     if !before {
                         self.remove(process, object);
@@ -115,7 +115,7 @@ impl Sweep<'_> {
     fn allocate(&mut self, time_ns: u64, start: u64, bytes: u64, site: (ThreadId, Option<CpuId>, StackId)) {
         let (thread, allocated_on, stack) = site;
         let process = self.threads[thread.index()].process;
-        // What the program maps itself is a file too; what it makes of parts of one is not.
+        // What the program itself maps is also a file; parts of files mapped by the loader are not.
         let mapped = self.spaces[process.index()].mappings.get(start).filter(|piece| piece.first == start);
         let file = mapped.and_then(|piece| match self.mappings[piece.value as usize].of {
             MappingOf::File(file) => Some(file),
@@ -149,7 +149,7 @@ impl Sweep<'_> {
         } else {
             MappingOf::File(self.codes.file(file))
         };
-        // The kernel tells a mapping again when its rights change or when it grows.
+        // The kernel reports a mapping again when its rights change or when it grows.
         let again = |mapping: &Mapping| {
             mapping.of == of
                 && mapping.name == file.name
@@ -167,8 +167,8 @@ impl Sweep<'_> {
             mapping.bytes = end - mapping.start;
             number
         } else {
-            // Memory that is told again, as part of a larger mapping, keeps its objects: whatever took away what
-            // was there before told so.
+            // Memory that is reported again, as part of a larger mapping, keeps its objects: an unmap would have been
+            // reported.
             if of != MappingOf::Memory {
                 self.end_objects(process, time_ns, start, last);
             }
@@ -181,7 +181,8 @@ impl Sweep<'_> {
         space.mappings_changed();
     }
 
-    /// What was mapped at the old addresses is at the new ones. The object that begins there stays, if they are the same.
+    /// Moves mappings from the old addresses to the new ones. If the addresses are the same, the object that begins
+    /// there stays.
     fn remap(&mut self, process: ProcessId, time_ns: u64, (old, old_bytes): (u64, u64), (start, bytes): (u64, u64)) {
         let space = &mut self.spaces[process.index()];
         let known = space.mappings.get(old).map(|piece| self.mappings[piece.value as usize].clone());
@@ -210,7 +211,7 @@ impl Sweep<'_> {
         space.mappings_changed();
     }
 
-    /// Objects that have any of these addresses are not known any more, as a whole.
+    /// Drops objects that overlap these addresses, as a whole.
     fn forget(&mut self, process: ProcessId, time_ns: u64, from: u64, to: u64) {
         let found = self.spaces[process.index()].objects.overlapping(from, to);
         for Piece { value, .. } in found {
@@ -223,7 +224,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Allocated objects have none of these addresses any more. Those that have none left have ended.
+    /// Removes these addresses from allocated objects. Objects without any left have ended.
     fn end_objects(&mut self, process: ProcessId, time_ns: u64, first: u64, last: u64) {
         let cut = Arc::make_mut(&mut self.spaces[process.index()].objects).cut(first, last, |_| true);
         self.note_cut(process, time_ns, &cut);
@@ -250,13 +251,13 @@ impl Sweep<'_> {
         }
     }
 
-    /// The process's own object that begins at an address; of a fork a copy of its parent's.
+    /// The process's own object that begins at an address; in a fork, a copy of its parent's.
     pub(crate) fn live_at(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Option<ObjectId> {
         let piece = self.allocated(process, address, time_ns)?;
         (self.objects[piece.value.index()].start == address).then_some(piece.value)
     }
 
-    /// Takes an object's addresses, and those of the parent's that it is a copy of.
+    /// Removes an object's addresses, and those of the parent's object that it is a copy of.
     fn remove(&mut self, process: ProcessId, object: ObjectId) {
         let space = &mut self.spaces[process.index()];
         let Object { start, bytes, .. } = self.objects[object.index()];

@@ -1,24 +1,25 @@
-//! Places in code and call chains, each kept once.
+//! Code locations and call chains, each stored once.
 
 use crate::ids::{ChainId, CodeId, FileId};
 use crate::symbols::{File, Function, Symbols};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A place in code.
+/// A code location.
 #[derive(Clone, Debug)]
 pub struct Code {
-    /// The file; none where no mapping was known at the address.
+    /// The file; none if no mapping was known at the address.
     pub file: Option<FileId>,
-    /// Where in the file, bytes; without a file the address.
+    /// Offset in the file, bytes; without a file the address.
     pub offset: u64,
-    /// It is a return address: the instruction before it is meant.
+    /// Whether it is a return address, which stands for the call instruction before it.
     pub calls: bool,
-    /// The function, where symbols name it. What it is inlined into is a further place, after it in chains.
+    /// The function, if symbols name it. The functions that it is inlined into are further locations, after it in
+    /// chains.
     pub function: Option<Function>,
 }
 
-/// Everything that samples and objects name of code.
+/// All code locations of samples and objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Codes {
     pub files: Vec<File>,
@@ -70,8 +71,8 @@ impl Codes {
         id
     }
 
-    /// Asks for the names of all functions. The places that are there have those that are inlined innermost: what they are
-    /// inlined into are further places, after them in each chain.
+    /// Looks up the names of all functions. Existing locations get the innermost inlined function; those that it is
+    /// inlined into become further locations, after them in each chain.
     pub fn name(&mut self, symbols: &dyn Symbols) {
         let mut outer: FxHashMap<CodeId, Vec<CodeId>> = FxHashMap::default();
         for number in 0..self.places.len() {

@@ -1,4 +1,4 @@
-//! Objects, threads, processes and places in code, as people and programs read them.
+//! Objects, threads, processes and code locations in readable form, for people and programs.
 
 use crate::ids::{ChainId, CodeId, ObjectId, ProcessId, SiteId, ThreadId};
 use crate::object::ObjectKind;
@@ -7,45 +7,45 @@ use crate::profile::Profile;
 use machine::{CpuId, NodeId};
 use serde::Serialize;
 
-/// What is known of an object.
+/// Summary of an object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObjectSummary {
     /// Its number in the profile.
     pub object: ObjectId,
-    /// Where it comes from.
+    /// Its site.
     pub site: SiteId,
-    /// The label of that: see [`Profile::site_label`].
+    /// The site's label: see [`Profile::site_label`].
     pub label: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
-    /// Whose it is.
+    /// Its process.
     #[serde(flatten)]
     pub process: ProcessSummary,
-    /// Its first address, in JSON as hexadecimal text; 0 of all stacks of a process.
+    /// Its first address, in JSON as hexadecimal text; 0 for all stacks of a process.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// The most bytes that it had; 0 where it has no range.
+    /// Its largest size, bytes; 0 if it has no range.
     pub bytes: u64,
-    /// When it began, ns; of what is not allocated the first access.
+    /// When it began, ns; if it is not allocated, its first access.
     pub from_ns: u64,
-    /// When it ended, ns; none while it lives.
+    /// When it ended, ns; none if it still lives.
     pub until_ns: Option<u64>,
-    /// The kernel's number of the thread that allocated it.
+    /// TID of the thread that allocated it.
     pub allocated_by_tid: Option<u32>,
-    /// Where that thread ran then.
+    /// The CPU that this thread ran on then.
     pub allocated_on_cpu: Option<CpuId>,
     /// The node of that CPU.
     pub allocated_on_node: Option<NodeId>,
-    /// The code that allocated it, innermost first.
+    /// The call chain that allocated it, innermost first.
     pub allocated_from: Vec<Frame>,
 }
 
-/// What is known of a thread.
+/// Summary of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadSummary {
     /// Its number in the profile.
     pub thread: ThreadId,
-    /// The kernel's number.
+    /// The TID.
     pub tid: u32,
     /// Its last name.
     pub name: Option<String>,
@@ -54,18 +54,18 @@ pub struct ThreadSummary {
     pub process: ProcessSummary,
 }
 
-/// What is known of a process.
+/// Summary of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessSummary {
     /// Its number in the profile.
     pub process: ProcessId,
-    /// The kernel's number.
+    /// The PID.
     pub pid: u32,
     /// Its name.
     pub application: Option<String>,
 }
 
-/// A place in code.
+/// A code location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frame {
     /// `makeMatrix+0x59`, or the file and offset: see [`Profile::code_label`].
@@ -74,7 +74,7 @@ pub struct Frame {
     pub function: Option<String>,
     /// The file of code.
     pub file: Option<String>,
-    /// Where in that file, bytes, in JSON as hexadecimal text; without a file the address.
+    /// Offset in that file, bytes, in JSON as hexadecimal text; without a file the address.
     #[serde(serialize_with = "hexadecimal")]
     pub offset: u64,
     /// The file and line of source: `matrix.c:455`.
@@ -82,7 +82,7 @@ pub struct Frame {
 }
 
 impl Profile {
-    /// What is known of an object; none for a number that there is not.
+    /// Summary of an object; none if the number does not exist.
     pub fn object_summary(&self, id: ObjectId) -> Option<ObjectSummary> {
         let object = self.objects().get(id.index())?;
         let site = self.site_of(id)?;
@@ -103,7 +103,7 @@ impl Profile {
         })
     }
 
-    /// What is known of a thread; none for a number that there is not.
+    /// Summary of a thread; none if the number does not exist.
     pub fn thread_summary(&self, id: ThreadId) -> Option<ThreadSummary> {
         let thread = self.threads().get(id.index())?;
         Some(ThreadSummary {
@@ -114,7 +114,7 @@ impl Profile {
         })
     }
 
-    /// What is known of a process; none for a number that there is not.
+    /// Summary of a process; none if the number does not exist.
     pub fn process_summary(&self, id: ProcessId) -> Option<ProcessSummary> {
         let process = self.processes().get(id.index())?;
         let application = process.name.as_deref().map(str::to_owned);
@@ -126,7 +126,7 @@ impl Profile {
         self.chain(chain).iter().filter_map(|&code| self.frame(code)).collect()
     }
 
-    /// A place in code; none for a number that there is not.
+    /// A code location; none if the number does not exist.
     pub fn frame(&self, id: CodeId) -> Option<Frame> {
         let code = self.code(id)?;
         let function = code.function.as_ref();

@@ -1,12 +1,12 @@
-//! What the machine's description says of the way from a node to a node's memory.
+//! Latencies and routes between nodes, from the machine's description.
 
 use machine::{Machine, NodeId, Routes};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
-/// The rise and the slope of the usual two-socket machine, where the description has no loaded latencies.
+/// Rise and slope of a typical two-socket machine, if the description has no loaded latencies.
 const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
-/// A controller or link that is used this much is near its end: beyond, latency grows without bound.
+/// Utilisation from which on a controller or link counts as nearly saturated: beyond, latency grows without bound.
 pub(crate) const NEARLY_FULL: f64 = 0.8;
 
 /// Idle latencies and routes.
@@ -17,25 +17,25 @@ pub(crate) struct Distances<'a> {
 }
 
 impl<'a> Distances<'a> {
-    /// A description that has no routes has no latencies either.
+    /// A description without routes has no latencies either.
     pub fn of(machine: &'a Machine) -> Self {
         Self { machine, routes: Routes::of(machine).ok(), known: RefCell::default() }
     }
 
-    /// Latency of an access while nothing is busy, ns.
+    /// Latency of an access on an idle machine, ns.
     pub fn idle_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
         let find = || self.routes.as_ref()?.latency_ns(self.machine, from, to);
         *self.known.borrow_mut().entry((from, to)).or_insert_with(find)
     }
 
-    /// The rise and the slope of latency with load, as parts of the idle latency, where the description has them: see
+    /// Rise and slope of latency with load, relative to the idle latency, if the description has them: see
     /// [`machine::Latency`].
     pub fn curve(&self) -> Option<(f64, f64)> {
         let latency = self.machine.latency.as_ref();
         latency.and_then(|latency| Some((latency.loaded_rise?, latency.loaded_slope?)))
     }
 
-    /// From so many times its idle latency on, the memory of a node or the way there is near its end.
+    /// Loaded over idle latency from which on a node's memory or the route to it is nearly saturated.
     pub fn saturated_factor(&self) -> f64 {
         let (rise, slope) = self.curve().unwrap_or(USUAL_CURVE);
         1.0 + rise + slope * NEARLY_FULL / (1.0 - NEARLY_FULL)

@@ -1,4 +1,4 @@
-//! What the flow of an object, or of all objects of a site, shows.
+//! Facts about the accesses to an object, or to all objects of a site.
 
 use crate::flow::Flow;
 use crate::groups::Cells;
@@ -12,36 +12,36 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use trace::AccessKind;
 
-/// What the flow of an object, or of all objects of a site, shows. What is said of the allocating thread is of each
-/// object's own.
+/// Facts about the accesses to an object, or to all objects of a site. Facts about the allocating thread are evaluated
+/// per object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// Its objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Accesses by pair of nodes, those that reached memory only. Rows are the CPUs' nodes.
+    /// Accesses by pair of nodes, only those that reached memory. Rows are the CPUs' nodes.
     pub nodes: Vec<NodePair>,
-    /// The threads, that with the most accesses first.
+    /// The threads, those with the most accesses first.
     pub threads: Vec<ThreadUse>,
-    /// The share of accesses that the allocating thread did, 0 to 1; none where no allocation is known.
+    /// The share of accesses by the allocating thread, 0 to 1; none if no allocation is known.
     pub by_allocating_thread: Option<f64>,
-    /// Samples of the allocating thread before any other thread's.
+    /// Samples of the allocating thread before those of any other thread.
     pub before_others_samples: u64,
-    /// The first thread that was seen writing.
+    /// The first thread with a sampled write.
     pub first_writer: Option<Writer>,
-    /// From when on nothing was seen writing, ns: the last write; none where nothing is read after it.
+    /// Time of the last sampled write, after which there are only reads, ns; none if nothing is read after it.
     pub read_only_since_ns: Option<u64>,
-    /// What would have been local.
+    /// Remote accesses that could have been local.
     pub avoidable: Avoidable,
-    /// Pages of it that were moved from node to node.
+    /// Pages of it that were migrated.
     pub page_migrations: u64,
 }
 
-/// Remote accesses that threads did to what they allocated themselves, by what would have had them local.
+/// Remote accesses by threads to what they allocated themselves, by what would have made them local.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Avoidable {
-    /// The thread ran on another node than when it allocated: pinned, it would not have done these.
+    /// The thread ran on another node than when it allocated: pinning would have avoided these.
     pub by_pinning_accesses: f64,
-    /// It ran on the node where it allocated: these are of memory that is where it should not be.
+    /// The thread ran on the node where it allocated: the memory is on the wrong node.
     pub by_allocation_accesses: f64,
 }
 
@@ -61,7 +61,7 @@ impl Avoidable {
 }
 
 impl View<'_> {
-    /// Of all objects together, what would have been local.
+    /// Remote accesses that could have been local, of all objects together.
     pub fn avoidable(&self) -> Avoidable {
         let mut avoidable = Avoidable::default();
         self.accesses().for_each(|access| avoidable.add(self.profile(), &access));
@@ -81,14 +81,14 @@ pub struct NodePair {
     pub counts: Counts,
 }
 
-/// What one thread did.
+/// Accesses of one thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadUse {
     /// Its number in the profile.
     pub thread: ThreadId,
-    /// The kernel's number of its process.
+    /// PID of its process.
     pub pid: u32,
-    /// The kernel's number.
+    /// The TID.
     pub tid: u32,
     /// Its last name.
     pub name: Option<String>,
@@ -97,18 +97,18 @@ pub struct ThreadUse {
     pub counts: Counts,
 }
 
-/// Who wrote first.
+/// The first writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Writer {
     /// Its number in the profile.
     pub thread: ThreadId,
-    /// The kernel's number.
+    /// The TID.
     pub tid: u32,
     /// When, ns.
     pub time_ns: u64,
 }
 
-/// What the allocating thread of an object did to it.
+/// The allocating thread's accesses to an object.
 #[derive(Clone, Copy, Default)]
 struct Owned {
     others: bool,
@@ -116,7 +116,7 @@ struct Owned {
 }
 
 impl Flow<'_> {
-    /// What the flow shows.
+    /// The facts.
     pub fn facts(&self) -> Facts {
         let profile = self.profile();
         let mut cells = Cells::new(profile);
@@ -195,7 +195,7 @@ fn page_migrations<'a>(profile: &Profile, objects: impl Iterator<Item = &'a Obje
     let mut found = 0;
     for object in objects.map(|object| &profile.objects()[object.index()]).filter(|object| object.bytes > 0) {
         let last = object.start.saturating_add(object.bytes - 1);
-        // No page is larger than this, so none that begins before can have any of the object.
+        // No page is larger than this, so none that begins before can overlap the object.
         let first = object.start.saturating_sub(1 << 30);
         let at = moved.partition_point(|placement| (placement.process, placement.address) < (object.process, first));
         let near =

@@ -1,4 +1,4 @@
-//! Which accesses to look at.
+//! Selects accesses.
 
 use crate::ids::{ObjectId, SiteId, ThreadId};
 use crate::object::ObjectKind;
@@ -8,24 +8,24 @@ use machine::{CpuSet, NodeSet};
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Served, Source};
 
-/// What an access is like.
+/// A property of an access.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Predicate {
     /// It goes to another node.
     Remote,
     /// It goes to the node of its CPU.
     Local,
-    /// The program did it; its opposite is the kernel's own.
+    /// By the program; the opposite is by the kernel.
     User,
-    /// The name of its process is this.
+    /// Its process has this name.
     Application(String),
-    /// Its process has one of these numbers.
+    /// Its process has one of these PIDs.
     Pid(Vec<Pid>),
-    /// Its thread has one of these numbers.
+    /// Its thread has one of these TIDs.
     Tid(Vec<Tid>),
-    /// Its thread is this one, also where others had its number.
+    /// Its thread is this one, even if its TID was reused.
     Thread(ThreadId),
-    /// It was on one of these CPUs.
+    /// On one of these CPUs.
     Cpu(CpuSet),
     /// Its CPU was of one of these nodes.
     FromNode(NodeSet),
@@ -33,29 +33,29 @@ pub enum Predicate {
     ToNode(NodeSet),
     /// The function of its instruction has this name.
     Function(String),
-    /// The name of the function of its instruction has this in it.
+    /// The function of its instruction contains this in its name.
     FunctionContains(String),
-    /// The site of its object has this in its label: see [`Profile::site_label`].
+    /// The site of its object contains this in its label: see [`Profile::site_label`].
     Site(String),
     /// Its object is of this site.
     OfSite(SiteId),
-    /// It is of this object.
+    /// To this object.
     Object(ObjectId),
-    /// Its object is of this kind. Not the stacks: `Not(Kind(Stacks))`.
+    /// Its object is of this kind. To exclude stacks: `Not(Kind(Stacks))`.
     Kind(ObjectKind),
-    /// Its object is accessed by several threads, whichever of those accesses are looked at.
+    /// Its object is accessed by several threads, counting accesses outside the filter too.
     Shared,
-    /// It is of this kind: loads, or stores.
+    /// Of this kind: load or store.
     Access(AccessKind),
-    /// One of these served it.
+    /// Served by one of these.
     Served(Vec<Served>),
-    /// No cache of its own node's served it: memory, or another cache.
+    /// Not served by a cache of its own node, but by memory or another cache.
     NotLocalCache,
-    /// One of these observed it.
+    /// From one of these sources.
     Source(Vec<Source>),
-    /// It took at least so long, ns.
+    /// With at least this latency, ns.
     LatencyAtLeast(f32),
-    /// It was in this time, ns, both ends included.
+    /// Within this time, ns, both ends included.
     Time(RangeInclusive<u64>),
     /// Its virtual address is one of these.
     Address(RangeInclusive<u64>),
@@ -67,14 +67,14 @@ pub enum Predicate {
     Not(Box<Predicate>),
 }
 
-/// Which accesses to look at: those for which every predicate holds. Without any, all.
+/// Selects the accesses for which every predicate holds; all accesses if there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter(pub Vec<Predicate>);
 
-/// Looks something up by the number of the access's code, thread or object.
+/// A property looked up by the number of the access's code, thread or object.
 type Table = Vec<bool>;
 
-/// A predicate whose names are looked up once.
+/// A predicate whose names are resolved.
 enum Prepared<'a> {
     Is(&'a Predicate),
     Code(Table),
@@ -84,7 +84,7 @@ enum Prepared<'a> {
     Not(Box<Prepared<'a>>),
 }
 
-/// The filter as it is for one profile.
+/// The filter, resolved for one profile.
 pub(crate) struct PreparedFilter<'a>(Vec<Prepared<'a>>);
 
 impl Filter {
@@ -145,7 +145,7 @@ impl Prepared<'_> {
 }
 
 impl Predicate {
-    /// Whether it holds, of those that need nothing but the access. Others are looked up in tables first.
+    /// Whether it holds, for predicates that need only the access. Others are resolved to tables first.
     fn holds(&self, access: &Access) -> bool {
         match self {
             Self::Remote => access.is_remote(),

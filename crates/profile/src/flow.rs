@@ -1,14 +1,13 @@
-//! What happened to an object, or what a thread did, in the order of time.
+//! Accesses to an object, or by a thread, in chronological order.
 
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
 
-/// Accesses in the order of time: of an object (its threads are in it), of a thread (its objects are), or of anything
-/// else.
+/// Accesses in chronological order: to an object (with their threads), by a thread (with their objects), or any others.
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
     profile: &'a Profile,
-    /// None where it is all of them.
+    /// None for all accesses.
     positions: Option<Vec<u32>>,
 }
 
@@ -17,12 +16,12 @@ impl<'a> Flow<'a> {
         Self { profile, positions }
     }
 
-    /// What the accesses are of.
+    /// The profile of the accesses.
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
 
-    /// How many accesses there are.
+    /// Number of accesses.
     pub fn len(&self) -> usize {
         self.positions.as_ref().map_or(self.profile.len(), Vec::len)
     }
@@ -37,15 +36,15 @@ impl<'a> Flow<'a> {
         self.numbered().map(|(_, access)| access)
     }
 
-    /// Each access by its number among all of the profile: in an object's flow and in a thread's it is the same.
+    /// Each access with its number in the profile, which is the same in an object's flow and in a thread's.
     pub fn numbered(&self) -> impl DoubleEndedIterator<Item = (u32, Access)> + ExactSizeIterator + '_ {
         let positions = self.positions.as_deref();
         let number = move |at: usize| positions.map_or(at as u32, |positions| positions[at]);
         (0..self.len()).map(number).map(|at| (at, self.profile.at(at as usize)))
     }
 
-    /// How often an access came from another node than the one before it: of a thread's flow, how often it was moved,
-    /// as far as samples tell.
+    /// How often an access came from another node than the one before. For a thread's flow: how often the thread was
+    /// moved, as far as sampled.
     pub fn node_changes(&self) -> u64 {
         let mut last = None;
         let mut changes = 0;
@@ -55,7 +54,7 @@ impl<'a> Flow<'a> {
         changes
     }
 
-    /// All of them, counted.
+    /// All of them, tallied.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         self.accesses().for_each(|access| tally.add(&access));

@@ -1,4 +1,4 @@
-//! What another placement should gain: the machine's latencies, and queues, applied to it.
+//! The expected gain of another placement, from the machine's latencies and a queueing model.
 
 use crate::distances::Distances;
 use crate::flow::Flow;
@@ -13,53 +13,53 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 
-/// Parts of the time at most; in each the objects are in use or not.
+/// Most intervals that the time is divided into; in each the objects are either in use or not.
 const MOST_PARTS: u64 = 256;
-/// Samples of the objects a part, if they came evenly.
+/// Samples of the objects per interval, if evenly distributed.
 const SAMPLES_A_PART: u64 = 8;
-/// Phases at most, and samples of a phase if they came evenly: what is done in one is taken to be done alike.
+/// Most phases, and samples per phase if evenly distributed: behaviour within a phase is treated as uniform.
 const MOST_PHASES: u64 = 16;
 const SAMPLES_A_PHASE: u64 = 512;
-/// The traffic is taken to be at most so many times more or less than the samples stand for.
+/// Largest factor by which traffic may differ from what the samples stand for.
 const MOST_SCALE: f64 = 100.0;
-/// A smaller part of the time waiting for memory is taken for this one.
+/// Least memory-bound part of the time; smaller ones are rounded up.
 const LEAST_BOUND: f64 = 1e-6;
-/// A latency that the model has within this of the observed one needs no scaling.
+/// A modelled latency within this relative distance of the observed one needs no scaling.
 const CLOSE: f64 = 0.02;
 
-/// What another placement should gain.
+/// The expected gain of another placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// How many times faster the program should be as a whole, or in the time that is looked at: 1.37 is 37 % faster.
+    /// Speedup of the whole program, or within the time of the view: 1.37 is 37 % faster.
     pub speedup: f64,
-    /// How many times faster it should be while the objects are in use.
+    /// Speedup while the objects are in use.
     pub speedup_in_use: f64,
-    /// Mean latency of all accesses to memory while the objects are in use, as observed, ns.
+    /// Mean latency of all memory accesses while the objects are in use, as observed, ns.
     pub latency_before_ns: f64,
-    /// What it should be, ns.
+    /// The expected mean latency, ns.
     pub latency_after_ns: f64,
     /// The share of local accesses to memory while the objects are in use, 0 to 1.
     pub local_access_ratio_before: f64,
-    /// What it should be, 0 to 1.
+    /// The expected share, 0 to 1.
     pub local_access_ratio_after: f64,
-    /// The part of the time in which the objects are in use, 0 to 1: only there anything changes.
+    /// The part of the time in which the objects are in use, 0 to 1. Only this part changes.
     pub time_in_use: f64,
-    /// The part of that time in which threads wait for memory, 0 to 1: as counted, or else as far as latencies tell.
+    /// The part of that time in which threads wait for memory, 0 to 1: as counted, or else estimated from latencies.
     pub memory_bound: f64,
 }
 
-/// Where the accesses to the objects go instead.
+/// Where the objects are placed instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// To the node of whoever accesses.
+    /// On the node of the accessing CPU.
     Local,
-    /// To all nodes with memory alike.
+    /// Evenly on all nodes with memory.
     Interleaved,
-    /// Each process runs on one node, and all its memory is there.
+    /// Each process runs on one node, with all its memory.
     ProcessesOnNodes(BTreeMap<ProcessId, NodeId>),
 }
 
-/// How objects are placed, on which nodes with memory, and what was measured before.
+/// The placement, the nodes with memory, and the measurements before.
 struct Placing<'a> {
     placement: &'a Placement,
     memory: &'a [NodeId],
@@ -70,22 +70,22 @@ struct Placing<'a> {
 #[derive(Clone, Default)]
 struct Traffic {
     threads: HashSet<ThreadId>,
-    /// By the memory's node: accesses, and those of the objects.
+    /// By the memory's node: all accesses, and those to the objects.
     to: BTreeMap<NodeId, (f64, f64)>,
     accesses: f64,
     latencies_ns: f64,
 }
 
-/// A part of the time, as a program may do one thing after the other.
+/// An interval of time, as a program may do different things in sequence.
 #[derive(Clone, Default)]
 struct Phase {
     /// How long the objects were in use, ns.
     used_ns: f64,
-    /// First by thread, as there are many accesses, and few threads.
+    /// Summed by thread first, as there are many accesses but few threads.
     sums: FxHashMap<(ThreadId, NodeId, NodeId), Sum>,
 }
 
-/// Accesses of one thread from one node to one node: all, those of the objects, and how long all took.
+/// Accesses by one thread from one node to one node: all, those to the objects, and their total latency.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     all: f64,
@@ -93,17 +93,17 @@ struct Sum {
     latencies_ns: f64,
 }
 
-/// What another placement should do to a phase.
+/// The expected effect on a phase.
 struct PhaseGain {
     work: BTreeMap<(ProcessId, NodeId), Work>,
     accesses: f64,
-    /// Means of these accesses.
+    /// Mean latencies of these accesses.
     latency_ns: [f64; 2],
     local: [f64; 2],
     memory_bound: f64,
 }
 
-/// How long the threads of a process on a node take before and after.
+/// Time of a process's threads on a node, before and after.
 #[derive(Clone, Copy, Default)]
 struct Work {
     threads: f64,
@@ -112,7 +112,7 @@ struct Work {
 }
 
 /// The gain of placing objects elsewhere: those of the flow, and any others for whose accesses `is_placed` holds. None
-/// where no latencies of accesses or of the machine are known, or where the objects are not accessed.
+/// if latencies of the accesses or the machine are not known, or if the objects are not accessed.
 pub(crate) fn gain(
     view: &View,
     flow: &Flow,
@@ -163,7 +163,7 @@ pub(crate) fn gain(
         sum.before_ns += of_phase.before_ns;
         sum.after_ns += of_phase.after_ns;
     }
-    // The work stays the same, so that each class takes as much longer as its lines come slower.
+    // The amount of work is fixed, so each class's time grows as its lines arrive more slowly.
     let (slower, threads): (Vec<f64>, Vec<f64>) =
         work.into_values().map(|work| (work.after_ns / work.before_ns, work.threads)).unzip();
     let time = weighted(slower.into_iter(), &threads);
@@ -200,12 +200,12 @@ impl Phase {
         let threads: Vec<f64> = traffic.values().map(|traffic| traffic.threads.len() as f64).collect();
         let accesses: Vec<f64> = traffic.values().map(|traffic| traffic.accesses).collect();
         let latency_ns = ratio(traffic.values().map(|traffic| traffic.latencies_ns).sum(), accesses.iter().sum())?;
-        // Threads that wait for each other have no lines under way meanwhile.
+        // Threads that wait for each other have no outstanding lines.
         let running = placing.measured.running.map_or(1.0, |cpus| (cpus / threads.iter().sum::<f64>()).min(1.0));
         let time_ns = self.used_ns * running;
-        // By Little's law each thread has so many lines under way on average. With one or more it always waits for
-        // memory; with less it works in between. That is less than the time in which it does not wait, as it also
-        // works meanwhile.
+        // By Little's law: the average number of outstanding lines per thread. With one or more the thread always waits
+        // for memory; with fewer it also computes. The computing time exceeds the time without waiting, as computation
+        // overlaps accesses.
         let under_way = latency_ns * accesses.iter().sum::<f64>() / (threads.iter().sum::<f64>() * time_ns);
         let bound = under_way.max(placing.measured.memory_bound.unwrap_or(0.0)).clamp(LEAST_BOUND, 1.0);
         let work_ns = latency_ns * (1.0 / bound - 1.0);
@@ -217,7 +217,7 @@ impl Phase {
         let after: Vec<Class> = traffic.iter().zip(&before).map(placed).collect();
 
         let scale = scale(&before, &accesses, latency_ns, distances)?;
-        // Where traffic was counted there is no more of it: what takes longer, such as page walks, does so everywhere.
+        // If traffic was counted there is no more of it: other costs, such as page walks, grow everywhere.
         let scale = if placing.measured.bytes_per_access.is_empty() { scale } else { scale.min(1.0) };
         let served_before = solve(&scaled(&before, scale), distances)?;
         let served_after = solve(&scaled(&after, scale), distances)?;
@@ -240,7 +240,7 @@ impl Phase {
 }
 
 impl Traffic {
-    /// The class of threads that does this in so long, and works so long for each line.
+    /// The class of threads with these accesses in this time, and this much work per line.
     fn class(&self, from: NodeId, time_ns: f64, work_ns: f64, placing: &Placing) -> Class {
         let latency_ns = self.latencies_ns / self.accesses;
         let lines = self.accesses / time_ns * (latency_ns + work_ns);
@@ -271,7 +271,7 @@ impl Traffic {
     }
 }
 
-/// Lines that come from a node, and were on another one when it was measured how much is written back of them.
+/// Lines from a node, with write-backs as measured on the node that they came from before.
 fn way(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> Way {
     let bytes = measured.bytes_per_access.get(&was).map_or(LINE_BYTES, |bytes| bytes.max(LINE_BYTES));
     Way { to, part, bytes: part * bytes }
@@ -283,8 +283,8 @@ impl Class {
     }
 }
 
-/// How much more traffic there is than the samples stand for. Latency tells: prefetches are not sampled, and a source
-/// may not know how many accesses a sample stands for.
+/// How much more traffic there is than the samples stand for, estimated from latency: prefetches are not sampled, and a
+/// source may not know how many accesses a sample stands for.
 fn scale(classes: &[Class], accesses: &[f64], observed_ns: f64, distances: &Distances) -> Option<f64> {
     let modelled = |scale: f64| {
         let served = solve(&scaled(classes, scale), distances)?;

@@ -1,13 +1,13 @@
-//! Accesses of a view counted by all that rankings ask for, in one pass: object, place in code, thread and nodes.
+//! Tallies of a view's accesses for all rankings, in one pass: by object, code location, thread and nodes.
 
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
 use crate::way::CellKey;
 use std::thread;
 
-/// Parts that many accesses are counted in at the same time. As many on every machine, so that sums are the same.
+/// Number of parallel parts. Fixed, so that floating-point sums are the same on every machine.
 const PARTS: usize = 4;
-/// Fewer accesses are not worth a thread.
+/// Fewest accesses that are worth a thread.
 const FEWEST_A_PART: usize = 1 << 18;
 
 /// Accesses by thread and nodes, in the order of [`Profile::cell_keys`].
@@ -18,25 +18,25 @@ pub(crate) struct Cells(Vec<Cell>);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
     pub tally: Tally,
-    /// Latencies of what reached memory, each counted once: how many, their sum in ns, and that of their squares.
+    /// Latencies of accesses that reached memory, each counted once: their number, sum in ns, and sum of squares.
     pub timed: u64,
     pub ns: f64,
     pub squares: f64,
 }
 
-/// All accesses of a view, counted.
+/// Tallies of all accesses of a view.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     /// By number.
     pub objects: Vec<Tally>,
     pub codes: Vec<Tally>,
     pub cells: Cells,
-    /// The first and the last access of each thread, ns, by number; the other way round where there is none.
+    /// The first and the last access of each thread, ns, by number; in reverse order if there is none.
     pub times: Vec<(u64, u64)>,
 }
 
 impl Cells {
-    /// Nothing counted yet.
+    /// An empty tally.
     pub fn new(profile: &Profile) -> Self {
         Self(vec![Cell::default(); profile.cell_keys().len()])
     }
@@ -62,8 +62,7 @@ impl Cells {
         }
     }
 
-    /// Those that anything was counted in, in the order of threads and nodes, so that sums over them are always the
-    /// same.
+    /// Non-empty cells ordered by thread and nodes, so that sums over them are reproducible.
     pub fn in_order<'a>(&'a self, profile: &'a Profile) -> impl Iterator<Item = (CellKey, &'a Cell)> {
         let cells = profile.cell_keys().iter().copied().zip(&self.0);
         cells.filter(|(_, cell)| cell.tally.samples > 0)
@@ -71,7 +70,7 @@ impl Cells {
 }
 
 impl Groups {
-    /// Of the accesses at these positions; all of them where none are given.
+    /// For the accesses at these positions, or for all.
     pub fn of(profile: &Profile, chosen: Option<&[u32]>) -> Self {
         let count = chosen.map_or(profile.len(), <[u32]>::len);
         let parts = if count / PARTS < FEWEST_A_PART { 1 } else { PARTS };

@@ -1,4 +1,5 @@
-//! The node that each thread belongs to by the memory that it uses, and each part of memory by the threads that use it.
+//! Homes: for each thread the node whose memory it uses, and for each part of memory the node of the threads that use
+//! it.
 
 use crate::ids::ThreadId;
 use crate::pages::{APART, HUGE_PAGE, SMALL_PAGE};
@@ -10,38 +11,38 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::Served;
 
-/// So many samples, and one more, say where a thread belongs: as `MemProf`'s script has it (its specification, 6.3).
+/// More than this many samples determine where a thread belongs: as in `MemProf`'s script (its specification, 6.3).
 const MANY: u64 = 300;
 
-/// Where a thread belongs.
+/// The node that a thread belongs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHome {
     /// The thread.
     pub tid: Tid,
     /// The node whose memory it accessed most.
     pub node: NodeId,
-    /// Its observed accesses that reached memory.
+    /// Its samples that reached memory.
     pub samples: u64,
     /// The last of them, ns.
     pub last_ns: u64,
 }
 
 impl ThreadHome {
-    /// Whether the samples are enough to move a thread by.
+    /// Whether there are enough samples to move the thread.
     pub fn is_sure(&self) -> bool {
         self.samples > MANY
     }
 }
 
-/// Where [`HUGE_PAGE`] bytes of addresses belong.
+/// The node that [`HUGE_PAGE`] bytes of addresses belong on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryHome {
-    /// The first of them.
+    /// The first address.
     pub start: u64,
     /// The node whose CPUs accessed them most.
     pub node: NodeId,
-    /// Where nine of ten accesses are not that node's: each small page with accesses, and the node of most of these.
-    /// Otherwise none: those without accesses belong where the others do, too.
+    /// Each accessed small page with the node of most of its accesses; empty if nine tenths of all accesses are from
+    /// `node`. Pages without accesses belong where the others do.
     pub pages: Vec<(u64, NodeId)>,
 }
 
@@ -68,7 +69,7 @@ impl Nodes {
         self.last_ns = self.last_ns.max(other.last_ns);
     }
 
-    /// The node with most accesses, of equal ones the first, and its share of them.
+    /// The node with the most accesses, the first of equal ones, and its share.
     fn most(&self) -> Option<(NodeId, f64)> {
         let most = self.accesses.iter().rev().max_by(|(_, a), (_, b)| a.total_cmp(b));
         most.map(|(node, accesses)| (*node, accesses / self.accesses.values().sum::<f64>()))
@@ -76,8 +77,8 @@ impl Nodes {
 }
 
 impl View<'_> {
-    /// Where the threads of a process belong, by number, among the nodes that have CPUs. Of what had the same number
-    /// before, nothing.
+    /// Homes of a process's threads by TID, among the nodes that have CPUs. Earlier processes with the same PID are
+    /// ignored.
     pub fn thread_homes(&self, pid: Pid) -> Vec<ThreadHome> {
         let runs = |node: &NodeId| self.profile().machine().node(*node).is_some_and(|node| !node.cpus.is_empty());
         let mut threads: BTreeMap<ThreadId, Nodes> = BTreeMap::new();
@@ -91,12 +92,12 @@ impl View<'_> {
             let tid = self.profile().threads()[thread.index()].tid;
             Some((tid, ThreadHome { tid, node, samples: nodes.samples, last_ns: nodes.last_ns }))
         };
-        // Later threads come later: of one number the last counts.
+        // Threads are in chronological order: the last one with a TID wins.
         let homes: BTreeMap<Tid, ThreadHome> = threads.into_iter().filter_map(home).collect();
         homes.into_values().collect()
     }
 
-    /// Where the memory of a process that was accessed belongs, by address, among the nodes that have memory.
+    /// Homes of a process's accessed memory by address, among the nodes that have memory.
     pub fn memory_homes(&self, pid: Pid) -> Vec<MemoryHome> {
         let stores = |node: &NodeId| self.profile().machine().node(*node).is_some_and(|node| node.memory_bytes > 0);
         let mut pages: FxHashMap<u64, Nodes> = FxHashMap::default();
@@ -124,14 +125,14 @@ impl View<'_> {
         self.accesses_of(pid).map(|access| access.time_ns).max()
     }
 
-    /// What a process itself did that memory served, as far as that is told. Lines that come from another core's cache do
-    /// so wherever their memory is, and two threads that exchange lines would change places for good.
+    /// Accesses by the process itself that memory served, as far as known. Lines from another core's cache come from
+    /// there wherever their memory is: with them, two threads that exchange lines would keep changing places.
     fn own_accesses_of(&self, pid: Pid) -> impl Iterator<Item = Access> {
         let is_memory = |access: &Access| access.reaches_memory() && access.served != Some(Served::Peer);
         self.accesses_of(pid).filter(move |access| is_memory(access) && !access.kernel)
     }
 
-    /// Of processes that had this number, the last is meant.
+    /// If several processes had this PID, the last one.
     fn accesses_of(&self, pid: Pid) -> impl Iterator<Item = Access> {
         let profile = self.profile();
         let process = profile.processes().iter().rposition(|process| process.pid == pid);

@@ -1,5 +1,4 @@
-//! Numbers of what a profile has, each a position in one of its lists. They are the same whenever the same trace is
-//! read.
+//! IDs of the parts of a profile: indices into its lists. They are the same whenever the same trace is read.
 
 use serde::Serialize;
 
@@ -25,11 +24,11 @@ macro_rules! id {
 }
 
 id! {
-    /// One instance of an object: of all that were ever at an address, one.
+    /// One instance of an object; addresses may be reused by later ones.
     ObjectId
 }
 id! {
-    /// A thread, from its start to its end. The kernel may use its tid again, this number is its own.
+    /// A thread, from its start to its end. The kernel may reuse its TID, but this number is unique.
     ThreadId
 }
 id! {
@@ -37,15 +36,15 @@ id! {
     ProcessId
 }
 id! {
-    /// A place in code: see [`Code`](crate::Code).
+    /// A code location: see [`Code`](crate::Code).
     CodeId
 }
 id! {
-    /// A call chain whose addresses are places in code. Chains of several processes that run the same files are one.
+    /// A call chain of code locations. Equal chains of several processes that run the same files are one.
     ChainId
 }
 id! {
-    /// Where objects of one kind come from: see [`Site`](crate::Site).
+    /// A source of objects: see [`Site`](crate::Site).
     SiteId
 }
 id! {
@@ -54,6 +53,6 @@ id! {
 }
 
 impl ChainId {
-    /// Of code that is not known.
+    /// Unknown code.
     pub const UNKNOWN: Self = Self(0);
 }

@@ -1,4 +1,4 @@
-//! Latency over time, and when memory was saturated.
+//! Latency over time, and times of memory saturation.
 
 use crate::distances::Distances;
 use crate::flow::Flow;
@@ -6,30 +6,29 @@ use machine::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Parts that the time is cut into.
+/// Number of intervals that the time is divided into.
 const PARTS: u64 = 64;
-/// Standard errors that a mean is surely above.
+/// Standard errors by which a mean must exceed a threshold.
 const Z: f64 = 1.96;
-/// Fewer latencies have no mean worth telling saturation from.
+/// Fewest latencies whose mean can show saturation.
 const FEWEST: u64 = 5;
 
-/// The mean latency of one node's memory in a part of the time.
+/// Mean latency of one node's memory in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencyPart {
     /// The node.
     pub node: NodeId,
-    /// When the part begins, ns.
+    /// When the interval begins, ns.
     pub from_ns: u64,
     /// When it ends, ns.
     pub until_ns: u64,
-    /// Latencies that were observed.
+    /// Number of observed latencies.
     pub samples: u64,
     /// Their mean, ns.
     pub latency_mean_ns: f64,
-    /// What the same accesses would take while nothing is busy, ns; none where the description of the machine does not
-    /// tell.
+    /// Latency of the same accesses on an idle machine, ns; none if not in the machine's description.
     pub idle_ns: Option<f64>,
-    /// The mean is, by twice its standard error or more, above the latency at four fifths of the bandwidth.
+    /// Whether the mean exceeds, by 1.96 standard errors or more, the latency at four fifths of the bandwidth.
     pub saturated: bool,
 }
 
@@ -42,7 +41,7 @@ pub struct Saturation {
     pub from_ns: u64,
     /// When it ended, ns.
     pub until_ns: u64,
-    /// Latencies that were observed.
+    /// Number of observed latencies.
     pub samples: u64,
     /// Their mean, ns.
     pub latency_mean_ns: f64,
@@ -58,12 +57,12 @@ struct Sum {
 }
 
 impl Flow<'_> {
-    /// The mean latency of each node's memory over time, in 64 equal parts of it; parts without accesses are left out.
-    /// By node, then time.
+    /// Mean latency of each node's memory over time, in 64 equal intervals; those without accesses are omitted. Ordered
+    /// by node, then time.
     pub fn latency_over_time(&self) -> Vec<LatencyPart> {
         let distances = Distances::of(self.profile().machine());
         let timed = || self.accesses().filter(|access| access.reaches_memory() && access.latency_ns.is_some());
-        // Without latencies, one look is enough to know.
+        // Returns early if there are no latencies.
         let Some(first) = timed().next() else { return Vec::new() };
         let last = timed().next_back().unwrap_or(first);
         let (start, length) = (first.time_ns, ((last.time_ns - first.time_ns) / PARTS).max(1));
@@ -103,7 +102,7 @@ impl Flow<'_> {
     }
 }
 
-/// Times in which a node's memory was saturated: neighbouring parts are one.
+/// Times in which a node's memory was saturated; adjacent intervals are merged.
 pub fn saturations(parts: &[LatencyPart]) -> Vec<Saturation> {
     let mut found: Vec<Saturation> = Vec::new();
     for part in parts.iter().filter(|part| part.saturated) {

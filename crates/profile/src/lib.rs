@@ -1,19 +1,18 @@
-//! Which object, which thread, which node: sampled accesses tied to what they touch and to who does it, what that
-//! shows, and what to do about it. Pure: nothing here reads a file or asks the system.
+//! Attributes sampled memory accesses to objects, threads and nodes, finds NUMA problems, and gives advice. Pure:
+//! nothing here reads files or makes system calls.
 //!
 //! 1. A [`Recording`] takes samples and events ([`trace::Sample`], [`trace::Event`]) of any number of streams, in any
 //!    order, and the machine that they are from.
-//! 2. [`Recording::into_profile`] puts them into the order of time and gives each access its object, thread and place
-//!    in code. Addresses that are used again are other objects; an address that no live object covers is
-//!    [`ObjectKind::Unknown`]. Names come from what implements [`Symbols`].
-//! 3. [`Profile::view`] chooses accesses by a [`Filter`]. A [`View`] ranks objects, sites, threads, processes and
-//!    functions, gives a [`Verdict`] (is NUMA the problem?) and [`Advice`] (what to do about the objects that cost
-//!    most).
-//! 4. A [`Flow`] is what happened to some of them, in the order of time, made for those that are asked for: its
-//!    [`Facts`], phases, pages, and latency over time.
+//! 2. [`Recording::into_profile`] sorts them by time and attributes each access to an object, a thread and a code
+//!    location. A reused address belongs to a new object; an address outside of all live objects is
+//!    [`ObjectKind::Unknown`]. Names come from an implementation of [`Symbols`].
+//! 3. [`Profile::view`] selects accesses by a [`Filter`]. A [`View`] ranks objects, sites, threads, processes and
+//!    functions, and gives a [`Verdict`] (is NUMA the problem?) and [`Advice`] for the most expensive objects.
+//! 4. A [`Flow`] has the accesses to an object, or by a thread, in chronological order, with its [`Facts`], phases,
+//!    pages, and latency over time. Flows are built on request.
 //!
-//! Ten million samples and a million objects take seconds and about one gigabyte; each ranking, and each call that
-//! makes flows, is one more pass over the accesses: ask for all flows in one call.
+//! Ten million samples and a million objects take seconds and about one gigabyte. Each ranking, and each call that
+//! builds flows, is another pass over the accesses: request all flows in one call.
 //!
 //! ```
 //! use linux::{Pid, Tid};
@@ -21,7 +20,7 @@
 //! use profile::{Action, Filter, Measurements, NoSymbols, Predicate, Problem, Recording};
 //! use trace::{AccessKind, Event, Sample, Served, Source, Stacks, What};
 //!
-//! // One thread writes a table on node 0 and leaves it to threads of all nodes, which only read.
+//! // One thread writes a table on node 0; then threads on all nodes only read it.
 //! let mut stacks = Stacks::new();
 //! let stack = stacks.id(&[0x40_1059, 0x40_2000]);
 //! let event = |what| Event { time_ns: 1, pid: Pid(7), tid: Tid(7), cpu: Some(CpuId(0)), what };
@@ -57,13 +56,13 @@
 //! assert_eq!(advice.action, Action::Replicate);
 //! assert!(advice.gain.is_some_and(|gain| gain.speedup > 1.1 && gain.local_access_ratio_after > 0.99));
 //!
-//! // The table, by its rank; then what its flow shows.
+//! // The table is the first of the ranking; its flow has the facts.
 //! let (object, tally) = view.objects()[0];
 //! println!("{} samples, {:?} of them local", tally.samples, tally.local_access_ratio());
 //! let flow = view.flows_of_objects(&[object]).remove(0);
 //! assert_eq!(flow.facts().first_writer.map(|writer| writer.tid), Some(7));
 //!
-//! // Only what goes to another node.
+//! // Remote accesses only.
 //! let remote = profile.view(&Filter(vec![Predicate::Remote, Predicate::User]));
 //! assert_eq!(remote.tally().local_access_ratio(), Some(0.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -71,18 +70,18 @@
 //!
 //! # What sources should know
 //!
-//! - An object's end is to be told with a time before its memory is given back, and its beginning with one after it
-//!   was got: then no other thread's object at the same address overlaps it.
-//! - Stacks are mappings whose name begins with `[stack`, as the kernel calls the first thread's: for the others
-//!   whoever knows their bounds tells [`trace::What::Mapped`] with the name `[stack:TID]`.
-//! - Memory of a library or program that has no bytes in its file (`.bss`) is asked of [`Symbols::data`] by the offset
-//!   that it would have if the mapping before it went on.
+//! - The time of an object's end must be before its memory is freed, and that of its beginning after the memory was
+//!   allocated: then no other thread's object at the same address overlaps it.
+//! - Stacks are mappings whose name begins with `[stack`, as the kernel names the first thread's. For other threads the
+//!   source reports [`trace::What::Mapped`] with the name `[stack:TID]`, if it knows their bounds.
+//! - Memory of a library or program without bytes in its file (`.bss`) is passed to [`Symbols::data`] by the offset
+//!   that it would have if the preceding mapping continued.
 //!
 //! # Certainty
 //!
-//! Decisions rest on shares among samples. Each is tested with Wilson's interval: see [`Confidence`]. Latencies are
-//! saturated where their mean is, by twice its standard error, above the machine's latency at four fifths of its
-//! bandwidth. Samples count as independent draws, which those of one burst are not quite.
+//! Decisions rest on shares of samples, each tested with Wilson's interval: see [`Confidence`]. Memory counts as
+//! saturated if its mean latency exceeds, by 1.96 standard errors, the machine's latency at four fifths of its
+//! bandwidth. Samples are treated as independent draws, which those of one burst are not quite.
 
 mod advice;
 mod change;

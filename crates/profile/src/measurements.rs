@@ -1,4 +1,4 @@
-//! What counters told of a time.
+//! Counter readings over a time range.
 
 use crate::tally::ratio;
 use machine::{Machine, NodeId};
@@ -6,29 +6,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use trace::{Count, Counter};
 
-/// What counters told of the same time as the samples, where there were any. They are of the whole machine.
+/// Counter readings over the time range of the samples, if there are any. They cover the whole machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
-    /// Instructions that were executed.
+    /// Instructions executed.
     pub instructions: Option<f64>,
     /// Accesses that memory served.
     pub memory_accesses: Option<f64>,
-    /// The part of their time in which CPUs that ran waited for memory, 0 to 1.
+    /// The part of the running CPUs' time spent waiting for memory, 0 to 1.
     pub memory_bound: Option<f64>,
-    /// So many CPUs ran on average.
+    /// Average number of running CPUs.
     pub running: Option<f64>,
-    /// Data that each controller read and wrote for each access that it served, bytes: a line, and what is written
-    /// back.
+    /// Bytes that each controller read and wrote per access that it served: a line, plus write-backs.
     pub bytes_per_access: BTreeMap<NodeId, f64>,
-    /// The part of its bandwidth that each controller carried, 0 to 1.
+    /// Utilisation of each controller's bandwidth, 0 to 1.
     pub controllers: BTreeMap<NodeId, f64>,
-    /// The part of its bandwidth that each direction of a link carried, 0 to 1: from the node whose CPUs access.
+    /// Utilisation of each direction of a link, 0 to 1: from the node whose CPUs access.
     pub links: BTreeMap<(NodeId, NodeId), f64>,
 }
 
 impl Measurements {
-    /// From counts in the order of time: of the shortest time between two of them that has all of this one in it, ns,
-    /// as far as they go.
+    /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
+    /// far as they go.
     pub(crate) fn of(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
         let times: BTreeSet<u64> = counts.iter().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
@@ -42,7 +41,7 @@ impl Measurements {
         let mut grown: Vec<(&Count, f64)> = Vec::new();
         for count in at(*last) {
             let before = before.get(&(count.counter, count.from, count.to));
-            // A counter that went back began anew.
+            // A counter that went back was reset.
             let more = before.and_then(|before| count.value.checked_sub(*before));
             grown.extend(more.map(|more| (count, more as f64)));
         }
@@ -122,7 +121,7 @@ mod tests {
         assert_eq!(first.controllers, [(NodeId(1), f64::from(1 << 30) / bandwidth)].into());
         let link = link_bandwidth(&machine, NodeId(0), NodeId(1));
         assert_eq!(first.links, [((NodeId(0), NodeId(1)), f64::from(1 << 20) / link)].into());
-        // A moment more, and as far as there are any.
+        // A time slightly longer than the readings cover uses as many as there are.
         assert_eq!(of(s + 1..=2 * s + 1).instructions, Some(3000.0));
         assert_eq!(of(0..=u64::MAX), of(s..=3 * s));
         assert_eq!(of(s..=3 * s).controllers, [(NodeId(1), 1.5 * f64::from(1 << 30) / bandwidth)].into());
@@ -134,7 +133,7 @@ mod tests {
         let (all, one) = (0..=u64::MAX, &counts()[..7]);
         assert_eq!(Measurements::of(&[], &machine, &all), Measurements::default());
         assert_eq!(Measurements::of(one, &machine, &all), Measurements::default());
-        // Counters that began anew, and what no machine has.
+        // Counters that were reset, and nodes that do not exist.
         let mut odd = counts();
         odd[14].value = 0;
         odd[19].to = Some(NodeId(77));

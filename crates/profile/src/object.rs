@@ -1,4 +1,4 @@
-//! Objects, threads and processes: what accesses belong to.
+//! Objects, threads and processes that accesses belong to.
 
 use crate::ids::{ChainId, FileId, ProcessId, SiteId, ThreadId};
 use linux::{Pid, Tid};
@@ -6,7 +6,7 @@ use machine::{CpuId, NodeId};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -14,53 +14,54 @@ pub enum ObjectKind {
     Heap,
     /// A variable of a program or library.
     Static,
-    /// A mapped file that is no program or library.
+    /// A mapped file that is neither a program nor a library.
     MappedFile,
-    /// A part of a program or library that is no variable: `.plt`.
+    /// A part of a program or library that is not a variable: `.plt`.
     BinarySection,
     /// All stacks of a process.
     Stacks,
-    /// No object: memory that nothing known lay at, by the mapping around it, where that is known.
+    /// Not an object: memory without a known object, by its mapping if known.
     Unknown,
 }
 
 /// One instance of an object.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Whose it is. What several processes map is one object in each.
+    /// Its process. What several processes map is one object in each.
     pub process: ProcessId,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
-    /// The variable, section, file or mapping; none of what was allocated: its site names it.
+    /// The variable, section, file or mapping; none for allocated objects, which their site names.
     pub name: Option<Arc<str>>,
-    /// The file that it is in or that is mapped.
+    /// The file that contains it or is mapped.
     pub file: Option<FileId>,
-    /// Its first address; 0 of all stacks of a process.
+    /// Its first address; 0 for all stacks of a process.
     pub start: u64,
-    /// The most bytes that it had; 0 of all stacks of a process, and of what is unknown where no mapping is known.
+    /// Its largest size, bytes; 0 for all stacks of a process, and for unknown memory without a known mapping.
     pub bytes: u64,
-    /// When it began, ns; of what is not allocated the first access.
+    /// When it began, ns; if it is not allocated, its first access.
     pub from_ns: u64,
-    /// When it ended, ns; none while it lives.
+    /// When it ended, ns; none if it still lives.
     pub until_ns: Option<u64>,
     /// The code that allocated it; [`ChainId::UNKNOWN`] for others.
     pub site: ChainId,
     /// The thread that allocated it.
     pub allocated_by: Option<ThreadId>,
-    /// Where that thread ran then.
+    /// The CPU that this thread ran on then.
     pub allocated_on: Option<CpuId>,
 }
 
-/// What a site allocated that is too small to be told one by one: nothing tells where these are, so no access is to them.
+/// A site's allocations that are too small to be recorded one by one: their addresses are not recorded, so no access is
+/// attributed to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallObjects {
     /// The code that allocated them.
     pub site: SiteId,
-    /// How that code was called, for some of them.
+    /// A call chain of that code, for some of them.
     pub chain: ChainId,
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
-    /// Their sizes together.
+    /// Their total size, bytes.
     pub bytes: u64,
 }
 
@@ -69,28 +70,28 @@ pub struct SmallObjects {
 pub struct Thread {
     /// Its process.
     pub process: ProcessId,
-    /// Its number, which the kernel may have given to others before and after.
+    /// Its TID, which the kernel may use for other threads before and after.
     pub tid: Tid,
-    /// The last name that it had.
+    /// Its last name.
     pub name: Option<Arc<str>>,
-    /// When it began, ns, where that was seen.
+    /// When it began, ns, if observed.
     pub from_ns: Option<u64>,
-    /// When it ended, ns, where that was seen.
+    /// When it ended, ns, if observed.
     pub until_ns: Option<u64>,
 }
 
-/// A process, from its start to its end. One that runs another program stays the same.
+/// A process, from its start to its end. It stays the same when it executes another program.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number, which the kernel may have given to others before and after.
+    /// Its PID, which the kernel may use for other processes before and after.
     pub pid: Pid,
-    /// Whose fork it is.
+    /// The process that forked it.
     pub parent: Option<ProcessId>,
-    /// The last name that it had: that of its program, or what its first thread called itself.
+    /// Its last name: that of its program, or what its first thread set.
     pub name: Option<Arc<str>>,
-    /// When it began, ns, where that was seen.
+    /// When it began, ns, if observed.
     pub from_ns: Option<u64>,
-    /// When it ended, ns, where that was seen.
+    /// When it ended, ns, if observed.
     pub until_ns: Option<u64>,
 }
 
@@ -105,8 +106,8 @@ pub struct PagePlacement {
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Where it lies from then on.
+    /// The node from then on.
     pub node: NodeId,
-    /// Where it was, if it was moved.
+    /// The node before, if it was moved.
     pub from: Option<NodeId>,
 }

@@ -1,4 +1,4 @@
-//! Pages of an object, and huge pages that several nodes use without sharing anything in them.
+//! Pages of an object, and falsely shared huge pages: several nodes use them, but each its own parts.
 
 use crate::flow::Flow;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
@@ -15,68 +15,69 @@ use std::hash::BuildHasher;
 pub const SMALL_PAGE: u64 = 4096;
 /// A huge page, bytes.
 pub const HUGE_PAGE: u64 = 2 << 20;
-/// From this share of successive accesses by one node on, small pages are one node's each.
+/// Share of successive accesses by one node from which on a small page counts as used by one node.
 pub(crate) const APART: f64 = 0.9;
-/// The last node of so many small pages fits into a core's caches.
+/// Number of small pages whose last node is remembered: these fit into a core's caches.
 const REMEMBERED: usize = 1 << 16;
-/// So many accesses of an object show whether it has huge pages at all.
+/// Number of accesses that show whether an object has huge pages at all.
 const LOOKED_AT: usize = 1 << 14;
 
 /// Accesses to one small page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PageUse {
-    /// Whose it is.
+    /// Its process.
     pub process: ProcessId,
     /// Its first address.
     pub address: u64,
     /// The accesses.
     pub tally: Tally,
-    /// How many samples each thread has.
+    /// Number of samples by thread.
     pub threads: BTreeMap<ThreadId, u64>,
-    /// The nodes of the CPUs that accessed it.
+    /// Nodes of the CPUs that accessed it.
     pub from: BTreeSet<NodeId>,
-    /// How often it was seen at another physical address than before.
+    /// How often it was seen at a different physical address than before.
     pub moves: u64,
 }
 
-/// A huge page, or 2 MiB that one could be, which several nodes use.
+/// A huge page, or an aligned 2 MiB range that could be one, which several nodes use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HugePageUse {
-    /// Whose it is.
+    /// Its process.
     pub process: ProcessId,
     /// Its first address.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// It is a huge page: the kernel placed it as one, or all that was seen of it lies in physical memory as it would in
-    /// one. Otherwise it is not known.
+    /// Whether it is a huge page: the kernel placed it as one, or all its observed physical addresses are consistent
+    /// with one. Otherwise it is not known.
     pub is_huge: bool,
-    /// The objects in it that were accessed.
+    /// The accessed objects in it.
     pub objects: Vec<ObjectId>,
-    /// Of successive accesses to the same small page those that come from one node; the threshold is 0.9.
+    /// The share of successive accesses to the same small page that come from one node; the threshold is 0.9.
     pub same_node_in_small_pages: Share,
-    /// Of successive accesses to the huge page those that come from one node; the threshold is 0.9.
+    /// The share of successive accesses to the huge page that come from one node; the threshold is 0.9.
     pub same_node: Share,
-    /// Observed accesses that went to another node.
+    /// Samples that went to another node.
     pub remote_samples: u64,
 }
 
 impl HugePageUse {
-    /// Whether nodes use parts of the page of their own: small pages could be where they are used, the huge page
+    /// Whether each node uses its own parts of the page: as small pages they could be local, as a huge page they
     /// cannot.
     pub fn is_falsely_shared(&self) -> bool {
         self.same_node_in_small_pages.is_reached() && !self.same_node.is_reached() && self.remote_samples > 0
     }
 
-    /// How sure that is.
+    /// The confidence in that.
     pub fn confidence(&self) -> Confidence {
         self.same_node_in_small_pages.confidence().min(self.same_node.confidence())
     }
 }
 
-/// Where 2 MiB of addresses lie in physical memory. Small pages lie so by chance once in 512 times at most.
+/// Where a 2 MiB range is in physical memory. Small pages are consistent with a huge page by chance in at most one of
+/// 512 cases.
 #[derive(Clone, Copy, Default)]
 struct Frames {
-    /// How far the first access's physical address is from its virtual one, and its small page.
+    /// Offset of the first access's physical address from its virtual one, and its small page.
     first: Option<(u64, u64)>,
     is_several: bool,
     is_torn: bool,
@@ -100,7 +101,7 @@ impl Frames {
 struct Successions {
     frames: Frames,
     last: Option<NodeId>,
-    /// Pairs of the same node, and pairs: in the page, and in its small pages.
+    /// Pairs from the same node, and all pairs: in the page, and in its small pages.
     same: (u64, u64),
     same_in_small: (u64, u64),
     remote: u64,
@@ -109,7 +110,7 @@ struct Successions {
 }
 
 impl Successions {
-    /// `last_of_small` is the node that accessed the small page before.
+    /// `last_of_small` is the node of the previous access to the small page.
     fn add(&mut self, access: &Access, from: NodeId, last_of_small: Option<NodeId>) {
         let count = |pairs: &mut (u64, u64), last: Option<NodeId>| {
             if let Some(last) = last {
@@ -128,8 +129,8 @@ impl Successions {
 }
 
 impl Flow<'_> {
-    /// Whether some of its pages may be huge, by the first of its accesses: most objects have none, and to look at all
-    /// of them takes time.
+    /// Whether some of its pages may be huge, from its first accesses only: most objects have none, and examining all
+    /// accesses takes time.
     pub(crate) fn may_have_huge_pages(&self) -> bool {
         if self.profile().placements().iter().any(|placement| placement.bytes >= HUGE_PAGE) {
             return true;
@@ -170,17 +171,17 @@ impl Flow<'_> {
         pages.into_values().map(|(page, _)| page).collect()
     }
 
-    /// The pages of 2 MiB that several nodes access, by process and address.
+    /// The 2 MiB ranges that several nodes access, by process and address.
     pub fn huge_pages(&self) -> Vec<HugePageUse> {
         self.huge_pages_within(usize::MAX)
     }
 
-    /// As many of them, chosen by chance, as can be looked at without waiting for memory.
+    /// A random subset, small enough to be examined without cache misses.
     pub(crate) fn some_huge_pages(&self) -> Vec<HugePageUse> {
         self.huge_pages_within(REMEMBERED)
     }
 
-    /// Those of them that no more than so many small pages have to be remembered for.
+    /// A subset that needs at most `remembered` small pages to be remembered.
     fn huge_pages_within(&self, remembered: usize) -> Vec<HugePageUse> {
         let profile = self.profile();
         let huge: BTreeSet<(ProcessId, u64)> = profile
@@ -194,10 +195,10 @@ impl Flow<'_> {
             .collect();
         let mut pages: FxHashMap<(ProcessId, u64), Successions> = FxHashMap::default();
         let mut small_pages: FxHashMap<(ProcessId, u64), NodeId> = FxHashMap::default();
-        // Half of those that are left are left out where they are too many.
+        // If too many pages are left, half of them are dropped.
         let mut left_out = 0;
         let is_left = |process: ProcessId, address: u64, left_out: u64| {
-            // Others bits than those that tables go by.
+            // Uses other bits than hash tables do.
             (FxBuildHasher.hash_one((process, address / HUGE_PAGE)) >> 32) & left_out == 0
         };
         for access in self.accesses().filter(Access::reaches_memory) {
@@ -230,7 +231,7 @@ impl Flow<'_> {
     }
 }
 
-/// Many readers of JSON round numbers of more than 53 bits.
+/// Hexadecimal text, because many JSON readers round numbers of more than 53 bits.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(crate) fn hexadecimal<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{number:#x}"))

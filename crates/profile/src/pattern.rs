@@ -1,4 +1,4 @@
-//! How objects of one site are used: the shares that the rules of the advice look at.
+//! Access patterns of one site's objects: the shares that the rules of the advice use.
 
 use crate::distances::Distances;
 use crate::flow::Flow;
@@ -11,28 +11,28 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::AccessKind;
 
-/// So many of so many.
+/// A part and its whole.
 pub(crate) type PartOf = (u64, u64);
 
-/// From this share of writes on, what was written early counts as still being written.
+/// Share of writes from which on an object counts as still being written.
 pub(crate) const MOST_WRITES: f64 = 0.05;
 
-/// Accesses of a process that show which threads use objects at the same time.
+/// Number of a process's accesses that show which threads use objects at the same time.
 const STRETCH: usize = 100;
 
-/// How objects are used. Samples are counted, not what they stand for: certainty rests on them.
+/// The access pattern of objects. Samples are counted unweighted: confidence depends on them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pattern {
     pub samples: u64,
-    /// Remote ones, of those that reached memory.
+    /// Remote samples, of those that reached memory.
     pub remote: PartOf,
-    /// By the thread that allocated the object.
+    /// Samples by the thread that allocated the object.
     pub own: PartOf,
-    /// Remote ones of that thread on another node than it allocated on, of those whose node then is known.
+    /// Remote samples of that thread on another node than it allocated on, of those whose allocating node is known.
     pub moved: PartOf,
     /// Successive accesses to one object that come from one node.
     pub same_node: PartOf,
-    /// From the node that accesses the object most.
+    /// Samples from the node that accesses the object most.
     pub leading: PartOf,
     /// Writes, of the accesses after each object was initialised.
     pub writes_after: PartOf,
@@ -63,7 +63,7 @@ pub(crate) struct ProcessUse {
     pub from: BTreeMap<NodeId, u64>,
 }
 
-/// How one object is used.
+/// The access pattern of one object.
 struct ObjectUse {
     allocated_by: Option<ThreadId>,
     /// The node of the CPU that it was allocated on.
@@ -72,20 +72,20 @@ struct ObjectUse {
     /// Accesses from each node, and the last one's.
     nodes: BTreeMap<NodeId, u64>,
     last: Option<NodeId>,
-    /// Accesses that are known to read or write, by number.
+    /// Accesses known to be reads or writes, by number.
     known: Vec<u32>,
-    /// How many of them there are up to the last write.
+    /// Number of these up to the last write.
     written: usize,
 }
 
 impl Home {
-    /// Mean latency and that of an idle machine, ns.
+    /// Mean latency, and that on an idle machine, ns.
     pub fn latency_ns(&self) -> Option<(f64, f64)> {
         let n = self.timed as f64;
         (self.timed > 0 && self.idle_ns > 0.0).then(|| (self.ns / n, self.idle_ns / n))
     }
 
-    /// Whether the mean is more than so many times the idle latency: surely, if it is by twice its standard error.
+    /// Whether the mean exceeds the idle latency by this factor, with a margin of `standard_errors`.
     pub fn is_slower(&self, factor: f64, standard_errors: f64) -> bool {
         let n = self.timed as f64;
         let error = |mean: f64| ((self.squares / n - mean * mean).max(0.0) / n).sqrt();
@@ -94,7 +94,7 @@ impl Home {
 }
 
 impl Pattern {
-    /// What a site's accesses show.
+    /// The pattern of a site's accesses.
     pub fn of(flow: &Flow, distances: &Distances) -> Self {
         let profile = flow.profile();
         let mut pattern = Self::default();
@@ -112,7 +112,7 @@ impl Pattern {
         pattern
     }
 
-    /// What all accesses of a view show together: nothing of single objects.
+    /// The pattern of all accesses of a view together, without that of single objects.
     pub fn of_all(view: &View, distances: &Distances) -> Self {
         let mut pattern = Self::default();
         pattern.add_cells(view.profile(), &view.groups().cells, distances);
@@ -165,7 +165,7 @@ impl Pattern {
         self.objects += 1;
         self.bytes = self.bytes.max(bytes);
         let from_known: u64 = nodes.values().sum();
-        // One access alone always comes from one node.
+        // A single access always comes from one node.
         if from_known > 1 {
             self.leading.0 += nodes.values().max().copied().unwrap_or(0);
             self.leading.1 += from_known;
@@ -195,11 +195,11 @@ impl ObjectUse {
     }
 }
 
-/// How many threads of each process use objects at the same time: the median of stretches of accesses. So a thread that
-/// only initialises them does not count, nor do threads that replace each other.
+/// Number of threads of each process that use objects at the same time: the median over stretches of accesses. This
+/// ignores threads that only initialise objects, and threads that replace each other.
 pub(crate) fn threads_at_once(flow: &Flow) -> BTreeMap<ProcessId, usize> {
     let profile = flow.profile();
-    // Of each process its accesses so far, and the threads of each stretch of them; of each thread its last stretch.
+    // For each process its number of accesses and the threads of each stretch; for each thread its last stretch.
     let mut processes: Vec<(usize, Vec<usize>)> = vec![Default::default(); profile.processes().len()];
     let mut last_stretch = vec![0; profile.threads().len()];
     for access in flow.accesses() {
@@ -225,9 +225,9 @@ fn count(share: &mut PartOf, counts: bool, part: bool) {
     share.1 += u64::from(counts);
 }
 
-/// From which of so many accesses on an object is settled, and how many writes there are from then on. That is after
-/// the last write, which is the one before `written`, where at least half of the accesses follow it, and otherwise the
-/// first access from which on few write.
+/// The access from which on an object is initialised, and the number of writes from then on. That is the one after the
+/// last write, if at least half of the accesses follow it; otherwise the first access after which few are writes.
+/// `written` is the number of accesses up to the last write.
 fn settled(count: usize, written: usize, writes: impl Fn(usize) -> bool) -> (usize, u64) {
     if 2 * (count - written) >= count {
         return (written, 0);
@@ -239,7 +239,7 @@ fn settled(count: usize, written: usize, writes: impl Fn(usize) -> bool) -> (usi
             first = (at, sum);
         }
     }
-    // Where writes never become few, nothing is settled: all of it counts.
+    // If writes never become few, the object is never initialised, and all accesses count.
     if 2 * (count - first.0) < count { (0, sum) } else { first }
 }
 

@@ -1,4 +1,4 @@
-//! Phases: times in which an object is used in one way.
+//! Phases: times of uniform use of an object.
 
 use crate::flow::Flow;
 use machine::NodeId;
@@ -6,46 +6,46 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use trace::AccessKind;
 
-/// Parts that the time is cut into.
+/// Number of intervals that the time is divided into.
 const PARTS: u64 = 64;
-/// From this share of writes on, accesses write; up to one minus it they read.
+/// Share of writes from which on usage is writing; up to one minus it, it is reading.
 const MOSTLY: f64 = 0.95;
-/// From this share on, accesses come from one node.
+/// Share from which on accesses count as from one node.
 const ONE_NODE: f64 = 0.9;
 
-/// How something is used.
+/// The kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Usage {
-    /// 95 % of the accesses or more read.
+    /// At least 95 % reads.
     Read,
-    /// 95 % of the accesses or more write.
+    /// At least 95 % writes.
     Write,
     /// Both.
     ReadAndWrite,
-    /// The source does not tell.
+    /// The source does not report it.
     Unknown,
 }
 
-/// A time in which something is used in one way.
+/// A time of uniform use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
     /// When it begins, ns.
     pub from_ns: u64,
     /// When it ends, ns.
     pub until_ns: u64,
-    /// How it is used.
+    /// The kind of use.
     pub usage: Usage,
-    /// The node that nine in ten of the accesses or more come from.
+    /// The node with at least nine tenths of the accesses.
     pub node: Option<NodeId>,
-    /// How many threads use it.
+    /// Number of threads.
     pub threads: u64,
-    /// Observed accesses.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl Flow<'_> {
-    /// The phases: of 64 equal parts of the time, neighbours that are used alike. Parts without accesses belong to the
+    /// The phases: adjacent intervals, of 64 equal ones, with the same use. Intervals without accesses belong to the
     /// phase before them.
     pub fn phases(&self) -> Vec<Phase> {
         let (Some(first), Some(last)) = (self.accesses().next(), self.accesses().next_back()) else {

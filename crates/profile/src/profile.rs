@@ -1,4 +1,4 @@
-//! A trace whose accesses belong to objects, threads and code.
+//! A trace whose accesses are attributed to objects, threads and code.
 
 use crate::code::{Code, Codes};
 use crate::event_order;
@@ -14,18 +14,18 @@ use machine::{CpuId, Machine, NodeId};
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
 
-/// A part of the physical memory of a node.
+/// A range of a node's physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
     /// The first address.
     pub start: u64,
     /// The first address after it.
     pub end: u64,
-    /// Whose it is.
+    /// Its node.
     pub node: NodeId,
 }
 
-/// What was recorded, in whatever order it comes.
+/// A recording; its parts may be added in any order.
 #[derive(Clone, Debug)]
 pub struct Recording {
     machine: Machine,
@@ -38,7 +38,7 @@ pub struct Recording {
     too_many: u64,
 }
 
-/// A trace whose accesses belong to objects, threads and code.
+/// A trace whose accesses are attributed to objects, threads and code.
 #[derive(Clone, Debug)]
 pub struct Profile {
     machine: Machine,
@@ -66,13 +66,13 @@ pub struct Access {
     pub time_ns: u64,
     /// The thread.
     pub thread: ThreadId,
-    /// What was accessed.
+    /// The object.
     pub object: ObjectId,
     /// The instruction.
     pub code: CodeId,
-    /// Where the thread ran.
+    /// The CPU.
     pub cpu: CpuId,
-    /// The node of that CPU, where the machine's description has it.
+    /// The node of that CPU, if the machine's description has it.
     pub from: Option<NodeId>,
     /// The node that the line came from or went to.
     pub to: Option<NodeId>,
@@ -80,27 +80,27 @@ pub struct Access {
     pub address: u64,
     /// The physical address.
     pub physical: Option<u64>,
-    /// What it does.
+    /// Load or store.
     pub kind: AccessKind,
     /// What served it.
     pub served: Option<Served>,
-    /// How long it took, ns.
+    /// Its latency, ns.
     pub latency_ns: Option<f32>,
-    /// It was the kernel's own.
+    /// Whether it is the kernel's.
     pub kernel: bool,
-    /// How the code came there.
+    /// The call chain.
     pub chain: Option<ChainId>,
-    /// So many accesses this one stands for; above 0.
+    /// Number of accesses that it stands for; above 0.
     pub weight: f32,
-    /// Who observed it.
+    /// The source of the sample.
     pub source: Source,
-    /// The number of its thread and nodes among all that the profile has of them.
+    /// Index of its thread and nodes among all combinations in the profile.
     pub(crate) cell: u32,
 }
 
 impl Access {
-    /// Whether it left the core's caches and its node is known: caches of other cores, memory, or where the source does
-    /// not tell what served it. Only such accesses are local or remote.
+    /// Whether it left the core's caches and its node is known: it was served by caches of other cores, by memory, or
+    /// by an unknown level. Only such accesses are local or remote.
     pub fn reaches_memory(&self) -> bool {
         leaves_caches(self.served) && self.from.is_some() && self.to.is_some()
     }
@@ -117,7 +117,7 @@ impl Access {
 }
 
 impl Recording {
-    /// Nothing yet, on this machine.
+    /// An empty recording of this machine.
     pub fn new(machine: Machine) -> Self {
         Self {
             machine,
@@ -131,8 +131,8 @@ impl Recording {
         }
     }
 
-    /// The machine's physical memory. Accesses with a physical address outside of it are left out (processors tell of
-    /// such for instructions that read the clock), others get their node from it where the source tells none.
+    /// The machine's physical memory. Accesses with a physical address outside of it are dropped (processors report
+    /// such for instructions that read the clock); others get their node from it if the source reports none.
     #[must_use]
     pub fn with_memory(mut self, mut memory: Vec<MemoryRange>) -> Self {
         memory.sort_by_key(|range| range.start);
@@ -140,21 +140,21 @@ impl Recording {
         self
     }
 
-    /// Functions of the program that allocate for others, by name: the code that calls them is the site.
+    /// Names of functions of the program that allocate for others: the code that calls them becomes the site.
     #[must_use]
     pub fn with_wrappers(mut self, wrappers: Vec<String>) -> Self {
         self.wrappers = wrappers;
         self
     }
 
-    /// What was counted beside the samples, in the order of time.
+    /// Counter readings, in chronological order.
     #[must_use]
     pub fn with_counts(mut self, counts: Vec<Count>) -> Self {
         self.counts = counts;
         self
     }
 
-    /// Takes samples of one stream or of several.
+    /// Adds samples of one stream or several.
     pub fn add_samples(&mut self, samples: impl IntoIterator<Item = Sample>) {
         for mut sample in samples {
             if let Some(physical) = sample.physical.filter(|_| !self.memory.is_empty()) {
@@ -167,7 +167,7 @@ impl Recording {
                 };
                 sample.node = sample.node.or(Some(range.node));
             }
-            // Positions have 32 bits, of which one value is for none.
+            // Positions have 32 bits, with one value reserved for none.
             if self.samples.len() >= NONE as usize {
                 self.too_many += 1;
                 continue;
@@ -176,13 +176,12 @@ impl Recording {
         }
     }
 
-    /// Takes events of one stream or of several. Those of one time and thread stay in the order in which they come.
+    /// Adds events of one stream or several. Those of one thread at the same time keep their order.
     pub fn add_events(&mut self, events: impl IntoIterator<Item = Event>) {
         self.events.extend(events);
     }
 
-    /// Puts everything into the order of time and finds out what each access belongs to. `stacks` are those that
-    /// samples and events name.
+    /// Sorts everything by time and attributes each access. `stacks` are the stacks of samples and events.
     pub fn into_profile(self, stacks: &Stacks, symbols: &dyn Symbols) -> Profile {
         let Self { machine, wrappers, counts, mut samples, mut events, outside_memory, too_many, .. } = self;
         event_order::sort(&mut events);
@@ -229,17 +228,17 @@ impl Recording {
 }
 
 impl Profile {
-    /// The machine that was recorded on.
+    /// The machine of the recording.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// What counters told of a time, ns.
+    /// Counter readings over a time range, ns.
     pub(crate) fn measured(&self, time_ns: &RangeInclusive<u64>) -> Measurements {
         Measurements::of(&self.counts, &self.machine, time_ns)
     }
 
-    /// How many accesses there are.
+    /// Number of accesses.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -249,43 +248,42 @@ impl Profile {
         self.len() == 0
     }
 
-    /// Accesses that were left out as their physical address is no memory.
+    /// Accesses that were dropped because their physical address is not memory.
     pub fn outside_memory(&self) -> u64 {
         self.outside_memory
     }
 
-    /// Accesses that were left out as there are more than 2^32 - 1.
+    /// Accesses that were dropped because there are more than 2^32 - 1.
     pub fn too_many(&self) -> u64 {
         self.too_many
     }
 
-    /// Every object, in the order of its number: those that were allocated in the order of time, and others when they
-    /// were first accessed.
+    /// All objects by number: allocated ones in chronological order, others at their first access.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
-    /// What was allocated and counted only, by site, the most bytes first.
+    /// Allocations that were only counted, by site, the most bytes first.
     pub fn small_objects(&self) -> &[SmallObjects] {
         &self.small_objects
     }
 
-    /// Every thread.
+    /// All threads.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// Every process.
+    /// All processes.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
-    /// Every mapped file that code or an object is in.
+    /// All mapped files that contain code or objects.
     pub fn files(&self) -> &[File] {
         &self.codes.files
     }
 
-    /// Pages as they were placed and moved, in the order of time.
+    /// Placements and moves of pages, in chronological order.
     pub fn placements(&self) -> &[PagePlacement] {
         &self.placements
     }
@@ -295,17 +293,17 @@ impl Profile {
         self.codes.files.get(id.index())
     }
 
-    /// A place in code.
+    /// A code location.
     pub fn code(&self, id: CodeId) -> Option<&Code> {
         self.codes.places.get(id.index())
     }
 
-    /// Where objects of one kind come from.
+    /// A site.
     pub fn site(&self, id: SiteId) -> Option<&Site> {
         self.sites.get(id.index())
     }
 
-    /// The numbers of all sites.
+    /// IDs of all sites.
     pub fn site_ids(&self) -> impl ExactSizeIterator<Item = SiteId> + use<> {
         (0..self.sites.len() as u32).map(SiteId)
     }
@@ -320,12 +318,12 @@ impl Profile {
         node_of(&self.node_of_cpu, cpu)
     }
 
-    /// When the first and the last access were, ns; none without accesses.
+    /// Times of the first and last access, ns; none without accesses.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
         Some((self.rows.first()?.time_ns, self.rows.last()?.time_ns))
     }
 
-    /// Every access, in the order of time.
+    /// All accesses, in chronological order.
     pub fn accesses(&self) -> impl ExactSizeIterator<Item = Access> + '_ {
         self.rows.iter().map(|row| self.access(row))
     }
@@ -334,7 +332,7 @@ impl Profile {
         &self.rows
     }
 
-    /// The threads and nodes that accesses are counted by, ascending.
+    /// The combinations of thread and nodes that accesses are counted by, ascending.
     pub(crate) fn cell_keys(&self) -> &[CellKey] {
         &self.cell_keys
     }
@@ -348,13 +346,13 @@ impl Profile {
         &self.site_of_object
     }
 
-    /// Whether some code is of a function of this name, with what it takes or without.
+    /// Whether there is code of a function of this name, with or without its parameters.
     pub fn has_function(&self, name: &str) -> bool {
         let mut functions = self.codes.places.iter().filter_map(|place| place.function.as_ref());
         functions.any(|function| *function.name == *name || qualified(&function.name).0 == name)
     }
 
-    /// Of each object, whether several threads access it.
+    /// Whether each object is accessed by several threads.
     pub(crate) fn shared_objects(&self) -> Vec<bool> {
         let mut threads = vec![(None, false); self.objects.len()];
         for row in &self.rows {
@@ -370,7 +368,7 @@ impl Profile {
         &self.codes.places
     }
 
-    /// The access at a position that there is.
+    /// The access at a valid position.
     #[inline]
     pub(crate) fn at(&self, at: usize) -> Access {
         self.access(&self.rows[at])
@@ -402,7 +400,7 @@ impl Profile {
     }
 }
 
-/// The node of a CPU, of a list by the number of the CPU.
+/// The node of a CPU, from a list indexed by CPU.
 fn node_of(nodes: &[u32], cpu: CpuId) -> Option<NodeId> {
     nodes.get(cpu.0 as usize).copied().filter(|&node| node != NONE).map(NodeId)
 }

@@ -1,33 +1,33 @@
-//! Latencies that follow from who accesses which memory: controllers and links that are asked for more than they carry.
+//! Latencies under load: a queueing model of controllers and links.
 //!
-//! A closed network: each class of threads has so many lines under way or being worked on; each line takes the time to
-//! work on it, the idle latency of its way, and what it waits for the controller and the links on it. A resource at
-//! utilisation `u` makes a line wait by the machine's curve of loaded latency, rise and `slope u / (1 - u)`, and none
-//! carries more than it can.
+//! A closed network: each class of threads has a fixed number of lines, in flight or being worked on. Each line takes
+//! the time to work on it, the idle latency of its route, and the queueing delays at the controller and links. The
+//! delay at utilisation `u` follows the machine's curve of loaded latency: its rise, and `slope u / (1 - u)`. No
+//! resource exceeds its bandwidth.
 
 use crate::distances::Distances;
 use machine::NodeId;
 use std::collections::HashMap;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 pub(crate) const LINE_BYTES: f64 = 64.0;
-/// The rise is there in full from this utilisation on.
+/// Utilisation at which the rise is complete.
 const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;
 const STEPS: usize = 50;
-/// Delays that change by less than this part of a latency are found.
+/// Iteration ends when delays change by less than this part of a latency.
 const TOLERANCE: f64 = 1e-4;
 
-/// Threads that access memory alike.
+/// Threads with the same access pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     /// The node of their CPUs.
     pub from: NodeId,
-    /// Lines under way or being worked on.
+    /// Lines in flight or being worked on.
     pub lines: f64,
     /// The time between a line's arrival and the request for the next, ns.
     pub work_ns: f64,
-    /// Where its lines come from.
+    /// The sources of its lines.
     pub to: Vec<Way>,
 }
 
@@ -36,16 +36,16 @@ pub(crate) struct Class {
 pub(crate) struct Way {
     /// The node.
     pub to: NodeId,
-    /// So many of all lines of the class; the sum is 1.
+    /// The part of the class's lines; all parts add up to 1.
     pub part: f64,
-    /// What the controller and the links carry for them, write-backs included, bytes a line of the class.
+    /// Traffic on the controller and links, including write-backs, bytes per line of the class.
     pub bytes: f64,
 }
 
-/// What a class gets.
+/// The result for a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
-    /// Lines a ns.
+    /// Lines per ns.
     pub rate: f64,
     /// Mean latency, ns.
     pub latency_ns: f64,
@@ -59,13 +59,13 @@ struct Server {
     slope_ns: f64,
 }
 
-/// A class, as a resource sees it.
+/// A class, as seen by a resource.
 #[derive(Clone, Copy)]
 struct User {
     class: usize,
-    /// How often a line of the class passes.
+    /// How often a line of the class passes the resource.
     times: f64,
-    /// What is carried for it, bytes.
+    /// Traffic per line, bytes.
     bytes: f64,
 }
 
@@ -75,7 +75,7 @@ enum Resource {
     Link(usize),
 }
 
-/// What classes get while all of them run. None where the machine's description lacks a latency that is needed.
+/// Solves the model for all classes running together. None if the machine's description lacks a latency that is needed.
 pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
     let mut numbers: HashMap<Resource, usize> = HashMap::new();
     let mut servers: Vec<Server> = Vec::new();
@@ -141,7 +141,7 @@ pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Serv
 
 fn server(resource: Resource, distances: &Distances) -> Server {
     let machine = distances.machine;
-    // Without a curve there is no queue below saturation, as in the model that the lab runs.
+    // Without a curve there is no queue below saturation, as in the lab's model.
     let (rise, slope) = distances.curve().unwrap_or((0.0, 0.0));
     let (bandwidth, own_ns) = match resource {
         Resource::Controller(node) => {
@@ -163,7 +163,7 @@ fn server(resource: Resource, distances: &Distances) -> Server {
 }
 
 impl Server {
-    /// The delay that belongs to the utilisation that it leaves: the more lines wait, the fewer come.
+    /// The delay that is consistent with the resulting utilisation: the more lines wait, the fewer arrive.
     fn delay_ns(&self, utilisation: impl Fn(f64) -> f64) -> f64 {
         let curve = |u: f64| {
             let queue = if u < 1.0 { self.slope_ns * u / (1.0 - u) } else { f64::INFINITY };
@@ -219,7 +219,7 @@ mod tests {
         let one = solve(|_| vec![(0, 1.0)]);
         let interleaved = solve(|_| (0..4).map(|node| (node, 0.25)).collect());
         let local = solve(|node| vec![(node, 1.0)]);
-        // No controller carries more than it can, and one that all want carries nearly that.
+        // No controller exceeds its bandwidth, and one that all threads use comes close to it.
         assert!(one.0 <= 5.85e9 && one.0 > 0.9 * 5.85e9, "{one:?}");
         assert!(local.0 <= 4.0 * 5.85e9 && local.0 >= interleaved.0, "{local:?} {interleaved:?}");
         assert!(interleaved.0 > 2.5 * one.0, "{interleaved:?} {one:?}");

@@ -1,20 +1,20 @@
-//! What is at which addresses now.
+//! A map from address ranges to their current values.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// Addresses that are looked up together: 1 KiB. As a rule it has few objects, in one line of the processor's cache.
+/// Addresses that are looked up together: 1 KiB. Typically that is a few objects, in one cache line.
 const PAGE_BITS: u32 = 10;
-/// So many ranges of a page are in the table itself, so that finding one waits for memory once.
+/// Number of ranges per page stored inline, so that finding one costs one cache miss.
 const FEW: usize = 4;
-/// Ranges of at most so many bytes are kept by KiB, which are called pages here.
+/// Largest range, in bytes, that is stored by KiB; such a KiB is called a page here.
 const MOST_SMALL: u64 = 16 << 10;
 
-/// Ranges of addresses that do not overlap, each with a value.
+/// Non-overlapping address ranges, each with a value.
 ///
-/// Most objects are small and there may be a million of them: they are kept in a list for each KiB that they have
-/// addresses in, so that finding one takes a hash and a few neighbours in memory. Large ones are few, and in a tree.
+/// Most objects are small and there may be a million of them: they are stored in a list per KiB that they overlap, so
+/// that a lookup takes a hash and a scan of adjacent memory. Large ones are few, and stored in a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges<T> {
     /// Ascending in each page.
@@ -23,7 +23,7 @@ pub(crate) struct Ranges<T> {
     large: BTreeMap<u64, Piece<T>>,
 }
 
-/// A range, both ends included: the last address there is can be in one.
+/// A range, both ends included, so that it can contain the highest address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<T> {
     pub first: u64,
@@ -31,12 +31,12 @@ pub(crate) struct Piece<T> {
     pub value: T,
 }
 
-/// A small range of a page, in as few bytes as it takes: all of a page are to be in one line of the processor's cache.
+/// A small range of a page, stored compactly: all ranges of a page should fit into one cache line.
 #[derive(Clone, Copy, Debug)]
 struct Small<T> {
-    /// Of its first address, from that of the page; negative where it begins in a page before it.
+    /// Offset of its first address from the page; negative if it begins before the page.
     first: i16,
-    /// To the last address.
+    /// Offset of its last address from the first.
     length: u16,
     value: T,
 }
@@ -59,13 +59,13 @@ impl<T> Default for Ranges<T> {
     }
 }
 
-/// The last address of a range; none of an empty one. One that goes beyond the last address there is ends there.
+/// The last address of a range; none if it is empty. Ranges are truncated at the highest address.
 pub(crate) fn last(start: u64, bytes: u64) -> Option<u64> {
     Some(start.saturating_add(bytes.checked_sub(1)?))
 }
 
 impl<T> Piece<T> {
-    /// Whether it is one of those that there may be many of.
+    /// Whether it is stored by page.
     pub fn is_small(&self) -> bool {
         self.last - self.first < MOST_SMALL
     }
@@ -76,7 +76,7 @@ impl<T> Piece<T> {
 }
 
 impl<T: Copy> Ranges<T> {
-    /// The range that an address is in.
+    /// The range that contains an address.
     pub fn get(&self, address: u64) -> Option<Piece<T>> {
         let page = address >> PAGE_BITS;
         if let Some(pieces) = self.small.get(&page) {
@@ -91,14 +91,14 @@ impl<T: Copy> Ranges<T> {
         (piece.last >= address).then_some(piece)
     }
 
-    /// The ranges that have any of these addresses, ascending.
+    /// The ranges that overlap these addresses, ascending.
     pub fn overlapping(&self, first: u64, last: u64) -> Vec<Piece<T>> {
         let before = self.large.range(..first).next_back().filter(|(_, piece)| piece.last >= first);
         let mut found: Vec<Piece<T>> =
             before.into_iter().chain(self.large.range(first..=last)).map(|(_, &piece)| piece).collect();
         let (first_page, last_page) = (first >> PAGE_BITS, last >> PAGE_BITS);
         let mut add = |page: u64, pieces: &[Small<T>]| {
-            // A range of several pages counts in the first of them only.
+            // A range that spans several pages counts in the first of them only.
             let counts = |piece: &Piece<T>| page == first_page || piece.first >> PAGE_BITS == page;
             let overlaps = |piece: &Piece<T>| piece.first <= last && piece.last >= first;
             found.extend(pieces.iter().map(|piece| piece.piece(page)).filter(overlaps).filter(counts));
@@ -115,16 +115,16 @@ impl<T: Copy> Ranges<T> {
         found
     }
 
-    /// These addresses have this value now; older ranges lose them, and one that they lie inside of is split. Tells the
-    /// values of the ranges that lost some.
+    /// Sets the value of these addresses; older ranges lose them, and one that contains them is split. Returns the
+    /// values of the ranges that lost addresses.
     pub fn insert(&mut self, first: u64, last: u64, value: T) -> Vec<T> {
         let cut = self.cut(first, last, |_| true);
         self.put(Piece { first, last, value });
         cut
     }
 
-    /// These addresses have no value any more, where it is one of `which`. Tells the values of the ranges that lost
-    /// some.
+    /// Removes these addresses from ranges whose value `which` selects. Returns the values of the ranges that lost
+    /// addresses.
     pub fn cut(&mut self, first: u64, last: u64, which: impl Fn(&T) -> bool) -> Vec<T> {
         let mut values = Vec::new();
         for piece in self.overlapping(first, last) {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against one value an address, of which there are several in a page and in several pages.
+        /// Compares with a plain map from addresses to values, with ranges that share pages and span several.
         #[test]
         fn agrees_with_a_table(
             changes in prop::collection::vec((0_u64..200, 1_u64..60, prop::option::of(0_u32..9)), 0..60),

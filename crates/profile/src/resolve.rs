@@ -1,4 +1,4 @@
-//! What an address means at a time: an object, or a place in code.
+//! Resolves an address at a time to an object or a code location.
 
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, ProcessId};
 use crate::object::{Object, ObjectKind};
@@ -16,7 +16,7 @@ const KERNEL_START: u64 = 1 << 63;
 type Named = (ObjectKind, Option<Arc<str>>, Option<FileId>, (u64, u64));
 
 impl Sweep<'_> {
-    /// The allocated object at an address. A fork gets its own copy when it first accesses one of its parent's.
+    /// The allocated object at an address. A fork gets its own copy at its first access to one of its parent's.
     pub(crate) fn allocated(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Option<Piece<ObjectId>> {
         let space = &mut self.spaces[process.index()];
         let piece = space.objects.get(address)?;
@@ -38,11 +38,11 @@ impl Sweep<'_> {
         Some(Piece { value, ..piece })
     }
 
-    /// What else is at an address.
+    /// The object at an address that is not allocated.
     pub(crate) fn other(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Piece<ObjectId> {
         let space = &self.spaces[process.index()];
         let piece = space.mappings.get(address);
-        // What has no mapping has no range to remember: it is looked up each time.
+        // Without a mapping there is no range to remember, so these are looked up each time.
         let known =
             if address >= KERNEL_START { Some(Other::Kernel) } else { piece.is_none().then_some(Other::Nothing) };
         if let Some(&value) = known.and_then(|other| space.others.get(&other)) {
@@ -51,7 +51,7 @@ impl Sweep<'_> {
         let (other, (kind, name, file, (start, bytes))) = self.describe(process, address, piece);
         let (mut first, mut last) = piece.map_or((address, address), |piece| (piece.first, piece.last));
         if kind == ObjectKind::BinarySection {
-            // Variables may lie in it, anywhere.
+            // Variables may be anywhere in it.
             (first, last) = (address, address);
         } else if matches!(other, Other::Data(..)) {
             (first, last) = (first.max(start), last.min(start.saturating_add(bytes.saturating_sub(1))));
@@ -85,7 +85,7 @@ impl Sweep<'_> {
         Piece { first, last, value }
     }
 
-    /// What is in a mapping, or where there is none.
+    /// Describes what is in a mapping, or outside all mappings.
     fn describe(&self, process: ProcessId, address: u64, piece: Option<Piece<u32>>) -> (Other, Named) {
         let unknown = |name: &str, range| (ObjectKind::Unknown, Some(Arc::from(name)), None, range);
         if address >= KERNEL_START {
@@ -98,7 +98,7 @@ impl Sweep<'_> {
             MappingOf::Stack => (Other::Stacks, (ObjectKind::Stacks, None, None, (0, 0))),
             MappingOf::File(_) => self.in_file(mapping, address, range),
             MappingOf::Memory => {
-                // What a binary has in memory only lies behind what it has in its file.
+                // Zero-initialised data of a binary is mapped behind its file-backed part.
                 let is_unnamed = mapping.name.is_empty() || mapping.name.starts_with("//anon");
                 let before = piece.first.checked_sub(1).filter(|_| is_unnamed);
                 let before = before.and_then(|at| self.spaces[process.index()].mappings.get(at));
@@ -127,7 +127,7 @@ impl Sweep<'_> {
         (Other::File(id), (kind, Some(if binary { self.unnamed.clone() } else { file.name.clone() }), Some(id), range))
     }
 
-    /// The place in code that an instruction of a process has now.
+    /// The code location of an instruction of a process at this time.
     pub(crate) fn code(&mut self, process: ProcessId, instruction: u64) -> CodeId {
         if let Some(&code) = self.spaces[process.index()].codes.get(&instruction) {
             return code;

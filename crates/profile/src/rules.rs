@@ -1,5 +1,4 @@
-//! The rules that decide what to do about objects, from how they are used: the `MemProf` study's table of evidence and
-//! cures.
+//! The rules of the advice, from access patterns: the `MemProf` study's table of evidence and remedies.
 
 use crate::advice::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
@@ -8,32 +7,31 @@ use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_
 use crate::statistics::{Confidence, FEWEST, Share};
 use machine::{Machine, NodeId};
 
-/// Less than this share of remote accesses is not worth moving anything for. The study gained 7 % where 17 % were
-/// remote.
+/// Share of remote accesses below which moving is not worthwhile. The study gained 7 % where 17 % were remote.
 const FEW_REMOTE: f64 = 0.1;
-/// From this share on something is done by one thread or comes from one node.
+/// Share from which on accesses count as by one thread or from one node.
 const MOSTLY: f64 = 0.9;
-/// From this share on memory of several nodes lies on one.
+/// Share from which on the memory of several nodes counts as concentrated on one.
 const CONCENTRATED: f64 = 0.5;
-/// An application has several processes that matter where none has more than this.
+/// An application counts as several processes if none has more than this share.
 const ONE_PROCESS: f64 = 0.8;
-/// Imbalance of controllers, from which on interleaving makes sense.
+/// Imbalance of controllers from which on interleaving helps.
 const IMBALANCED: f64 = 0.35;
-/// Standard errors by which a mean has to be above a threshold.
+/// Standard errors by which a mean must exceed a threshold.
 const STANDARD_ERRORS: f64 = 1.96;
 
-/// What is decided about.
+/// The context of a decision.
 pub(crate) struct Situation<'a> {
     pub kind: ObjectKind,
     pub machine: &'a Machine,
     /// Latency over idle latency from which on memory is saturated.
     pub factor: f64,
-    /// Of all accesses.
+    /// The pattern of all accesses.
     pub all: &'a Pattern,
     pub flow: &'a Flow<'a>,
 }
 
-/// What to do, and why.
+/// An action with its reasons.
 pub(crate) struct Decision {
     pub action: Action,
     pub evidence: Vec<Evidence>,
@@ -41,7 +39,7 @@ pub(crate) struct Decision {
     pub ruled_out: Vec<RuledOut>,
 }
 
-/// Facts that have been looked at, and how sure they are together.
+/// The facts tested so far, and their joint confidence.
 struct Case {
     evidence: Vec<Evidence>,
     confidence: Confidence,
@@ -54,7 +52,7 @@ impl Case {
         self.confidence = self.confidence.min(confidence);
     }
 
-    /// Looks at a share: whether it reaches its threshold.
+    /// Tests whether a share reaches its threshold.
     fn test(&mut self, what: &'static str, (part, of): PartOf, threshold: f64, words: &str) -> bool {
         let share = Share { part, of, threshold };
         self.note(share.evidence(what, words), share.confidence());
@@ -84,7 +82,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     let mut case = Case { evidence: Vec::new(), confidence: Confidence::High, ruled_out: Vec::new() };
     let reached: u64 = pattern.remote.1;
     if reached < FEWEST {
-        let text = format!("only {reached} samples reached memory; fewer than {FEWEST} decide nothing");
+        let text = format!("only {reached} samples reached memory; a decision needs at least {FEWEST}");
         let few = Evidence { what: "samples", value: reached as f64, threshold: FEWEST as f64, samples: reached, text };
         case.note(few, Confidence::Low);
         return case.decide(Action::LeaveAlone);
@@ -99,7 +97,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         return case.decide(Action::LeaveAlone);
     }
     if situation.kind == ObjectKind::Stacks {
-        // Each is its thread's own: it is remote where the thread was moved.
+        // Objects are private to their threads: they are remote where the thread was moved.
         return case.decide(Action::PinThreads);
     }
     if pattern.own.1 > 0
@@ -147,7 +145,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     interleave(case, slow_home, pattern, situation)
 }
 
-/// The memory of a node that is used most, where it is saturated.
+/// The most used node's memory, if it is saturated.
 fn slow_home<'a>(pattern: &'a Pattern, situation: &Situation) -> Option<(NodeId, &'a Home)> {
     let (&node, home) = pattern.homes.iter().max_by_key(|(_, home)| home.samples)?;
     home.is_slower(situation.factor, 0.0).then_some((node, home))
@@ -186,7 +184,7 @@ fn interleave(
         let action = if slow_home.is_some() && concentrated { Action::Interleave } else { Action::LeaveAlone };
         return case.decide(action);
     }
-    // Without latencies there is only how many accesses each node gets.
+    // Without latencies, the number of accesses per node has to do.
     let counts: Vec<f64> = situation
         .machine
         .nodes
@@ -205,7 +203,7 @@ fn interleave(
     case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
 }
 
-/// Whether most of the remote accesses are in huge pages whose parts are used by different nodes.
+/// Whether most of the remote accesses are to falsely shared huge pages.
 fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
     if !situation.flow.may_have_huge_pages() {
         return false;
@@ -235,7 +233,7 @@ fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
     true
 }
 
-/// Whether several processes share objects among their own threads only, which one node could have.
+/// Whether several processes share objects only among their own threads, so that each fits on a node.
 fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation) -> bool {
     let most_cpus = situation.machine.nodes.iter().map(|node| node.cpus.len()).max().unwrap_or(0);
     let from_one = |process: &ProcessUse| process.from.values().max().copied().unwrap_or(0);
@@ -267,7 +265,7 @@ fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation
     true
 }
 
-/// The imbalance of loads: standard deviation (n - 1) over the mean; none of fewer than two values or where all are 0.
+/// Imbalance of loads: standard deviation (n - 1) over the mean; none for fewer than two values or if all are 0.
 pub fn imbalance(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

@@ -1,57 +1,57 @@
-//! Samples in as few bytes as it takes: ten million of them are to fit into memory, and each is looked at as a whole.
+//! Samples in compact form: ten million of them must fit into memory.
 
 use linux::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use trace::{AccessKind, Sample, Served, Source};
 
-/// No value where a number is.
+/// Marks the absence of a number.
 pub(crate) const NONE: u32 = u32::MAX;
-/// No physical address: none that exists is so large.
+/// Marks the absence of a physical address: real ones are smaller.
 pub(crate) const NO_PHYSICAL: u64 = u64::MAX;
 
-/// A sample. In one list of all, what is looked at together lies together, in whichever order.
+/// A sample. Stored by row, as all fields of one are used together, in any order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub time_ns: u64,
     pub address: u64,
     pub physical: u64,
-    /// The address of the instruction; once objects are known, the number of a place in code.
+    /// The address of the instruction; once objects are resolved, the number of a code location.
     pub code: u64,
-    /// A position in `ways`; once objects are known, in those of the profile.
+    /// Index into `ways`; once objects are resolved, into those of the profile.
     pub way: u32,
-    /// Filled in once objects are known.
+    /// Set once objects are resolved.
     pub object: u32,
-    /// Of the trace; once objects are known, a chain of code.
+    /// A stack of the trace; once objects are resolved, a code chain.
     pub stack: u32,
-    /// NaN where it is not known.
+    /// NaN if not known.
     pub latency_ns: f32,
     pub weight: f32,
     pub traits: u16,
 }
 
-/// Who accesses from where, and whose memory. There are few, and many samples of each.
+/// The access path: who accesses from where, and whose memory. There are few, each with many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
-    /// A position in `callers`; once objects are known, a thread.
+    /// Index into `callers`; once objects are resolved, a thread.
     pub caller: u32,
     pub cpu: u32,
     /// The node that the line came from or went to.
     pub node: u32,
-    /// What served it is none of the caches that are near the core.
+    /// Whether it was not served by one of the core's own caches.
     pub leaves_caches: bool,
 }
 
-/// Samples, and what many of them have in common.
+/// Samples, with their common properties stored once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     pub rows: Vec<Row>,
     pub ways: Vec<Way>,
-    /// Processes and threads as the kernel numbers them.
+    /// PIDs and TIDs.
     pub callers: Vec<(Pid, Tid)>,
     way_ids: FxHashMap<Way, u32>,
     caller_ids: FxHashMap<(Pid, Tid), u32>,
-    /// Of the last sample: the next one is likely to have the same.
+    /// The caller of the last sample: the next one is likely to have the same.
     last: Option<((Pid, Tid), u32)>,
 }
 
@@ -102,8 +102,8 @@ impl Samples {
         number
     }
 
-    /// Brings samples of several streams into the order of time, and those of one time into one that depends on what
-    /// they say only: not on the order in which they came.
+    /// Sorts samples of several streams by time. The order of samples at the same time depends on their content only,
+    /// not on the order of streams.
     pub fn sort(&mut self) {
         let in_order = |pair: &[Row]| match pair[0].time_ns.cmp(&pair[1].time_ns) {
             Ordering::Equal => self.compare(&pair[0], &pair[1]) != Ordering::Greater,
@@ -112,11 +112,11 @@ impl Samples {
         if self.rows.windows(2).all(in_order) {
             return;
         }
-        // Rows are large: each is moved once.
+        // Rows are large, so each is moved only once.
         let mut positions: Vec<(u64, u32)> = self.rows.iter().map(|row| row.time_ns).zip(0..).collect();
         let row = |position: u32| &self.rows[position as usize];
         let compare = |a: &(u64, u32), b: &(u64, u32)| a.0.cmp(&b.0).then_with(|| self.compare(row(a.1), row(b.1)));
-        // Stable because it is fast where what it gets is several streams, each in order.
+        // A stable sort, because it is fast on several concatenated sorted streams.
         positions.sort_by(compare);
         let positions: Vec<u32> = positions.into_iter().map(|(_, position)| position).collect();
         permute(&mut self.rows, positions);
@@ -140,17 +140,18 @@ impl Samples {
     }
 }
 
-/// Whether what served an access is none of the caches that are near the core, or is not known.
+/// Whether an access was not served by one of the core's own caches, or that is not known.
 pub fn leaves_caches(served: Option<Served>) -> bool {
     !matches!(served, Some(Served::L1 | Served::L2 | Served::L3))
 }
 
-/// Has each row where its position is in the list, without memory for a second list.
+/// Reorders rows in place by their new positions, without a second list.
 fn permute<T: Copy>(rows: &mut [T], mut positions: Vec<u32>) {
     for start in 0..rows.len() {
         let first = rows[start];
         let mut at = start;
-        // Each row moves to where the one before it in its circle came from; the last place gets the first row.
+        // Follows each cycle: each row moves to where the previous one came from, and the last place gets the first
+        // row.
         loop {
             let from = std::mem::replace(&mut positions[at], at as u32) as usize;
             if from == start {
@@ -163,7 +164,7 @@ fn permute<T: Copy>(rows: &mut [T], mut positions: Vec<u32>) {
     }
 }
 
-/// What takes few values, in one column.
+/// Properties with few values, packed into one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub kind: AccessKind,

@@ -1,5 +1,4 @@
-//! Objects of one kind that come from one place: what is allocated by the same code, or has the same name in several
-//! processes.
+//! Sites: objects that the same code allocates, or that have the same name in several processes.
 
 use crate::code::{Code, Codes};
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId};
@@ -45,40 +44,40 @@ const WRAPPERS: [&str; 33] = [
     "numa_alloc_onnode",
     "numa_alloc_interleaved",
 ];
-/// Likewise, by how their names begin: those of C++'s own library.
+/// The same, by prefixes of names: the C++ standard library.
 const CPP_BEGINNINGS: [&str; 4] = ["operator new", "std::", "__gnu_cxx::", "__cxxabiv1::"];
-/// Likewise, of Rust's, and of what that is made of.
+/// The same for Rust's standard library and its dependencies.
 const RUST_BEGINNINGS: [&str; 6] = ["std::", "alloc::", "core::", "__rust_", "__rustc", "hashbrown::"];
-/// Likewise, by their source: where compilers have been given those libraries.
+/// The same, by source paths of these libraries, where they were compiled into the program.
 const LIBRARY_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/library/alloc/src/"];
-/// Likewise, by the files that they are in, up to their versions: who tells of objects, and libraries of a language.
+/// The same, by file name without version: the preload library that reports objects, and language runtimes.
 const WRAPPER_FILES: [&str; 4] = ["libnearside_preload.so", "libstdc++.so", "libc++.so", "libc++abi.so"];
 
-/// Where objects come from.
+/// The source of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// What they are.
+    /// The kind of the objects.
     pub kind: ObjectKind,
-    /// The code that allocates them; none where that is not known or nothing is allocated.
+    /// The allocating code; none if not known or not allocated.
     pub code: Option<CodeId>,
-    /// The name of what is not allocated.
+    /// The name, if not allocated.
     pub name: Option<Arc<str>>,
-    /// The file that it is in or that is mapped.
+    /// The file that contains it or is mapped.
     pub file: Option<FileId>,
 }
 
-/// Finds sites, each once.
+/// Assigns sites, each once.
 pub(crate) struct Sites {
-    /// The code that allocates, by chain.
+    /// The allocating code, by chain.
     allocating: Vec<Option<CodeId>>,
-    /// The sites of what is allocated, by chain: there may be a million objects.
+    /// The sites of allocated objects, by chain: there may be a million objects.
     of_chain: Vec<Option<SiteId>>,
     all: Vec<Site>,
     ids: HashMap<Site, SiteId>,
 }
 
 impl Sites {
-    /// None yet. `wrappers` are functions that allocate for others, beside those that are known.
+    /// No sites yet. `wrappers` are further functions that allocate for others.
     pub fn new(codes: &Codes, wrappers: &[String]) -> Self {
         let is_wrapper = |code: &CodeId| {
             let place = &codes.places[code.index()];
@@ -126,7 +125,7 @@ impl Sites {
         })
     }
 
-    /// What was counted of each site, the most bytes first.
+    /// Allocations that were only counted, by site, the most bytes first.
     pub fn of_counted(&mut self, counted: &BTreeMap<ChainId, (u64, u64)>) -> Vec<SmallObjects> {
         let mut small: BTreeMap<SiteId, SmallObjects> = BTreeMap::new();
         for (&chain, &(objects, bytes)) in counted {
@@ -140,7 +139,7 @@ impl Sites {
         small
     }
 
-    /// All that were found.
+    /// All sites.
     pub fn into_all(self) -> Vec<Site> {
         self.all
     }
@@ -148,19 +147,19 @@ impl Sites {
 
 fn is_known_wrapper(function: &str) -> bool {
     let (name, has_parameters) = qualified(function);
-    // Only names of C++ tell parameters.
+    // Only C++ names include parameters.
     let beginnings = if has_parameters { &CPP_BEGINNINGS[..] } else { &RUST_BEGINNINGS };
     let begins = |beginning: &&str| name.trim_start_matches('<').starts_with(*beginning);
     WRAPPERS.contains(&name) || beginnings.iter().any(begins)
 }
 
-/// The name of a function with its namespaces, without what it returns and takes, and whether it tells what it takes.
+/// The name of a function with its namespaces, without return type and parameters, and whether it has parameters.
 pub(crate) fn qualified(function: &str) -> (&str, bool) {
     let (mut begin, mut depth) = (0, 0_usize);
     let ends = |at: usize| function[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
     for (at, character) in function.char_indices() {
         match character {
-            // Its own name may have any of these.
+            // An operator's own name may contain any of these characters.
             'o' if depth == 0 && function[at..].starts_with("operator") && !ends(at) => {
                 let parameters = function[at..].rfind('(').map(|from| at + from);
                 return (&function[begin..parameters.unwrap_or(function.len())], parameters.is_some());
@@ -176,7 +175,7 @@ pub(crate) fn qualified(function: &str) -> (&str, bool) {
 }
 
 impl Profile {
-    /// The label of a place in code: `makeMatrix+0x59`, or the file and offset where no symbol names it.
+    /// The label of a code location: `makeMatrix+0x59`, or the file and offset if no symbol names it.
     pub fn code_label(&self, id: CodeId) -> String {
         let Some(Code { file, offset, function, .. }) = self.code(id) else { return "?".to_owned() };
         match (function, file.and_then(|file| self.file(file))) {
@@ -186,7 +185,7 @@ impl Profile {
         }
     }
 
-    /// The name of the function that a place in code is in, or its file's in brackets.
+    /// The name of the function that contains a code location, or its file's in brackets.
     pub fn function_label(&self, id: CodeId) -> String {
         let Some(Code { file, function, .. }) = self.code(id) else { return "?".to_owned() };
         match (function, file.and_then(|file| self.file(file))) {
@@ -196,7 +195,7 @@ impl Profile {
         }
     }
 
-    /// The label of a site: the code that allocates, a variable, a section and its file, a file.
+    /// The label of a site: the allocating code, a variable, a section and its file, or a file.
     pub fn site_label(&self, id: SiteId) -> String {
         let Some(Site { kind, code, name, file }) = self.site(id) else { return "?".to_owned() };
         let file = file.and_then(|file| self.file(file)).map_or("", |file| &file.name);
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_of_languages_are_told_from_what_is_called_alike() {
+    fn language_libraries_are_distinguished_from_similar_names() {
         for wrapper in [
             "malloc",
             "__GI___strdup",

@@ -1,4 +1,4 @@
-//! What is at the addresses of one process while its events and samples are read in the order of time.
+//! The address space of one process, updated as events and samples are read in chronological order.
 
 use crate::ids::{ChainId, CodeId, FileId, ObjectId};
 use crate::object::ObjectKind;
@@ -11,38 +11,37 @@ use std::sync::Arc;
 /// An address space. A fork shares its parent's tables until either changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
-    /// Live objects that were allocated. Those of a fork are its parent's, and stand for its own copies.
+    /// Live allocated objects. In a fork those of the parent stand for the fork's own copies.
     pub objects: Arc<Ranges<ObjectId>>,
-    /// Positions in the list of mappings.
+    /// Indices into the list of mappings.
     pub mappings: Arc<Ranges<u32>>,
-    /// Some of the objects may be a parent's.
+    /// Whether some of the objects may be a parent's.
     pub inherits: bool,
-    /// The own copies of the parent's objects that were accessed.
+    /// The process's own copies of accessed objects of the parent.
     pub copies: FxHashMap<ObjectId, ObjectId>,
-    /// Objects that are made when they are first accessed.
+    /// Objects that are created at their first access.
     pub others: FxHashMap<Other, ObjectId>,
-    /// How often mappings changed, or objects that live on: whoever remembers a range looks it up again.
+    /// Number of changes to mappings or to objects that live on. Cached ranges are valid while it stays the same.
     pub changes: u32,
     pub codes: FxHashMap<u64, CodeId>,
     pub chains: FxHashMap<u32, ChainId>,
-    /// By first address: the first address after it, and the node.
+    /// By first address: the address after the last, and the node.
     pub pages: BTreeMap<u64, (u64, NodeId)>,
 }
 
-/// What tells objects of a process that were not allocated.
+/// Identifies objects of a process that were not allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Other {
-    /// Data of a binary, by file, offset of its first byte, and whether it is a variable or a section: one may begin where
-    /// the other does.
+    /// Data of a binary, by file, offset, and kind: a variable and a section may begin at the same offset.
     Data(FileId, u64, ObjectKind),
-    /// A file, or what of a binary has no name.
+    /// A file, or the unnamed parts of a binary.
     File(FileId),
     Stacks,
-    /// A mapping of memory, by position.
+    /// A memory mapping, by index.
     Memory(u32),
-    /// Addresses of the kernel.
+    /// Kernel addresses.
     Kernel,
-    /// No mapping is known.
+    /// Outside known mappings.
     Nothing,
 }
 
@@ -64,7 +63,7 @@ pub(crate) enum MappingOf {
 }
 
 impl Space {
-    /// The state of a process whose parent's is this.
+    /// The state of a child forked from this process.
     pub fn forked(&self) -> Self {
         Self {
             objects: self.objects.clone(),
@@ -75,14 +74,14 @@ impl Space {
         }
     }
 
-    /// Addresses mean something else now.
+    /// Invalidates cached lookups.
     pub fn mappings_changed(&mut self) {
         self.changes += 1;
         self.codes.clear();
         self.chains.clear();
     }
 
-    /// The node that an address lies on, as far as placements of pages told.
+    /// The node of an address, as far as page placements were recorded.
     pub fn node(&self, address: u64) -> Option<NodeId> {
         let (_, &(end, node)) = self.pages.range(..=address).next_back()?;
         (address < end).then_some(node)

@@ -1,19 +1,19 @@
-//! How sure a share is that was found in a sample of the accesses.
+//! Confidence in shares that were estimated from samples.
 
 use serde::Serialize;
 
-/// Standard deviations of a normal distribution that leave out one in a hundred and one in twenty.
+/// Standard deviations of a normal distribution that exclude 1 % and 5 %.
 const Z_99: f64 = 2.576;
 const Z_95: f64 = 1.960;
-/// Fewer observations decide nothing.
+/// Fewer observations are not enough for a decision.
 pub(crate) const FEWEST: u64 = 10;
 
-/// How sure a decision is that rests on shares among samples. Wilson's interval of each share (the accesses seen as
-/// independent draws) lies wholly on the side of its threshold that the decision needs:
+/// Confidence in a decision that rests on shares of samples. Wilson's interval of each share, with accesses treated as
+/// independent draws, is entirely on the required side of its threshold:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// not even at 95 %: the share itself is on that side, or there are fewer than 10 samples.
+    /// not even at 95 %: only the share itself is on that side, or there are fewer than 10 samples.
     Low,
     /// at 95 %.
     Medium,
@@ -21,29 +21,29 @@ pub enum Confidence {
     High,
 }
 
-/// A share among samples and the threshold that decides.
+/// A share among samples, and its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// So many samples.
+    /// Number of samples that count.
     pub part: u64,
-    /// Of so many.
+    /// Number of all samples.
     pub of: u64,
-    /// Decides, 0 to 1.
+    /// The threshold, 0 to 1.
     pub threshold: f64,
 }
 
 impl Share {
-    /// The share itself, 0 to 1; 0 of nothing.
+    /// The share, 0 to 1; 0 if there are no samples.
     pub fn value(&self) -> f64 {
         if self.of == 0 { 0.0 } else { self.part as f64 / self.of as f64 }
     }
 
-    /// Whether the share is its threshold or more.
+    /// Whether the share is at least its threshold.
     pub fn is_reached(&self) -> bool {
         self.of > 0 && self.value() >= self.threshold
     }
 
-    /// How sure it is that it is on the side that it is on.
+    /// The confidence that the share is on its side of the threshold.
     pub fn confidence(&self) -> Confidence {
         let clear = |z: f64| {
             let (low, high) = wilson(self.part, self.of, z);
@@ -58,8 +58,8 @@ impl Share {
     }
 }
 
-/// Wilson's score interval of a share: right for small shares and few samples too. `z` is how many standard deviations
-/// wide.
+/// Wilson's score interval of a share, which also holds for small shares and few samples. `z` is its half width in
+/// standard deviations.
 pub fn wilson(part: u64, of: u64, z: f64) -> (f64, f64) {
     if of == 0 {
         return (0.0, 1.0);

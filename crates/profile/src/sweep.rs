@@ -1,5 +1,5 @@
-//! Events and samples are read in the order of time: events change what is at the addresses of their process, and each
-//! access belongs to what is there at its time.
+//! Processes events and samples in chronological order: events change the address spaces, and each access is attributed
+//! by the state at its time.
 
 use crate::code::Codes;
 use crate::ids::{ChainId, ObjectId, ProcessId, ThreadId};
@@ -14,23 +14,23 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use trace::{Event, StackId, Stacks, What};
 
-/// What is known so far.
+/// The state so far.
 pub(crate) struct Sweep<'a> {
     pub codes: Codes,
     pub objects: Vec<Object>,
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
     pub placements: Vec<PagePlacement>,
-    /// Small objects and their bytes.
+    /// Number of small objects and their bytes.
     pub counted: BTreeMap<ChainId, (u64, u64)>,
-    /// In the order of `processes`.
+    /// Indexed like `processes`.
     pub spaces: Vec<Space>,
     pub mappings: Vec<Mapping>,
     pub process_ids: FxHashMap<Pid, ProcessId>,
-    /// How many threads of each process have not ended, in the order of `processes`.
+    /// Number of live threads per process, indexed like `processes`.
     alive: Vec<u32>,
     pub thread_ids: FxHashMap<(ProcessId, Tid), ThreadId>,
-    /// How often a process or thread got another number.
+    /// Counts changes of a process's or thread's number.
     renewals: u32,
     /// Files that some process executes.
     pub binaries: HashSet<Arc<str>>,
@@ -39,31 +39,31 @@ pub(crate) struct Sweep<'a> {
     pub unnamed: Arc<str>,
 }
 
-/// What a thread accessed last: it is likely to access it again.
+/// A thread's last accessed object, which it is likely to access again.
 #[derive(Clone, Copy)]
 struct Recent {
     piece: Piece<ObjectId>,
-    /// The range as it was known after so many changes.
+    /// The value of `changes` for which the range is valid.
     changes: u32,
 }
 
-/// What a caller of the samples is at present.
+/// The current state of a caller of samples.
 #[derive(Clone, Copy)]
 struct Caller {
     renewals: u32,
     thread: ThreadId,
     process: ProcessId,
-    /// Of large and of small objects: threads go to and fro between the two.
+    /// The last small and the last large object: threads alternate between them.
     allocated: [Option<Recent>; 2],
     other: Option<Recent>,
 }
 
-/// Ways by their threads, each kept once.
+/// Access paths by thread, each stored once.
 #[derive(Default)]
 struct Ways {
     all: Vec<Way>,
     numbers: FxHashMap<Way, u32>,
-    /// Of each way of the samples: the thread that its caller was last, and the number of that.
+    /// For each access path of the samples: the last thread of its caller, and the resulting number.
     known: Vec<Option<(u32, u32)>>,
 }
 
@@ -76,7 +76,7 @@ impl Ways {
         })
     }
 
-    /// Of what the samples call `of`.
+    /// The number of the samples' path `of`.
     fn known(&mut self, of: u32, way: Way) -> u32 {
         if let Some((_, number)) = self.known[of as usize].filter(|(thread, _)| *thread == way.caller) {
             return number;
@@ -113,7 +113,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Reads both, which are in the order of time. What happens at the time of an access happened before it.
+    /// Processes both in chronological order. An event at the time of an access happened before it.
     pub fn run(&mut self, events: &[Event], samples: &mut Samples) {
         let mut callers: Vec<Option<Caller>> = vec![None; samples.callers.len()];
         let mut ways = Ways { known: vec![None; samples.ways.len()], ..Ways::default() };
@@ -146,13 +146,13 @@ impl<'a> Sweep<'a> {
         samples.ways = ways.all;
     }
 
-    /// What an address is of.
+    /// The object at an address.
     fn object(&mut self, caller: &mut Caller, address: u64, time_ns: u64) -> ObjectId {
         let process = caller.process;
         let changes = self.spaces[process.index()].changes;
         let recent = |recent: &Recent| {
             let Recent { piece, changes: then } = recent;
-            // What costs most comes last: the object itself is rarely in a cache.
+            // The object itself is rarely in a cache, so it is checked last.
             let is_it = (piece.first..=piece.last).contains(&address)
                 && *then == changes
                 && self.objects[piece.value.index()].until_ns.is_none();
@@ -179,7 +179,7 @@ impl<'a> Sweep<'a> {
         Caller { renewals, thread, process, allocated: [None; 2], other: None }
     }
 
-    /// The process with this pid now, which is made up where its start was not seen.
+    /// The process that has this PID now; created if its start was not observed.
     pub(crate) fn process(&mut self, pid: Pid) -> ProcessId {
         match self.process_ids.get(&pid) {
             Some(&id) => id,
@@ -197,7 +197,7 @@ impl<'a> Sweep<'a> {
         id
     }
 
-    /// The thread with this tid now, which is made up where its start was not seen.
+    /// The thread that has this TID now; created if its start was not observed.
     pub(crate) fn thread(&mut self, pid: Pid, tid: Tid) -> ThreadId {
         let process = self.process(pid);
         match self.thread_ids.get(&(process, tid)) {
@@ -219,7 +219,8 @@ impl<'a> Sweep<'a> {
     pub(crate) fn start_process(&mut self, time_ns: u64, pid: Pid, parent: Option<Pid>) {
         let parent = parent.map(|parent| self.process(parent));
         if let Some(&known) = self.process_ids.get(&pid) {
-            // Two sources may tell the same; and clocks that disagree a little have a fork act before its start.
+            // Two sources may report the same process, and slightly different clocks may date a fork's actions before
+            // its start.
             let Process { from_ns, until_ns, .. } = self.processes[known.index()];
             if until_ns.is_none() {
                 if from_ns.is_none() {
@@ -251,7 +252,7 @@ impl<'a> Sweep<'a> {
             return;
         }
         self.alive[process.index()] -= 1;
-        // Threads that were not seen yet may still run: only a first thread that ended too says that none does.
+        // Threads that were not observed yet may still run: only the end of the first thread shows that none does.
         let first = self.thread_ids.get(&(process, Tid(pid.0))).map(|thread| &self.threads[thread.index()]);
         if self.alive[process.index()] == 0 && first.is_some_and(|first| first.until_ns.is_some()) {
             self.processes[process.index()].until_ns = Some(time_ns);
@@ -259,7 +260,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Nothing is at any address of a process any more.
+    /// Clears the address space of a process.
     pub(crate) fn clear(&mut self, process: ProcessId, time_ns: u64) {
         let changes = self.spaces[process.index()].changes + 1;
         let space = std::mem::replace(&mut self.spaces[process.index()], Space { changes, ..Space::default() });

@@ -1,4 +1,4 @@
-//! What names the insides of mapped files.
+//! Symbols of mapped files.
 
 use std::sync::Arc;
 use trace::FileIdentity;
@@ -8,12 +8,12 @@ use trace::FileIdentity;
 pub struct File {
     /// Its path, or the kernel's name such as `[vdso]`; [`File::KERNEL`] for the kernel's own code.
     pub name: Arc<str>,
-    /// What tells it from others of the same name.
+    /// Distinguishes it from others of the same name.
     pub identity: Option<FileIdentity>,
 }
 
 impl File {
-    /// The name of the file that stands for the kernel. Offsets in it are the kernel's addresses.
+    /// The name of the file that represents the kernel. Offsets in it are kernel addresses.
     pub const KERNEL: &'static str = "[kernel]";
 }
 
@@ -22,18 +22,18 @@ impl File {
 pub struct Function {
     /// Its name, demangled.
     pub name: Arc<str>,
-    /// Where in the file its code begins, bytes.
+    /// Offset of its code in the file, bytes.
     pub start: u64,
-    /// The line of the code that was asked for.
+    /// The source line of the looked-up code.
     pub line: Option<SourceLine>,
 }
 
 /// A line of source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
-    /// The path that the compiler wrote down.
+    /// The path recorded by the compiler.
     pub file: Arc<str>,
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: u32,
 }
 
@@ -42,27 +42,27 @@ pub struct SourceLine {
 pub struct Data {
     /// Its name: `counters`, `.plt`.
     pub name: Arc<str>,
-    /// Whether it is a variable; otherwise it is a section.
+    /// Whether it is a variable rather than a section.
     pub variable: bool,
-    /// Where in the file it begins, bytes.
+    /// Its offset in the file, bytes.
     pub start: u64,
-    /// How long it is, bytes.
+    /// Its size, bytes.
     pub bytes: u64,
 }
 
-/// What names the insides of mapped files.
+/// Symbols of mapped files.
 ///
-/// Offsets are those of the file's bytes. Data that have no bytes in the file (`.bss`) are asked for by the offset that
-/// they would have if the mapping of the segment before them went on.
+/// Offsets are file offsets. Data without bytes in the file (`.bss`) has the offset that it would have if the preceding
+/// segment's mapping continued.
 pub trait Symbols {
-    /// The function with the instruction at this offset, after those that are inlined there, the innermost first.
+    /// The function that contains the instruction at this offset, preceded by those inlined there, innermost first.
     fn functions(&self, file: &File, offset: u64) -> Vec<Function>;
 
-    /// The variable at this offset or, where there is none, the section.
+    /// The variable at this offset, or else the section.
     fn data(&self, file: &File, offset: u64) -> Option<Data>;
 }
 
-/// Knows nothing: functions have no names, and binaries are one section each.
+/// Has no symbols: functions have no names, and binaries are one section each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSymbols;
 

@@ -1,22 +1,22 @@
-//! Accesses, counted.
+//! Counts of accesses.
 
 use crate::profile::Access;
 use serde::Serialize;
 use trace::AccessKind;
 
-/// Counts of accesses. `samples` and what has it in its name are observed accesses, on which confidence rests; the
-/// others are the accesses that they stand for.
+/// Counts of accesses. `samples` and fields with this word in their names count samples, on which confidence rests; the
+/// others count the accesses that samples stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Observed accesses.
+    /// Samples.
     pub samples: u64,
-    /// Of these, those that read.
+    /// Samples that are loads.
     pub load_samples: u64,
-    /// Of these, those that wrote.
+    /// Samples that are stores.
     pub store_samples: u64,
-    /// Of these, those that went to the node of their CPU.
+    /// Samples that went to the node of their CPU.
     pub local_samples: u64,
-    /// Of these, those that went to another node.
+    /// Samples that went to another node.
     pub remote_samples: u64,
     /// Accesses.
     pub accesses: f64,
@@ -24,16 +24,16 @@ pub struct Tally {
     pub local_accesses: f64,
     /// Accesses that went to another node.
     pub remote_accesses: f64,
-    /// The latencies of all accesses that reached memory and whose latency is known, ns.
+    /// Total latency of all accesses that reached memory and have a known latency, ns.
     pub memory_time_ns: f64,
-    /// How many accesses that are.
+    /// Number of these accesses.
     pub timed_accesses: f64,
-    /// The latencies of the remote ones among them, ns.
+    /// Total latency of the remote ones among them, ns.
     pub remote_time_ns: f64,
 }
 
 impl Tally {
-    /// One more.
+    /// Adds an access.
     pub fn add(&mut self, access: &Access) {
         let weight = f64::from(access.weight);
         self.samples += 1;
@@ -61,7 +61,7 @@ impl Tally {
         }
     }
 
-    /// Those of another too.
+    /// Adds another tally.
     pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.load_samples += other.load_samples;
@@ -76,7 +76,7 @@ impl Tally {
         self.remote_time_ns += other.remote_time_ns;
     }
 
-    /// The share of accesses that reached memory that went to the node of their CPU.
+    /// The local share of accesses that reached memory.
     pub fn local_access_ratio(&self) -> Option<f64> {
         ratio(self.local_accesses, self.local_accesses + self.remote_accesses)
     }
@@ -86,9 +86,8 @@ impl Tally {
         ratio(self.memory_time_ns, self.timed_accesses)
     }
 
-    /// What it costs to have to wait for memory: by this, the first is the one to look at. Where `all` have latencies
-    /// their sum, ns (those that are not known are taken to be the mean of all); otherwise remote accesses count a
-    /// thousand times.
+    /// The cost of waiting for memory, by which rankings are ordered. If `all` have latencies, the total latency, ns
+    /// (unknown ones count as the mean of all); otherwise remote accesses count a thousand times.
     pub fn cost(&self, all: &Self) -> f64 {
         match all.latency_mean_ns() {
             Some(mean_ns) => self.memory_time_ns + self.untimed_accesses() * mean_ns,
@@ -96,12 +95,12 @@ impl Tally {
         }
     }
 
-    /// Accesses that reached memory and whose latency is not known.
+    /// Accesses that reached memory but whose latency is not known.
     pub(crate) fn untimed_accesses(&self) -> f64 {
         self.local_accesses + self.remote_accesses - self.timed_accesses
     }
 
-    /// The counts as programs read them. `all` are those of everything that was looked at.
+    /// The counts for output. `all` is the tally of the whole view.
     pub fn counts(&self, all: &Self) -> Counts {
         Counts {
             samples: self.samples,
@@ -120,36 +119,36 @@ impl Tally {
     }
 }
 
-/// A share, of something.
+/// A share; none if the whole is 0.
 pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// A [`Tally`] beside that of everything that was looked at.
+/// A [`Tally`] relative to that of the whole view.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Counts {
-    /// Observed accesses.
+    /// Samples.
     pub samples: u64,
-    /// Of these, those that read.
+    /// Samples that are loads.
     pub load_samples: u64,
-    /// Of these, those that wrote.
+    /// Samples that are stores.
     pub store_samples: u64,
-    /// The accesses that they stand for.
+    /// The accesses that the samples stand for.
     pub accesses: f64,
-    /// Their share of all accesses that were looked at, 0 to 1.
+    /// Their share of all accesses of the view, 0 to 1.
     pub share: f64,
     /// Accesses to memory of the CPU's node.
     pub local_accesses: f64,
     /// Accesses to memory of another node.
     pub remote_accesses: f64,
-    /// Their share of all such accesses that were looked at, 0 to 1.
+    /// Their share of all remote accesses of the view, 0 to 1.
     pub remote_share: f64,
     /// Local accesses over local and remote ones, 0 to 1; none without either.
     pub local_access_ratio: Option<f64>,
-    /// Mean latency of accesses that reached memory, ns; none where no source told.
+    /// Mean latency of accesses that reached memory, ns; none if no source reports latency.
     pub latency_mean_ns: Option<f64>,
-    /// The share of the latencies of all accesses that were looked at, 0 to 1; none where no source told.
+    /// The share of the total latency of all accesses of the view, 0 to 1; none if no source reports latency.
     pub memory_time_share: Option<f64>,
-    /// That of its remote accesses alone, of the same whole: their cost. None where no source told.
+    /// Total latency of its remote accesses over the same whole: their cost. None if no source reports latency.
     pub remote_time_share: Option<f64>,
 }

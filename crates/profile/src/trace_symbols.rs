@@ -1,4 +1,4 @@
-//! The symbols that a trace has with it, and those of this machine's files for a trace that has none.
+//! Symbols stored in a trace, or those of this machine's files for a trace without symbols.
 
 use crate::symbols::{Data, File, Function, SourceLine, Symbols};
 use trace::{CodeLine, HostFiles, Image, Named};
@@ -44,11 +44,11 @@ fn data(image: &Image, variable: impl Fn(u64) -> Option<Named>, offset: u64) -> 
         let variable = variable(address);
         let is_variable = variable.is_some();
         let range = variable.or_else(|| image.section(address).cloned())?;
-        // What lies before is as far before in the file as in memory.
+        // The distance to the range's start is the same in the file and in memory.
         let start = offset.checked_sub(address - range.address)?;
         Some(Data { name: range.name, variable: is_variable, start, bytes: range.bytes })
     };
-    // Code may be read as well.
+    // Code may also be read as data.
     [false, true].into_iter().find_map(|executable| place(image.address_of_offset(offset, executable)?))
 }
 

@@ -1,4 +1,4 @@
-//! Whether NUMA is the problem: is the program sensitive to memory, is its memory far, and is memory contended?
+//! Whether NUMA is the problem: does the program depend on memory, is its memory remote, and is memory contended?
 
 use crate::distances::{Distances, NEARLY_FULL};
 use crate::ids::ThreadId;
@@ -13,34 +13,34 @@ use machine::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// More memory accesses per instruction are many.
+/// Memory accesses per instruction from which on there are many.
 const MANY_ACCESSES: f64 = 0.005;
-/// A smaller part of the time waiting for memory is not worth looking at.
+/// Least part of the time waiting for memory that matters.
 const MEMORY_BOUND: f64 = 0.05;
-/// A lower share of local accesses is worth moving something for.
+/// Share of local accesses below which moving is worthwhile.
 const MOST_LOCAL: f64 = 0.9;
-/// Imbalance of controllers, from which on one is the problem rather than all.
+/// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 const Z_95: f64 = 1.96;
 
-/// What the problem is.
+/// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
-    /// Too few samples to tell.
+    /// Too few samples.
     Unknown,
     /// Not NUMA: the program hardly waits for memory.
     NotMemoryBound,
-    /// Not NUMA: accesses are local, and no controller or link is near its end.
+    /// Not NUMA: accesses are local, and no controller or link is nearly saturated.
     None,
-    /// Not NUMA: all controllers are busy alike, with local accesses. The program needs more bandwidth or fewer
+    /// Not NUMA: all controllers are equally busy, with local accesses. The program needs more bandwidth or fewer
     /// accesses.
     Bandwidth,
-    /// NUMA: a controller or a link is near its end while others are not.
+    /// NUMA: a controller or a link is nearly saturated while others are not.
     Contention,
-    /// NUMA: much of the memory is far from who accesses it.
+    /// NUMA: much of the memory is remote.
     Distance,
 }
 
@@ -49,43 +49,43 @@ pub enum Problem {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// The node or the link that it is of, such as `0` or `0-3`; the worst of all.
+    /// Its node or link, such as `0` or `0-3`; the worst of all.
     pub of: Option<String>,
-    /// The number; none where it is not known.
+    /// The value; none if not known.
     pub value: Option<f64>,
-    /// Its unit; empty of a ratio.
+    /// Its unit; empty for a ratio.
     pub unit: &'static str,
-    /// What decides, in the same unit.
+    /// The threshold, in the same unit.
     pub threshold: f64,
-    /// Whether it is on the bad side of the threshold.
+    /// Whether the value is on the bad side of the threshold.
     pub is_bad: bool,
-    /// Whether counters told; otherwise it is estimated from the samples.
+    /// Whether it is from counters; otherwise it is estimated from samples.
     pub counted: bool,
     /// What it means.
     pub meaning: &'static str,
 }
 
-/// Whether NUMA is the problem, and the numbers that this rests on.
+/// Whether NUMA is the problem, with the numbers behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What the problem is.
+    /// The problem.
     pub problem: Problem,
     /// Whether placing memory or threads elsewhere can help.
     pub is_numa_problem: bool,
-    /// In words.
+    /// As text.
     pub text: String,
-    /// The numbers, in the order in which they are asked for.
+    /// The metrics, in order of evaluation.
     pub metrics: Vec<Metric>,
     /// Samples that reached memory.
     pub samples: u64,
-    /// The interval that the share of local accesses is in with 95 % probability, as far as samples are independent.
+    /// 95 % confidence interval of the local access ratio, assuming independent samples.
     pub local_access_ratio_interval: (f64, f64),
-    /// The share of accesses to what is no known object, 0 to 1.
+    /// The share of accesses that are not to a known object, 0 to 1.
     pub unknown_share: f64,
 }
 
 impl View<'_> {
-    /// Whether NUMA is the problem of what this view has: of a whole program, all its accesses.
+    /// The verdict on this view; for the whole program, on all its accesses.
     pub fn verdict(&self, measured: &Measurements) -> Verdict {
         let distances = Distances::of(self.profile().machine());
         let pattern = Pattern::of_all(self, &distances);
@@ -131,7 +131,7 @@ impl View<'_> {
     }
 
     /// The part of their time in which threads wait for memory: as counted, or else from the latencies of the accesses
-    /// that samples stand for, which may be under way at the same time.
+    /// that samples stand for, which may overlap.
     fn memory_bound(&self, measured: &Measurements) -> Metric {
         let value = measured.memory_bound.or_else(|| self.memory_bound_by_latencies());
         Metric {
@@ -237,7 +237,7 @@ impl View<'_> {
         }
     }
 
-    /// What the accesses that the samples stand for carry over each of the resources that they use, bytes/s.
+    /// Bandwidth of the accesses that the samples stand for, on each resource that they use, bytes/s.
     fn bytes_per_s<T: Ord>(&self, uses: impl Fn(NodeId, NodeId) -> Vec<T>) -> BTreeMap<T, f64> {
         let seconds = self.time_ns().map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
         let mut found = BTreeMap::new();
@@ -312,8 +312,8 @@ fn problem(metrics: &[Metric], samples: u64) -> Problem {
     }
 }
 
-/// Whether the program waits for memory: the time that was counted decides, then accesses per instruction, which the
-/// study goes by, then what latencies tell. Where nothing is known it may.
+/// Whether the program waits for memory, by the counted time, or else by accesses per instruction as in the study, or
+/// else by latencies. True if nothing is known.
 fn waits(metrics: &[Metric]) -> bool {
     let known = |name: &str| metrics.iter().find(|metric| metric.name == name && metric.value.is_some());
     let waiting = known("memory_bound");

@@ -1,4 +1,4 @@
-//! Accesses that a filter lets through, counted by object, site, thread, process, function and pair of nodes.
+//! Accesses that match a filter, tallied by object, site, thread, process, function and pair of nodes.
 
 use crate::filter::{Filter, Predicate};
 use crate::flow::Flow;
@@ -11,24 +11,24 @@ use crate::tally::Tally;
 use machine::NodeId;
 use std::collections::{BTreeMap, HashMap};
 
-/// Accesses that a filter lets through.
+/// Accesses that match a filter.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     profile: &'a Profile,
-    /// Their positions; none where it is all of them.
+    /// Their positions; none for all accesses.
     chosen: Option<Vec<u32>>,
-    /// The first and the last ns of the time that the filter lets through, as far as there are accesses.
+    /// First and last ns of the filter's time range, within the trace.
     time_ns: Option<(u64, u64)>,
     measured: Measurements,
     groups: Groups,
     tally: Tally,
 }
 
-/// Something and its accesses, those with the largest cost first.
+/// Items with their accesses, highest cost first.
 pub type Ranking<T> = Vec<(T, Tally)>;
 
 impl Profile {
-    /// The accesses that a filter lets through.
+    /// The accesses that match a filter.
     pub fn view(&self, filter: &Filter) -> View<'_> {
         let chosen = (!filter.0.is_empty()).then(|| {
             let filter = filter.prepare(self);
@@ -44,7 +44,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// The time that a filter lets through.
+    /// The time range of a filter.
     fn time_of(&self, filter: &Filter) -> Option<(u64, u64)> {
         let times = filter.0.iter().filter_map(|predicate| match predicate {
             Predicate::Time(time) => Some(time),
@@ -53,7 +53,7 @@ impl Profile {
         Some(times.fold(self.span_ns()?, |(first, last), time| (first.max(*time.start()), last.min(*time.end()))))
     }
 
-    /// What counters told, where the filter lets all accesses of a time through.
+    /// Counter readings, if the filter selects all accesses of a time range.
     fn measured_of(&self, filter: &Filter) -> Measurements {
         let is_whole = filter.0.iter().all(|predicate| matches!(predicate, Predicate::Time(_)));
         let time = self.time_of(filter).filter(|_| is_whole);
@@ -62,28 +62,28 @@ impl Profile {
 }
 
 impl<'a> View<'a> {
-    /// What the accesses are of.
+    /// The profile of the accesses.
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
 
-    /// What counters told of the time that they are of. Nothing where they are not all accesses of that time: counters
-    /// are of the whole machine.
+    /// Counter readings over the view's time range. Empty if the view is not all accesses of that time: counters cover
+    /// the whole machine.
     pub fn measured(&self) -> &Measurements {
         &self.measured
     }
 
-    /// All of them, counted.
+    /// All of them, tallied.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Each of them, in the order of time.
+    /// All of them, in chronological order.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.positions().map(|at| self.profile.at(at as usize))
     }
 
-    /// When the first and the last of them were, ns; none without any.
+    /// Times of the first and last of them, ns; none without any.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
         let at = |position: u32| self.profile.at(position as usize).time_ns;
         match &self.chosen {
@@ -92,17 +92,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// When the time begins and ends that the filter lets through, ns, as far as the trace goes: rates are over it.
+    /// Begin and end of the filter's time range, ns, within the trace: rates refer to it.
     pub(crate) fn time_ns(&self) -> Option<(u64, u64)> {
         self.time_ns
     }
 
-    /// Every object that they touch.
+    /// All accessed objects.
     pub fn objects(&self) -> Ranking<ObjectId> {
         self.sorted(touched(&self.groups.objects, ObjectId))
     }
 
-    /// Every site of those objects.
+    /// All sites of those objects.
     pub fn sites(&self) -> Ranking<SiteId> {
         let mut sites = vec![Tally::default(); self.profile.site_ids().len()];
         for (object, site) in self.groups.objects.iter().zip(self.profile.sites_of_objects()) {
@@ -113,12 +113,12 @@ impl<'a> View<'a> {
         self.sorted(touched(&sites, SiteId))
     }
 
-    /// Every thread that did any of them.
+    /// All threads with accesses.
     pub fn threads(&self) -> Ranking<ThreadId> {
         self.sorted(touched(&self.by_thread(), ThreadId))
     }
 
-    /// Every process that did any of them.
+    /// All processes with accesses.
     pub fn processes(&self) -> Ranking<ProcessId> {
         let mut processes = vec![Tally::default(); self.profile.processes().len()];
         for (tally, thread) in self.by_thread().iter().zip(self.profile.threads()) {
@@ -127,12 +127,12 @@ impl<'a> View<'a> {
         self.sorted(touched(&processes, ProcessId))
     }
 
-    /// Every place in code that did any of them.
+    /// All code locations with accesses.
     pub fn code(&self) -> Ranking<CodeId> {
         self.sorted(touched(&self.groups.codes, CodeId))
     }
 
-    /// Every function that did any of them, by label.
+    /// All functions with accesses, by label.
     pub fn functions(&self) -> Ranking<String> {
         let mut functions: HashMap<String, Tally> = HashMap::new();
         for (code, tally) in self.code() {
@@ -152,12 +152,12 @@ impl<'a> View<'a> {
         pairs
     }
 
-    /// Accesses by thread, node of the CPU, and node of the memory where it was reached.
+    /// Accesses by thread, node of the CPU, and node of the memory if memory was reached.
     pub fn thread_nodes(&self) -> BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally> {
         self.groups.cells.in_order(self.profile).map(|(key, cell)| (key, cell.tally)).collect()
     }
 
-    /// All of them, counted by what they have in common.
+    /// Tallies of all of them.
     pub(crate) fn groups(&self) -> &Groups {
         &self.groups
     }
@@ -170,19 +170,19 @@ impl<'a> View<'a> {
         threads
     }
 
-    /// What happened to each of these objects, in one pass over the accesses.
+    /// The flow of each of these objects, in one pass over the accesses.
     pub fn flows_of_objects(&self, objects: &[ObjectId]) -> Vec<Flow<'a>> {
         let objects = objects.iter().map(|object| object.index());
         self.flows(objects, self.profile.objects().len(), |row| row.object as usize)
     }
 
-    /// What each of these threads did, in one pass over the accesses.
+    /// The flow of each of these threads, in one pass over the accesses.
     pub fn flows_of_threads(&self, threads: &[ThreadId]) -> Vec<Flow<'a>> {
         let threads = threads.iter().map(|thread| thread.index());
         self.flows(threads, self.profile.threads().len(), |row| self.profile.thread_of(row).index())
     }
 
-    /// What happened to the objects of each of these sites, in one pass over the accesses.
+    /// The flow of the objects of each of these sites, in one pass over the accesses.
     pub fn flows_of_sites(&self, sites: &[SiteId]) -> Vec<Flow<'a>> {
         let of = self.profile.sites_of_objects();
         let sites = sites.iter().map(|site| site.index());
@@ -206,7 +206,7 @@ impl<'a> View<'a> {
         group: impl Fn(&Row) -> usize,
     ) -> Vec<Flow<'a>> {
         let mut places = vec![NONE; groups];
-        // Who asks for one twice gets it twice, and who asks for one that there is not gets an empty one.
+        // A repeated ID gives a repeated flow, and an ID that does not exist gives an empty one.
         let chosen: Vec<usize> = chosen.collect();
         for (&number, place) in chosen.iter().zip(0..) {
             if let Some(known) = places.get_mut(number) {
@@ -227,7 +227,7 @@ impl<'a> View<'a> {
         chosen.into_iter().enumerate().map(flow).map(|positions| Flow::new(self.profile, Some(positions))).collect()
     }
 
-    /// The largest cost first; of equal ones the one with the lower number.
+    /// Highest cost first, and lower number first among equals.
     fn sorted<T: Ord>(&self, mut ranking: Ranking<T>) -> Ranking<T> {
         let cost = |tally: &Tally| tally.cost(&self.tally);
         ranking.sort_unstable_by(|(a, first), (b, second)| cost(second).total_cmp(&cost(first)).then_with(|| a.cmp(b)));
@@ -235,7 +235,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Those that anything was counted of.
+/// Non-empty tallies only.
 fn touched<T>(tallies: &[Tally], id: impl Fn(u32) -> T) -> Ranking<T> {
     let touched = tallies.iter().zip(0..).filter(|(tally, _)| tally.samples > 0);
     touched.map(|(tally, number)| (id(number), *tally)).collect()

@@ -1,14 +1,14 @@
-//! Who accesses from where, and whose memory: there are few such ways, and many accesses of each.
+//! Access paths: who accesses from where, and whose memory. There are few, each with many accesses.
 
 use crate::ids::ThreadId;
 use crate::samples::{NONE, Way};
 use machine::{CpuId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A thread, the node of its CPU, and that of the memory where it was reached.
+/// A thread, the node of its CPU, and that of the memory if memory was reached.
 pub(crate) type CellKey = (ThreadId, Option<NodeId>, Option<NodeId>);
 
-/// What a [`Way`] means.
+/// A resolved [`Way`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownWay {
     pub thread: ThreadId,
@@ -17,12 +17,12 @@ pub(crate) struct KnownWay {
     pub from: Option<NodeId>,
     /// The node that the line came from or went to.
     pub to: Option<NodeId>,
-    /// A position in the list of cells.
+    /// Index into the list of cells.
     pub cell: u32,
 }
 
 impl KnownWay {
-    /// What ways of threads mean, in their order, and the cells that they are of, in the order of their keys.
+    /// Resolves all paths, in order, and returns the cells that they use, ordered by key.
     pub fn all(ways: &[Way], node_of_cpu: impl Fn(CpuId) -> Option<NodeId>) -> (Vec<Self>, Vec<CellKey>) {
         let known = ways.iter().map(|way| {
             let (thread, cpu) = (ThreadId(way.caller), CpuId(way.cpu));

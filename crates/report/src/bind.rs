@@ -1,4 +1,4 @@
-//! What came of giving the threads of a process their CPUs, and of following them.
+//! The result of binding the threads of a process, and of following them.
 
 use crate::migrate::{Count, Threads};
 use crate::number::bytes;
@@ -6,45 +6,45 @@ use machine::NodeId;
 use serde::Serialize;
 use std::fmt;
 
-/// All that `nearside bind` tells at once.
+/// The initial output of `nearside bind`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BindReport {
     /// The process.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// What came of its threads.
+    /// The result for its threads.
     pub threads: Threads,
 }
 
-/// All that it tells of threads that go to the nodes whose memory they use.
+/// The output when threads are sent to the nodes whose memory they use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BindByTraceReport {
     /// The process.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// What came of its threads, by the node that they belong to.
+    /// The result for its threads, by the node that they belong to.
     pub nodes: Vec<NodeThreads>,
-    /// Threads that too few samples are of: they keep their CPUs.
+    /// Threads with too few samples, which keep their CPUs.
     pub unsure: u64,
 }
 
-/// What came of the threads that belong to a node.
+/// The result for the threads that belong to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeThreads {
     /// The node.
     pub node: NodeId,
-    /// They.
+    /// These threads.
     #[serde(flatten)]
     pub threads: Threads,
 }
 
-/// What it tells later, while it follows the process.
+/// Later output, while the process is followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum BindEvent {
-    /// Threads that began later have got their CPUs, or not.
+    /// New threads have been bound, or could not be.
     NewThreads(Threads),
     /// Pages have followed a thread.
     PagesFollowed {
@@ -54,14 +54,14 @@ pub enum BindEvent {
         from: NodeId,
         /// The node that it went to.
         to: NodeId,
-        /// Pages that went after it.
+        /// Pages that were moved after it.
         moved: Count,
-        /// Pages that stayed: shared with other processes, or held.
+        /// Pages that were not moved: shared with other processes, or pinned.
         stayed: Count,
     },
     /// The process has ended.
     Ended,
-    /// It was told to stop: the process keeps its CPUs.
+    /// The command was interrupted: the process keeps its CPUs.
     Interrupted,
 }
 
@@ -79,8 +79,8 @@ impl fmt::Display for BindByTraceReport {
         }
         match self.unsure {
             0 => Ok(()),
-            1 => writeln!(f, "1 thread keeps its CPUs: too few samples are of it"),
-            unsure => writeln!(f, "{unsure} threads keep their CPUs: too few samples are of them"),
+            1 => writeln!(f, "1 thread keeps its CPUs: too few samples of it"),
+            unsure => writeln!(f, "{unsure} threads keep their CPUs: too few samples of them"),
         }
     }
 }
@@ -98,7 +98,7 @@ impl fmt::Display for BindEvent {
             }
             Self::Ended => writeln!(f, "the process has ended"),
             Self::Interrupted => {
-                writeln!(f, "it was interrupted: the threads keep their CPUs, and nothing follows them any more")
+                writeln!(f, "it was interrupted: the threads keep their CPUs and are no longer followed")
             }
         }
     }

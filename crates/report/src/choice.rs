@@ -1,7 +1,7 @@
-//! Which of too many things are drawn.
+//! Selects a subset of items to draw.
 
-/// At most `most` of `all` things, in their order: one of each of `most` equal parts. Which one, a fixed hash of the
-/// part says: what comes in a rhythm is not hidden by another one, and the same profile always gives the same picture.
+/// At most `most` of `all` items, in order: one from each of `most` equal parts. A fixed hash of the part selects the
+/// item: periodic items do not alias with the selection, and the same profile always gives the same picture.
 pub(crate) fn chosen<T>(things: impl Iterator<Item = T>, all: usize, most: usize) -> impl Iterator<Item = T> {
     let (all, parts) = (all as u64, most.min(all) as u64);
     let bound = move |part: u64| (u128::from(part) * u128::from(all) / u128::from(parts.max(1))) as u64;
@@ -14,7 +14,7 @@ pub(crate) fn chosen<T>(things: impl Iterator<Item = T>, all: usize, most: usize
     })
 }
 
-/// `SplitMix64`'s.
+/// The hash of `SplitMix64`.
 fn hash(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn what_comes_in_a_rhythm_is_not_hidden() {
-        // Threads take turns, and so would those that are drawn if each hundredth was.
+        // Threads take turns, so drawing every hundredth item would show one thread only.
         let drawn: Vec<usize> = chosen((0..100_000).map(|at| at % 4), 100_000, 1000).collect();
         for thread in 0..4 {
             let of_thread = drawn.iter().filter(|&&other| other == thread).count();

@@ -1,13 +1,13 @@
-//! What works on this host, what does not, and what to do about it.
+//! What works on this host, what does not, and how to fix it.
 
 use linux::{Diagnosis, Feature};
 use serde::Serialize;
 use std::fmt;
 
-/// All that `nearside doctor` tells.
+/// The output of `nearside doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorReport {
-    /// The kernel, as `uname -r` says it.
+    /// The kernel, as printed by `uname -r`.
     pub kernel: String,
     /// The user that it was run as.
     pub uid: u32,
@@ -26,12 +26,12 @@ pub struct Finding {
     pub works: bool,
     /// Why not.
     pub why: Option<String>,
-    /// What clears it.
+    /// How to fix it.
     pub what_to_do: Option<String>,
 }
 
 impl Finding {
-    /// A feature that was tried.
+    /// The result of testing a feature.
     pub fn new(feature: Feature, result: &Result<(), Diagnosis>) -> Self {
         let diagnosis = result.as_ref().err();
         Self {

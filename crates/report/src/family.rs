@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Samples of one metric, which must be together.
+/// Samples of one metric, which must be adjacent.
 #[derive(Clone, Debug)]
 pub struct Family {
     heading: String,
@@ -11,7 +11,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// A metric of this name: a `counter`, `gauge` or `info`. Its unit is in its name.
+    /// A metric: a `counter`, `gauge` or `info`. Its name includes its unit.
     pub fn begin(name: &str, kind: &str, help: &str) -> Self {
         let mut heading = format!("# TYPE {name} {kind}\n");
         if let Some(unit) = ["bytes", "seconds", "ratio"].into_iter().find(|unit| name.ends_with(&format!("_{unit}"))) {
@@ -26,7 +26,7 @@ impl Family {
         Self { heading, name: format!("{name}{suffix}"), samples: String::new() }
     }
 
-    /// One value of it.
+    /// Adds a value.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
@@ -34,7 +34,7 @@ impl Family {
         let _ = writeln!(self.samples, "{}{labels} {value}", self.name);
     }
 
-    /// Writes it; a metric without samples is left out.
+    /// Writes the metric, unless it has no samples.
     pub fn end(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.samples.is_empty() { Ok(()) } else { write!(f, "{}{}", self.heading, self.samples) }
     }

@@ -1,4 +1,4 @@
-//! Where remote accesses cost time: a flame graph of their call chains, and the same as folded stacks.
+//! The cost of remote accesses by call chain, as a flame graph or as folded stacks.
 
 use crate::label::label;
 use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
@@ -7,27 +7,27 @@ use profile::{Access, CodeId, Profile, View};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// What remote accesses cost by the call chains that led to them: the latency that they have above that of local
-/// memory, times the accesses that each sample stands for. Where no latency is known, so many accesses.
+/// The cost of remote accesses by call chain: latency in excess of local memory's, times the accesses that each sample
+/// stands for. If no latency is known, the number of accesses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteCost {
     /// Functions from the outermost to the one that accesses, separated by `;`, and the cost.
     stacks: BTreeMap<String, f64>,
-    /// The cost is in ns.
+    /// Whether the cost is in ns.
     timed: bool,
 }
 
-/// Why a flame graph could not be drawn.
+/// The flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the flame graph: {0}")]
 pub struct FlameGraphError(String);
 
 impl RemoteCost {
-    /// Of the accesses of a view.
+    /// For the accesses of a view.
     pub fn of(view: &View) -> Self {
         let timed = view.tally().timed_accesses > 0.0;
         let local = Local::of(view);
-        // Chains are few, accesses many.
+        // Chains are few and accesses many, so accesses are summed by chain first.
         let mut costs: HashMap<(Vec<CodeId>, CodeId), f64> = HashMap::new();
         let mut by_chain = HashMap::new();
         for access in view.accesses().filter(Access::is_remote) {
@@ -47,8 +47,8 @@ impl RemoteCost {
         Self { stacks, timed }
     }
 
-    /// Folded stacks, as the tools that draw flame graphs read them: `main;work;load 1234`, a line a chain, in ns or
-    /// in accesses. Chains that cost nothing are left out.
+    /// Folded stacks, the input of flame graph tools: `main;work;load 1234`, one chain per line, in ns or in accesses.
+    /// Chains without cost are omitted.
     pub fn to_folded(&self) -> String {
         let mut text = String::new();
         for (stack, cost) in &self.stacks {
@@ -61,7 +61,7 @@ impl RemoteCost {
         text
     }
 
-    /// A flame graph as one SVG image that can be searched and zoomed into in a browser.
+    /// A flame graph as one SVG image that can be searched and zoomed in a browser.
     pub fn to_svg(&self, title: &str) -> Result<String, FlameGraphError> {
         let folded = self.to_folded();
         let mut options = Options::default();
@@ -70,7 +70,7 @@ impl RemoteCost {
         if self.timed { "ns" } else { "remote accesses" }.clone_into(&mut options.count_name);
         options.colors = Palette::Basic(BasicPalette::Orange);
         options.deterministic = true;
-        // An empty graph is refused: it says so as a graph of one frame.
+        // The library rejects an empty graph, so a single frame says that there is nothing.
         let lines: Vec<&str> = if folded.is_empty() { vec!["no remote access 1"] } else { folded.lines().collect() };
         let mut svg = Vec::new();
         flamegraph::from_lines(&mut options, lines, &mut svg).map_err(|error| FlameGraphError(error.to_string()))?;
@@ -79,9 +79,9 @@ impl RemoteCost {
 
     fn subtitle(&self, empty: bool) -> String {
         let what = if self.timed {
-            "what remote accesses took longer than local ones would have, ns"
+            "latency of remote accesses in excess of local latency, ns"
         } else {
-            "remote accesses: no source told latencies"
+            "remote accesses: no source reports latencies"
         };
         if empty { "no remote access cost anything".to_owned() } else { what.to_owned() }
     }
@@ -94,7 +94,7 @@ struct Local {
 }
 
 impl Local {
-    /// Of an idle machine; where its description does not tell, that of the view's local accesses.
+    /// From the machine's description; if it has no latencies, from the view's local accesses.
     fn of(view: &View) -> Self {
         let machine = view.profile().machine();
         let routes = Routes::of(machine).ok();
@@ -110,14 +110,14 @@ impl Local {
         Self { idle_ns: machine.nodes.iter().filter_map(idle).collect(), mean_ns }
     }
 
-    /// What an access took longer. One whose latency is not known is no cost beside those whose is.
+    /// Latency in excess of local memory's. 0 if the latency of the access is not known.
     fn excess_ns(&self, access: &Access) -> f64 {
         let local_ns = access.from.and_then(|from| self.idle_ns.get(&from)).copied().unwrap_or(self.mean_ns);
         access.latency_ns.map_or(0.0, |ns| (f64::from(ns) - local_ns).max(0.0))
     }
 }
 
-/// The name of a frame: without what separates frames and lines.
+/// The name of a frame, without the separators of frames and lines.
 fn frame(profile: &Profile, code: CodeId) -> String {
     let name = label(&profile.function_label(code)).replace(';', ":");
     if name.trim().is_empty() { "?".to_owned() } else { name }

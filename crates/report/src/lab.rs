@@ -1,4 +1,4 @@
-//! What a run in the lab measured.
+//! The measurements of a run in the lab.
 
 use crate::{Table, bytes, count, percent};
 use machine::size;
@@ -6,13 +6,13 @@ use model::{Measured, Mechanism};
 use serde::Serialize;
 use std::fmt;
 
-/// Links that the table shows: the busiest.
+/// Most links in the table: the busiest.
 const LINKS_SHOWN: usize = 8;
 
-/// A run of one command on a virtual machine. Its JSON form is the whole of it.
+/// A run of one command on a virtual machine. Its JSON form is complete.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LabReport {
-    /// Always true: nobody shall take these numbers for a real machine's.
+    /// Always true, so that these numbers are not mistaken for a real machine's.
     pub simulated: bool,
     /// The machine's name.
     pub machine: String,
@@ -20,11 +20,11 @@ pub struct LabReport {
     pub model_version: String,
     /// The parts of the model that were switched off.
     pub model_without: Vec<Mechanism>,
-    /// What the periods of kernel services were divided by.
+    /// Factor by which the periods of kernel services were divided.
     pub time_scale: u32,
     /// CPUs of the virtual machine.
     pub cpus: usize,
-    /// Memory of each of its nodes, in the order of their ids, bytes.
+    /// Memory of each node, ordered by node ID, bytes.
     pub memory_bytes: Vec<u64>,
     /// The guest's kernel.
     pub kernel: String,
@@ -36,7 +36,7 @@ pub struct LabReport {
     pub boot_s: f64,
     /// Host time that the command took, s.
     pub host_s: f64,
-    /// The samples, if any were asked for.
+    /// The samples, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
     /// What the model measured from the command's start to its end.
@@ -47,11 +47,11 @@ pub struct LabReport {
 /// Samples of misses in the first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Samples {
-    /// One miss in so many was sampled.
+    /// Sampling period, in misses.
     pub period: u64,
     /// Samples taken.
     pub taken: usize,
-    /// Samples for which there was no room.
+    /// Samples that were dropped because the buffer was full.
     pub dropped: u64,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for LabReport {
             let times = self.measured.clock_releases;
             fact(
                 "clock",
-                format!("simulated time was let go {times} times: see \"How far to believe it\" in docs/lab.md"),
+                format!("simulated time was released {times} times: see \"How far to believe it\" in docs/lab.md"),
             );
         }
         if let Some(samples) = &self.samples {

@@ -1,17 +1,17 @@
-//! Texts of traces, as pictures and pages have them.
+//! Sanitizes texts of traces for pictures and pages.
 
-/// Longer names are cut: template arguments of C++ may fill pages.
+/// Longest name; longer ones are truncated: template arguments of C++ may fill pages.
 const LONGEST_NAME: usize = 200;
-/// Longer sentences are cut.
+/// Longest sentence; longer ones are truncated.
 const LONGEST: usize = 2000;
 
-/// A name that others chose, as one line that is not too long, without characters that would break a page or turn its
+/// An untrusted name as one line of limited length, without characters that would break a page or change its text
 /// direction.
 pub(crate) fn label(name: &str) -> String {
     cut(name, LONGEST_NAME)
 }
 
-/// Likewise, a sentence.
+/// The same for a sentence.
 pub(crate) fn sentence(text: &str) -> String {
     cut(text, LONGEST)
 }

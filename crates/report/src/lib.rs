@@ -1,4 +1,4 @@
-//! What nearside found, as tables for terminals; the same values, serialised, are its JSON.
+//! Reports of nearside as tables for terminals; serialised, the same values are the JSON output.
 
 mod agent;
 mod bind;

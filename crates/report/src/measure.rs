@@ -1,4 +1,4 @@
-//! What `nearside measure` found, for terminals and as a picture.
+//! The result of `nearside measure`, for terminals and as a picture.
 
 use crate::Table;
 use crate::picture::{HeatMap, heat_maps_to_svg};
@@ -8,9 +8,9 @@ use std::fmt::{self, Write};
 
 type Show = fn(f64) -> String;
 
-/// Above this many nodes a table would not fit a terminal.
+/// Most nodes for which a table fits a terminal.
 const MOST_COLUMNS: usize = 32;
-/// Of lists that can be as long as there are pairs of nodes, so many lines are shown; JSON has all.
+/// Most lines of lists whose length is the number of pairs of nodes; the JSON output has all.
 const MOST_LINES: usize = 12;
 
 /// The tables of a measurement; its JSON has the same and more.
@@ -64,7 +64,7 @@ fn how(results: &Results) -> String {
     format!("measured by nearside {version} on {date}: {medians}, arrays of {size}{quick}{partial}")
 }
 
-/// Heat maps of what was measured of each pair of nodes.
+/// Heat maps of everything measured per pair of nodes.
 pub fn measure_svg(name: &str, results: &Results) -> String {
     let map = |title, matrix: &Matrix, show, more_is_better| HeatMap {
         title,
@@ -111,7 +111,7 @@ fn gb_per_s(value: f64) -> String {
     format!("{:.2}", value / 1e9)
 }
 
-/// A number, or why there is none: `-` where nothing was measured, its spread where that was too large.
+/// A number, or why there is none: `-` if nothing was measured, its spread if that was too large.
 fn cell(number: Option<&Number>, show: Show) -> String {
     match number {
         None => "-".to_owned(),
@@ -141,7 +141,7 @@ fn matrix(f: &mut fmt::Formatter<'_>, title: &str, nodes: &[NodeId], matrix: &Ma
     indented(f, &table)
 }
 
-/// Of very many nodes: from what to what.
+/// For very many nodes: ranges instead of a matrix.
 fn ranges(f: &mut fmt::Formatter<'_>, matrix: &Matrix, show: Show) -> fmt::Result {
     for (name, local) in [("own node", true), ("other nodes", false)] {
         let pairs =
@@ -192,7 +192,7 @@ fn links(f: &mut fmt::Formatter<'_>, sharing: &[LinkSharing]) -> fmt::Result {
     if sharing.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\nHow cores share the way to another node (GB/s read by all of them together)")?;
+    writeln!(f, "\nHow cores share the route to another node (GB/s read by all of them together)")?;
     let line = |LinkSharing { from, to, points }: &LinkSharing| {
         let mut text = format!("node {from} to memory of {to}:");
         for point in points {
@@ -226,7 +226,7 @@ fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
     indented(f, &table)
 }
 
-/// A size to three digits: working sets are no round numbers.
+/// A size to three digits: working sets are not round numbers.
 fn about(bytes: u64) -> String {
     let (unit, shift) = if bytes >= 1 << 20 { ("MiB", 20) } else { ("KiB", 10) };
     let value = bytes as f64 / f64::from(1 << shift);
@@ -255,7 +255,7 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
     if of.order_changes.is_empty() {
         return writeln!(f, "  the order of nodes is the same");
     }
-    writeln!(f, "  the order of nodes is another one:")?;
+    writeln!(f, "  the order of nodes differs:")?;
     let line = |c: &::measure::OrderChange| {
         let claims = if c.claimed_equal { "equally far" } else { "the other way round" };
         format!(
@@ -270,7 +270,7 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
 mod tests {
     use super::*;
 
-    /// What a two-node machine could come to, in the form that scripts read.
+    /// A possible result for a two-node machine, as JSON.
     const MEASURED: &str = r#"{
         "version": "0.1.0", "date": "2026-01-31", "partial": true,
         "missing": [{"what": "latency from node 1 to memory of 0", "why": "repeats spread by up to 31 %"}],

@@ -1,4 +1,4 @@
-//! The memory of nodes, processes and control groups at one moment, and how fast it changes.
+//! Memory of nodes, processes and control groups at one point in time, and its rates of change.
 
 use crate::nodes::HugetlbReport;
 use linux::{CgroupMemory, Counters, Mapping, NodeFiles, PageKind, Residence};
@@ -7,33 +7,33 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `nearside memory` found at one moment.
+/// The result of `nearside memory` at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryReport {
-    /// When, in seconds since 1970.
+    /// Seconds since 1970.
     pub time_s: f64,
-    /// Seconds since the look before; all rates are of that time.
+    /// Seconds since the previous reading, to which all rates refer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_s: Option<f64>,
-    /// Nodes that are online, by number.
+    /// Online nodes, by number.
     pub nodes: Vec<NodeMemory>,
-    /// What NUMA balancing and migration did since boot, by the kernel's names.
+    /// Events of NUMA balancing and migration since boot, by the kernel's names.
     pub events: Counters,
-    /// Likewise, a second.
+    /// Likewise, per second.
     #[serde(skip_serializing_if = "Rates::is_empty")]
     pub events_per_s: Rates,
-    /// The processes that were asked for.
+    /// The requested processes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessMemory>,
-    /// The control groups that were asked for.
+    /// The requested control groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupReport>,
-    /// What a reader should know of the numbers.
+    /// Notes for the reader.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// How fast counters grow, a second.
+/// Growth of counters per second.
 pub type Rates = BTreeMap<String, f64>;
 
 /// A node.
@@ -41,18 +41,18 @@ pub type Rates = BTreeMap<String, f64>;
 pub struct NodeMemory {
     /// Its number.
     pub node: u32,
-    /// What its memory is used for, bytes, by the kernel's names in meminfo.
+    /// Memory usage, bytes, by the kernel's names in meminfo.
     pub memory_bytes: Counters,
     /// Its hugetlb pages, by size.
     pub hugetlb: Vec<HugetlbReport>,
-    /// Pages taken from it since boot, by the kernel's names in numastat.
+    /// Pages allocated from it since boot, by the kernel's names in numastat.
     pub allocated_pages: Counters,
-    /// Likewise, a second.
+    /// Likewise, per second.
     #[serde(skip_serializing_if = "Rates::is_empty")]
     pub allocated_pages_per_s: Rates,
-    /// What happened to its pages since boot, by the kernel's names in vmstat.
+    /// Events of its pages since boot, by the kernel's names in vmstat.
     pub events: Counters,
-    /// Likewise, a second.
+    /// Likewise, per second.
     #[serde(skip_serializing_if = "Rates::is_empty")]
     pub events_per_s: Rates,
 }
@@ -60,35 +60,35 @@ pub struct NodeMemory {
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessMemory {
-    /// Its number.
+    /// Its PID.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// Bytes on each node on which it has any, or had any at an earlier look, by what they are.
+    /// Memory on each node, by use. Includes nodes that had any at an earlier reading.
     pub nodes: Vec<NodeUses>,
 }
 
-/// Bytes on one node, by what they are.
+/// Memory on one node, by use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeUses {
     /// The node.
     pub node: NodeId,
-    /// Bytes of each use.
+    /// Bytes per use.
     pub bytes: BTreeMap<Use, u64>,
-    /// How much more there is, a second, than at the look before; less than 0 where it is less.
+    /// Growth per second since the previous reading; negative if it shrinks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grown_bytes_per_s: Option<i64>,
 }
 
-/// What memory of a process is used for.
+/// A use of a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
-    /// What brk gave it.
+    /// Memory from brk.
     Heap,
     /// The first thread's stack.
     Stack,
-    /// Its own otherwise: what mmap gave it, other threads' stacks.
+    /// Other private memory: from mmap, and other threads' stacks.
     Private,
     /// Files.
     File,
@@ -101,17 +101,17 @@ pub enum Use {
 /// A control group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupReport {
-    /// Its path from the hierarchy's top.
+    /// Its path from the root of the hierarchy.
     pub cgroup: String,
-    /// What its memory is used for on each node, by the kernel's names in `memory.numa_stat`.
+    /// Memory usage on each node, by the kernel's names in `memory.numa_stat`.
     pub nodes: BTreeMap<NodeId, Counters>,
 }
 
 impl Use {
-    /// All, in their order.
+    /// All uses, in order.
     pub const ALL: [Self; 6] = [Self::Heap, Self::Stack, Self::Private, Self::File, Self::Shared, Self::Hugetlb];
 
-    /// The word for it, as in JSON.
+    /// Its name, as in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Heap => "heap",
@@ -137,16 +137,16 @@ impl Use {
     }
 }
 
-/// What is told of vmstat: balancing, migration, promotion and demotion.
+/// Whether a vmstat event is shown: balancing, migration, promotion and demotion.
 pub fn is_numa_event(name: &str) -> bool {
-    // Of a node these are numastat's as well.
+    // For a node, numastat has these too.
     let of_numastat = ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
     let starts = ["numa_", "pgpromote_", "pgdemote_", "pgmigrate_", "thp_migration_"];
     starts.iter().any(|start| name.starts_with(start)) && !of_numastat.contains(&name)
 }
 
 impl NodeMemory {
-    /// A node, from its files.
+    /// Reads a node from its files.
     pub fn of(files: NodeFiles) -> Self {
         let is_bytes = |name: &String, _: &mut u64| !name.starts_with("HugePages_");
         let mut memory_bytes = files.memory;
@@ -163,7 +163,7 @@ impl NodeMemory {
         }
     }
 
-    /// What its memory is used for, bytes; 0 where the kernel does not tell.
+    /// Bytes of a use; 0 if the kernel does not report it.
     pub fn bytes(&self, name: &str) -> u64 {
         self.memory_bytes.get(name).copied().unwrap_or(0)
     }
@@ -185,7 +185,7 @@ impl ProcessMemory {
         Self { pid, name, nodes: nodes.into_iter().map(of_node).collect() }
     }
 
-    /// Works out what it has more than at an earlier look, a second. Nodes that it left altogether stay in the list.
+    /// Computes growth per second since an earlier reading. Nodes that it left stay in the list.
     fn since(&mut self, before: &Self, elapsed_s: f64) {
         let is_left = |node: &&NodeUses| self.nodes.iter().all(|now| now.node != node.node);
         let left: Vec<NodeId> = before.nodes.iter().filter(is_left).map(|of_node| of_node.node).collect();
@@ -220,8 +220,8 @@ impl CgroupReport {
 }
 
 impl MemoryReport {
-    /// Works out rates since an earlier report, by a clock that is never set. Counters that went back, as those of a
-    /// node that came back, have none.
+    /// Computes rates since an earlier report; `elapsed` is from a monotonic clock. Counters that went back, as those
+    /// of a node that came back online, have no rate.
     pub fn since(&mut self, before: &Self, elapsed: Duration) {
         if elapsed.is_zero() {
             return;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_has_more_or_less_is_told_by_node() {
+    fn growth_of_a_process_is_reported_by_node() {
         let process = |nodes: &[(u32, u64)]| {
             let of_node = |&(node, bytes): &(u32, u64)| NodeUses {
                 node: NodeId(node),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_numa_are_told_from_others() {
+    fn events_of_numa_are_distinguished_from_others() {
         let told = ["numa_hint_faults", "pgpromote_success", "pgmigrate_fail", "numa_hit", "pgfault", "nr_dirty"];
         assert_eq!(told.map(is_numa_event), [true, true, true, false, false, false]);
     }

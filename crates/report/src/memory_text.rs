@@ -6,34 +6,33 @@ use machine::{NodeId, size};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-/// Looks that a history shows.
+/// Most readings in a history.
 const MOST_LOOKS: usize = 40;
-/// From nothing to all of a node's memory.
+/// From none to all of a node's memory.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The kernel's names in numastat, in its order.
 const ALLOCATIONS: [&str; 6] = ["numa_hit", "numa_miss", "numa_foreign", "interleave_hit", "local_node", "other_node"];
 
-/// What was seen at earlier looks: how much of each node's memory was in use, and how much of each process's memory was
-/// on which node.
+/// Earlier readings: the used part of each node's memory, and the distribution of each process's memory over nodes.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     looks: VecDeque<BTreeMap<Of, f64>>,
 }
 
-/// What a bar is of.
+/// The subject of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {
     Node(u32),
-    /// A process, by its number, on a node.
+    /// A process, by PID, on a node.
     Process(u32, NodeId),
 }
 
 impl History {
-    /// Remembers a look.
+    /// Adds a reading.
     pub fn add(&mut self, report: &MemoryReport) {
         let used = |node: &crate::memory::NodeMemory| {
             let total = node.bytes("MemTotal");
-            // A node without memory is not full.
+            // A node without memory does not count as full.
             (total > 0).then(|| (Of::Node(node.node), 1.0 - node.bytes("MemFree") as f64 / total as f64))
         };
         let mut look: BTreeMap<Of, f64> = report.nodes.iter().filter_map(used).collect();
@@ -49,12 +48,12 @@ impl History {
         }
     }
 
-    /// Whether there is more than one look.
+    /// Whether there is more than one reading.
     fn is_worth_telling(&self) -> bool {
         self.looks.len() > 1
     }
 
-    /// A bar for each look.
+    /// One bar per reading.
     fn bars(&self, of: Of) -> String {
         let bar = |look: &BTreeMap<Of, f64>| {
             look.get(&of).map_or(' ', |part| BARS[((part.clamp(0.0, 1.0) * 8.0) as usize).min(7)])
@@ -66,11 +65,11 @@ impl History {
 /// A report for a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryText<'a> {
-    /// What to tell.
+    /// The current reading.
     pub report: &'a MemoryReport,
-    /// What was seen before.
+    /// Earlier readings.
     pub history: &'a History,
-    /// Whether to tell all that the kernel tells of nodes.
+    /// Whether to show everything that the kernel reports about nodes.
     pub all: bool,
 }
 
@@ -90,7 +89,7 @@ impl fmt::Display for MemoryText<'_> {
             writeln!(f, "\n{}: {}", self.title("Balancing and migration, whole system"), events.join(", "))?;
         }
         if self.all {
-            write!(f, "\nAll that the kernel tells of nodes\n{}", self.everything())?;
+            write!(f, "\nAll node counters of the kernel\n{}", self.everything())?;
         }
         Ok(())
     }
@@ -168,7 +167,7 @@ impl MemoryText<'_> {
         table
     }
 
-    /// Those that ever happened.
+    /// Events with non-zero counts.
     fn events(&self) -> Vec<String> {
         let happened = self.report.events.iter().filter(|(_, count)| **count > 0);
         let value = |(name, count): (&String, &u64)| match self.report.elapsed_s {
@@ -196,7 +195,7 @@ impl MemoryText<'_> {
     }
 }
 
-/// What there is more or less, with its sign.
+/// Growth, with its sign.
 fn growth(bytes_per_s: i64) -> String {
     let sign = if bytes_per_s < 0 { "-" } else { "+" };
     if bytes_per_s == 0 { "0".to_owned() } else { format!("{sign}{}", size::rounded(bytes_per_s.unsigned_abs())) }

@@ -1,4 +1,4 @@
-//! What came of moving the pages of a process.
+//! The result of moving the pages of a process.
 
 use crate::number::{bytes, count};
 use crate::table::Table;
@@ -8,51 +8,51 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// All that `nearside migrate` tells.
+/// The output of `nearside migrate`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MigrateReport {
     /// The process.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
-    /// The nodes that pages were to come from; nothing for all.
+    /// The source nodes; none for all.
     pub from: Option<NodeSet>,
-    /// The nodes that they were to go to.
+    /// The target nodes.
     pub to: NodeSet,
-    /// How long it took, s.
+    /// Duration, s.
     pub seconds: f64,
     /// Pages moved.
     pub moved: Count,
-    /// Those, by the node that they went to.
+    /// Moved pages by target node.
     pub moved_to: Vec<NodeCount>,
-    /// Pages that were on the right node before.
+    /// Pages that were already on their target node.
     pub already_there: Count,
-    /// Pages on nodes that nothing was to be moved from.
+    /// Pages on nodes that are not source nodes.
     pub on_other_nodes: Count,
-    /// Pages given back or swapped out before they could be moved.
+    /// Pages that were freed or swapped out before they could be moved.
     pub gone: Count,
-    /// Pages that stayed, by reason.
+    /// Pages that could not be moved, by reason.
     pub stayed: Vec<StayedPages>,
-    /// Addresses that were asked for and are not mapped, bytes.
+    /// Requested addresses that are not mapped, bytes.
     pub unmapped_bytes: u64,
-    /// What came of moving its threads, if that was asked for.
+    /// The result of moving its threads, if requested.
     pub threads: Option<Threads>,
-    /// Whether the process ended before all was done.
+    /// Whether the process ended before everything was done.
     pub process_ended: bool,
-    /// Whether it was told to stop before all was done.
+    /// Whether the command was interrupted before everything was done.
     pub interrupted: bool,
 }
 
 /// Pages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// How many; a huge page is one.
+    /// Number of pages; a huge page counts as one.
     pub pages: u64,
-    /// How much.
+    /// Their size.
     pub bytes: u64,
 }
 
-/// Pages of a node.
+/// Pages by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeCount {
     /// The node.
@@ -62,34 +62,34 @@ pub struct NodeCount {
     pub count: Count,
 }
 
-/// Pages that stayed for one reason.
+/// Pages that were not moved for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StayedPages {
     /// The reason, as a word.
     pub reason: &'static str,
-    /// The node that they were to go to.
+    /// The target node.
     pub node: NodeId,
-    /// How many.
+    /// The pages.
     #[serde(flatten)]
     pub count: Count,
-    /// The address of the first that was found.
+    /// The address of the first such page.
     pub first_address: String,
     /// The reason, as a sentence.
     pub why: String,
-    /// What helps, if anything does.
+    /// What to do about it, if anything helps.
     pub what_to_do: Option<&'static str>,
 }
 
-/// What came of giving threads a set of CPUs.
+/// The result of binding threads to a set of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Threads {
-    /// The CPUs that they may run on now.
+    /// The new CPUs.
     pub cpus: CpuSet,
-    /// How many threads have got them.
+    /// Number of threads that were bound.
     pub bound: u64,
-    /// Threads that ended meanwhile.
+    /// Number of threads that ended meanwhile.
     pub ended: u64,
-    /// Threads that could not be given them.
+    /// Threads that could not be bound.
     pub refused: Vec<RefusedThread>,
 }
 
@@ -109,7 +109,7 @@ impl From<Amount> for Count {
 }
 
 impl MigrateReport {
-    /// What was tallied of a process, with what each node has free (bytes), as far as that is known.
+    /// From a process's tally and the free memory of each node (bytes), as far as known.
     pub fn new(pid: u32, name: String, to: NodeSet, tally: &Tally, free: &BTreeMap<NodeId, u64>) -> Self {
         let stayed = tally.stayed.iter().map(|(&(refusal, node), stayed)| {
             let (why, what_to_do) = diagnose_pages(refusal, node, free.get(&node).copied());
@@ -141,7 +141,8 @@ impl MigrateReport {
         }
     }
 
-    /// Whether something that was asked for was not done. Pages that others map too are left alone unless asked for.
+    /// Whether part of the request was not carried out. Pages that other processes map too are left alone unless
+    /// requested.
     pub fn is_partial(&self) -> bool {
         let failed = self.stayed.iter().any(|stayed| stayed.reason != PageRefusal::Shared.word());
         let refused = self.threads.as_ref().is_some_and(|threads| !threads.refused.is_empty());
@@ -191,13 +192,13 @@ impl fmt::Display for MigrateReport {
             writeln!(f, "\n{threads}")?;
         }
         if self.unmapped_bytes > 0 {
-            writeln!(f, "\n{} of what was asked for is not mapped", bytes(self.unmapped_bytes))?;
+            writeln!(f, "\n{} of the requested range is not mapped", bytes(self.unmapped_bytes))?;
         }
         if self.process_ended {
             writeln!(f, "\nthe process has ended meanwhile")?;
         }
         if self.interrupted {
-            writeln!(f, "\nit was interrupted: the rest stays where it is")?;
+            writeln!(f, "\nit was interrupted: the remaining pages stay where they are")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The nodes of a machine at this moment: CPUs, memory and distances.
+//! The current state of a machine's nodes: CPUs, memory and distances.
 
 use crate::Table;
 use linux::{HugetlbPool, NodeFiles};
@@ -6,17 +6,17 @@ use machine::{CpuSet, NodeId, size};
 use serde::Serialize;
 use std::fmt;
 
-/// Above this many nodes the distances of each to each would not fit a terminal.
+/// Most nodes for which the matrix of distances fits a terminal.
 const MOST_COLUMNS: usize = 32;
 
-/// The machine as `nearside show` found it.
+/// The machine, for `nearside show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodesReport {
-    /// Its nodes that are online, by number.
+    /// Its online nodes, by number.
     pub nodes: Vec<NodeReport>,
-    /// Whether the kernel's NUMA balancing moves pages: 0, 1, or 2 for tiers of memory; nothing where it has none.
+    /// The kernel's NUMA balancing: 0, 1, or 2 for memory tiering; none if not supported.
     pub numa_balancing: Option<String>,
-    /// When memory gets transparent huge pages: `always`, `madvise` or `never`; nothing where there are none.
+    /// Transparent huge pages: `always`, `madvise` or `never`; none if not supported.
     pub transparent_huge_pages: Option<String>,
 }
 
@@ -25,19 +25,19 @@ pub struct NodesReport {
 pub struct NodeReport {
     /// Its number.
     pub node: NodeId,
-    /// Its CPUs that are online.
+    /// Its online CPUs.
     pub cpus: CpuSet,
     /// Memory, bytes.
     pub memory_bytes: u64,
-    /// Bytes of it that nobody has.
+    /// Free memory, bytes.
     pub free_bytes: u64,
-    /// Bytes of it that programs have without a file behind.
+    /// Anonymous memory, bytes.
     pub anonymous_bytes: u64,
-    /// Bytes of it that hold parts of files, shared memory among them.
+    /// Page cache, including shared memory, bytes.
     pub file_bytes: u64,
     /// Its hugetlb pages, by size.
     pub hugetlb: Vec<HugetlbReport>,
-    /// The firmware's distances to the nodes, in their order.
+    /// The firmware's distances to the nodes, in order.
     pub distances: Vec<u32>,
 }
 
@@ -48,7 +48,7 @@ pub struct HugetlbReport {
     pub page_bytes: u64,
     /// Pages.
     pub pages: u64,
-    /// Pages that nobody has.
+    /// Free pages.
     pub free_pages: u64,
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_without_cpus_or_memory_are_told_as_they_are() {
+    fn nodes_without_cpus_or_memory_are_shown_as_they_are() {
         let node = |node: u32, cpus: &str, memory_bytes: u64| NodeReport {
             node: NodeId(node),
             cpus: cpus.parse().unwrap(),

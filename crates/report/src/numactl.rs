@@ -1,21 +1,21 @@
-//! What numactl prints, from the same values and in the same lines.
+//! Output in numactl's format.
 
 use linux::{MemoryMode, MemoryPolicy, NodeFiles};
 use machine::{CpuSet, IdSet, NodeId, NodeSet};
 use std::fmt;
 
-/// What holds for a program: the lines of `numactl --show`.
+/// The settings of a program: the lines of `numactl --show`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyReport {
     /// The memory policy.
     pub policy: MemoryPolicy,
-    /// The node that gets the next page, where nodes get them in turn.
+    /// The node of the next page, for interleaving policies.
     pub next: Option<NodeId>,
     /// The CPUs to run on.
     pub cpus: CpuSet,
-    /// Their nodes.
+    /// The nodes of these CPUs.
     pub nodes: NodeSet,
-    /// The nodes that the cpuset allows memory of.
+    /// The nodes that the cpuset allows.
     pub memory_nodes: NodeSet,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for PolicyReport {
 pub struct HardwareReport {
     /// The nodes that are online.
     pub nodes: Vec<NodeFiles>,
-    /// Whether CPUs are told as ranges, with their number.
+    /// Whether CPUs are shown as ranges, with their number.
     pub compressed: bool,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for HardwareReport {
     }
 }
 
-/// Each number with a space behind it.
+/// Each number followed by a space.
 fn spaced<T: From<u32> + Into<u32> + Copy>(set: &IdSet<T>) -> String {
     set.iter().map(|id| format!("{} ", id.into())).collect::<Vec<_>>().concat()
 }
@@ -94,7 +94,7 @@ mod tests {
 
     /// As numactl 2.0.16 prints it on such a machine.
     #[test]
-    fn what_holds_is_told_in_numactls_lines() {
+    fn settings_are_printed_in_numactls_format() {
         let interleave = "policy: interleave\npreferred node: 0 (interleave next)\ninterleavemask: 0 2 \ninterleavenode: 0\n\
                           physcpubind: 3 5 \ncpubind: 1 2 \nnodebind: 1 2 \nmembind: 0 1 2 3 \npreferred: 0 2 \n";
         assert_eq!(report(MemoryMode::Interleave, "0,2", Some(0)), interleave);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_in_numactls_lines_also_without_cpus_or_memory() {
+    fn nodes_are_printed_in_numactls_format_also_without_cpus_or_memory() {
         let node = |node: u32, cpus: &str, kilobytes: u64| NodeFiles {
             node: NodeId(node),
             cpus: cpus.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Human-readable numbers.
 
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
@@ -6,7 +6,7 @@ const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 pub fn count(value: u64) -> String {
     let mut scaled = value as f64;
     let mut prefix = 0;
-    // What would round to four digits takes the next prefix.
+    // Values that would round to four digits take the next prefix.
     while scaled >= 999.5 && prefix + 1 < PREFIXES.len() {
         scaled /= 1000.0;
         prefix += 1;
@@ -24,7 +24,7 @@ pub fn bytes(value: u64) -> String {
     if text.contains(' ') { text + "B" } else { text + " B" }
 }
 
-/// A ratio as a percentage with one decimal; nothing has no sign.
+/// A ratio as a percentage with one decimal; zero has no sign.
 pub fn percent(ratio: f64) -> String {
     let text = format!("{:.1} %", ratio * 100.0);
     if text == "-0.0 %" { "0.0 %".to_owned() } else { text }

@@ -7,7 +7,7 @@ use machine::{NodeId, size};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// One page. In JSON a line of its own.
+/// One page. In JSON, one line.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLine<'a>(pub &'a Page);
 
@@ -47,7 +47,7 @@ impl fmt::Display for PageLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0;
         write!(f, "{:<16x}  ", page.address)?;
-        // There may be millions of small pages: their size is not worked out anew for each.
+        // There may be millions of small pages, so their size is not formatted each time.
         let size = (page.page_bytes != BASE_PAGE).then(|| size::format(page.page_bytes));
         write!(f, "{:<7}", size.as_deref().unwrap_or("4 KiB"))?;
         match page.node {

@@ -1,4 +1,4 @@
-//! The pages of a process, page by page, as rows of neighbours that are alike, and as strips.
+//! The pages of a process: one by one, as runs of similar pages, and as strips.
 
 use crate::picture::Place;
 use crate::residence::{Address, Kind, PagesOnNode};
@@ -7,27 +7,27 @@ use machine::NodeId;
 use serde::{Serialize, Serializer};
 use std::ops::Range;
 
-/// What is told of the pages of a process.
+/// The pages of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PagesReport {
-    /// Its number.
+    /// Its PID.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
     /// Mappings with pages in memory, by address.
     pub mappings: Vec<MappingPages>,
-    /// What a reader should know of the numbers.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// The pages of one mapping, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MappingPages {
-    /// Where the part that was looked at begins.
+    /// Where the examined part begins.
     pub start: Address,
-    /// The address behind it.
+    /// The address after it.
     pub end: Address,
-    /// `rw-p` and the like: may be read, written, executed; private or shared.
+    /// `rw-p` and the like: read, write, execute; private or shared.
     pub rights: String,
     /// The file, or a name in brackets.
     pub name: String,
@@ -35,16 +35,16 @@ pub struct MappingPages {
     pub pages: Vec<PagesOnNode>,
     /// Bytes of address space that one cell of the strip stands for.
     pub cell_bytes: u64,
-    /// Where each cell's memory lies; nothing where there is none.
+    /// The node of each cell; none for cells without memory.
     pub strip: Vec<Option<Place>>,
-    /// Neighbouring pages that are alike, as many as were wanted.
+    /// Runs of similar pages, up to the requested number.
     pub runs: Vec<Run>,
-    /// How many more of them there are.
+    /// Number of further runs.
     pub runs_left_out: u64,
-    /// The last of all runs, told or left out.
+    /// The last run, whether included or not.
     #[serde(skip)]
     last: Option<Run>,
-    /// How many runs are wanted.
+    /// Number of runs requested.
     #[serde(skip)]
     most_runs: usize,
     /// Whether the mapping is of hugetlb pages.
@@ -55,39 +55,39 @@ pub struct MappingPages {
     cells: Vec<Vec<(NodeId, u64)>>,
 }
 
-/// How much to tell of a mapping, at most.
+/// Limits of the output per mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// Cells of its strip.
+    /// Cells of the strip.
     pub cells: u64,
-    /// Runs of its pages.
+    /// Runs of pages.
     pub runs: usize,
 }
 
-/// Neighbouring pages of one size, on one node, with the same traits.
+/// Consecutive pages of the same size, node and traits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Run {
     /// Where the first begins.
     pub start: Address,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
-    /// Bytes of each.
+    /// Size of each, bytes.
     pub page_bytes: u64,
     /// The node.
     pub node: Option<NodeId>,
-    /// What the page table says of them.
+    /// Their state in the page table.
     #[serde(rename = "flags")]
     pub traits: Traits,
 }
 
-/// What a page table says of a page, or why it has no node. In JSON and text a list of words.
+/// A page's state in the page table, or why its node is not known. In JSON and text a list of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// It is of a file, or of shared memory without one.
+    /// Whether it is of a file or of shared memory.
     pub file: bool,
-    /// Others map it as well.
+    /// Whether other processes map it too.
     pub shared: bool,
-    /// Why it has no node.
+    /// Why its node is not known.
     pub refusal: Option<PageRefusal>,
 }
 
@@ -138,7 +138,7 @@ impl MappingPages {
         }
     }
 
-    /// Adds a page; they come by address.
+    /// Adds a page; must be called in order of address.
     pub fn add(&mut self, page: &Page) {
         let (node, traits) = (page.node.ok(), Traits::of(page));
         match &mut self.last {
@@ -167,7 +167,7 @@ impl MappingPages {
 
     fn count(&mut self, page: &Page, node: NodeId) {
         let Address(start) = self.start;
-        // A huge page may begin before the part that is looked at.
+        // A huge page may begin before the examined part.
         let (from, to) =
             (page.address.max(start) - start, page.address.saturating_add(page.page_bytes).saturating_sub(start));
         let (first, last) = (from / self.cell_bytes, to.saturating_sub(1) / self.cell_bytes);
@@ -189,12 +189,12 @@ impl MappingPages {
         }
     }
 
-    /// Whether no page was added.
+    /// Whether there are no pages.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.runs.is_empty()
     }
 
-    /// When all pages have been added.
+    /// Called after the last page.
     pub fn finish(&mut self) {
         let last = self.last.take();
         self.end_run(last);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(part.strip, [Some(Place::Node(NodeId(1))); 2]);
     }
 
-    /// Interleaved memory has a run for each page.
+    /// Interleaved memory has one run per page.
     #[test]
     fn no_more_runs_are_kept_than_are_wanted() {
         let mapping = "10000000-10008000 rw-p 0 0:0 0".parse().unwrap();

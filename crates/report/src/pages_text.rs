@@ -1,4 +1,4 @@
-//! The pages of a process as strips: in a terminal, and as a picture.
+//! The pages of a process as strips, for terminals and as a picture.
 
 use crate::pages::{MappingPages, PagesReport, Run};
 use crate::picture::{Place, Strip, strips_to_svg};
@@ -6,19 +6,19 @@ use crate::residence::{Address, Size, shortened, size_name, sizes};
 use machine::{NodeSet, size};
 use std::fmt::{self, Write};
 
-/// Cells in a row of a strip.
+/// Cells per row of a strip.
 const ROW_CELLS: usize = 64;
-/// Characters of a mapping's name in a picture.
+/// Most characters of a mapping's name in a picture.
 const TITLE_WIDTH: usize = 56;
-/// Nodes whose pages are counted beside a strip.
+/// Most nodes whose pages are counted next to a strip.
 const MOST_NODES: usize = 16;
 
-/// The report for a terminal: strips, and runs where they are wanted.
+/// The report for a terminal: strips, and runs if requested.
 #[derive(Clone, Copy, Debug)]
 pub struct PagesText<'a> {
-    /// What to tell.
+    /// The report.
     pub report: &'a PagesReport,
-    /// Whether to tell runs of pages as well.
+    /// Whether to show runs of pages too.
     pub runs: bool,
     /// Whether the terminal has colours.
     pub colours: bool,
@@ -50,7 +50,7 @@ impl PagesText<'_> {
             let place = same.first().copied().flatten();
             let letters: String = same.iter().map(|_| letter(place)).collect();
             match place {
-                // Letters in black on one of the colours that every terminal has. A String takes any text.
+                // Black letters on one of the colours that every terminal has.
                 Some(Place::Node(node)) if self.colours => {
                     let _ = write!(text, "\x1b[30;{}m{letters}\x1b[0m", 102 + node.0 % 5);
                 }
@@ -83,7 +83,7 @@ fn letter(place: Option<Place>) -> char {
     letters.into_iter().nth(node.0 as usize).unwrap_or('#')
 }
 
-/// Mappings that a picture has room for: those with most pages.
+/// Most mappings in a picture: those with the most pages.
 const MOST_STRIPS: usize = 64;
 
 /// The strips as a picture.
@@ -113,7 +113,7 @@ fn strip(mapping: &MappingPages) -> Strip {
 }
 
 impl MappingPages {
-    /// The addresses, rights and name, of which the end is enough where room is scarce.
+    /// Addresses, rights and name; the beginning of the name is cut off if it does not fit.
     fn heading(&self, most_characters: Option<usize>) -> String {
         let (Address(start), Address(end)) = (self.start, self.end);
         let name = most_characters.map_or_else(|| self.name.clone(), |most| shortened(&self.name, most));
@@ -132,7 +132,7 @@ impl MappingPages {
         sizes(&self.pages).into_iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Rows of cells, with the address of each.
+    /// Rows of cells, each with its first address.
     fn rows(&self) -> impl Iterator<Item = (String, &[Option<Place>])> {
         let Address(start) = self.start;
         let row_bytes = self.cell_bytes.saturating_mul(ROW_CELLS as u64);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_as_strip_and_as_runs() {
+    fn pages_are_shown_as_strip_and_as_runs() {
         let report = report();
         insta::assert_snapshot!(PagesText { report: &report, runs: true, colours: false });
         let coloured = PagesText { report: &report, runs: false, colours: true }.to_string();

@@ -1,5 +1,5 @@
-//! A profile as a trace that the Perfetto UI opens: Chrome's trace event format, which Perfetto documents and keeps
-//! reading, as JSON with an event a line.
+//! Exports a profile for the Perfetto UI: in Chrome's trace event format, which Perfetto documents and keeps
+//! supporting, as JSON with one event per line.
 
 use crate::choice::chosen;
 use crate::label::label;
@@ -10,23 +10,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use trace::AccessKind;
 
-/// Accesses that are written, at most: as many as the UI moves about smoothly.
+/// Most accesses that are written: the UI stays responsive.
 const MOST_ACCESSES: usize = 100_000;
-/// Objects whose lives are written, at most: those that cost most.
+/// Most objects whose lifetimes are written: the most expensive ones.
 const MOST_OBJECTS: usize = 500;
-/// Nodes that have counters, at most: those with the most accesses.
+/// Most nodes with counters: those with the most accesses.
 const MOST_NODES: usize = 64;
-/// Values of a counter over the whole time.
+/// Number of values per counter.
 const PARTS: u64 = 200;
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
-/// The kernel gives no process a number above this.
+/// Upper bound of PIDs.
 const LAST_PID: u32 = 1 << 22;
 
-/// A view as a trace for the Perfetto UI: a track a thread with its accesses as slices as long as their latency, the
-/// lives of the objects that cost most, and counters of the local access ratio and of each node's latency and
-/// bandwidth. Times count from the first access or object, in µs as the format wants it. Of more than 100,000 accesses
-/// as many are chosen evenly; what was left out is told in `otherData`.
+/// A view as a trace for the Perfetto UI: a track per thread with accesses as slices whose length is their latency,
+/// lifetimes of the most expensive objects, and counters of the local access ratio and of each node's latency and
+/// bandwidth. Times are relative to the first access or object, in µs as the format requires. At most 100,000 accesses
+/// are written, selected evenly; `otherData` says how much was left out.
 pub fn profile_to_perfetto(view: &View) -> String {
     let objects: Vec<ObjectId> = view.objects().into_iter().map(|(object, _)| object).collect();
     let shown = objects.get(..MOST_OBJECTS).unwrap_or(&objects);
@@ -55,10 +55,10 @@ pub fn profile_to_perfetto(view: &View) -> String {
     text
 }
 
-/// Times since the first access or object.
+/// Times relative to the first access or object.
 struct Clock {
     start_ns: u64,
-    /// The first access and the last.
+    /// Times of the first and last access.
     accesses_ns: (u64, u64),
 }
 
@@ -74,7 +74,7 @@ impl Clock {
         Self { start_ns: begun.fold(first_ns, u64::min), accesses_ns: (first_ns, last) }
     }
 
-    /// µs, to the ns.
+    /// µs, with ns precision.
     fn at(&self, time_ns: u64) -> f64 {
         micros(time_ns.saturating_sub(self.start_ns))
     }
@@ -84,13 +84,13 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Those that are written, and how many there are.
+/// The accesses to write, and the number of all.
 fn accesses(view: &View) -> (Vec<Access>, usize) {
     let all = view.accesses().count();
     (chosen(view.accesses(), all, MOST_ACCESSES).collect(), all)
 }
 
-/// The kernel's numbers of a thread's process and of itself.
+/// PID and TID of a thread.
 fn numbers(profile: &Profile, thread: ThreadId) -> Option<(u32, u32)> {
     let summary = profile.thread_summary(thread)?;
     Some((summary.process.pid, summary.tid))
@@ -118,13 +118,13 @@ fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
     events
 }
 
-/// The process that counters of the machine are shown with: one that there cannot be.
+/// The process under which counters of the machine are shown: a PID that cannot exist.
 fn machine_pid(profile: &Profile) -> u32 {
     let taken: BTreeSet<u32> = profile.processes().iter().map(|process| process.pid.0).collect();
     (LAST_PID + 1..=u32::MAX).find(|pid| !taken.contains(pid)).unwrap_or(0)
 }
 
-/// A slice an access. One that lasts into its thread's next one ends there: slices of a track must not overlap.
+/// One slice per access. It ends at the thread's next access at the latest: slices of a track must not overlap.
 fn slices(profile: &Profile, accesses: &[Access], clock: &Clock) -> Vec<Value> {
     let mut next: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     let mut events = Vec::with_capacity(accesses.len());
@@ -172,7 +172,7 @@ fn name_of(access: &Access) -> &'static str {
     }
 }
 
-/// An asynchronous slice an object.
+/// One asynchronous slice per object.
 fn lives(profile: &Profile, objects: &[ObjectId], clock: &Clock) -> Vec<Value> {
     let mut events = Vec::new();
     for summary in objects.iter().filter_map(|object| profile.object_summary(*object)) {
@@ -197,7 +197,7 @@ fn lives(profile: &Profile, objects: &[ObjectId], clock: &Clock) -> Vec<Value> {
     events
 }
 
-/// What happened in a part of the time.
+/// Sums over an interval.
 #[derive(Clone, Copy, Default)]
 struct Part {
     accesses: f64,
@@ -218,7 +218,7 @@ impl Part {
     }
 }
 
-/// Counters over time, and how many nodes have none.
+/// Counters over time, and the number of nodes without counters.
 fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
     let (first_ns, last_ns) = clock.accesses_ns;
     let length = (last_ns - first_ns) / PARTS + 1;
@@ -253,7 +253,7 @@ fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
     for (node, (_, of_node)) in ranked {
         for part in 0..parts {
             let sum = of_node.get(&part).copied().unwrap_or_default();
-            // Without accesses nothing is carried, but the latency is unknown, not 0: the last one stays.
+            // Without accesses the bandwidth is 0, but the latency is unknown and keeps its last value.
             let bandwidth = sum.accesses * LINE_BYTES / (length as f64 / 1e9);
             events.push(counter(format!("node {node} bandwidth"), part, "bytes_per_s", bandwidth));
             if sum.timed > 0.0 {

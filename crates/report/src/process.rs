@@ -8,52 +8,51 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Characters of a mapping's name in a table.
+/// Most characters of a mapping's name in a table.
 const NAME_WIDTH: usize = 40;
-/// Characters of a list of threads in a table.
+/// Most characters of a list of threads in a table.
 const LIST_WIDTH: usize = 32;
 
-/// A process as `nearside show` found it. Its JSON form is the whole of it; the text leaves out mappings of which
-/// nothing is there.
+/// A process, for `nearside show`. Its JSON form is complete; the text leaves out mappings without resident pages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessReport {
-    /// Its number.
+    /// Its PID.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
     /// Its control group of version 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// The group whose cpuset holds.
+    /// The group whose cpuset applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpuset: Option<CpusetReport>,
-    /// Its threads, by number.
+    /// Its threads, by TID.
     pub threads: Vec<ThreadReport>,
     /// The pages of all mappings, by node, kind and size.
     pub pages: Vec<PagesOnNode>,
-    /// Bytes on each node of the machine.
+    /// Memory on each node of the machine.
     pub nodes: Vec<NodeBytes>,
     /// Its mappings, by address.
     pub mappings: Vec<MappingReport>,
-    /// What a reader should know of the numbers.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What a control group leaves its processes.
+/// The cpuset of a control group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpusetReport {
     /// The group.
     pub cgroup: String,
     /// The CPUs.
     pub cpus: CpuSet,
-    /// The nodes whose memory they may have.
+    /// The nodes on which they may have memory.
     pub memory_nodes: NodeSet,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadReport {
-    /// Its number.
+    /// Its TID.
     pub tid: u32,
     /// Its name.
     pub name: String,
@@ -65,11 +64,11 @@ pub struct ThreadReport {
     pub cpu: Option<CpuId>,
     /// The node of that CPU.
     pub node: Option<NodeId>,
-    /// The nodes whose memory its cpuset lets it have.
+    /// The nodes on which its cpuset allows memory.
     pub memory_nodes: NodeSet,
-    /// Its memory policy, in the kernel's words; nothing where the kernel does not show it.
+    /// Its memory policy, in the kernel's notation; none if the kernel does not show it.
     pub policy: Option<String>,
-    /// Whether the end of the policy's list of nodes may be missing: the kernel writes 63 bytes of it.
+    /// Whether the policy's list of nodes may be truncated: the kernel writes 63 bytes of it.
     pub policy_may_be_cut: bool,
 }
 
@@ -87,29 +86,29 @@ pub struct NodeBytes {
 pub struct MappingReport {
     /// Where it begins.
     pub start: Address,
-    /// The address behind it.
+    /// The address after it.
     pub end: Address,
-    /// `rw-p` and the like: may be read, written, executed; private or shared.
+    /// `rw-p` and the like: read, write, execute; private or shared.
     pub rights: String,
     /// The file, or a name in brackets.
     pub name: String,
-    /// The policy that holds: its own, or the first thread's.
+    /// The policy in effect: its own, or the first thread's.
     pub policy: Option<String>,
-    /// Whether the end of the policy's list of nodes may be missing: the kernel writes 63 bytes of it.
+    /// Whether the policy's list of nodes may be truncated: the kernel writes 63 bytes of it.
     pub policy_may_be_cut: bool,
     /// Its pages by node, kind and size.
     pub pages: Vec<PagesOnNode>,
-    /// Whether `pages` tells transparent huge pages from base pages.
+    /// Whether `pages` distinguishes transparent huge pages from base pages.
     pub huge_pages_told: bool,
-    /// Bytes that are there.
+    /// Resident bytes.
     pub resident_bytes: u64,
-    /// Bytes of them that are transparent huge pages.
+    /// Resident bytes in transparent huge pages.
     pub transparent_huge_bytes: u64,
-    /// Bytes of them that others map as well.
+    /// Resident bytes that other processes map too.
     pub shared_bytes: u64,
     /// Bytes that are swapped out.
     pub swapped_bytes: u64,
-    /// By how many mappings that page is mapped that is mapped by most.
+    /// The highest number of mappings of any of its pages.
     pub most_mappings: u64,
 }
 
@@ -173,7 +172,7 @@ impl fmt::Display for ProcessReport {
 }
 
 impl ProcessReport {
-    /// Threads that have all in common that places them share a line.
+    /// Threads with equal placement settings share a line.
     fn thread_table(&self) -> Table {
         type Alike<'a> = (&'a CpuSet, &'a NodeSet, Option<&'a str>, &'a str);
         let mut groups: BTreeMap<Alike, Vec<&ThreadReport>> = BTreeMap::new();
@@ -221,7 +220,7 @@ impl ProcessReport {
         table
     }
 
-    /// A line for each size of page in each mapping.
+    /// A line for each page size of each mapping.
     fn mapping_table(&self) -> Table {
         let nodes: BTreeSet<NodeId> = self.pages.iter().map(|pages| pages.node).collect();
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
@@ -247,7 +246,7 @@ impl ProcessReport {
 }
 
 impl MappingReport {
-    /// What is of the whole mapping is told in its first line.
+    /// Values of the whole mapping are shown in its first line.
     fn line(&self, first: bool, size: Option<String>, cells: Vec<String>) -> Vec<String> {
         let Address(start) = self.start;
         let Address(end) = self.end;
@@ -268,12 +267,12 @@ fn row(first: String, cells: Vec<String>, last: String) -> Vec<String> {
     std::iter::once(first).chain(cells).chain([last]).collect()
 }
 
-/// A policy, with a mark where its end may be missing.
+/// A policy, marked if it may be truncated.
 fn whole(policy: &str) -> String {
     format!("{policy}{}", if policy_may_be_cut(policy) { "…" } else { "" })
 }
 
-/// The beginning of a text, in at most so many characters.
+/// The beginning of a text, at most `most` characters.
 fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_by_thread_node_and_mapping() {
+    fn a_process_is_shown_by_thread_node_and_mapping() {
         let huge = on(1, Kind::TransparentHuge, 2 << 20, 1);
         let mut swapped = mapping(0x3000_0000, "", Vec::new());
         swapped.swapped_bytes = 12 << 10;

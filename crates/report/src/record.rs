@@ -1,10 +1,10 @@
-//! What came of a recording.
+//! The result of a recording.
 
 use crate::{LabReport, bytes, count};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// All that `nearside record` tells.
+/// The output of `nearside record`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordReport {
     /// The trace's folder.
@@ -13,52 +13,52 @@ pub struct RecordReport {
     pub bytes: u64,
     /// Whether the machine was the lab's.
     pub simulated: bool,
-    /// The program's exit status, 128 + n where signal n ended it; nothing where it goes on, or none was started.
+    /// The program's exit status, 128 + n if signal n ended it; none if it goes on, or none was started.
     pub exit_status: Option<i32>,
-    /// How long it took, s; in the lab, simulated.
+    /// Duration, s; simulated time in the lab.
     pub seconds: f64,
-    /// Accesses that were sampled.
+    /// Sampled accesses.
     pub samples: u64,
-    /// What happened around them.
+    /// Number of events.
     pub events: u64,
-    /// How many of those are objects that began.
+    /// Number of allocated objects among the events.
     pub objects: u64,
-    /// Objects that were too small to be told one by one, and counted by site.
+    /// Objects that were too small to be recorded one by one, and were counted by site.
     pub small_objects: u64,
-    /// Processes that it is about.
+    /// Number of recorded processes.
     pub processes: usize,
-    /// What observed accesses, and what it cannot see.
+    /// Sources of accesses, and their limits.
     pub sources: Vec<RecordSource>,
-    /// What was lost.
+    /// Lost records.
     pub lost: Vec<RecordLoss>,
-    /// What else to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Who observed accesses.
+/// A source of accesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordSource {
-    /// What was observed.
+    /// The observed event.
     pub event: String,
-    /// What it cannot see, a sentence each.
+    /// What it cannot observe, a sentence each.
     pub cannot_see: Vec<String>,
 }
 
-/// What was lost for one reason.
+/// Records that were lost for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordLoss {
-    /// What, and why.
+    /// The records, and the reason.
     pub what: String,
-    /// How many.
+    /// Number of records.
     pub count: u64,
 }
 
-/// All that `nearside lab record` tells: of the virtual machine, and of the recording on it.
+/// The output of `nearside lab record`: of the virtual machine, and of the recording on it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LabRecordReport<'a> {
-    /// What the machine measured while the program was recorded. The command and its status are those of the recording.
+    /// The machine's measurements during the recording, with the command and its exit status.
     pub run: &'a LabReport,
-    /// What came of the recording; nothing where it failed.
+    /// The result of the recording; none if it failed.
     pub recording: Option<&'a RecordReport>,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lost_is_told() {
+    fn losses_are_reported() {
         let mut report = RecordReport {
             trace: "nearside-trace".into(),
             bytes: 123_456,

@@ -1,41 +1,41 @@
-//! What deciding again came to.
+//! The result of a replay.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Steps of one kind that are told of each side; more are counted.
+/// Most steps of one kind listed per side; further ones are counted.
 const MOST_STEPS: usize = 20;
 
-/// All that `nearside replay` tells.
+/// The output of `nearside replay`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayReport {
-    /// The policy that decided then.
+    /// The policy in the log.
     pub logged_policy: String,
-    /// The policy that decides now.
+    /// The policy of the replay.
     pub policy: String,
     /// Rounds in the log.
     pub rounds: u64,
-    /// Beginnings of processes and threads in the log.
+    /// New processes and threads in the log.
     pub starts: u64,
-    /// What is decided otherwise now.
+    /// Different decisions.
     pub differences: Vec<ReplayDifference>,
-    /// The log ends in the middle of a line: whoever wrote it was killed, or had no more room.
+    /// Whether the log ends in the middle of a line: its writer was killed, or the disk was full.
     pub cut_off: bool,
 }
 
-/// A round, or a beginning, of which something is decided otherwise.
+/// A round, or a new thread, with a different decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayDifference {
     /// `round 12`, or `thread 8 of process 7`.
     pub at: String,
-    /// Steps, each with its reason, that were decided then and are not now.
+    /// Steps that are in the log only, each with its reason.
     pub logged: Vec<String>,
-    /// Steps that are decided now and were not then.
+    /// Steps that are in the replay only.
     pub now: Vec<String>,
 }
 
 impl ReplayDifference {
-    /// The steps that only one side has, told so, if there are any.
+    /// The steps that only one side has, formatted by `tell`; none if there is no difference.
     pub fn between<T: PartialEq>(at: String, logged: &[T], now: &[T], tell: impl Fn(&T) -> String) -> Option<Self> {
         let without = |steps: &[T], others: &[T]| {
             steps.iter().filter(|step| !others.contains(step)).map(&tell).collect::<Vec<_>>()
@@ -66,7 +66,7 @@ impl fmt::Display for ReplayReport {
         let all = format!("{} and {}", many(*rounds, "round"), many(*starts, "start"));
         match differences.len() {
             0 => writeln!(f, "{of}: {all}, all decided the same")?,
-            different => writeln!(f, "{of}: {all}, {different} decided otherwise")?,
+            different => writeln!(f, "{of}: {all}, {different} decided differently")?,
         }
         if *cut_off {
             writeln!(f, "The log ends in the middle of a line: what came last is missing.")?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_one_side_has_is_told() {
+    fn steps_of_only_one_side_are_listed() {
         let told = |text: &&str| (*text).to_owned();
         let at = || "round 2".to_owned();
         assert_eq!(ReplayDifference::between(at(), &["a"], &["a"], told), None);
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "round 2\n  then  a\n  now   c\nround 3\n  the same steps in another order\n\
-             interleave instead of carrefour: 3 rounds and 1 start, 2 decided otherwise\n"
+             interleave instead of carrefour: 3 rounds and 1 start, 2 decided differently\n"
         );
         report.differences.clear();
         report.policy.clone_from(&report.logged_policy);

@@ -1,22 +1,22 @@
-//! Pages of a process by node, kind and size, as JSON has them and as words.
+//! Pages of a process by node, kind and size, for JSON and text.
 
 use linux::{Mapping, NodePages, PageKind};
 use machine::{NodeId, size};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 
-/// Above this many nodes a column for each would not fit a terminal.
+/// Most nodes for which a column each fits a terminal.
 pub(crate) const MOST_COLUMNS: usize = 8;
 
-/// What a page is, as JSON names it.
+/// The kind of a page, as in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Of the usual size.
+    /// Of base size.
     Base,
     /// A transparent huge page.
     TransparentHuge,
-    /// Of a pool of hugetlb pages.
+    /// From a hugetlb pool.
     Hugetlb,
 }
 
@@ -35,13 +35,13 @@ impl From<PageKind> for Kind {
 pub struct PagesOnNode {
     /// The node.
     pub node: NodeId,
-    /// What the pages are.
+    /// The kind of the pages.
     pub kind: Kind,
-    /// Bytes of each.
+    /// Size of each, bytes.
     pub page_bytes: u64,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
-    /// Bytes of all.
+    /// Total size, bytes.
     pub bytes: u64,
 }
 
@@ -52,7 +52,7 @@ impl From<&NodePages> for PagesOnNode {
     }
 }
 
-/// An address, in JSON a text such as `0x7f2a40000000`: many readers of JSON round numbers of more than 53 bits.
+/// An address, in JSON as text such as `0x7f2a40000000`: many JSON readers round numbers of more than 53 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub u64);
 
@@ -68,7 +68,7 @@ impl PagesOnNode {
     }
 }
 
-/// Kind and bytes of a page.
+/// Kind and size of a page.
 pub(crate) type Size = (Kind, u64);
 
 /// `4 KiB`, `2 MiB THP`, `1 GiB hugetlb`.
@@ -89,18 +89,18 @@ pub(crate) fn rights(mapping: &Mapping) -> String {
     [letter(read, 'r'), letter(write, 'w'), letter(execute, 'x'), shared].iter().collect()
 }
 
-/// The kinds and sizes of pages, in their order.
+/// The kinds and sizes of pages, in order.
 pub(crate) fn sizes(pages: &[PagesOnNode]) -> BTreeSet<Size> {
     pages.iter().map(PagesOnNode::size).collect()
 }
 
-/// Bytes of the pages of one size.
+/// Total size of the pages of one kind and size.
 pub(crate) fn bytes_of(pages: &[PagesOnNode], size: Size) -> u64 {
     pages.iter().filter(|pages| pages.size() == size).fold(0, |sum, pages| pages.bytes.saturating_add(sum))
 }
 
-/// The value of the pages of one size on each node: a cell a node, or, of many nodes, one cell with those that have
-/// any.
+/// The value of the pages of one size on each node: a cell per node or, with many nodes, one cell that
+/// lists the nodes that have any.
 pub(crate) fn cells(
     pages: &[PagesOnNode],
     size: Size,
@@ -123,7 +123,7 @@ pub(crate) fn node_headings(nodes: &[NodeId]) -> Vec<String> {
     vec!["by node".to_owned()]
 }
 
-/// The end of a text, in at most so many characters.
+/// The end of a text, at most `most` characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {

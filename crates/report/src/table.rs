@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A table: the first column is flush left, the others flush right.
+/// A table: the first column is left-aligned, the others right-aligned.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Who accesses whose memory at this moment: the lines of `nearside top`.
+//! Current memory accesses by process, thread and object: the lines of `nearside top`.
 
 use crate::label::label;
 use crate::{Table, bytes, count, percent};
@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use trace::Source;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
 
-/// What happened in one interval.
+/// The accesses of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TopReport {
-    /// When the interval ended, s since the start.
+    /// End of the interval, s since the start.
     pub at_s: f64,
-    /// How long it was, s.
+    /// Length of the interval, s.
     pub interval_s: f64,
-    /// Who observed accesses; nobody where none may.
+    /// The source of accesses; none if they cannot be observed.
     pub source: Option<Source>,
-    /// Observed accesses.
+    /// Samples.
     pub samples: u64,
-    /// The share of accesses that reached memory that went to the node of their CPU.
+    /// The local share of accesses that reached memory.
     pub local_access_ratio: Option<f64>,
     /// The mean latency of accesses that reached memory, ns.
     pub latency_mean_ns: Option<f64>,
-    /// The standard deviation of accesses to nodes with memory, over their mean.
+    /// Standard deviation of accesses to nodes with memory, over their mean.
     pub imbalance: Option<f64>,
     /// The memory of each node.
     pub nodes: Vec<TopNode>,
-    /// Who accessed, and what was accessed.
+    /// Processes, threads and objects.
     pub rows: Vec<TopRow>,
-    /// What should be known: what cannot be seen, and why.
+    /// Notes for the user: what cannot be observed, and why.
     pub notes: Vec<String>,
 }
 
@@ -44,21 +44,21 @@ pub struct TopNode {
     pub node: NodeId,
     /// Its memory, bytes.
     pub memory_bytes: u64,
-    /// What of it is free, bytes.
+    /// Free memory, bytes.
     pub free_bytes: u64,
-    /// Accesses that its memory served, a second, as far as they are observed.
+    /// Accesses that its memory served, per second, as far as observed.
     pub accesses_per_s: Option<f64>,
-    /// Of all accesses that reached memory.
+    /// That as a share of all accesses that reached memory.
     pub share: Option<f64>,
-    /// What its controller carries over what it can, 0 to 1, where the machine's description tells that.
+    /// Its controller's bandwidth over the maximum, 0 to 1, if in the machine's description.
     pub load: Option<f64>,
-    /// Pages a second that programs took from it, who ran on it and elsewhere.
+    /// Pages allocated from it per second, by programs running on the node and elsewhere.
     pub taken_local_per_s: f64,
     /// See `taken_local_per_s`.
     pub taken_remote_per_s: f64,
 }
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopKind {
@@ -73,53 +73,53 @@ pub enum TopKind {
 /// A process, a thread or an object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TopRow {
-    /// Which of these.
+    /// The kind.
     pub kind: TopKind,
     /// The process.
     pub pid: u32,
     /// The thread.
     pub tid: Option<u32>,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Of an object its size; of a process the memory that it has, where nobody observes accesses.
+    /// For an object its size; for a process its memory, if accesses are not observed.
     pub memory_bytes: Option<u64>,
-    /// Observed accesses.
+    /// Samples.
     pub samples: u64,
-    /// Accesses a second that these stand for; none where nobody observes.
+    /// Accesses per second that these stand for; none if not observed.
     pub accesses_per_s: Option<f64>,
     /// See [`TopReport`].
     pub local_access_ratio: Option<f64>,
     /// See [`TopReport`].
     pub latency_mean_ns: Option<f64>,
-    /// What it waited for memory of other nodes, of all the time that all waited for memory; without latencies, its
-    /// part of all remote accesses.
+    /// Its remote memory time, as a share of the total memory time; without latencies, its share of all remote
+    /// accesses.
     pub remote_cost: Option<f64>,
-    /// Where the memory is that it accessed: shares of its accesses that reached memory. Where nobody observes
-    /// accesses, of the memory that it has.
+    /// Nodes of the accessed memory, as shares of its accesses that reached memory. If accesses are not observed, nodes
+    /// of its own memory.
     pub memory_on: BTreeMap<NodeId, f64>,
 }
 
-/// What decides the order of rows.
+/// The order of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopOrder {
-    /// What remote accesses cost, the most first.
+    /// The cost of remote accesses, highest first.
     #[default]
     RemoteCost,
-    /// Accesses, the most first.
+    /// Accesses, most first.
     Accesses,
-    /// The local access ratio, the least first.
+    /// The local access ratio, lowest first.
     Locality,
-    /// The mean latency, the longest first.
+    /// The mean latency, highest first.
     Latency,
     /// The name.
     Name,
 }
 
 impl TopOrder {
-    /// All of them, in the order in which keys lead through them.
+    /// All orders, in the sequence in which keys select them.
     pub const ALL: [Self; 5] = [Self::RemoteCost, Self::Accesses, Self::Locality, Self::Latency, Self::Name];
 
-    /// As headings have it.
+    /// Its name in headings.
     pub fn word(self) -> &'static str {
         match self {
             Self::RemoteCost => "remote cost",
@@ -132,7 +132,7 @@ impl TopOrder {
 }
 
 impl TopReport {
-    /// Takes the accesses of an interval.
+    /// Adds the accesses of an interval.
     pub fn add(&mut self, view: &View) {
         let (profile, all) = (view.profile(), *view.tally());
         let seconds = self.interval_s.max(1e-9);
@@ -209,7 +209,7 @@ impl TopReport {
         self.imbalance = imbalance(&loads);
     }
 
-    /// The rows of one kind whose names or numbers have this in them, in order.
+    /// The rows of one kind whose names or numbers contain `part`, in order.
     pub fn chosen(&self, kind: TopKind, order: TopOrder, part: &str) -> Vec<&TopRow> {
         let has = |row: &&TopRow| {
             let number = row.tid.unwrap_or(row.pid).to_string();
@@ -233,7 +233,7 @@ impl TopReport {
         rows
     }
 
-    /// The first line: the whole interval.
+    /// The first line, about the whole interval.
     pub fn summary(&self) -> String {
         match self.source {
             Some(_) => format!(
@@ -254,7 +254,7 @@ impl TopNode {
     pub const HEADING: [&'static str; 7] =
         ["memory of", "free", "accesses/s", "of all", "load", "pages taken/s", "from elsewhere/s"];
 
-    /// What a table has of it.
+    /// The row of a table.
     pub fn cells(&self) -> [String; 7] {
         let per_second = |value: f64| count(value.round() as u64);
         [
@@ -274,7 +274,7 @@ impl TopRow {
     pub const HEADING: [&'static str; 8] =
         ["name", "number", "remote cost", "accesses/s", "local", "latency", "memory", "on nodes"];
 
-    /// What a table has of it.
+    /// The row of a table.
     pub fn cells(&self) -> [String; 8] {
         [
             label(&self.name),
@@ -312,9 +312,10 @@ impl fmt::Display for TopReport {
     }
 }
 
-/// What memory of no known object lies in: here as a rule nobody tells of objects. None where no mapping is known.
+/// The mapping of memory without a known object: for `top`, objects are usually not recorded. None if no mapping is
+/// known.
 fn memory_name(object: &Object) -> Option<&str> {
-    // As perf's records call what has no name.
+    // perf names anonymous mappings like this.
     let named = object.name.as_deref().filter(|name| !name.is_empty() && !name.starts_with("//anon"));
     let anonymous = (object.bytes > 0).then_some("anonymous mapping");
     if object.kind == ObjectKind::Unknown { named.or(anonymous) } else { None }
@@ -328,7 +329,7 @@ fn latency(latency_ns: Option<f64>) -> String {
     latency_ns.map_or_else(none, |ns| format!("{ns:.0} ns"))
 }
 
-/// The three nodes with the most of it.
+/// The three nodes with the highest shares.
 fn nodes(shares: &BTreeMap<NodeId, f64>) -> String {
     let mut nodes: Vec<(&NodeId, &f64)> = shares.iter().collect();
     nodes.sort_by(|a, b| b.1.total_cmp(a.1));

@@ -1,4 +1,4 @@
-//! The other end: asks an agent that runs.
+//! The client: sends requests to a running agent.
 
 use crate::control::protocol::{Answer, MOST_ANSWER_BYTES, Request, line};
 use rustix::io::Errno;
@@ -9,20 +9,20 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long an agent may take for each part of its answer.
+/// Timeout of each part of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// There is no socket, or nobody answers.
+    /// There is no socket, or no agent listens on it.
     #[error("no agent is running: {why}; `nearside agent` runs one, or as a service `systemctl start nearside`")]
     NotRunning {
         /// What was found.
         why: String,
     },
-    /// The socket is for others.
-    #[error("{} is for its owner and its group only (connect: {source}): use sudo, or be of that group", path.display())]
+    /// The caller may not use the socket.
+    #[error("{} is restricted to its owner and group (connect: {source}): use sudo, or join the group", path.display())]
     Forbidden {
         /// The socket.
         path: PathBuf,
@@ -39,17 +39,17 @@ pub enum AskError {
         what: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What it answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// It does not answer.
+    /// The agent does not answer.
     #[error("the agent at {} does not answer within {} s: it is stopped, or hangs", path.display(), PATIENCE.as_secs())]
     Silent {
         /// The socket.
         path: PathBuf,
     },
-    /// The answer is not understood.
-    #[error("the agent at {} answers what is not understood ({why}): is it of another version?", path.display())]
+    /// The answer cannot be parsed.
+    #[error("the agent at {} gave an answer that cannot be parsed ({why}): is it another version?", path.display())]
     NotUnderstood {
         /// The socket.
         path: PathBuf,
@@ -58,7 +58,8 @@ pub enum AskError {
     },
 }
 
-/// Asks the agent at a socket. Needs to be its owner, of its group, or root. Never waits for long.
+/// Sends a request to the agent at a socket. Requires the owner of the socket, a member of its group, or root. Waits at
+/// most 10 s for each part of the answer.
 pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
     let failed = |what| {
         move |source: io::Error| match source.kind() {
@@ -71,7 +72,8 @@ pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
     let mut told = Vec::new();
     let mut reader = BufReader::new(stream.take(MOST_ANSWER_BYTES));
     let heard = reader.read_until(b'\n', &mut told);
-    // Who is refused is told so before it has asked, and a connection that is closed breaks on one side or the other.
+    // A refused client gets the reason before it has sent its request, and writing to or reading from the closed
+    // connection may then fail.
     if told.last() != Some(&b'\n') {
         asked.map_err(failed("ask"))?;
         heard.map_err(failed("hear"))?;
@@ -84,7 +86,7 @@ pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
     }
 }
 
-/// Connects without waiting for longer than patience: also where nobody lets in.
+/// Connects within the timeout, even if the server does not accept.
 fn connected(path: &Path) -> Result<UnixStream, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
@@ -97,7 +99,7 @@ fn not_connected(path: &Path, error: Errno) -> AskError {
     let not_running = |why: &str| AskError::NotRunning { why: format!("{why} {}", path.display()) };
     match error {
         Errno::NOENT => not_running("there is no socket"),
-        Errno::CONNREFUSED => not_running("one was killed, and left its socket"),
+        Errno::CONNREFUSED => not_running("an agent was killed and left its socket"),
         Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), source: error.into() },
         error => AskError::System { what: "reach", path: path.to_owned(), source: error.into() },
     }

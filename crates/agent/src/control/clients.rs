@@ -1,11 +1,11 @@
-//! A client of the control socket, as the server sees it: never waited for.
+//! A client of the control socket, as the server sees it. The server never blocks on a client.
 
 use crate::control::protocol::{Answer, MOST_REQUEST_BYTES, Request, line, request};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A request, its answer, and the way to the next one may take so long.
+/// Time limit for a request, its answer, and the wait for the next request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection.
@@ -14,30 +14,30 @@ pub(super) struct Client {
     pub(super) stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// It is closed at this moment, unless it had an answer since.
+    /// When it is closed, unless it gets an answer before.
     pub(super) deadline: Instant,
-    /// Whether it is closed once it has its answer.
+    /// Whether it is closed after its answer.
     ends: bool,
 }
 
 impl Client {
-    /// Of a stream that does not block.
+    /// The stream must be non-blocking.
     pub(super) fn new(stream: UnixStream, now: Instant) -> Self {
         Self { stream, input: Vec::new(), output: Vec::new(), deadline: now + PATIENCE, ends: false }
     }
 
-    /// Whether it is to be asked next for room to write, and not for more to read.
+    /// Whether to poll for writing rather than reading.
     pub(super) fn is_writing(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Answers this, and ends.
+    /// Sends this refusal, then closes.
     pub(super) fn refuse(&mut self, why: impl Into<String>) {
         self.output = line(&Answer::Refused(why.into()));
         self.ends = true;
     }
 
-    /// Goes as far as it can without waiting. Whether the connection stays.
+    /// Proceeds as far as possible without blocking. Returns whether the connection stays open.
     pub(super) fn go_on(&mut self, now: Instant, answer: &impl Fn(Request) -> Answer) -> bool {
         if now >= self.deadline {
             return false;

@@ -1,8 +1,8 @@
-//! The agent's control socket: who may use it, what is asked and answered, and both ends of it.
+//! The agent's control socket: access control, protocol, and both ends.
 //!
-//! A Unix socket of its owner and a group. A connection carries requests and answers in turn, each a line of JSON:
-//! [`Request`] and [`Answer`]. What is too long, too slow, or no request is told and the connection closed; no client
-//! can stop the agent or keep others from it for long.
+//! A Unix socket with an owner and a group. A connection carries requests and answers in turn, each a line of JSON:
+//! [`Request`] and [`Answer`]. Requests that are too long, too slow or invalid are refused with the reason, and the
+//! connection is closed. No client can stop the agent or block other clients for long.
 
 mod client;
 mod clients;

@@ -1,4 +1,4 @@
-//! What is asked and answered, each a line of JSON.
+//! Requests and answers, each a line of JSON.
 
 use crate::status::{ManagedProcess, Status};
 use machine::Pid;
@@ -7,60 +7,60 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The longest request, bytes.
 pub(super) const MOST_REQUEST_BYTES: usize = 4096;
-/// The longest answer, bytes: a million processes are a tenth of it.
+/// The longest answer, bytes; a million processes need a tenth of it.
 pub(super) const MOST_ANSWER_BYTES: u64 = 1 << 30;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// What it is doing.
+    /// The agent's status.
     Status,
-    /// To decide and act no more.
+    /// Stop deciding and acting.
     Pause,
-    /// To go on.
+    /// Continue after a pause.
     Resume,
-    /// What was decided of a process, and why.
+    /// Decisions about a process, with reasons.
     Explain {
         /// The process.
         pid: Pid,
     },
-    /// What it is doing, as `OpenMetrics`.
+    /// The agent's status as `OpenMetrics`.
     Metrics,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What it is doing; without what was decided of each process.
+    /// The status, without the decisions about each process.
     Status(Box<Status>),
-    /// It is paused, or goes on.
+    /// Whether the agent is paused now.
     Paused(bool),
-    /// What was decided of a process.
+    /// Decisions about a process.
     Explained(Box<Explanation>),
-    /// What it is doing, in the text form of `OpenMetrics`.
+    /// The status in the text form of `OpenMetrics`.
     Metrics(String),
-    /// Nothing was done, and why.
+    /// The request was refused, with the reason.
     Refused(String),
 }
 
-/// What was decided of a process, and why.
+/// Decisions about a process, with reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The process.
     pub pid: Pid,
-    /// What is known of it, and was decided; nothing if it is not managed.
+    /// Its status and decisions; none if it is not managed.
     pub managed: Option<ManagedProcess>,
-    /// Why it is not.
+    /// Why it is not managed.
     pub not_managed: Option<String>,
-    /// The policy, by its name.
+    /// The policy's name.
     pub policy: String,
     /// Rounds so far.
     pub rounds: u64,
 }
 
-/// The answer to a request. `metrics` writes them; `not_managed` says why a process is not.
+/// Answers a request. `metrics` formats a status; `not_managed` says why a process is not managed.
 pub fn answer(
     request: Request,
     status: &Mutex<Status>,
@@ -81,7 +81,7 @@ pub fn answer(
         Request::Explain { pid } => {
             let status = locked(status);
             let (managed, policy, rounds) = (status.processes.get(&pid).cloned(), status.policy.clone(), status.rounds);
-            // Looking the process up may take a moment, which the loop must not wait for.
+            // Looking the process up may take a while, and the loop must not wait for the lock.
             drop(status);
             let not_managed = managed.is_none().then(|| not_managed(pid));
             Answer::Explained(Box::new(Explanation { pid, managed, not_managed, policy, rounds }))
@@ -93,23 +93,23 @@ pub fn answer(
     }
 }
 
-/// A thread that panicked while it held the status has changed single numbers of it at most.
+/// A thread that panicked while it held the lock has at most left single numbers half updated.
 fn locked(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A line of JSON, with its end.
+/// A value as a line of JSON with its newline.
 pub(super) fn line(of: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(of).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// The request of a line, or why it is none.
+/// Parses a line; a malformed one gives the refusal.
 pub(super) fn request(line: &[u8]) -> Result<Request, Answer> {
     serde_json::from_slice(line).map_err(|error| {
         let requests = "{\"request\":\"status\"}, or pause, resume, metrics, or explain with a \"pid\"";
-        Answer::Refused(format!("this is no request: {error}; requests are {requests}"))
+        Answer::Refused(format!("invalid request: {error}; requests are {requests}"))
     })
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn ask(status: &Mutex<Status>, request: Request) -> Answer {
-        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is nobody"))
+        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"))
     }
 
     #[test]
@@ -138,14 +138,14 @@ mod tests {
         let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(7) }) else { panic!() };
         assert_eq!(explanation.managed.unwrap().decisions, [(3, "move 1 page".to_owned())]);
         let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(8) }) else { panic!() };
-        assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is nobody")));
+        assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is not managed")));
         let written = serde_json::to_string(&ask(&status, Request::Status)).unwrap();
         assert_eq!(serde_json::from_str::<Answer>(&written).unwrap(), ask(&status, Request::Status));
         assert_eq!(ask(&status, Request::Metrics), Answer::Metrics("carrefour".into()));
     }
 
     #[test]
-    fn pausing_is_told_to_the_loop() {
+    fn a_pause_reaches_the_loop() {
         let status = status();
         assert_eq!(ask(&status, Request::Pause), Answer::Paused(true));
         assert!(status.lock().unwrap().paused);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(request(b"{\"request\":\"explain\",\"pid\":7}\n"), Ok(Request::Explain { pid: Pid(7) }));
         for wrong in ["", "{}", "{\"request\":\"stop\"}", "{\"request\":\"explain\"}"] {
             let Err(Answer::Refused(why)) = request(wrong.as_bytes()) else { panic!("{wrong}") };
-            assert!(why.starts_with("this is no request: "), "{why}");
+            assert!(why.starts_with("invalid request: "), "{why}");
         }
     }
 

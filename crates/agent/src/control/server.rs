@@ -1,4 +1,4 @@
-//! The server: one thread that waits for all clients at once, and costs nothing while nobody asks.
+//! The server: one thread that polls all clients and uses no CPU time between requests.
 
 use crate::control::clients::Client;
 use crate::control::protocol::{Answer, Request};
@@ -13,22 +13,22 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Further clients are turned away.
+/// Most clients at a time; further ones are refused.
 const MOST_CLIENTS: usize = 16;
-/// How long nobody is let in after the system has refused to.
+/// How long no client is accepted after `accept` has failed.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// Who may use the socket, beside root.
+/// Who may use the socket, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// This user.
     pub owner: u32,
-    /// Those of this group.
+    /// Members of this group.
     pub group: u32,
 }
 
 impl Access {
-    /// Whether a peer may.
+    /// Whether a peer may use it.
     pub fn allows(self, peer: &Peer) -> bool {
         peer.uid == 0 || peer.uid == self.owner || peer.gid == self.group || peer.groups.contains(&self.group)
     }
@@ -37,14 +37,14 @@ impl Access {
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Somebody answers there.
+    /// Another agent answers there.
     #[error("an agent is running already: it answers at {}", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// There is something else.
-    #[error("{} is no socket: remove it, or choose another path", path.display())]
+    /// The path is not a socket.
+    #[error("{} is not a socket: remove it, or choose another path", path.display())]
     NoSocket {
         /// The file.
         path: PathBuf,
@@ -56,12 +56,12 @@ pub enum ControlError {
         what: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What it answered.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A socket that can be connected to, not served yet. It goes when it is dropped.
+/// A socket that clients can connect to, but that is not served yet. Removed when dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
@@ -70,17 +70,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes the socket, in a folder that is there; what a killed agent has left of it is removed. To give it to
-    /// another owner or group needs `CAP_CHOWN`.
+    /// Creates the socket in an existing folder, replacing one that a killed agent left. Changing its owner or group
+    /// needs `CAP_CHOWN`.
     pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
         let failed = |what| move |source: io::Error| ControlError::System { what, path: path.to_owned(), source };
         remove_left(path)?;
         let socket = UnixListener::bind(path).map_err(failed("make the socket"))?;
         let listener = Self { socket, path: path.to_owned(), access };
-        // Whoever connects before this is told who it is by the kernel, and refused likewise.
+        // A client that connects before this is identified by the kernel's peer credentials, and refused all the same.
         let (owner, group) = (Uid::from_raw(access.owner), Gid::from_raw(access.group));
         rustix::fs::chown(path, Some(owner), Some(group))
-            .map_err(|error| failed("give away the socket")(error.into()))?;
+            .map_err(|error| failed("change the owner of the socket")(error.into()))?;
         let mode = Mode::from_raw_mode(0o660);
         rustix::fs::chmod(path, mode).map_err(|error| failed("restrict the socket")(error.into()))?;
         listener.socket.set_nonblocking(true).map_err(failed("use the socket"))?;
@@ -90,12 +90,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // One that is left is removed by the next agent.
+        // The next agent removes a socket that is left.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Removes a socket that nobody answers at.
+/// Removes a socket that no agent listens on.
 fn remove_left(path: &Path) -> Result<(), ControlError> {
     let failed = |what, source| ControlError::System { what, path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
@@ -113,16 +113,16 @@ fn remove_left(path: &Path) -> Result<(), ControlError> {
     }
 }
 
-/// A server, until it is dropped.
+/// A running server; stops when dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// Wakes the thread by being closed.
+    /// Closing it wakes the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves in a thread of its own.
+    /// Serves in a separate thread.
     pub fn start(listener: Listener, answer: impl Fn(Request) -> Answer + Send + 'static) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let serve =
@@ -136,7 +136,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It has told of its panic itself, if it had one.
+            // A panic has already been reported by the thread.
             let _ = thread.join();
         }
     }
@@ -146,7 +146,7 @@ struct Serving {
     listener: Listener,
     stopped: UnixStream,
     clients: Vec<Client>,
-    /// Nobody is let in before.
+    /// No client is accepted before.
     closed_until: Option<Instant>,
 }
 
@@ -162,12 +162,12 @@ impl Serving {
         }
     }
 
-    /// Waits until there is something to do. Whether it is not to stop.
+    /// Waits for events. Returns whether to continue.
     fn wait(&self) -> bool {
         let now = Instant::now();
         let next = self.clients.iter().map(|client| client.deadline).chain(self.closed_until).min();
         let timeout = next.map(|next| {
-            // A little longer, so that the deadline is over then.
+            // Rounds up, so that the deadline has passed on wakeup.
             let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
         });
@@ -192,7 +192,7 @@ impl Serving {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
-                    // Such as too many open files: what waits goes on waiting.
+                    // For example too many open files: pending clients stay in the backlog.
                     self.closed_until = Some(now + BREATH);
                     return;
                 }
@@ -205,7 +205,7 @@ impl Serving {
                 client.refuse(format!("{MOST_CLIENTS} clients are connected already: try again later"));
             }
             if client.is_writing() {
-                // A line fits into the buffer of a new connection.
+                // A line fits into the send buffer of a new connection.
                 client.go_on(now, &|_| Answer::Paused(false));
             } else {
                 self.clients.push(client);

@@ -1,4 +1,4 @@
-//! A server and its clients, friendly and hostile.
+//! A server with well-behaved and hostile clients.
 
 use super::*;
 use crate::Status;
@@ -45,10 +45,10 @@ impl Fixture {
     }
 }
 
-/// All that is answered until the connection closes.
+/// Everything that is received until the connection closes.
 fn rest(mut stream: UnixStream) -> String {
     let mut text = Vec::new();
-    // A server that has closed with bytes unread resets the connection after what it said.
+    // A server that closes with unread input resets the connection after its answer.
     let _ = stream.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
 }
@@ -73,7 +73,7 @@ fn an_agent_is_asked_paused_and_resumed() {
     assert!(error.starts_with("no agent is running: there is no socket /"), "{error}");
 }
 
-/// Who is refused before it has asked, and whose question nobody reads, still hears why.
+/// A client that is refused before it sends its request, which is never read, still gets the reason.
 #[test]
 fn a_refusal_is_heard() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn one_connection_carries_many_requests_in_any_pieces() {
 }
 
 #[test]
-fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
+fn hostile_clients_are_refused_and_closed_and_do_not_block_others() {
     let fixture = Fixture::start();
     let refused = |bytes: &[u8], says: &str| {
         let stream = fixture.connect();
@@ -116,11 +116,12 @@ fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
         assert!(told.contains("\"refused\"") && told.contains(says), "{told}");
         assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
     };
-    refused(b"GET / HTTP/1.1\r\n\r\n", "this is no request");
-    refused(&[0xff, b'\n'], "this is no request");
+    refused(b"GET / HTTP/1.1\r\n\r\n", "invalid request");
+    refused(&[0xff, b'\n'], "invalid request");
     refused(&vec![b'x'; 1 << 20], "a request has at most 4096 bytes");
-    refused(format!("{}\n", "[".repeat(4000)).as_bytes(), "this is no request");
-    // One that asks and never reads, one that goes away in the middle, and one that says nothing.
+    refused(format!("{}\n", "[".repeat(4000)).as_bytes(), "invalid request");
+    // Three clients: one that sends requests and never reads, one that disconnects mid-request, and one that sends
+    // nothing.
     let deaf = fixture.connect();
     (&deaf).write_all("{\"request\":\"metrics\"}\n".repeat(50).as_bytes()).unwrap();
     drop(deaf.try_clone().unwrap());
@@ -129,7 +130,7 @@ fn hostile_clients_are_told_and_closed_and_keep_nobody_out() {
     let asked = Instant::now();
     assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
     assert!(asked.elapsed() < Duration::from_secs(5));
-    // Closed when its time is over, and the others with it.
+    // It is closed at its deadline, and the others with it.
     assert_eq!(rest(silent), "");
     assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
 }
@@ -161,10 +162,10 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let bind = |path: &Path| Listener::bind(path, ours());
-    // As SIGKILL leaves it.
+    // SIGKILL leaves the socket like this.
     drop(UnixListener::bind(&path).unwrap());
     let error = ask(&path, Request::Status).unwrap_err().to_string();
-    assert!(error.starts_with("no agent is running: one was killed, and left its socket /"), "{error}");
+    assert!(error.starts_with("no agent is running: an agent was killed and left its socket /"), "{error}");
     let first = bind(&path).unwrap();
     assert!(matches!(bind(&path), Err(ControlError::InUse { .. })));
     drop(first);
@@ -178,7 +179,7 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_told() {
+fn an_invalid_answer_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();

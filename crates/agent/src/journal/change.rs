@@ -1,52 +1,52 @@
-//! A setting that is about to be changed, as a line of a journal.
+//! A setting that is about to be changed, as a line of the journal.
 
 use linux::{Birth, Pid, Process, Tid};
 use machine::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// A setting that is about to be changed: what it is to be again, and what it will be.
+/// A setting that is about to be changed, with its old and new values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
     /// The CPUs that a thread may run on.
     Affinity {
-        /// Which.
+        /// The thread.
         thread: ThreadIdentity,
-        /// What it was, or would be had nobody changed it.
+        /// The value to restore: what it was, or would be without the agent's changes.
         before: CpuSet,
-        /// What it will be.
+        /// The new value.
         after: CpuSet,
-        /// When, ticks since the system began.
+        /// Time of the change, in clock ticks since boot.
         at: u64,
     },
     /// A switch of the kernel.
     Switch {
         /// Its file, below /proc/sys or /sys.
         path: PathBuf,
-        /// Its value.
+        /// The old value.
         before: String,
-        /// What it will be.
+        /// The new value.
         after: String,
     },
 }
 
-/// A thread, told from any later one that gets its numbers by when it began.
+/// A thread. Start times distinguish it from a later one with the same PID and TID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadIdentity {
     /// Its process.
     pub pid: Pid,
-    /// When that began, ticks since the system did.
+    /// Start time of the process, in clock ticks since boot.
     pub process_started: u64,
-    /// Its number.
+    /// The thread's TID.
     pub tid: Tid,
-    /// When it began, ticks since the system did.
+    /// Start time of the thread, in clock ticks since boot.
     pub started: u64,
 }
 
 impl ThreadIdentity {
-    /// Of a thread that is there, and the process that started its process; nothing when it has ended. Needs no rights.
+    /// Identifies a thread, and its process's parent; none if it has ended. Needs no privileges.
     pub fn of(pid: Pid, tid: Tid) -> Option<(Self, Pid)> {
         let process = Process::open(pid).ok()?;
         let Birth { parent, ticks: process_started } = process.birth().ok()?;
@@ -54,7 +54,7 @@ impl ThreadIdentity {
         Some((Self { pid, process_started, tid, started }, parent))
     }
 
-    /// Whether it has not ended.
+    /// Whether it still exists.
     pub fn is_there(&self) -> bool {
         Self::of(self.pid, self.tid).is_some_and(|(thread, _)| thread == *self)
     }

@@ -1,4 +1,4 @@
-//! The folder of journals, which nobody else may write to, and the locks on its files.
+//! The folder of journals, writable only by its owner, and the locks on its files.
 
 use crate::journal::JournalError;
 use crate::journal::kept::Header;
@@ -11,10 +11,10 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A header is shorter.
+/// Upper bound of a header's length.
 const MOST_HEADER_BYTES: u64 = 4096;
 
-/// Where agents keep journals and sockets: /run/nearside for root, and for others a folder of their own.
+/// Where agents keep journals and sockets: /run/nearside for root, a folder per user otherwise.
 pub fn default_folder() -> PathBuf {
     let user = geteuid();
     if user.is_root() {
@@ -26,10 +26,10 @@ pub fn default_folder() -> PathBuf {
     }
 }
 
-/// Makes the folder if need be. It must be ours, and nobody else may write to it: what a journal says is done with our
-/// rights.
+/// Creates the folder if needed. It must belong to the caller and not be writable by others: what a journal says is
+/// done with the caller's privileges.
 pub(super) fn prepare(folder: &Path) -> Result<(), JournalError> {
-    // Root's has the socket, which those of a group may use.
+    // Root's also holds the socket, which members of a group may use.
     let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -59,7 +59,7 @@ pub(super) fn journals(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Opens a journal, or makes it, and locks it.
+/// Opens or creates a journal and locks it.
 pub(super) fn take(path: &Path) -> Result<File, JournalError> {
     loop {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -72,7 +72,7 @@ pub(super) fn take(path: &Path) -> Result<File, JournalError> {
             }
             Err(error) => return Err(JournalError::system("lock", path)(error.into())),
         }
-        // Whoever had it before may have removed it, or put another one in its place.
+        // The previous holder of the lock may have removed or replaced the file.
         let is_this = |there: fs::Metadata| file.metadata().is_ok_and(|held| held.ino() == there.ino());
         if fs::symlink_metadata(path).is_ok_and(is_this) {
             return Ok(file);
@@ -80,7 +80,7 @@ pub(super) fn take(path: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// Who writes a journal.
+/// The PID of the agent that writes a journal.
 fn writer(file: &File) -> Option<Pid> {
     let mut line = String::new();
     BufReader::new(file.take(MOST_HEADER_BYTES)).read_line(&mut line).ok()?;

@@ -1,4 +1,4 @@
-//! What a journal has: the lines of its file, and what they come to. Nothing here touches the system.
+//! The content of a journal: the lines of its file, and their combined effect. Nothing here touches the system.
 
 use crate::journal::change::{Change, ThreadIdentity};
 use linux::{Pid, Tid};
@@ -11,34 +11,34 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// The format of the lines: [`FORMAT`].
+    /// The format version: [`FORMAT`].
     pub journal: u32,
-    /// The boot of the system that it is of: what an earlier one changed is gone.
+    /// ID of the boot in which it was written: changes of an earlier boot are gone.
     pub boot: String,
-    /// Who writes it.
+    /// The process that writes it.
     pub pid: Pid,
 }
 
-/// The format that is written, and the only one that is read.
+/// The format version that is written, and the only one that is read.
 pub const FORMAT: u32 = 1;
 
-/// The text of a journal, understood as far as it can be.
+/// A parsed journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// What it has.
+    /// Its changes.
     pub kept: Kept,
-    /// Whether the last line has no end: its change was never made.
+    /// Whether the last line is incomplete: its change was never made.
     pub torn: bool,
-    /// Lines that are not understood.
+    /// Lines that cannot be parsed.
     pub damaged: usize,
-    /// Whether it is of another boot, or of no format that is known: then nothing is kept.
+    /// Whether it is of another boot or an unknown format; then it has no changes.
     pub foreign: bool,
 }
 
-/// All changes: for each setting what was there first, and everything that was put in its place.
+/// All changes: the original value of each setting, and every value that replaced it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// By who the thread is.
+    /// By thread.
     pub threads: BTreeMap<ThreadIdentity, Bound>,
     /// By file.
     pub switches: BTreeMap<PathBuf, Replaced<String>>,
@@ -49,16 +49,17 @@ pub struct Kept {
 pub struct Bound {
     /// Its CPUs.
     pub cpus: Replaced<CpuSet>,
-    /// When they were changed first, ticks since the system began.
+    /// When they were first changed, in clock ticks since boot.
     pub since: u64,
 }
 
 /// A setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced<T> {
-    /// What it was, and is to be again.
+    /// The value to restore.
     pub before: T,
-    /// What it was changed to, each value once, the latest last. Whoever is killed may not have come to the latest.
+    /// The values that it was changed to, without repeats, latest last. An agent that was killed may not have made the
+    /// last change.
     pub after: Vec<T>,
 }
 
@@ -71,9 +72,10 @@ impl<T: PartialEq> Replaced<T> {
         self.after.contains(after) && (self.before == *before || self.after.contains(before))
     }
 
-    /// One more change of the same setting.
+    /// Adds another change of the same setting.
     fn again(&mut self, before: T, after: T) {
-        // A value that is not ours somebody else has set meanwhile: it is theirs, and what is to be put back.
+        // A value that the agent did not write was set by another process meanwhile, so it becomes the value to
+        // restore.
         if before != self.before && !self.after.contains(&before) {
             self.before = before;
         }
@@ -82,7 +84,7 @@ impl<T: PartialEq> Replaced<T> {
     }
 }
 
-/// Reads the text of a journal. Any bytes are read; what is not understood is told.
+/// Parses a journal. Accepts any bytes and counts lines that cannot be parsed.
 pub fn parse(text: &[u8], boot: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -107,17 +109,17 @@ pub fn parse(text: &[u8], boot: &str) -> Parsed {
 }
 
 impl Kept {
-    /// Whether nothing is to be put back.
+    /// Whether there is nothing to restore.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.switches.is_empty()
     }
 
-    /// How many settings there are.
+    /// The number of settings.
     pub fn len(&self) -> usize {
         self.threads.len() + self.switches.len()
     }
 
-    /// Whether a change says nothing that is not known.
+    /// Whether a change adds nothing.
     pub fn has(&self, change: &Change) -> bool {
         match change {
             Change::Affinity { thread, before, after, .. } => {
@@ -129,7 +131,7 @@ impl Kept {
         }
     }
 
-    /// Takes one more change.
+    /// Adds a change.
     pub fn add(&mut self, change: &Change) {
         match change {
             Change::Affinity { thread, before, after, at } => {
@@ -144,8 +146,8 @@ impl Kept {
         }
     }
 
-    /// What a thread without a change of its own would have, that began at these ticks and may run on these CPUs `now`,
-    /// had no thread of this process been changed, whose CPUs it began with: nothing where those are not ours.
+    /// For a thread without a change of its own that started at `started` ticks and may run on the CPUs `now`: the CPUs
+    /// that it would have if no thread of this process had been changed. None if `now` was not inherited from a change.
     pub fn inherited(&self, pid: Pid, started: u64, now: &CpuSet) -> Option<&CpuSet> {
         let is_theirs = self.of_process(pid).any(|(_, bound)| bound.cpus.before == *now);
         let gave = |(_, bound): &(_, &Bound)| bound.since <= started && bound.cpus.after.contains(now);
@@ -153,13 +155,13 @@ impl Kept {
         giver.map(|(_, bound)| &bound.cpus.before)
     }
 
-    /// The threads of a process that were changed.
+    /// The changed threads of a process.
     pub fn of_process(&self, pid: Pid) -> impl Iterator<Item = (&ThreadIdentity, &Bound)> {
         let least = ThreadIdentity { pid, process_started: 0, tid: Tid(0), started: 0 };
         self.threads.range(least..).take_while(move |(thread, _)| thread.pid == pid)
     }
 
-    /// What has the same effect as all changes so far.
+    /// A minimal list of changes with the same effect.
     pub fn changes(&self) -> impl Iterator<Item = Change> {
         let threads = self.threads.iter().flat_map(|(thread, bound)| {
             let change = |after: &CpuSet| {
@@ -182,16 +184,17 @@ impl Kept {
 /// What to do about a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is as it was.
+    /// It has its original value.
     AsBefore,
-    /// It is ours, and is put back.
+    /// It has a value that the agent set; restore it.
     Ours,
-    /// Somebody else has changed it since, and it stays.
+    /// Another process has changed it since; leave it.
     Theirs,
 }
 
 impl<T: PartialEq> Replaced<T> {
-    /// What to do about the setting as it is `now`. `allowed` is what the system makes of a value that is asked for.
+    /// What to do about the setting, given its current value `now`. `allowed` maps a requested value to what the system
+    /// makes of it.
     pub fn verdict(&self, now: &T, allowed: impl Fn(&T) -> T) -> Verdict {
         if *now == self.before {
             Verdict::AsBefore
@@ -246,7 +249,7 @@ mod tests {
         vec![bound(7, 7, "0-3", "0-1"), switched("1", "0"), bound(7, 8, "0-3", "2-3"), bound(7, 7, "0-1", "2-3")]
     }
 
-    /// Killed at any byte: what is whole is read, what is not is told, and nothing else is made of it.
+    /// After a kill at any byte, whole lines are read, and a torn one is reported and otherwise ignored.
     #[test]
     fn a_journal_may_end_at_any_byte() {
         let changes = some();
@@ -278,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_set_meanwhile_comes_back() {
+    fn what_another_process_set_meanwhile_is_restored() {
         let kept = kept(&[bound(7, 7, "0-3", "0-1"), bound(7, 7, "1", "2-3"), bound(7, 7, "2-3", "0-1")]);
         assert_eq!(kept.threads[&thread(7, 7)].cpus.before, cpus("1"));
     }
 
     #[test]
-    fn threads_are_told_from_later_ones_with_the_same_number() {
+    fn threads_are_distinguished_from_later_ones_with_the_same_number() {
         let later = ThreadIdentity { started: 999, ..thread(7, 7) };
         let again = Change::Affinity { thread: later, before: cpus("0-1"), after: cpus("3"), at: 1000 };
         let kept = kept(&[bound(7, 7, "0-3", "0-1"), again]);
@@ -305,7 +308,8 @@ mod tests {
         let inherited = |pid, started, now| kept.inherited(Pid(pid), started, &cpus(now)).map(ToString::to_string);
         assert_eq!(inherited(7, 150, "0-1").as_deref(), Some("0-3"));
         assert_eq!(inherited(8, 999, "0-1").as_deref(), Some("0-2"));
-        // It began before, has other CPUs, is of another process, or may have them from one that had them before.
+        // It began before the change, has other CPUs, is of another process, or may have inherited its CPUs from a
+        // thread that had them before.
         assert_eq!(
             [inherited(7, 149, "0-1"), inherited(7, 150, "0-2"), inherited(6, 150, "0-1"), inherited(9, 150, "0-1")],
             [const { None }; 4]
@@ -327,7 +331,7 @@ mod tests {
         journal.extend(b"{\"change\":\"affinity\",\"before\":\"0-4294967295\"}\nnull\n\xff\n\n");
         journal.extend(text(BOOT, &some()[1..2]));
         let parsed = parse(&journal, BOOT);
-        // The second header is none either.
+        // A second header is not valid either.
         assert_eq!((parsed.damaged, parsed.kept), (5, kept(&some()[..2])));
     }
 
@@ -364,7 +368,7 @@ mod tests {
             prop_assert_eq!(&read.kept, &kept(&changes));
             let anew: Vec<Change> = read.kept.changes().collect();
             prop_assert_eq!(&kept(&anew), &read.kept);
-            // What is known already changes nothing that would be put back.
+            // A known change does not alter what would be restored.
             for change in changes.iter().filter(|change| read.kept.has(change)) {
                 let mut more = read.kept.clone();
                 more.add(change);
@@ -373,7 +377,7 @@ mod tests {
             }
         }
 
-        /// Whoever looks at a setting after it was changed as the journal says finds it to be ours.
+        /// A setting read after a change was made as recorded is recognised as the agent's.
         #[test]
         fn the_latest_change_is_ours(changes in proptest::collection::vec(any_change(), 1..30)) {
             let kept = kept(&changes);

@@ -1,9 +1,9 @@
-//! What was changed, written down before it is, so that everything can be put back: at the end, and at the next start
-//! where there was no end because the agent was killed.
+//! Records every change before it is made, so that all settings can be restored: at the end, or by the next agent if
+//! this one is killed.
 //!
-//! A journal is a file of JSON lines. A line is one `write` before the change that it tells of, so it is there when the
-//! agent is killed (SIGKILL) at any moment; it need not outlive the system, as what it tells of does not either.
-//! Whoever uses it holds a lock (`flock`) on the file: a journal that can be locked is one that was left.
+//! A journal is a file of JSON lines. Each line is one `write`, made before its change, so it survives SIGKILL at any
+//! moment. It need not survive a reboot, since the changes do not either. The agent holds a lock (`flock`) on the file:
+//! a journal that can be locked was left by an agent that died.
 
 mod change;
 mod folder;
@@ -24,10 +24,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Lines that a journal may grow by before it is written anew, without what is over.
+/// Lines that a journal may grow by before it is compacted.
 const MOST_NEW_LINES: usize = 10_000;
 
-/// The journal of one agent, to be written before each change. Puts everything back when it is dropped.
+/// The journal of one agent; each change is recorded before it is made. Restores everything when dropped.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -35,18 +35,18 @@ pub struct Journal {
     system: System,
     boot: String,
     kept: Kept,
-    /// Bytes of the file.
+    /// Size of the file.
     bytes: u64,
-    /// Lines since it was written anew.
+    /// Lines since the last compaction.
     new_lines: usize,
-    /// Whether all is put back.
+    /// Whether everything is restored.
     is_over: bool,
 }
 
-/// Why there is no journal, or no line in it: then nothing may be changed.
+/// The journal cannot be opened or written; then nothing may be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another agent has it.
+    /// Another agent uses it.
     #[error("an agent is running already{}: it has {}", number(*.process), path.display())]
     InUse {
         /// The file.
@@ -54,7 +54,7 @@ pub enum JournalError {
         /// The agent.
         process: Option<Pid>,
     },
-    /// Others could change what it says.
+    /// Other users could change its content.
     #[error("{} cannot hold a journal: {why}", path.display())]
     Unsafe {
         /// The folder.
@@ -69,7 +69,7 @@ pub enum JournalError {
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What it answered.
+        /// The system's error.
         source: io::Error,
     },
     /// The switch that is to be changed cannot be read.
@@ -84,14 +84,14 @@ impl JournalError {
 }
 
 impl Journal {
-    /// Begins the journal `NAME.journal` in a folder, which is made if need be, after what killed agents have left
-    /// there is put back, and their journals removed; it says what. [`default_folder`] is where agents look. Needs the
-    /// rights that the killed ones had.
+    /// Opens the journal `NAME.journal` in a folder, which is created if needed. First restores what killed agents
+    /// changed, removes their journals, and reports this. [`default_folder`] is where agents keep journals. Needs the
+    /// privileges that the killed agents had.
     pub fn open(folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
         Self::open_on(System::running(), folder, name)
     }
 
-    /// Likewise, with the switches of another system.
+    /// Like [`open`](Self::open), with the switches of another system.
     pub fn open_on(system: System, folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
         folder::prepare(folder)?;
         let boot = linux::boot_id().map_err(JournalError::system("read", Path::new("boot_id")))?;
@@ -99,26 +99,26 @@ impl Journal {
         let mut file = folder::take(&path)?;
         let mut put_back = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path))?;
         for left in folder::journals(folder).into_iter().filter(|left| *left != path) {
-            // One that is in use, or that somebody else puts back at this moment, is none that was left.
+            // A locked journal is in use, or is being restored by another process.
             let Ok(mut file) = folder::take(&left) else { continue };
             put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &left))?);
             fs::remove_file(&left).map_err(JournalError::system("remove", &left))?;
         }
         let (kept, bytes, new_lines, is_over) = (Kept::default(), 0, 0, false);
         let mut journal = Self { file, path, system, boot, kept, bytes, new_lines, is_over };
-        // All is put back: nothing that the file says holds any more.
+        // Everything is restored, so the file's content is obsolete.
         journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path))?;
         journal.append(&journal.lines())?;
         Ok((journal, put_back))
     }
 
-    /// Says that a thread will get these CPUs, before it does. Whether it is still there. `parent` has started its
-    /// process, where that is known: it may have ended since. Needs no rights.
+    /// Records that a thread will get these CPUs, before it does. Returns whether the thread still exists. `parent`
+    /// started its process, where known, and may have ended since. Needs no privileges.
     pub fn will_bind(&mut self, pid: Pid, tid: Tid, parent: Option<Pid>, after: &CpuSet) -> Result<bool, JournalError> {
         let Some((thread, parent_now)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
         let parent = parent.unwrap_or(parent_now);
         let Ok(now) = affinity(tid) else { return Ok(false) };
-        // A thread that was not bound yet has begun with CPUs of ours where who started it has them.
+        // An unrecorded thread may have inherited CPUs that the agent gave to its creator.
         let kept = &self.kept;
         let of = |giver| kept.inherited(giver, thread.started, &now);
         let inherited = || of(pid).or_else(|| of(parent)).cloned();
@@ -128,25 +128,25 @@ impl Journal {
         Ok(true)
     }
 
-    /// Says that a program was just started with these CPUs, and which it would have had.
+    /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
         let Some((thread, _)) = ThreadIdentity::of(pid, Tid(pid.0)) else { return Ok(()) };
         let (before, after) = (before.clone(), after.clone());
         self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }
 
-    /// Says that a switch will get this value, before it does. Needs the right to read it.
+    /// Records that a switch will get this value, before it does. Needs permission to read the switch.
     pub fn will_set(&mut self, switch: &Switch, after: &str) -> Result<(), JournalError> {
         let path = switch.path().to_owned();
         self.will(&Change::Switch { path, before: switch.value()?, after: after.to_owned() })
     }
 
-    /// Puts back what threads of a process had, but for what somebody else has changed: it is placed no more.
+    /// Restores the threads of a process that is no longer managed, except what another process has changed since.
     pub fn put_back_process(&self, pid: Pid) -> PutBack {
         put_back::put_back_process(&self.kept, pid)
     }
 
-    /// Puts everything back but for what somebody else has changed meanwhile, and removes the file.
+    /// Restores everything except what another process has changed since, and removes the file.
     pub fn restore(mut self) -> PutBack {
         let put_back = self.put_back();
         self.is_over = true;
@@ -167,8 +167,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Replaces the file by one that has what is kept. Whoever is killed meanwhile leaves the old one whole, and what
-    /// there is of the new one says nothing else.
+    /// Compacts the file: replaces it by one with the current content. A kill meanwhile leaves the old file whole, and
+    /// the lines of the new one agree with it.
     fn write_anew(&mut self) -> Result<(), JournalError> {
         let path = self.path.with_extension("journal-new");
         let file = folder::take(&path)?;
@@ -179,7 +179,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The header, and all that is kept.
+    /// The header and all current content.
     fn lines(&self) -> Vec<u8> {
         let header = Header { journal: FORMAT, boot: self.boot.clone(), pid: Pid(std::process::id()) };
         let mut lines = line(&header);
@@ -190,7 +190,7 @@ impl Journal {
     fn append(&mut self, lines: &[u8]) -> Result<(), JournalError> {
         let written = self.file.write_all(lines);
         if written.is_err() {
-            // What is there of a line must not become the beginning of the next one.
+            // A partial line must not become the beginning of the next one.
             let _ = self.file.set_len(self.bytes);
         }
         written.map_err(JournalError::system("write to", &self.path))?;
@@ -200,7 +200,7 @@ impl Journal {
 
     fn put_back(&mut self) -> PutBack {
         let put_back = self.system.put_back(&std::mem::take(&mut self.kept));
-        // One that cannot be removed says nothing that is not put back.
+        // If it cannot be removed, its changes are restored already and it has no effect.
         let _ = fs::remove_file(&self.path);
         put_back
     }
@@ -218,9 +218,9 @@ fn number(process: Option<Pid>) -> String {
     process.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
-/// A line of JSON, with its end.
+/// A value as a line of JSON with its newline.
 fn line(of: &impl Serialize) -> Vec<u8> {
-    // Maps with keys that are no text could fail, and paths that are no text: there are none in a line.
+    // Only map keys and paths that are not UTF-8 could fail; lines have neither.
     let mut line = serde_json::to_vec(of).unwrap_or_default();
     line.push(b'\n');
     line

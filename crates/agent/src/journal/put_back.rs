@@ -1,4 +1,4 @@
-//! Putting back what journals have, on a running system where everything may have changed since.
+//! Restores what journals record, on a running system where everything may have changed since.
 
 use crate::journal::change::ThreadIdentity;
 use crate::journal::kept::{Kept, Replaced, Verdict, parse};
@@ -10,51 +10,51 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// No journal is longer, bytes: agents write theirs anew long before.
+/// The longest journal, bytes: agents compact theirs long before.
 const MOST_BYTES: u64 = 256 << 20;
-/// Threads that begin while others get their CPUs back are looked for so often at most.
+/// Maximum number of passes over threads while new ones keep appearing.
 const MOST_PASSES: usize = 20;
-/// No kernel has more CPUs: `NR_CPUS` of x86-64.
+/// Upper bound of CPUs: `NR_CPUS` of x86-64.
 const MOST_CPUS: u32 = 8192;
 
-/// The system whose settings are put back.
+/// The system whose settings are restored.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// The folder that the files of switches are below: `/`.
+    /// The folder that contains the files of switches: `/`.
     root: PathBuf,
 }
 
-/// What was put back.
+/// What was restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutBack {
-    /// Threads that have their CPUs again.
+    /// Threads whose CPUs were restored.
     pub threads: usize,
-    /// Switches that have their values again.
+    /// Switches whose values were restored.
     pub switches: Vec<PathBuf>,
-    /// Settings that somebody else has changed since, and that stay as they are.
+    /// Settings that another process has changed since; they are left alone.
     pub theirs: usize,
-    /// Journals whose last line was not finished: its change was never made.
+    /// Journals whose last line was incomplete: its change was never made.
     pub torn: usize,
-    /// Lines that are not understood.
+    /// Lines that could not be parsed.
     pub damaged: usize,
-    /// Journals of an earlier boot, or of another version: nothing is put back of them.
+    /// Journals of an earlier boot or another format; nothing is restored from them.
     pub foreign: usize,
-    /// What could not be put back, and why.
+    /// What could not be restored, and why.
     pub failed: Vec<String>,
 }
 
 impl System {
-    /// This one.
+    /// The running system.
     pub fn running() -> Self {
         Self { root: "/".into() }
     }
 
-    /// One whose switches are below a folder, for tests. Threads are those of this one.
+    /// A system whose switches are below a folder, for tests. Threads are those of the running system.
     pub fn with_switches_below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Puts back what the text of a journal has.
+    /// Restores what the text of a journal records.
     pub(super) fn put_back_of(&self, journal: &mut File, boot: &str) -> io::Result<PutBack> {
         let mut text = Vec::new();
         journal.take(MOST_BYTES).read_to_end(&mut text)?;
@@ -66,7 +66,7 @@ impl System {
         Ok(put_back)
     }
 
-    /// Puts back what is as it was changed to.
+    /// Restores settings that still have values that the agent set.
     pub(super) fn put_back(&self, kept: &Kept) -> PutBack {
         let mut done = PutBack::default();
         for (path, replaced) in &kept.switches {
@@ -83,14 +83,14 @@ impl System {
     }
 
     fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {
-        // A journal is no way to have any other file written.
+        // A manipulated journal must not cause any other file to be written.
         let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
         let Some(below) = path
             .strip_prefix("/")
             .ok()
             .filter(|below| is_plain && (below.starts_with("proc/sys") || below.starts_with("sys")))
         else {
-            done.failed.push(format!("{} is no switch of the kernel", path.display()));
+            done.failed.push(format!("{} is not a kernel switch", path.display()));
             return;
         };
         let switch = Switch::at(self.root.join(below));
@@ -107,7 +107,7 @@ impl System {
     }
 }
 
-/// Puts back what threads of one process had.
+/// Restores the threads of one process.
 pub(super) fn put_back_process(kept: &Kept, pid: Pid) -> PutBack {
     let mut done = PutBack::default();
     for (thread, bound) in kept.of_process(pid).filter(|(thread, _)| is_there(thread)) {
@@ -116,14 +116,14 @@ pub(super) fn put_back_process(kept: &Kept, pid: Pid) -> PutBack {
     done
 }
 
-/// Whether this process is still there, whatever became of the thread.
+/// Whether the process still exists, even if this thread has ended.
 fn is_there(thread: &ThreadIdentity) -> bool {
     let birth = Process::open(thread.pid).and_then(|process| process.birth());
     birth.is_ok_and(|birth| birth.ticks == thread.process_started)
 }
 
 fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &mut PutBack) {
-    // One that has ended has nothing to be put back.
+    // Threads that have ended need no restoring.
     if !thread.is_there() {
         return;
     }
@@ -139,8 +139,8 @@ fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &
 }
 
 fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
-    // Since Linux 6.2 the kernel keeps the CPUs that somebody asked for. Who had all of the cpuset has asked for none, and
-    // is to get those as well that the cpuset gets later.
+    // Since Linux 6.2 the kernel remembers a requested affinity. A thread that had its whole cpuset requested none, and
+    // must also get CPUs that are added to the cpuset later.
     let had_all = allowed(pid).is_some_and(|cpuset| cpuset.is_subset(cpus));
     let asked_for = if had_all { &(0..MOST_CPUS).map(CpuId).collect() } else { cpus };
     match set_affinity(tid, asked_for) {
@@ -152,15 +152,15 @@ fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
     }
 }
 
-/// The CPUs that the process's cpuset leaves it: what the kernel makes of a mask that it is given.
+/// The CPUs that the process's cpuset allows: the kernel intersects requested masks with it.
 fn allowed(pid: Pid) -> Option<CpuSet> {
     let cgroups = Cgroups::find().ok()?;
     let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
     Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
 }
 
-/// Threads and processes that those which were changed have started since begin with their CPUs: they get what they
-/// would have begun with.
+/// Restores threads and processes started by changed ones: they inherited the changed CPUs, and get those that they
+/// would otherwise have had.
 fn put_back_heirs(kept: &Kept, alive: &BTreeSet<Pid>, done: &mut PutBack) {
     if alive.is_empty() {
         return;
@@ -181,14 +181,14 @@ fn put_back_heirs(kept: &Kept, alive: &BTreeSet<Pid>, done: &mut PutBack) {
                 }
             }
         }
-        // One that is started while this goes on has the CPUs of one that was not looked at yet.
+        // A thread started meanwhile may have inherited the CPUs of one that was not yet restored.
         if done.threads == before {
             return;
         }
     }
 }
 
-/// These processes and all that they have started, each with the nearest of these.
+/// These processes and all their descendants, each with its nearest ancestor among these.
 fn families(of: &BTreeSet<Pid>) -> BTreeMap<Pid, Pid> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -201,7 +201,7 @@ fn families(of: &BTreeSet<Pid>) -> BTreeMap<Pid, Pid> {
     }
     let nearest = |pid: &Pid| {
         let mut ancestor = *pid;
-        // No process is its own ancestor, but the files are not of one moment.
+        // No process is its own ancestor, but the files are not read at one instant.
         for _ in 0..parents.len() {
             if of.contains(&ancestor) {
                 return Some((*pid, ancestor));
@@ -214,22 +214,22 @@ fn families(of: &BTreeSet<Pid>) -> BTreeMap<Pid, Pid> {
 }
 
 impl PutBack {
-    /// Whether there was nothing at all to tell.
+    /// Whether there is nothing to report.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What was found, in words that its text may follow.
+    /// A heading for the report.
     pub fn heading(&self) -> &'static str {
         let told_only = Self { torn: self.torn, damaged: self.damaged, foreign: self.foreign, ..Self::default() };
         if *self == told_only {
-            "an agent has left a journal, of which nothing is put back"
+            "an agent left a journal, but there is nothing to restore from it"
         } else {
-            "an agent was killed, and what it left is put back"
+            "an agent was killed, and its changes are reverted"
         }
     }
 
-    /// Takes what another journal came to.
+    /// Adds the result of another journal.
     pub fn add(&mut self, other: Self) {
         self.threads += other.threads;
         self.switches.extend(other.switches);
@@ -241,25 +241,25 @@ impl PutBack {
     }
 }
 
-/// In a sentence a line, without an end; nothing where there is nothing to tell.
+/// One sentence per line, without a final newline; empty if there is nothing to report.
 impl fmt::Display for PutBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
         let threads = |count: usize| if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
         if self.threads > 0 {
-            lines.push(format!("{} may run on the CPUs of before again", threads(self.threads)));
+            lines.push(format!("restored the CPUs of {}", threads(self.threads)));
         }
         for switch in &self.switches {
-            lines.push(format!("{} has its value of before again", switch.display()));
+            lines.push(format!("{} has its previous value again", switch.display()));
         }
         if self.theirs > 0 {
-            lines.push(format!("left alone, as somebody else has changed them since: {} settings", self.theirs));
+            lines.push(format!("settings left alone because another process has changed them since: {}", self.theirs));
         }
         if self.torn > 0 {
             lines.push("the journal ends in the middle of a line, whose change was never made".to_owned());
         }
         if self.damaged > 0 {
-            lines.push(format!("lines of the journal that are not understood: {}", self.damaged));
+            lines.push(format!("lines of the journal that cannot be parsed: {}", self.damaged));
         }
         if self.foreign > 0 {
             lines.push("a journal of an earlier boot, or of another version of nearside, is discarded".to_owned());

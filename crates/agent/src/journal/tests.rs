@@ -1,4 +1,4 @@
-//! Journals on this system: its own threads, and switches of a folder.
+//! Journals on the running system, with its own threads and with switches in a folder.
 
 use super::*;
 use linux::{ChildSetup, set_affinity};
@@ -39,7 +39,7 @@ impl Fixture {
         fs::read_to_string(self.root.path().join(&SWITCH[1..])).unwrap()
     }
 
-    /// As an agent does it, which names the switch as it is on a running system.
+    /// As an agent does it: the switch is named by its path on a running system.
     fn set(&self, journal: &mut Journal, value: &str) {
         let change = Change::Switch { path: SWITCH.into(), before: self.switch().trim().into(), after: value.into() };
         journal.will(&change).unwrap();
@@ -51,13 +51,13 @@ impl Fixture {
     }
 }
 
-/// Ends the journal as SIGKILL does: its lock goes, and its file stays.
+/// Ends the journal as SIGKILL does: the lock is released and the file stays.
 fn kill(journal: Journal) {
     let mut journal = journal;
     journal.is_over = true;
 }
 
-/// A thread of this process that waits.
+/// A waiting thread of this process.
 struct Waiting {
     tid: Tid,
     end: Sender<()>,
@@ -112,7 +112,7 @@ fn what_a_killed_agent_left_is_put_back_by_the_next_one() {
     assert_eq!(affinity(thread.tid).unwrap(), all);
     assert_eq!(fixture.switch(), "1");
     assert_eq!((put_back.threads, put_back.switches.len()), (usize::from(all != one), 1));
-    assert!(put_back.to_string().ends_with("/proc/sys/kernel/numa_balancing has its value of before again"));
+    assert!(put_back.to_string().ends_with("/proc/sys/kernel/numa_balancing has its previous value again"));
     assert!(journal.restore().is_nothing());
     assert_eq!(fixture.names(), Vec::<String>::new());
     thread.end();
@@ -137,7 +137,7 @@ fn a_normal_end_puts_everything_back_and_leaves_nothing() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_since_stays() {
+fn what_another_process_has_changed_since_stays() {
     let (fixture, thread, (all, one)) = (Fixture::new(), Waiting::start(), sets());
     let last: CpuSet = all.iter().last().into_iter().collect();
     let (mut journal, _) = fixture.open();
@@ -157,7 +157,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     let (gone, other) = (Waiting::start(), Waiting::start());
     let (mut journal, _) = fixture.open();
     bind(&mut journal, own(), gone.tid, &one);
-    // As if this number had been another thread's when it was written.
+    // As if this TID had belonged to another thread when it was recorded.
     let (thread, _) = ThreadIdentity::of(own(), other.tid).unwrap();
     let thread = ThreadIdentity { started: thread.started - 1, ..thread };
     let nowhere: CpuSet = "1000".parse().unwrap();
@@ -172,7 +172,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     other.end();
 }
 
-/// A shell that is bound, and what it starts afterwards, which nobody wrote down.
+/// A shell that is bound, and its later children, which are not recorded.
 #[test]
 fn what_was_started_with_our_cpus_gets_those_of_before() {
     let (fixture, (all, one)) = (Fixture::new(), sets());
@@ -191,7 +191,7 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     }
     let child = Tid(String::from_utf8(told).unwrap().trim().parse().unwrap());
     assert_eq!(affinity(child).unwrap(), one);
-    // One that is bound later has what it would have had, and not what it was started with.
+    // A child that is bound later gets what it would have had, not what it inherited.
     journal.will_bind(Pid(child.0), child, None, &all).unwrap();
     let before: Vec<_> = journal.kept.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
     assert_eq!(before, std::slice::from_ref(&all));
@@ -202,7 +202,7 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     shell.wait().unwrap();
 }
 
-/// A program that is started with CPUs of ours, and what it leaves behind: its parent is another one then.
+/// A program started with the agent's CPUs, and an orphan that it leaves behind, whose parent is then another process.
 #[test]
 fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() {
     let (fixture, (all, one)) = (Fixture::new(), sets());
@@ -233,7 +233,7 @@ fn one_agent_at_a_time_has_a_name_and_others_are_left_alone() {
     fixture.set(&mut first, "0");
     let refused = Journal::open_on(fixture.system(), &fixture.folder(), "agent").unwrap_err();
     assert!(matches!(&refused, JournalError::InUse { process: Some(pid), .. } if *pid == own()), "{refused}");
-    // Another name does not put back what the first one still wants.
+    // A journal of another name does not restore what the first one still uses.
     let (second, nothing) = Journal::open_on(fixture.system(), &fixture.folder(), "place-7").unwrap();
     assert!(nothing.is_nothing() && fixture.switch() == "0");
     kill(first);
@@ -244,7 +244,7 @@ fn one_agent_at_a_time_has_a_name_and_others_are_left_alone() {
 }
 
 #[test]
-fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
+fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
     let fixture = Fixture::new();
     let (mut journal, _) = fixture.open();
     fixture.set(&mut journal, "0");
@@ -255,7 +255,7 @@ fn a_torn_line_is_told_and_not_glued_to_the_next_one() {
     fs::write(&path, text).unwrap();
     let (journal, put_back) = fixture.open();
     assert_eq!((put_back.torn, put_back.switches.len(), fixture.switch().as_str()), (1, 1, "1"));
-    assert_eq!(put_back.heading(), "an agent was killed, and what it left is put back");
+    assert_eq!(put_back.heading(), "an agent was killed, and its changes are reverted");
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
     drop(journal);
 }
@@ -269,7 +269,7 @@ fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
     for text in ["no journal\n".to_owned(), fs::read_to_string(&path).unwrap() + "no line\n"] {
         fs::write(&path, text).unwrap();
         let (journal, put_back) = fixture.open();
-        assert_eq!(put_back.heading(), "an agent has left a journal, of which nothing is put back");
+        assert_eq!(put_back.heading(), "an agent left a journal, but there is nothing to restore from it");
         kill(journal);
     }
 }
@@ -284,7 +284,7 @@ fn a_journal_is_no_way_to_have_other_files_written() {
         journal.will(&Change::Switch { path: path.into(), before: "lost".into(), after: "0".into() }).unwrap();
         kill(journal);
         let (_, put_back) = fixture.open();
-        assert_eq!(put_back.failed, [format!("{path} is no switch of the kernel")]);
+        assert_eq!(put_back.failed, [format!("{path} is not a kernel switch")]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "0");
 }
@@ -301,7 +301,7 @@ fn folders_that_others_may_write_to_are_refused() {
     symlink("/tmp", &link).unwrap();
     assert!(refused(&link).starts_with("cannot use the folder "), "{}", refused(&link));
     assert!(refused(&place.path().join("none/below")).starts_with("cannot make the folder "));
-    // A journal that is a link is not followed.
+    // A journal that is a symbolic link is not followed.
     let folder = place.path().join("good");
     drop(Journal::open(&folder, "agent").unwrap());
     symlink("/etc/passwd", folder.join("agent.journal")).unwrap();

@@ -32,8 +32,8 @@ for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 50; i++)
     [ $? = 137 ] || { echo "ended by itself"; cat /tmp/said; }
     cat /tmp/said >> /tmp/all-said
 done
-echo "[put-back]"; grep -c 'CPUs of before again' /tmp/all-said
-echo "[switched]"; grep -c 'numa_balancing has its value of before again' /tmp/all-said
+echo "[put-back]"; grep -c 'restored the CPUs of' /tmp/all-said
+echo "[switched]"; grep -c 'numa_balancing has its previous value again' /tmp/all-said
 agent interleave 2> /tmp/said & service=$!
 wait_for ask status
 "#;
@@ -90,7 +90,7 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     assert!(second.contains("an agent is running already (process ") && second.ends_with("status 1\n"), "{second}");
     if is_root() {
         let other = ran.section("other");
-        assert!(other.contains("is for its owner and its group only") && other.ends_with("status 1\n"), "{other}");
+        assert!(other.contains("is restricted to its owner and group") && other.ends_with("status 1\n"), "{other}");
     }
     let end = ran.section("end");
     assert!(end.starts_with("status 0\nsame\n0\nnearside: no agent is running: there is no socket"), "{end}");

@@ -144,10 +144,10 @@ fn nothing_is_lost_and_everything_is_as_before() {
     }
     is("off", "0");
     is("keep", "1");
-    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", "changed nothing"]);
+    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", ", dry run: "]);
     has(
         "dry",
-        "start: take the program's memory by policy interleave: 0-3: the policy deals pages to these nodes in turn",
+        "start: take the program's memory by policy interleave: 0-3: the policy interleaves pages over these nodes",
     );
     is("outlived", "status 0\nCpus_allowed_list:0-7");
     has_all(&ran, "running", &["Cpus_allowed_list:3\nstatus 0\nCpus_allowed_list:1-6\n", "nearside: fixed:3:"]);

@@ -9,14 +9,14 @@ use placement::{
 const MACHINE: &str = "magny-cours-4p";
 const NODES: u32 = 8;
 
-/// `carrefour`, which looks at so many pages in a round.
+/// `carrefour`, keeping at most this many pages per round.
 pub fn policy(pages: u64) -> Result<Policy, Box<dyn std::error::Error>> {
     let thresholds = Thresholds { page_cap: pages, ..Thresholds::default() };
     let settings = Settings { thresholds, ..Settings::default() };
     Ok(Policy::new("carrefour".parse()?, &presets::find(MACHINE)?, settings)?)
 }
 
-/// Every kind of page that the rules know: of one node, shared and written, shared and read, in place.
+/// Every kind of page that the rules distinguish: used by one node, shared and written, shared and read, local.
 fn page(number: u64) -> Page {
     let node = |place: u64| NodeId((place % u64::from(NODES)) as u32);
     let by = |place: u64, accesses| NodeAccesses { node: node(place), accesses };

@@ -1,6 +1,6 @@
-//! Where pages go that several nodes use: drawn with weights, so that the less a node is loaded the more it gets.
+//! Chooses nodes for pages that several nodes use: a weighted draw that favours less loaded nodes.
 //!
-//! Draws are hashes of page, round and seed: the same input has the same output, in whatever order pages come.
+//! Draws are hashes of page, round and seed, so the output does not depend on the order of pages.
 
 use crate::costs::Costs;
 use crate::memory_policy::NodeWeight;
@@ -9,7 +9,7 @@ use machine::NodeId;
 
 /// Loads of all controllers, as shares of their sum.
 pub(crate) struct Shares {
-    /// By place; 0 of nodes without memory.
+    /// By node index; 0 for nodes without memory.
     pub of: Vec<f64>,
 }
 
@@ -28,12 +28,12 @@ impl Shares {
 
 /// Draws nodes among those that a process may use.
 pub(crate) struct Dealer {
-    /// Places with the sum of the weights up to and with their own.
+    /// Node indices with cumulative weights.
     sums: Vec<(usize, f64)>,
 }
 
 impl Dealer {
-    /// Weights are 1 less the node's share of the load, times its part of bandwidth.
+    /// A node's weight is 1 minus its share of the load, times its part of the bandwidth.
     pub fn of(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
         let mut sum = 0.0;
         let mut sums = Vec::new();
@@ -44,8 +44,8 @@ impl Dealer {
         Self { sums }
     }
 
-    /// Where a page goes that lies at `home`; none where it stays. It leaves as likely as its node's share of the load
-    /// is large; a draw of its own node has it stay too.
+    /// The target of a page that is on node `home`; none if it stays. The probability of leaving is its node's share of
+    /// the load; if the draw gives its own node, it stays too.
     pub fn draw(&self, shares: &Shares, home: usize, page: PageOf, seed: u64) -> Option<usize> {
         let random = hash(hash(seed ^ u64::from(page.pid.0)) ^ page.address);
         let (leaves, place) = (unit(random), unit(hash(random)));
@@ -69,7 +69,7 @@ impl Dealer {
     }
 }
 
-/// `SplitMix64`: every bit of the input changes half of the output's.
+/// `SplitMix64`: each input bit changes half of the output bits.
 fn hash(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -77,7 +77,7 @@ fn hash(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// From 0 to before 1.
+/// Maps to the half-open range [0, 1).
 fn unit(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }

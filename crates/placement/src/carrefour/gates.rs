@@ -1,5 +1,5 @@
-//! Steps 1 and 2: whether anything may be done at all, and which techniques are on for which process. Counters are
-//! cheap and right; they decide before any sample is looked at.
+//! Steps 1 and 2: whether anything may be done at all, and which techniques are enabled for which process. Counters are
+//! cheap and exact, so they decide before samples are read.
 
 use crate::costs::Costs;
 use crate::metrics::Metrics;
@@ -9,7 +9,7 @@ use crate::thresholds::Thresholds;
 use machine::Pid;
 use rustc_hash::FxHashMap;
 
-/// The techniques that are on for a process.
+/// The techniques enabled for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Techniques {
     pub migrate: bool,
@@ -23,7 +23,7 @@ impl Techniques {
     }
 }
 
-/// What the counters say: why nothing is done, or which techniques are on, with the numbers that reasons tell.
+/// The verdict of the counters: why nothing is done, or which techniques are enabled, with the numbers for reasons.
 pub(crate) struct Gates {
     pub processes: Result<FxHashMap<Pid, Techniques>, Reason>,
     numbers: Metrics,
@@ -78,7 +78,7 @@ impl Gates {
         gates(Err(shut))
     }
 
-    /// The numbers that opened the gates, added to a reason.
+    /// Adds the numbers that opened the gates to a reason.
     pub fn explain(&self, mut reason: Reason, thresholds: &Thresholds) -> Reason {
         let numbers = [
             (Quantity::AccessesPerUs, self.numbers.accesses_per_us, self.accesses_per_us_min),
@@ -95,19 +95,19 @@ impl Gates {
     }
 }
 
-/// What the whole machine's numbers allow.
+/// The techniques that the whole machine's metrics allow.
 fn everywhere(metrics: &Metrics, thresholds: &Thresholds) -> Techniques {
     let local = metrics.local_access_ratio;
     Techniques {
         migrate: local.is_some_and(|ratio| ratio < thresholds.local_access_ratio_max),
         replicate: metrics.memory_used.is_some_and(|used| used <= thresholds.memory_used_max),
-        // Where all is local there is nothing to deal.
+        // If all accesses are local, there is nothing to interleave.
         interleave: metrics.imbalance.is_some_and(|imbalance| imbalance > thresholds.imbalance_min)
             && local.is_some_and(|ratio| ratio < 1.0),
     }
 }
 
-/// The highest share of modified lines of each process's measured threads: every one of them has to be low.
+/// The highest share of modified lines among each process's measured threads: all of them have to be low.
 fn modified_shares(threads: &[Thread]) -> FxHashMap<Pid, f64> {
     let mut shares = FxHashMap::default();
     for (pid, share) in threads.iter().filter_map(|thread| Some((thread.pid, thread.modified_share?))) {

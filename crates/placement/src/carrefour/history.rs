@@ -1,5 +1,5 @@
-//! What happened to pages in earlier rounds: pages that return to where they were stay, pages whose copies are written
-//! get no copies any more, and pages that cannot be moved are left alone for a while.
+//! History of pages: those that return to an earlier node stay there, those whose copies are written are no longer
+//! replicated, and those that cannot be moved are left alone for some rounds.
 
 use crate::batches::Candidate;
 use crate::outcome::PageOf;
@@ -8,12 +8,12 @@ use machine::{NodeId, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-/// What happened to pages.
+/// The history of pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct History {
-    /// The moves of the last rounds, the oldest first. A round may move a million pages, and most of them never again:
-    /// they are in lists, not in the table.
+    /// The moves of the last rounds, oldest first. A round may move a million pages, most of which never move again, so
+    /// these are in lists, not in the table.
     rounds: Vec<MovedPages>,
     kept: Kept,
 }
@@ -23,26 +23,26 @@ pub(crate) struct History {
 #[serde(deny_unknown_fields)]
 struct MovedPages {
     round: u64,
-    /// Pages and the nodes that they left, in the order of pages.
+    /// Pages and the nodes that they left, ordered by page.
     left: Vec<(PageOf, NodeId)>,
 }
 
-/// What is kept of single pages for longer.
+/// Long-term history of single pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<(PageOf, PageHistory)>", into = "Vec<(PageOf, PageHistory)>")]
 struct Kept(FxHashMap<PageOf, PageHistory>);
 
-/// What is kept of a page.
+/// Long-term history of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PageHistory {
-    /// How often it moved, where that is limited.
+    /// Number of its moves, if that is limited.
     moves: u64,
-    /// It went back and forth: it moves no more.
+    /// It went back and forth, and is not moved again.
     stays: bool,
-    /// How often its copies were written.
+    /// Number of times its copies were written.
     collapses: u64,
-    /// The kernel refused to move it: until this round it is not asked for.
+    /// The kernel refused to move it, and it is not requested again before this round.
     refused_until: u64,
 }
 
@@ -67,18 +67,18 @@ impl MovedPages {
 }
 
 impl History {
-    /// Whether a page is to be left where it is.
+    /// Whether a page must stay where it is.
     pub fn keeps(&self, page: PageOf, round: u64, thresholds: &Thresholds) -> bool {
         let too_often = |moves| thresholds.page_moves_max > 0 && moves >= thresholds.page_moves_max;
         self.kept.0.get(&page).is_some_and(|page| page.stays || page.refused_until > round || too_often(page.moves))
     }
 
-    /// Whether a page may get copies.
+    /// Whether a page may be replicated.
     pub fn may_have_copies(&self, page: PageOf, thresholds: &Thresholds) -> bool {
         self.kept.0.get(&page).is_none_or(|page| page.collapses <= thresholds.collapses_max)
     }
 
-    /// These pages move in this round.
+    /// Records the moves of this round.
     pub fn note_moves<'a>(&mut self, moved: impl Iterator<Item = &'a Candidate>, round: u64, thresholds: &Thresholds) {
         let mut left = Vec::with_capacity(moved.size_hint().1.unwrap_or(0));
         for (page, from, to) in moved.filter_map(|page| Some((page.id(), page.from, page.to?))) {
@@ -96,7 +96,7 @@ impl History {
         }
     }
 
-    /// Pages stayed although a round asked for them.
+    /// Records pages that could not be moved.
     pub fn note_refusals(&mut self, refused: &[PageOf], round: u64, thresholds: &Thresholds) {
         for page in refused {
             let kept = self.kept.0.entry(*page).or_default();
@@ -109,14 +109,14 @@ impl History {
         }
     }
 
-    /// The copies of a page were written; whether that was once too often.
+    /// Records a write to a page's copies; returns whether it exceeds the limit.
     pub fn note_write(&mut self, page: PageOf, thresholds: &Thresholds) -> bool {
         let kept = self.kept.0.entry(page).or_default();
         kept.collapses = kept.collapses.saturating_add(1);
         kept.collapses == thresholds.collapses_max.saturating_add(1)
     }
 
-    /// Forgets what decides nothing any more.
+    /// Drops entries that no longer affect decisions.
     pub fn forget(&mut self, round: u64, thresholds: &Thresholds, is_alive: impl Fn(Pid) -> bool) {
         self.rounds.retain(|moved| moved.round.saturating_add(thresholds.ping_pong_rounds) >= round);
         self.kept.0.retain(|page, kept| {

@@ -27,16 +27,16 @@ use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is kept from round to round.
+/// State kept between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Carrefour {
     history: History,
-    /// The rate of sampling is the low one.
+    /// Whether the low sampling rate is in effect.
     is_slow: bool,
-    /// Little came of the last decision, although it had wanted more.
+    /// Whether the last decision achieved little although it requested more.
     was_idle: bool,
-    /// Processes that have had pages replicated: later rounds may want fewer at once.
+    /// Processes with replicated pages: their later rounds may request fewer pages at once.
     replicating: BTreeSet<Pid>,
     /// Pages whose copies are to be given up.
     reverts: BTreeSet<PageOf>,
@@ -44,7 +44,7 @@ pub(crate) struct Carrefour {
     credit: Credit,
 }
 
-/// What a round's rules came to.
+/// The result of a round's rules.
 struct Chosen {
     candidates: Vec<Candidate>,
     shared: FxHashMap<Pid, ReadShared>,
@@ -54,7 +54,7 @@ struct Chosen {
 #[derive(Default)]
 struct ReadShared {
     pages: u64,
-    /// Who reads them, by the node's place.
+    /// Whether each node reads them, by node index.
     readers: Vec<bool>,
 }
 
@@ -109,23 +109,23 @@ impl Carrefour {
         done
     }
 
-    /// The rate that was decided last.
+    /// The sampling rate that was decided last.
     pub fn sampling(&self, thresholds: &Thresholds) -> Sampling {
         Sampling::at(self.is_slow, thresholds)
     }
 
-    /// Forgets what no longer decides anything about pages.
+    /// Drops page history that no longer affects decisions.
     pub fn forget(&mut self, observation: &Observation, thresholds: &Thresholds) {
         let alive: BTreeSet<Pid> = observation.processes.iter().map(|process| process.pid).collect();
         self.history.forget(observation.round, thresholds, |pid| alive.contains(&pid));
     }
 
-    /// Whether a page is to be left where it is, whichever policy asks.
+    /// Whether a page must stay where it is, for any policy.
     pub fn keeps(&self, page: PageOf, round: u64, thresholds: &Thresholds) -> bool {
         self.history.keeps(page, round, thresholds)
     }
 
-    /// What became of a decision.
+    /// Records the outcome of a decision.
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
         let thresholds = &settings.thresholds;
         self.history.note_refusals(&outcome.refused, outcome.round, thresholds);
@@ -151,7 +151,7 @@ impl Carrefour {
         pages.into_iter().map(step).collect()
     }
 
-    /// What to do, and how many operations that are; or why nothing.
+    /// The steps and the number of operations, or why there are none.
     fn step_3(
         &mut self,
         observation: &Observation,
@@ -192,7 +192,7 @@ impl Carrefour {
             readers: &|pid| shared.get(&pid).map(|shared| shared.nodes(costs)).unwrap_or_default(),
             reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
         };
-        // What can neither be copied nor has a next best is told and costs nothing.
+        // Pages that can neither be copied nor have a fallback are reported, at no cost.
         let is_real = |page: &&Candidate| page.operation != Operation::Replicate { own: None } || page.to.is_some();
         Ok((steps(&candidates, &telling), candidates.iter().filter(is_real).count()))
     }
@@ -231,7 +231,7 @@ impl Carrefour {
             let is_replicated = matches!(operation, Operation::Replicate { .. });
             let copies = self.copies(first, &page_seen, views, observation.round, rules);
             if !copies.is_empty() {
-                // Only one of them has the page itself dealt, should there be no copies after all.
+                // Only one process falls back to distributing the page itself, if copying fails.
                 let to = candidate.to.filter(|_| is_replicated);
                 let targets = std::iter::once(to).chain(std::iter::repeat(None));
                 chosen.candidates.extend(copies.into_iter().zip(targets).map(|((mapped, node), to)| Candidate {
@@ -253,8 +253,8 @@ impl Carrefour {
         chosen
     }
 
-    /// The processes that get a copy of their own of a page, with the node that it goes to. One that other processes map
-    /// as well can move to no node that is theirs alone: a single user gets a copy in its place.
+    /// The processes that get a private copy of a page, and its node. A page that other processes map cannot be moved
+    /// for one of them alone, so a single user gets a copy instead.
     fn copies<'a>(
         &self,
         first: &'a Page,
@@ -277,7 +277,7 @@ impl Carrefour {
         seen.copies(first).into_iter().filter(may).collect()
     }
 
-    /// The first replication of a process by a kernel is worth it for many pages only; fewer get the next best.
+    /// The first replication of a process by a kernel pays off only for many pages; fewer get the fallback.
     fn begin_replicating(&mut self, chosen: &mut Chosen, thresholds: &Thresholds) {
         if chosen.shared.is_empty() {
             return;
@@ -293,7 +293,7 @@ impl Carrefour {
         });
     }
 
-    /// Samples cost time, which only those are worth that lead to something.
+    /// Lowers the sampling rate when samples lead to few operations: samples cost time.
     fn set_rate(&mut self, operations: usize, thresholds: &Thresholds) -> Option<Step> {
         let is_idle = std::mem::take(&mut self.was_idle) || (operations as u64) < thresholds.operations_min;
         let is_slow = is_idle || self.credit.bytes(thresholds) == 0;
@@ -308,7 +308,7 @@ impl Carrefour {
 }
 
 impl Sampling {
-    /// The full rate, or the low one.
+    /// The full or the low rate.
     pub(crate) fn at(is_slow: bool, thresholds: &Thresholds) -> Self {
         let divisor = if is_slow { thresholds.sampling_divisor } else { 1 };
         let page_cap = if is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
@@ -316,7 +316,7 @@ impl Sampling {
     }
 }
 
-/// Pages go back to where they were before it got worse; and those that have to wait.
+/// Moves pages back to where they were before accesses became slower, including those still waiting.
 fn take_back(
     mut back: Vec<Candidate>,
     reason: &Reason,
@@ -344,7 +344,7 @@ fn memory_places(costs: &Costs) -> Vec<bool> {
     costs.nodes().iter().map(|node| node.memory_bytes > 0).collect()
 }
 
-/// Processes whose pages may be moved, and where to.
+/// Processes whose pages may be moved, and their allowed nodes.
 fn views(
     observation: &Observation,
     costs: &Costs,
@@ -364,7 +364,7 @@ fn views(
     observation.processes.iter().filter(is_free).filter_map(view).collect()
 }
 
-/// Whether all processes that map the page may have it there.
+/// Whether all processes that map the page allow it on the node.
 fn may_lie(seen: &Seen, place: usize, views: &Views) -> bool {
     seen.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
 }

@@ -1,4 +1,4 @@
-//! Step 3: what to do with each page that was seen.
+//! Step 3: the operation for each observed page.
 
 use super::dealer::{Dealer, Shares};
 use super::gates::Techniques;
@@ -10,15 +10,15 @@ use machine::Pid;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 
-/// What is known of a process while its pages are looked at.
+/// What the rules use of a process.
 pub(crate) struct ProcessView {
     pub techniques: Techniques,
-    /// Whether its pages may lie there, by the node's place.
+    /// Whether its pages are allowed on each node, by node index.
     pub allowed: Vec<bool>,
     pub dealer: Dealer,
 }
 
-/// What to do with a page. Nodes are places in [`Costs::nodes`].
+/// The operation on a page. Nodes are indices into [`Costs::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Stay,
@@ -30,20 +30,20 @@ pub(crate) enum Choice {
     SplitHot,
 }
 
-/// What the rules look at, beside the page.
+/// What the rules use besides the page.
 pub(crate) struct Rules<'a> {
     pub costs: &'a Costs,
     pub thresholds: &'a Thresholds,
     pub shares: &'a Shares,
-    /// All pages; their samples are counted when a huge page asks for them.
+    /// All pages; their samples are counted when a huge page needs them.
     pub pages: &'a [Page],
     pub samples: OnceCell<u64>,
-    /// Of the draws of this round.
+    /// Seed of this round's draws.
     pub seed: u64,
 }
 
 impl Rules<'_> {
-    /// The rules, in the order in which they are tried: split, replicate, interleave, migrate.
+    /// Applies the rules in order: split, replicate, interleave, migrate.
     pub fn choose(&self, page: &Page, process: &ProcessView, may_have_copies: bool) -> Choice {
         let Some(home) = self.costs.place(page.node) else { return Choice::Stay };
         let Techniques { migrate, replicate, interleave } = process.techniques;
@@ -77,8 +77,8 @@ impl Rules<'_> {
         target.filter(|&target| target != home).map_or(Choice::Stay, Choice::Move)
     }
 
-    /// For a node that has no memory, or none for this process: the nearest that has, if that is nearer than where the
-    /// page is.
+    /// For a node without memory, or without memory for this process: the nearest allowed node, if that is nearer than
+    /// the page's current one.
     fn next_best(&self, page: &Page, process: &ProcessView) -> Option<usize> {
         let user = page.accesses.iter().find(|by| by.accesses > 0)?.node;
         let far = |place: &usize| self.costs.remoteness(user, self.costs.nodes()[*place].id);
@@ -87,8 +87,8 @@ impl Rules<'_> {
         (far(&nearest) < self.costs.remoteness(user, page.node)).then_some(nearest)
     }
 
-    /// Whether the huge page has no node of its own but its small pages have: as small ones they could be where they
-    /// are used.
+    /// Whether most accesses to the small pages of a huge page are from one node each, but those to the whole are not:
+    /// if split, its parts could be local.
     fn is_falsely_shared(&self, page: &Page) -> bool {
         let least = self.thresholds.same_node_in_small_pages_min;
         let leading = page.accesses.iter().map(|by| by.accesses).max().unwrap_or(0);

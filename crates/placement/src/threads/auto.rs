@@ -1,4 +1,4 @@
-//! `auto`: each process has a home node; pressure on caches decides which, and memory follows (Müller, 2013, 5.3).
+//! `auto`: each process has a home node chosen by cache pressure, and memory follows (Müller, 2013, 5.3).
 
 use super::{Occupancy, Placed, Rules, Threads, by_process};
 use crate::action::{Action, AddressRange, Step};
@@ -8,19 +8,19 @@ use crate::reason::{Quantity, Reason, Rule};
 use machine::{CpuSet, NodeId, Pid, Tid};
 use std::collections::BTreeMap;
 
-/// Half a CPU more than there are is no more than there are: when threads began and ended to run is told a moment
-/// before or after the round's end.
+/// Demand may exceed a node's CPUs by this without counting as more: CPU times are read slightly before or after the
+/// end of a round.
 const MARGIN_CPUS: f64 = 0.5;
-/// So many rounds in a row a process wants more than its node, or no more, before that is believed.
+/// Consecutive rounds in which a process must need more than its node, or no longer, before this takes effect.
 const WIDE_ROUNDS: u64 = 2;
 
-/// A process, its threads, and what they make of a round.
+/// A process, its threads, and their load in a round.
 struct Seen<'a> {
     process: &'a Process,
     threads: Vec<&'a Thread>,
-    /// Misses in a thousand instructions, of each thread by how busy it is.
+    /// Misses per thousand instructions, each thread weighted by how busy it is.
     pressure: f64,
-    /// CPUs that its threads ran on or waited for.
+    /// Number of CPUs that its threads ran on or waited for.
     busy_cpus: f64,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Seen<'a> {
 }
 
 impl Threads {
-    /// Homes, then threads on their homes. Each thread moves at most once.
+    /// Chooses homes, then moves threads to them. Each thread moves at most once.
     pub(super) fn auto(&mut self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let seen: Vec<Seen> = by_process(observation).into_iter().map(Seen::of).collect();
         for Seen { process, .. } in &seen {
@@ -52,7 +52,7 @@ impl Threads {
         steps
     }
 
-    /// What wants more than its node has is the kernel's to place, until it wants less.
+    /// Leaves processes that need more than their node to the kernel, until they need less.
     fn release_wide(&mut self, seen: &[Seen], rules: Rules) -> Vec<Step> {
         let mut steps = Vec::new();
         for seen in seen {
@@ -86,8 +86,8 @@ impl Threads {
         steps
     }
 
-    /// Step 2: at most one process moves, from the node whose caches are under the most pressure to that with the
-    /// least, if that makes them more alike.
+    /// Step 2: moves at most one process, from the node with the most cache pressure to that with the least, if this
+    /// makes them more alike.
     fn even_out_pressure(&mut self, round: u64, seen: &[Seen], rules: Rules) -> Option<(Pid, Reason)> {
         let thresholds = &rules.settings.thresholds;
         let mut nodes: BTreeMap<NodeId, (f64, f64)> =
@@ -106,7 +106,7 @@ impl Threads {
             return None;
         }
         let cpus_of = |node| rules.costs.cpus_of(&[node].into_iter().collect()).len().max(1) as f64;
-        // The other node's CPUs must not become busier than this one's are, beyond what it has.
+        // The other node's CPUs must not become busier than this node's are, unless it has enough of them.
         let most_busy = (hot_busy / cpus_of(hot)).max(1.0);
         let may_move = |seen: &&Seen| {
             let placed = self.processes.get(&seen.process.pid);
@@ -135,7 +135,7 @@ impl Threads {
         Some((pid, reason))
     }
 
-    /// Step 1: threads run on their homes, each on a CPU of its own while there is one.
+    /// Step 1: threads run on their homes, each on a separate CPU while there are enough.
     fn map_to_homes(&mut self, seen: &[Seen], rules: Rules, moved: Option<&(Pid, Reason)>) -> Vec<Step> {
         let mut steps = Vec::new();
         for node in rules.costs.cpu_nodes().iter() {
@@ -181,8 +181,8 @@ impl Threads {
         steps
     }
 
-    /// Step 3: memory follows its process where many of its accesses are remote. Mappings that are interleaved, or that
-    /// their owner has put somewhere, stay.
+    /// Step 3: memory follows its process if many of its accesses are remote. Mappings that are interleaved, or placed
+    /// by their owner, stay.
     pub fn follow(&self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let thresholds = &rules.settings.thresholds;
         let mut limits = Limits::of(observation, rules.costs, thresholds, u64::MAX);

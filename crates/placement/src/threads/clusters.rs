@@ -12,19 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type ThreadId = (Pid, Tid);
 
-/// Threads that belong together.
+/// Threads that share pages.
 struct Cluster<'a> {
     threads: Vec<(&'a Process, &'a Thread)>,
     node: NodeId,
-    /// CPUs that its threads keep busy.
+    /// Number of CPUs that its threads keep busy.
     busy_cpus: f64,
-    /// Accesses to pages that two of its threads have in common.
+    /// Accesses to pages that two of its threads share.
     shared: u64,
 }
 
 impl Threads {
-    /// Clusters go to the nodes that most of their accesses go to, if they fit there; threads that are in none any more
-    /// may run where they like.
+    /// Moves clusters to the nodes with most of their accesses, if they fit there. Threads that left their cluster are
+    /// released.
     pub(super) fn cluster(&mut self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let threads: Vec<(&Process, &Thread)> = by_process(observation)
             .into_iter()
@@ -66,7 +66,7 @@ impl Threads {
         steps
     }
 
-    /// Notes the CPUs that a thread has for its cluster; whether they are others than before.
+    /// Records the CPUs that a thread has for its cluster; returns whether they changed.
     fn set_own(&mut self, pid: Pid, tid: Tid, own: Option<CpuSet>) -> bool {
         let threads = &mut self.processes.entry(pid).or_default().threads;
         let is_new = threads.get(&tid).cloned().flatten() != own;
@@ -75,8 +75,8 @@ impl Threads {
     }
 }
 
-/// Accesses that two threads have in common: of each page that both use, as many as the one with fewer has. The code
-/// counts those after the other's first, which depends on the order of samples.
+/// Shared accesses of each pair of threads: for each page, the smaller of both counts. Lepers's code counts those after
+/// the other thread's first, which depends on the order of samples.
 fn common_accesses(observation: &Observation, thresholds: &Thresholds) -> BTreeMap<(ThreadId, ThreadId), u64> {
     let most = usize::try_from(thresholds.cluster_threads_max).unwrap_or(usize::MAX);
     let mut common = BTreeMap::new();
@@ -101,7 +101,7 @@ fn common_accesses(observation: &Observation, thresholds: &Thresholds) -> BTreeM
     common
 }
 
-/// Threads that are joined by enough common accesses, through others as well; the lowest of them is the label.
+/// Threads connected by enough shared accesses, also through others. The lowest thread is the cluster's label.
 fn clusters<'a>(
     threads: &[(&'a Process, &'a Thread)],
     common: &BTreeMap<(ThreadId, ThreadId), u64>,
@@ -154,9 +154,9 @@ fn most_accessed(threads: &[(&Process, &Thread)], rules: Rules) -> Option<NodeId
     with_cpus.min_by_key(|(node, count)| (Reverse(*count), *node)).map(|(node, _)| node)
 }
 
-/// All clusters, if none of their nodes would get more threads than CPUs; otherwise those whose threads keep no more
-/// CPUs busy than are left of their node's. A thread that shares nothing stays where it is, unlike in Lepers's code, which
-/// moves it as well unless all are like that: it has nobody to be near.
+/// All clusters, if no node would get more threads than it has CPUs; otherwise those whose threads keep no more CPUs
+/// busy than their node has left. A thread without shared pages stays where it is. Lepers's code moves it too unless
+/// all threads are like that, but there is no thread that it should be near.
 fn fitting<'a>(mut clusters: Vec<Cluster<'a>>, rules: Rules) -> Vec<Cluster<'a>> {
     clusters.retain(|cluster| cluster.threads.len() > 1);
     let cpus_of = |node: NodeId| rules.costs.cpus_of(&[node].into_iter().collect()).len();

@@ -1,4 +1,4 @@
-//! Where threads run: policies that decide when a process or thread begins, and those that decide again each round.
+//! Thread placement: policies that decide when a process or thread begins, and policies that decide again every round.
 
 mod auto;
 mod clusters;
@@ -15,34 +15,34 @@ use occupancy::Occupancy;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is kept of threads from round to round.
+/// State of threads kept between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Threads {
     processes: BTreeMap<Pid, Placed>,
-    /// The first CPU that may be next.
+    /// The lowest CPU that may be next.
     next_cpu: u32,
 }
 
-/// Where a process is.
+/// Where a process is placed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Placed {
     /// Its home.
     node: Option<NodeId>,
-    /// CPUs of all its threads, where the policy is of processes.
+    /// CPUs of all its threads, if the policy places whole processes.
     cpus: Option<CpuSet>,
-    /// Its threads, and the CPUs that each has for itself.
+    /// Its threads, and the CPUs given to each.
     threads: BTreeMap<Tid, Option<CpuSet>>,
     /// The round of its last move to another node.
     moved: Option<u64>,
-    /// It wants more CPUs than a node has.
+    /// Whether it needs more CPUs than a node has.
     is_wide: bool,
-    /// For so many rounds it has been the other way.
+    /// Consecutive rounds in which the opposite was true.
     other_rounds: u64,
 }
 
-/// Who decides, and by what.
+/// The policy and its inputs.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub policy: &'a ThreadPolicy,
@@ -53,7 +53,7 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// CPUs that a thread may be given; none where its owner has chosen them already.
+    /// CPUs that a thread may be given; none if its owner has chosen some.
     fn allowed(&self, process: &Process, thread: &Thread) -> Option<CpuSet> {
         let is_free = thread.bound_to.is_none() || !self.settings.respect_owner;
         is_free.then(|| process.cpus.clone()).filter(|cpus| !cpus.is_empty())
@@ -66,7 +66,7 @@ impl Rules<'_> {
 }
 
 impl Threads {
-    /// A thread begins, the first of its process or a later one: CPUs for it, and why.
+    /// Places a new thread, the first of its process or a later one: CPUs for it, and why.
     pub fn admit(&mut self, process: &Process, thread: &Thread, rules: Rules) -> Option<(CpuSet, Reason)> {
         if !self.processes.contains_key(&process.pid) {
             let placed = self.place(process, rules);
@@ -79,17 +79,17 @@ impl Threads {
         cpus
     }
 
-    /// A process has ended.
+    /// Removes a process that has ended.
     pub fn forget(&mut self, pid: Pid) {
         self.processes.remove(&pid);
     }
 
-    /// The node that a process is on, if the policy gave it one.
+    /// The home of a process, if the policy gave it one.
     pub fn home(&self, pid: Pid) -> Option<NodeId> {
         self.processes.get(&pid).filter(|placed| !placed.is_wide)?.node
     }
 
-    /// Who is new gets its place, who is gone loses it, and the policies that look again do.
+    /// Places new processes, removes those that have ended, and lets dynamic policies decide.
     pub fn decide(&mut self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let alive: BTreeSet<(Pid, Tid)> = observation.threads.iter().map(|thread| (thread.pid, thread.tid)).collect();
         let pids: BTreeSet<Pid> = observation.processes.iter().map(|process| process.pid).collect();
@@ -105,7 +105,7 @@ impl Threads {
         }
     }
 
-    /// A new process gets its home.
+    /// Gives a new process its home.
     fn place(&mut self, process: &Process, rules: Rules) -> Placed {
         let mut placed = Placed::default();
         match rules.policy {
@@ -128,7 +128,8 @@ impl Threads {
         placed
     }
 
-    /// Of the nodes whose CPUs a process may use the one with the fewest processes for them; the lowest of several.
+    /// The node with the fewest processes relative to its CPUs, among those whose CPUs the process may use; the lowest
+    /// of several.
     fn node_with_fewest(&self, process: &Process, rules: Rules) -> Option<NodeId> {
         let processes_for_cpus = |node: NodeId| {
             let cpus = rules.cpus_of(node, process).len();
@@ -143,7 +144,7 @@ impl Threads {
         self.processes.values().filter(|placed| placed.node == Some(node) && !placed.is_wide).count()
     }
 
-    /// The next CPU by number that a process may use, beginning again after the last.
+    /// The next CPU by number that a process may use, wrapping around after the last.
     fn next_cpu(&mut self, process: &Process) -> Option<CpuId> {
         let later = process.cpus.iter().find(|cpu| cpu.0 >= self.next_cpu);
         let cpu = later.or_else(|| process.cpus.first())?;
@@ -182,7 +183,7 @@ impl Threads {
         }
     }
 
-    /// Policies that decide once: processes and threads that nobody has told of before.
+    /// Policies that decide once: places processes and threads that are new to the policy.
     fn place_new(&mut self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let mut steps = Vec::new();
         for (process, threads) in by_process(observation) {
@@ -203,7 +204,7 @@ impl Threads {
                 }));
                 continue;
             }
-            // Later threads have the CPUs of those that started them.
+            // Later threads inherit the CPUs of their creators.
             let all = admitted.iter().all(|(_, placed)| placed.is_some());
             for (tid, (cpus, reason)) in admitted.into_iter().filter_map(|(tid, placed)| Some((tid, placed?))) {
                 let pid = process.pid;

@@ -1,4 +1,4 @@
-//! Which CPUs have threads: full cores are taken first, and second CPUs of cores last.
+//! Which CPUs have threads: idle cores are filled first, and SMT siblings last.
 
 use super::Placed;
 use crate::costs::Costs;
@@ -6,14 +6,14 @@ use crate::reason::Rule;
 use machine::{CpuId, CpuSet, NodeId, Pid};
 use std::collections::BTreeMap;
 
-/// How many threads have each CPU for themselves.
+/// Number of threads assigned to each CPU.
 #[derive(Default)]
 pub(super) struct Occupancy {
     threads: BTreeMap<CpuId, usize>,
 }
 
 impl Occupancy {
-    /// As all processes are placed.
+    /// From the placement of all processes.
     pub fn of(processes: &BTreeMap<Pid, Placed>) -> Self {
         let mut occupancy = Self::default();
         let threads = processes.values().flat_map(|placed| placed.threads.values());
@@ -21,20 +21,20 @@ impl Occupancy {
         occupancy
     }
 
-    /// A thread that has one CPU takes it.
+    /// Adds a thread that is assigned to a single CPU.
     pub fn add(&mut self, cpus: &CpuSet) {
         if let Some(cpu) = cpus.first().filter(|_| cpus.len() == 1) {
             *self.threads.entry(cpu).or_default() += 1;
         }
     }
 
-    /// Whether no thread has any of them for itself.
+    /// Whether no thread is assigned to any of them.
     pub fn is_free(&self, cpus: &CpuSet) -> bool {
         cpus.iter().all(|cpu| self.on(cpu) == 0)
     }
 
-    /// Where a thread goes on a node: to a core without threads, else to a CPU without threads, else anywhere. None
-    /// where the node has no CPU that is allowed.
+    /// A CPU for a thread on a node: on an idle core, else a CPU without threads, else any. None if the node has no
+    /// allowed CPU.
     pub fn free_cpu(&self, node: NodeId, allowed: &CpuSet, costs: &Costs) -> Option<(CpuSet, Rule)> {
         let cpus = &costs.nodes()[costs.place(node)?].cpus;
         let on_core = |cpu: CpuId| {

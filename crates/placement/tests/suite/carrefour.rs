@@ -14,7 +14,7 @@ fn c16_fewer_than_50_accesses_a_microsecond_do_nothing() {
     assert_eq!(rules(&at(49.0))[0], Rule::FewAccesses);
     assert_eq!(moves(&at(49.0)), []);
     assert_eq!(moves(&at(50.1)), [(1, 2)]);
-    // Exactly the threshold is enough: of a machine without bandwidths, where it is not scaled, and without links.
+    // Reaching the threshold is enough. The machine has no bandwidths, so that it is not scaled, and no links.
     let mut unmeasured = machine();
     unmeasured.nodes.iter_mut().for_each(|node| node.bandwidth_bytes_per_s = None);
     unmeasured.links.clear();
@@ -46,7 +46,7 @@ fn c16_fewer_accesses_are_enough_where_they_load_a_link_as_much() {
         let mut narrow = machine();
         narrow.links.iter_mut().for_each(|link| link.bandwidth_bytes_per_s = 20e6 * 64.0 / load);
         let mut observation = observation(1, traffic_to([20.0, 0.0, 0.0, 0.0]), vec![misplaced()]);
-        // What caches tell each other loads links as well, and no page that moves changes that.
+        // Coherence traffic loads links too, and moving pages does not change that.
         observation.links = vec![LinkLoad { from: NodeId(1), to: NodeId(0), utilisation: 0.95 }];
         policy_on("carrefour", &narrow).decide(&observation)
     };
@@ -89,7 +89,7 @@ fn c19_pages_are_dealt_above_an_imbalance_of_35_percent() {
 fn c20_replication_wants_at_most_5_percent_of_lines_modified() {
     let at = |share| decide(&with_modified(observation(1, remote(), read_shared()), share));
     assert!(replicates(&at(0.05)) && !replicates(&at(0.06)));
-    // Each thread has to be below; where none was measured, reads decide, and unknown is not enough.
+    // Each thread has to be below; if none was measured, reads decide, and unknown is not enough.
     let mut two = with_modified(observation(1, remote(), read_shared()), 0.0);
     two.threads.push(Thread { modified_share: Some(0.06), ..thread(7, 9) });
     two.threads.push(thread(7, 10));

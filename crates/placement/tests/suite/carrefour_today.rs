@@ -1,5 +1,5 @@
-//! What Carrefour has to mind on today's machines: processes that share pages, owners, cpusets, budgets, huge pages,
-//! and moves that do harm.
+//! Carrefour on today's machines: processes that share pages, owners' choices, cpusets, budgets, huge pages, and moves
+//! that do harm.
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -35,10 +35,10 @@ fn pages_of_a_file_that_processes_read_from_their_own_nodes_are_copied_for_each(
         };
         actions(&decision).into_iter().filter_map(of).collect()
     };
-    // They lie on node 0, which needs no copy of them. One process has them dealt where copies turn out impossible.
+    // The pages are on node 0, which needs no copy of them. One process has them interleaved where copying fails.
     let copied = [(8, "1".to_owned(), 20, true), (9, "2".to_owned(), 20, false)];
     assert_eq!(possible(&observation), copied);
-    // One that was seen alone: others map it, the kernel says.
+    // Only one process was sampled, but others map the page.
     let mut alone = observation.clone();
     alone.pages.retain(|page| page.pid == Pid(9));
     assert_eq!(possible(&alone), [(9, "2".to_owned(), 20, false)]);

@@ -8,13 +8,13 @@ use placement::{
     Quantity, Range, Rule, Settings, Thread,
 };
 
-/// Starts processes with one thread each, and says on which CPUs.
+/// Starts processes with one thread each, and returns their CPUs.
 fn start(policy: &mut Policy, pids: impl IntoIterator<Item = u32>) -> Vec<String> {
     let start = |pid| policy.admit(&process(pid, 1.0), &thread(pid, pid));
     pids.into_iter().map(start).map(|start| start.cpus.unwrap_or_default().to_string()).collect()
 }
 
-/// A thread with so many misses of the last cache in a thousand instructions.
+/// A thread with this many last-level cache misses per thousand instructions.
 fn missing(pid: u32, tid: u32, misses: u64) -> Thread {
     Thread { instructions: Some(1_000_000), cache_misses: Some(1000 * misses), ..thread(pid, tid) }
 }
@@ -38,7 +38,7 @@ fn on_two_nodes(pid: u32) -> Process {
 fn claim_13_interleaved_memory_alternates() {
     let mut policy = policy("interleave:0-1");
     assert_eq!(memory(&mut policy, 7), "interleave: 0-1");
-    // What was there before is dealt likewise, once, when it is seen.
+    // Existing memory is interleaved too, once, when it is observed.
     let mut observation = observation(1, vec![], (0..9).map(|number| page(number, 3, &[(0, 1)])).collect());
     observation.processes[0].adopted = true;
     let dealt = moves(&policy.decide(&observation));
@@ -89,7 +89,7 @@ fn claim_16_remote_memory_is_far_and_default_is_the_programs() {
     assert_eq!(memory(&mut policy("balanced+default"), 7), "none");
 }
 
-/// Requested affinity is respected, and only told otherwise ignored. No action changes priorities.
+/// Requested affinity is respected unless the settings say otherwise. No action changes priorities.
 #[test]
 fn claim_17_owners_affinity_is_respected_unless_told_otherwise() {
     let bound = Thread { bound_to: Some(cpus("3")), ..thread(7, 7) };
@@ -212,14 +212,14 @@ fn claim_23_thousands_of_processes_leave_nothing() {
     }
 }
 
-/// Two processes of each pressure on each node of machine A: homes are dealt in turn.
+/// Two processes of each pressure on each node of machine A: homes are assigned in turn.
 fn pressures(policy: &mut Policy, number: u64, misses: &[u64]) -> Vec<(u32, String, Rule)> {
     let pids = || (0..misses.len() as u32).map(|pid| pid + 1);
     let threads = pids().zip(misses).map(|(pid, misses)| missing(pid, pid, *misses)).collect();
     sent(&policy.decide(&round(number, pids().map(|pid| process(pid, 1.0)).collect(), threads)))
 }
 
-/// Homes are 0, 1, 2, 3, 0, 1, ...: which of 1 to 8 have to move is told by the pressures alone.
+/// Homes are 0, 1, 2, 3, 0, 1, ...: the pressures alone determine which of 1 to 8 move.
 #[test]
 fn claim_37_at_most_one_process_moves_and_only_for_a_gap() {
     let mut auto = policy("auto");
@@ -261,7 +261,7 @@ fn claim_37_a_process_that_moved_stays_for_some_rounds() {
     let mut auto = policy("auto");
     pressures(&mut auto, 1, &[0; 8]);
     assert_eq!(pressures(&mut auto, 2, &[20, 1, 1, 1, 20, 1, 1, 1])[0].0, 1);
-    // Now all of the pressure is where it went: it would go back at once.
+    // Now all pressure is on its new node: without the limit it would go back at once.
     let back = |auto: &mut Policy, number| pressures(auto, number, &[20, 15, 1, 1, 0, 15, 1, 1]);
     let first: Vec<u32> = back(&mut auto, 3).iter().map(|(pid, ..)| *pid).collect();
     assert!(!first.contains(&1), "{first:?}");

@@ -8,7 +8,7 @@ use placement::{
     ThreadAccesses,
 };
 
-/// Threads and the pages that they share: each pair has pages on a node of its own.
+/// Threads and the pages that they share: each pair has pages on a separate node.
 fn pairs(pages_of_pairs: &[(u32, u32, u32)]) -> (Vec<Thread>, Vec<Page>) {
     let mut threads = Vec::new();
     let mut pages = Vec::new();

@@ -1,4 +1,4 @@
-//! What holds of any policy, on any machine, for any observation.
+//! Invariants of every policy, on any machine, for any observation.
 
 use crate::support::{cpus, nodes};
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -45,7 +45,7 @@ fn sparse_machine() -> Machine {
 }
 
 fn node() -> impl Strategy<Value = NodeId> {
-    // Node 3 does not exist: observations may be of another moment than the machine.
+    // Node 3 does not exist: an observation may be older or newer than the machine description.
     prop::sample::select(vec![0, 1, 5, 9, 12, 40, 3]).prop_map(NodeId)
 }
 
@@ -169,7 +169,7 @@ fn policy(name: &str) -> Policy {
     Policy::new(name.parse().unwrap(), &sparse_machine(), settings).unwrap()
 }
 
-/// Pages that an action moves, copies or splits: whose, address, and where it goes.
+/// Pages that an action moves, copies or splits: process, address, and target.
 fn touched(action: &Action) -> Vec<(Pid, u64, Option<NodeId>)> {
     match action {
         Action::MovePages { pid, node, pages, .. } => pages.iter().map(|page| (*pid, *page, Some(*node))).collect(),
@@ -183,7 +183,7 @@ fn touched(action: &Action) -> Vec<(Pid, u64, Option<NodeId>)> {
     }
 }
 
-/// What has to hold of a decision; `seen` are the pages of all rounds, as some may go back.
+/// Checks the invariants of a decision; `seen` has the pages of all rounds, as some may go back.
 fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u64), u64>) {
     let processes: BTreeMap<Pid, &Process> = observation.processes.iter().map(|one| (one.pid, one)).collect();
     let with_memory: NodeSet = nodes("0,1,5,9,40");
@@ -196,7 +196,7 @@ fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u
         assert!(!format!("{action}: {reason}").is_empty());
         bytes += action.bytes();
         if let Some(pid) = action.pid() {
-            assert!(processes.contains_key(&pid), "{action:?} is of nobody");
+            assert!(processes.contains_key(&pid), "{action:?} has an unknown process");
         }
         for (pid, address, node) in touched(action) {
             assert!(pages.insert((pid, address)), "page {address:#x} of process {pid} occurs twice");
@@ -233,7 +233,7 @@ fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u
     }
 }
 
-/// Moves pages of later rounds to where they were sent: as many are there as before.
+/// Moves pages of later rounds to their targets; their number stays the same.
 fn apply(decision: &Decision, places: &mut BTreeMap<(Pid, u64), NodeId>) {
     let count = places.len();
     for (pid, address, node) in decision.steps.iter().flat_map(|step| touched(&step.action)) {
@@ -258,7 +258,7 @@ proptest! {
         for (number, (mut observation, is_refused, moving_s)) in (1..).zip(rounds) {
             observation.round = number;
             for page in &mut observation.pages {
-                // A page keeps its size, and lies where it was sent.
+                // A page keeps its size, and is where it was moved.
                 page.page_bytes = *seen.entry((page.pid, page.address)).or_insert(page.page_bytes);
                 page.node = *places.entry((page.pid, page.address)).or_insert(page.node);
             }
@@ -286,7 +286,7 @@ proptest! {
         }
     }
 
-    /// Which pages move depends on the pages, not on the order in which they were seen.
+    /// Which pages move depends on the pages, not on the order in which they were observed.
     #[test]
     fn the_order_of_pages_decides_nothing(mut observation in observation()) {
         observation.round = 1;

@@ -1,11 +1,11 @@
-//! A decision log is decided again as it was.
+//! Replaying a decision log gives the same decisions.
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::Pid;
 use placement::{Again, LogLine, Outcome, Policy, Replay, Settings, State};
 
-/// What an agent would log of `auto+carrefour`: lines of JSON.
+/// An agent's log of `auto+carrefour`: lines of JSON.
 fn log() -> Vec<String> {
     let (name, settings) = ("auto+carrefour", Settings { seed: 5, ..Settings::default() });
     let mut policy = Policy::new(name.parse().unwrap(), &machine(), settings.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Observations of small made-up rounds.
+//! Observations of small synthetic rounds.
 
 use machine::{CpuSet, Machine, NodeId, NodeSet, Pid, Tid, presets};
 use placement::{
@@ -29,7 +29,7 @@ pub fn nodes(text: &str) -> NodeSet {
     text.parse().unwrap()
 }
 
-/// A process that keeps so many CPUs busy, and may use all of machine A.
+/// A process that keeps this many CPUs busy, and may use all of machine A.
 pub fn process(pid: u32, cpu_share: f64) -> Process {
     Process { cpu_share, ..Process::new(Pid(pid), cpus("0-15"), nodes("0-3")) }
 }
@@ -38,7 +38,7 @@ pub fn thread(pid: u32, tid: u32) -> Thread {
     Thread { cpu_share: 1.0, ..Thread::new(Pid(pid), Tid(tid)) }
 }
 
-/// A page of process 7 by its number, with samples from nodes.
+/// A page of process 7 by its number, with samples by node.
 pub fn page(number: u64, node: u32, accesses: &[(u32, u64)]) -> Page {
     Page {
         pid: PID,
@@ -55,7 +55,7 @@ pub fn page(number: u64, node: u32, accesses: &[(u32, u64)]) -> Page {
     }
 }
 
-/// Traffic of a round of one second: accesses a microsecond, from each node's CPUs to each node's memory.
+/// Traffic of a one-second round: accesses per microsecond, from each node's CPUs to each node's memory.
 pub fn traffic(per_us: &[[f64; 4]; 4]) -> Vec<Traffic> {
     let nodes = || (0..4).map(NodeId);
     let pairs = nodes().flat_map(|from| nodes().map(move |to| (from, to)));
@@ -65,13 +65,13 @@ pub fn traffic(per_us: &[[f64; 4]; 4]) -> Vec<Traffic> {
         .collect()
 }
 
-/// All controllers alike, so many accesses a microsecond, this part of them local.
+/// Evenly loaded controllers, with this many accesses per microsecond, this part of them local.
 pub fn even_traffic(per_us: f64, local: f64) -> Vec<Traffic> {
     let share = |from: usize, to: usize| if from == to { local / 4.0 } else { (1.0 - local) / 12.0 };
     traffic(&std::array::from_fn(|from| std::array::from_fn(|to| per_us * share(from, to))))
 }
 
-/// These accesses a microsecond to each node, all from CPUs of node 1.
+/// These accesses per microsecond to each node, all from CPUs of node 1.
 pub fn traffic_to(per_us: [f64; 4]) -> Vec<Traffic> {
     traffic(&[[0.0; 4], per_us, [0.0; 4], [0.0; 4]])
 }
@@ -94,13 +94,13 @@ pub fn actions(decision: &Decision) -> Vec<&Action> {
     decision.steps.iter().map(|step| &step.action).collect()
 }
 
-/// Steps but those that set the rate of sampling or do nothing.
+/// All steps except setting the sampling rate and doing nothing.
 pub fn real_steps(decision: &Decision) -> Vec<&Step> {
     let is_real = |step: &&Step| !matches!(step.action, Action::SetSampling(_) | Action::Nothing);
     decision.steps.iter().filter(is_real).collect()
 }
 
-/// Pages that move, with the nodes that they go to, in the order of their addresses.
+/// Pages that move, with their targets, in order of address.
 pub fn moves(decision: &Decision) -> Vec<(u64, u32)> {
     fn of(action: &Action) -> Vec<(u64, u32)> {
         match action {
@@ -117,12 +117,12 @@ pub fn moves(decision: &Decision) -> Vec<(u64, u32)> {
     moves
 }
 
-/// A page of which two samples were taken, by node 2, and which lies on node 0.
+/// A page on node 0 with two samples from node 2.
 pub fn misplaced() -> Page {
     page(1, 0, &[(2, 2)])
 }
 
-/// Decides about pages while all gates that the traffic leaves open are open.
+/// Decides about pages for this traffic.
 pub fn decide(observation: &Observation) -> Decision {
     policy("carrefour").decide(observation)
 }
@@ -141,7 +141,7 @@ pub fn contended() -> Vec<Traffic> {
     traffic_to([100.0, 5.0, 5.0, 5.0])
 }
 
-/// As much as thread counters say of lines that others modified.
+/// Adds this share of modified lines to the threads.
 pub fn with_modified(mut observation: Observation, share: f64) -> Observation {
     observation.threads = vec![Thread { modified_share: Some(share), ..thread(7, 8) }];
     observation

@@ -1,5 +1,5 @@
-//! The cure that the `MemProf` study found for each of its programs is the one that is advised: claims C10 to C13 of
-//! its specification, 13.1, on traces of that shape.
+//! For each of its programs, the advice is the remedy that the `MemProf` study found: claims C10 to C13 of its
+//! specification, 13.1, on traces of that shape.
 
 use crate::support::{Trace, face_recognition, indexing, stream_clustering, web_server};
 use machine::NodeId;
@@ -14,7 +14,7 @@ fn problem(profile: &Profile) -> Problem {
     profile.view(&Filter::default()).verdict(&Measurements::default()).problem
 }
 
-/// `left` within a part of `right`.
+/// Whether `left` is within this relative distance of `right`.
 fn near(left: f64, right: f64, part: f64) -> bool {
     (left / right - 1.0).abs() < part
 }
@@ -132,7 +132,8 @@ fn without_a_saturated_node_interleaving_is_ruled_out() {
 
 #[test]
 fn what_the_whole_program_should_lose_by_is_not_advised() {
-    // A thread of the saturated node uses an object of its own on an idle one: at home it would only queue with the others.
+    // A thread on the saturated node uses its own object on an idle node: if the object were local, it would only queue
+    // with the others.
     let mut trace = Trace::new(&[1]);
     let (block, own) = (0x7f00_0000_0000, 0x6000_0000);
     trace.allocate((1, 1, 0), block, 100 << 20, "makeMatrix");
@@ -154,7 +155,7 @@ fn what_the_whole_program_should_lose_by_is_not_advised() {
     let lost = own.ruled_out.iter().find(|out| out.because.what == "predicted_speedup").unwrap();
     assert_eq!(lost.action, Action::AllocateLocally);
     assert!(lost.because.value < 1.0 && lost.because.text.contains("should be 0."), "{lost:?}");
-    // All advice that is left promises something.
+    // All remaining advice promises a gain.
     assert!(advice.iter().filter_map(|advice| advice.gain.as_ref()).all(|gain| gain.speedup >= 1.0), "{advice:?}");
     assert!(advice.iter().any(|advice| advice.gain.is_some()), "{advice:?}");
 }
@@ -165,14 +166,14 @@ fn a_program_that_hardly_uses_memory_is_no_victim() {
     trace.samples.iter_mut().for_each(|sample| sample.weight = 0.1);
     let profile = trace.profile();
     assert_eq!(problem(&profile), Problem::NotMemoryBound);
-    // Counters know better than samples.
+    // Counters take precedence over samples.
     let measured = Measurements { instructions: Some(1e9), memory_accesses: Some(5.1e6), ..Measurements::default() };
     let verdict = profile.view(&Filter::default()).verdict(&measured);
     assert_eq!(verdict.problem, Problem::Distance);
     assert!(verdict.is_numa_problem && verdict.metrics[0].counted);
     let few = Measurements { memory_accesses: Some(4.9e6), ..measured };
     assert_eq!(profile.view(&Filter::default()).verdict(&few).problem, Problem::NotMemoryBound);
-    // And know best how long threads wait.
+    // Counted waiting time takes precedence over both.
     let waiting = Measurements { memory_bound: Some(0.3), ..few };
     assert_eq!(profile.view(&Filter::default()).verdict(&waiting).problem, Problem::Distance);
     let working = Measurements { memory_bound: Some(0.03), memory_accesses: Some(5.1e6), ..waiting };
@@ -194,14 +195,14 @@ fn one_user_after_another_migrates() {
     let flow = profile.view(&Filter::default()).flows_of_sites(&[advice.site]).remove(0);
     let nodes: Vec<_> = flow.phases().iter().filter_map(|phase| phase.node).collect();
     assert!(nodes.starts_with(&[NodeId(0)]) && nodes.ends_with(&[NodeId(3)]), "{nodes:?}");
-    // Of its last user alone there is one node to move it to.
+    // For its last user alone, there is one node to move it to.
     let last = Filter(vec![Predicate::FromNode([NodeId(3)].into_iter().collect())]);
     assert_eq!(profile.view(&last).advice(1)[0].node, Some(NodeId(3)));
 }
 
 const HUGE: u64 = 0x6000_0000;
 
-/// A huge page of which each thread has an eighth for itself.
+/// A huge page of which each thread uses its own eighth.
 fn parts_of_a_huge_page() -> crate::support::Trace {
     let mut trace = crate::support::Trace::new(&[1]);
     trace.allocate((1, 99, 0), HUGE, 2 << 20, "table_new");
@@ -241,7 +242,7 @@ fn parts_of_huge_pages_that_nodes_use_by_themselves_want_small_pages() {
     assert_eq!(flow.pages().iter().filter(|page| page.from.len() == 1).count(), flow.pages().len());
 }
 
-/// More small pages than are looked at.
+/// More small pages than are examined.
 #[test]
 fn of_many_huge_pages_some_tell_that_small_pages_are_wanted() {
     let (huge_pages, small_pages) = (300, 512);

@@ -1,4 +1,4 @@
-//! Each access belongs to what was at its address at its time: claims C1 to C9 of the `MemProf` specification, 13.1.
+//! Each access belongs to the object at its address at its time: claims C1 to C9 of the `MemProf` specification, 13.1.
 
 use crate::support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
 use linux::{Pid, Tid};
@@ -58,7 +58,8 @@ fn what_was_only_counted_is_of_its_site() {
     let told: Vec<_> =
         found.small_objects().iter().map(|of| (found.site_label(of.site), of.objects, of.bytes)).collect();
     assert_eq!(told, [("handle+0x59".to_owned(), 90, 1440), ("table_new+0x59".to_owned(), 8, 128)]);
-    // Large and small ones of a place in code have one site, and no access is to those that nobody knows the address of.
+    // Large and small objects of a code location have one site, and no access is attributed to small ones, whose
+    // addresses are not known.
     assert_eq!(found.site_of(ObjectId(0)), Some(found.small_objects()[1].site));
     assert_eq!((found.objects().len(), found.site_ids().len()), (1, 2));
 }
@@ -120,7 +121,7 @@ fn c7_streams_may_come_out_of_order() {
         event(20, 7, 7, freed(0x1000)),
         event(20, 7, 8, allocated(0x1000, 64, SITE)),
         event(30, 7, 8, freed(0x1000)),
-        // The other thread's end of it comes second in the order of threads.
+        // The other thread's end of the object comes second in thread order.
         event(40, 7, 9, allocated(0x2000, 64, SITE)),
         event(50, 7, 8, allocated(0x2000, 64, SITE)),
         event(50, 7, 9, freed(0x2000)),
@@ -297,7 +298,7 @@ fn a_hole_belongs_to_nothing_and_a_larger_mapping_keeps_objects() {
         event(1, 7, 7, mapped(0x10000, 0x8000, "", false)),
         event(2, 7, 7, allocated(0x10000, 0x4000, SITE)),
         event(3, 7, 7, What::Unmapped { start: 0x11000, bytes: 0x1000 }),
-        // As the kernel tells it when rights change.
+        // As the kernel reports it when rights change.
         event(4, 7, 7, mapped(0x10000, 0x9000, "", false)),
         event(6, 7, 7, What::Unmapped { start: 0, bytes: u64::MAX }),
     ];

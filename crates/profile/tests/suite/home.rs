@@ -1,4 +1,4 @@
-//! Where threads and memory belong by who accesses what: feature F51 of the `MemProf` specification.
+//! Homes of threads and memory by their accesses: feature F51 of the `MemProf` specification.
 
 use crate::support::{event, profile, sample};
 use linux::{Pid, Tid};
@@ -8,7 +8,7 @@ use trace::{Sample, What};
 
 const START: u64 = 0x7f00_0000_0000;
 
-/// Of process 7: by this thread on this node's first CPU, to memory of that one.
+/// An access of process 7: by this thread on the first CPU of node `from`, to memory of node `to`.
 fn access(tid: u32, from: u32, address: u64, to: u32) -> Sample {
     Sample { cpu: CpuId(from * 2), node: Some(NodeId(to)), ..sample(5, 7, tid, address) }
 }
@@ -52,7 +52,7 @@ fn threads_belong_where_most_of_their_memory_is_and_300_samples_say_nothing_yet(
     assert_eq!(told, [(7, 2, 301, true), (9, 3, 300, false)]);
 }
 
-/// The kernel gives numbers out again.
+/// The kernel reuses PIDs and TIDs.
 #[test]
 fn only_the_last_process_of_a_number_is_meant() {
     let again = [event(10, 7, 7, What::ThreadEnded), event(20, 7, 7, What::ProcessStarted { parent: None })];

@@ -1,4 +1,4 @@
-//! What programs read: JSON with `snake_case` names and SI units, and addresses that survive readers with 53 bits.
+//! Machine-readable output: JSON with `snake_case` names and SI units, and addresses that survive readers with 53 bits.
 
 use crate::support::{App, face_recognition, indexing, web_server};
 use profile::{Data, File, Filter, Function, Measurements, NoSymbols, Predicate, Recording, Symbols};
@@ -29,7 +29,7 @@ fn an_object_says_where_it_comes_from() {
 #[test]
 fn sites_are_alike_in_processes_that_lie_elsewhere() {
     let mut trace = web_server();
-    // The last process has its program elsewhere.
+    // The last process has its program at another address.
     let moved = 0x10_0000;
     for event in trace.events.iter_mut().filter(|event| event.pid.0 == 40) {
         match &mut event.what {
@@ -66,7 +66,7 @@ fn wrappers_of_the_program_are_no_sites() {
     assert!(profile.has_function("table_new") && !profile.has_function("table_old"));
 }
 
-/// `App`, of which one function is inlined into one that is called `whole`, and has a container's inlined.
+/// `App`, with one function inlined into another called `whole`, and with an inlined container function.
 struct Inlined;
 
 impl Symbols for Inlined {
@@ -111,7 +111,7 @@ fn objects_of_one_thread_are_not_shared() {
     let view = profile.view(&Filter::default());
     let threads: Vec<_> = view.threads().into_iter().map(|(thread, _)| thread).collect();
     assert!(view.flows_of_threads(&threads).iter().all(|flow| flow.node_changes() == 0));
-    // Who asks for one twice gets it twice, and for one that there is not an empty one.
+    // A repeated ID gives a repeated flow, and an ID that does not exist gives an empty one.
     let odd = view.flows_of_threads(&[threads[0], threads[0], profile::ThreadId(999)]);
     assert_eq!((odd[0].len(), odd[2].len()), (odd[1].len(), 0));
     assert!(odd[0].len() > 500);

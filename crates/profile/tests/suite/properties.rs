@@ -1,4 +1,4 @@
-//! What holds of any trace: claims C6, C14 and C15 of the `MemProf` specification, 13.1, and C7 once more.
+//! Properties of any trace: claims C6, C14 and C15 of the `MemProf` specification, 13.1, and C7 again.
 
 use crate::support::{allocated, event, freed, mapped, profile, sample};
 use linux::{Pid, Tid};
@@ -48,7 +48,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
     )
 }
 
-/// Events and samples at times of their own.
+/// Events and samples at arbitrary times.
 fn any_trace() -> impl Strategy<Value = (Vec<Event>, Vec<Sample>)> {
     (prop::collection::vec(any_event(), 0..60), prop::collection::vec(any_sample(), 0..120), any::<u64>()).prop_map(
         |(mut events, mut samples, seed)| {
@@ -88,7 +88,7 @@ fn check_flows(profile: &Profile, filter: &Filter) -> Result<(), TestCaseError> 
         view.flows_of_threads(&threads).iter().flat_map(|flow| flow.numbered().collect::<Vec<_>>()).collect();
     of_objects.sort_by_key(|(number, _)| *number);
     of_threads.sort_by_key(|(number, _)| *number);
-    // C6: each access once in a thread's and once in an object's flow, with equal fields.
+    // C6: each access is in one thread's and one object's flow, with equal fields.
     prop_assert_eq!(&of_objects, &of_threads);
     prop_assert_eq!(of_objects.len() as u64, view.tally().samples);
     prop_assert!(of_objects.windows(2).all(|pair| pair[0].0 < pair[1].0));
@@ -96,7 +96,7 @@ fn check_flows(profile: &Profile, filter: &Filter) -> Result<(), TestCaseError> 
         prop_assert!(flow.accesses().all(|access| access.object == *object));
         prop_assert!(flow.accesses().collect::<Vec<_>>().windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
     }
-    // C15: whatever accesses are grouped by, shares sum to 100 %.
+    // C15: however accesses are grouped, shares add up to 100 %.
     let (samples, accesses) = (view.tally().samples, view.tally().accesses);
     let same = |(of, weighted): (u64, f64)| of == samples && (weighted - accesses).abs() <= 1e-9 * accesses;
     prop_assert!(same(total(&view.objects())) && same(total(&view.sites())) && same(total(&view.threads())));
@@ -107,7 +107,7 @@ fn check_flows(profile: &Profile, filter: &Filter) -> Result<(), TestCaseError> 
 }
 
 proptest! {
-    // Advice with its gains takes long without optimisation.
+    // Advice with gains is slow without optimisation.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
@@ -115,7 +115,7 @@ proptest! {
         let profile = profile(events, samples);
         check_flows(&profile, &Filter::default())?;
         check_flows(&profile, &Filter(vec![Predicate::Access(AccessKind::Store)]))?;
-        // Nothing that can be asked panics or divides by nothing.
+        // No query panics or divides by zero.
         let view = profile.view(&Filter::default());
         let _ = (view.advice(5), view.verdict(&Measurements::default()), view.flow().facts());
         let _ = (view.flow().phases(), view.flow().latency_over_time(), view.flow().pages(), view.flow().huge_pages());
@@ -123,7 +123,7 @@ proptest! {
             let object = &profile.objects()[access.object.0 as usize];
             let thread = &profile.threads()[access.thread.0 as usize];
             prop_assert_eq!(object.process, thread.process);
-            // An access is only of an object that lives.
+            // An access is only to a live object.
             let lived = object.until_ns.is_none_or(|until_ns| access.time_ns < until_ns);
             prop_assert!(lived && object.from_ns <= access.time_ns);
             if object.bytes > 0 {

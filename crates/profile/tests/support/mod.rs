@@ -7,7 +7,7 @@ use profile::{Data, File, Function, NoSymbols, Object, Profile, Recording, Symbo
 use std::sync::Arc;
 use trace::{AccessKind, Event, Sample, Served, Source, StackId, Stacks, What};
 
-/// Four nodes of two CPUs each: CPU `c` is of node `c / 2`.
+/// Four nodes of two CPUs each: CPU `c` is on node `c / 2`.
 pub fn machine() -> Machine {
     machine::presets::find("small-4x2").unwrap()
 }
@@ -56,12 +56,12 @@ pub fn profile(events: Vec<Event>, samples: Vec<Sample>) -> Profile {
     recording.into_profile(&Stacks::new(), &NoSymbols)
 }
 
-/// The objects of the accesses, in the order of time.
+/// The objects of the accesses, in chronological order.
 pub fn objects(profile: &Profile) -> Vec<&Object> {
     profile.accesses().map(|access| &profile.objects()[access.object.0 as usize]).collect()
 }
 
-/// A library with a function `work` at 0x1000, a variable `table` at 0x3000 and, behind the end of its file, one called
+/// A library with a function `work` at 0x1000, a variable `table` at 0x3000 and, after the end of its file, one called
 /// `zeroed` at 0x4000, and a section `.plt` at 0x2000, each of 0x100 bytes.
 pub struct Library;
 
@@ -108,7 +108,7 @@ impl Symbols for App {
     }
 }
 
-/// A trace that is drawn from a seed: accesses to memory on machine small-4x2, 103 ns local and 145 ns remote.
+/// A random trace from a seed: accesses to memory on machine small-4x2, 103 ns local and 145 ns remote.
 pub struct Trace {
     pub events: Vec<Event>,
     pub samples: Vec<Sample>,
@@ -146,13 +146,13 @@ impl Trace {
         self.time_ns += 1;
     }
 
-    /// An object that this function had `malloc` allocate.
+    /// An object that this function allocated with `malloc`.
     pub fn allocate(&mut self, (pid, tid, cpu): (u32, u32, u32), address: u64, bytes: u64, function: &str) {
         let stack = self.stacks.id(&["malloc", function, "main"].map(App::in_function));
         self.event(pid, tid, cpu, allocated(address, bytes, stack));
     }
 
-    /// An access of a CPU to memory of a node.
+    /// An access by a CPU to memory of a node.
     pub fn access(
         &mut self,
         (pid, tid, cpu): (u32, u32, u32),
@@ -215,7 +215,7 @@ pub fn stream_clustering() -> Trace {
         let kind = if trace.random(5) == 0 { AccessKind::Store } else { AccessKind::Load };
         let address = if number % 20 == 0 { 0x6000_0000 + trace.random(4096) } else { block + trace.random(100 << 20) };
         let sample = trace.access((1, 1 + thread, thread), address, 0, kind);
-        // About 90 lines in a microsecond: what one controller carries.
+        // About 90 lines in a microsecond: the bandwidth of one controller.
         sample.weight = 90.0;
         sample.latency_ns = Some(380.0 + (number % 64) as f32);
     }

@@ -1,4 +1,4 @@
-//! What a running agent tells of itself, in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
+//! The status of a running agent in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
 
 use crate::Family;
 use agent::Status;
@@ -12,7 +12,7 @@ impl fmt::Display for StatusMetrics<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.0;
         let labels = [("policy", status.policy.as_str()), ("source", status.source.as_deref().unwrap_or("none"))];
-        let mut family = Family::begin("nearside_agent", "info", "What the agent is at work with.");
+        let mut family = Family::begin("nearside_agent", "info", "Policy and source of the agent.");
         family.sample(&labels, 1);
         family.end(f)?;
         let counters = [
@@ -23,11 +23,11 @@ impl fmt::Display for StatusMetrics<'_> {
             (
                 "pages_copied",
                 status.pages_copied,
-                "Pages of files that processes got copies of their own of, of 4 KiB each.",
+                "Pages of files that processes got private copies of, in units of 4 KiB.",
             ),
             ("moved_bytes", status.bytes_moved, "Bytes of the pages that were moved."),
-            ("pages_refused", status.pages_refused, "Pages that were to be moved and stayed."),
-            ("threads_moved", status.threads_moved, "Threads that were given other CPUs."),
+            ("pages_refused", status.pages_refused, "Pages that could not be moved."),
+            ("threads_moved", status.threads_moved, "Threads whose CPUs were changed."),
         ];
         for (name, value, help) in counters {
             let mut family = Family::begin(&format!("nearside_agent_{name}"), "counter", help);
@@ -42,15 +42,15 @@ impl fmt::Display for StatusMetrics<'_> {
         let gauges = [
             ("paused", Some(f64::from(u8::from(status.paused))), "Whether the agent is paused."),
             ("processes", Some(status.processes.len() as f64), "Processes that are managed."),
-            ("threads", Some(threads as f64), "Threads of these."),
+            ("threads", Some(threads as f64), "Threads of managed processes."),
             (
                 "accesses_per_us",
                 metrics.accesses_per_us,
-                "Accesses that memory served in the last round, a microsecond.",
+                "Accesses that memory served in the last round, per microsecond.",
             ),
-            ("local_access_ratio", metrics.local_access_ratio, "Of these the local ones."),
+            ("local_access_ratio", metrics.local_access_ratio, "Share of local accesses in the last round."),
             ("imbalance", metrics.imbalance, "Standard deviation of the controllers' loads over their mean."),
-            ("access_seconds", metrics.access_ns.map(|ns| ns / 1e9), "What one of these took on average."),
+            ("access_seconds", metrics.access_ns.map(|ns| ns / 1e9), "Mean latency of these accesses."),
         ];
         for (name, value, help) in gauges {
             let mut family = Family::begin(&format!("nearside_agent_{name}"), "gauge", help);
@@ -63,8 +63,8 @@ impl fmt::Display for StatusMetrics<'_> {
     }
 }
 
-/// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There
-/// headings name what samples are called, and there is neither an `info` nor a unit.
+/// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There,
+/// headings use the names of samples, and there is neither an `info` type nor a unit.
 pub fn prometheus(open_metrics: &str) -> String {
     let (mut text, mut suffix) = (String::new(), "");
     for line in open_metrics.lines() {
@@ -96,7 +96,7 @@ mod tests {
     fn an_agent_has_metrics() {
         let told = StatusMetrics(&crate::agent::status::tests::status()).to_string();
         for lines in [
-            "# TYPE nearside_agent info\n# HELP nearside_agent What the agent is at work with.\n\
+            "# TYPE nearside_agent info\n# HELP nearside_agent Policy and source of the agent.\n\
              nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
             "# TYPE nearside_agent_moved_bytes counter\n# UNIT nearside_agent_moved_bytes bytes\n\
              # HELP nearside_agent_moved_bytes Bytes of the pages that were moved.\n\
@@ -119,7 +119,7 @@ mod tests {
         let open_metrics = StatusMetrics(&crate::agent::status::tests::status()).to_string();
         let told = prometheus(&open_metrics);
         for lines in [
-            "# TYPE nearside_agent_info gauge\n# HELP nearside_agent_info What the agent is at work with.\n\
+            "# TYPE nearside_agent_info gauge\n# HELP nearside_agent_info Policy and source of the agent.\n\
              nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
             "# TYPE nearside_agent_moved_bytes_total counter\n\
              # HELP nearside_agent_moved_bytes_total Bytes of the pages that were moved.\n\

@@ -13,7 +13,7 @@ impl fmt::Display for PlaceText<'_> {
         let report = self.0;
         let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if report.simulated { " simulated" } else { "" };
-        let dry = if report.dry_run { ", which decided and changed nothing" } else { "" };
+        let dry = if report.dry_run { ", dry run" } else { "" };
         let (rounds, samples) = (many(report.rounds, "round"), many(report.samples, "sample"));
         writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", report.policy, report.time_s)?;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
@@ -76,7 +76,7 @@ mod tests {
     use agent::PlaceRefusal;
 
     #[test]
-    fn what_was_moved_why_and_what_came_of_it() {
+    fn moves_are_shown_with_reasons_and_results() {
         let metrics = |time_s, ns| PlaceMetrics {
             time_s,
             accesses_per_us: Some(76.25),
@@ -124,7 +124,7 @@ mod tests {
         );
         let idle = PlaceReport { dry_run: true, after: PlaceMetrics::default(), ..report };
         let text = PlaceText(&idle).to_string();
-        assert!(text.starts_with("nearside: carrefour, which decided and changed nothing: 30 rounds"), "{text}");
+        assert!(text.starts_with("nearside: carrefour, dry run: 30 rounds"), "{text}");
         assert!(text.contains("  all the time  0.100 s") && !text.contains("moved"), "{text}");
     }
 }

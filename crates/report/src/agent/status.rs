@@ -1,4 +1,4 @@
-//! What a running agent tells of itself, as text.
+//! The status of a running agent, as text.
 
 use crate::{Table, bytes, count, percent};
 use agent::Status;
@@ -6,14 +6,14 @@ use agent::control::Explanation;
 use placement::SMALL_PAGE;
 use std::fmt;
 
-/// Processes that are listed at most, those with the most CPU time first.
+/// Most processes to list, busiest first.
 const MOST_PROCESSES: usize = 30;
 
 /// A status as text.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusText<'a>(pub &'a Status);
 
-/// What was decided of a process, as text.
+/// The decisions about a process, as text.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplanationText<'a>(pub &'a Explanation);
 
@@ -27,32 +27,32 @@ impl fmt::Display for StatusText<'_> {
         };
         writeln!(f, "policy {}, for {}{rests}", status.policy, duration(status.time_s))?;
         if status.sleeps {
-            return writeln!(f, "{:.3} s of CPU time of its own", status.cpu_time_s);
+            return writeln!(f, "own CPU time {:.3} s", status.cpu_time_s);
         }
         let mut table = Table::default();
         let mut row = |what: &str, value: String| table.row([what.to_owned(), value]);
         row("rounds", format!("{} of {} s", count(status.rounds), status.round_s));
-        row("observed by", status.source.clone().unwrap_or_else(|| "nobody".to_owned()));
-        row("samples, lost ones", format!("{}, {}", count(status.samples), count(status.samples_lost)));
+        row("observed by", status.source.clone().unwrap_or_else(|| "none".to_owned()));
+        row("samples, lost", format!("{}, {}", count(status.samples), count(status.samples_lost)));
         let share = if status.time_s > 0.0 { status.cpu_time_s / status.time_s } else { 0.0 };
-        row("CPU time of its own", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
+        row("own CPU time", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
         row("pages moved", format!("{}, {}", count(status.pages_moved), bytes(status.bytes_moved)));
         if status.pages_copied > 0 {
             let copied = format!("{}, {}", count(status.pages_copied), bytes(status.pages_copied * SMALL_PAGE));
-            row("pages that processes have copies of", copied);
+            row("pages copied for single processes", copied);
         }
         for (rule, pages) in &status.pages_moved_by_rule {
             row(&format!("  as {rule}"), count(*pages));
         }
-        row("pages that stayed", count(status.pages_refused));
+        row("pages not moved", count(status.pages_refused));
         row("threads moved", count(status.threads_moved));
         let metrics = &status.metrics;
         let told =
             |value: Option<f64>, as_text: fn(f64) -> String| value.map_or_else(|| "not known".to_owned(), as_text);
-        row("in the last round: accesses", told(metrics.accesses_per_us, |rate| format!("{rate:.1} a microsecond")));
-        row("  local ones", told(metrics.local_access_ratio, percent));
+        row("in the last round: accesses", told(metrics.accesses_per_us, |rate| format!("{rate:.1} per microsecond")));
+        row("  local", told(metrics.local_access_ratio, percent));
         row("  imbalance", told(metrics.imbalance, |imbalance| format!("{imbalance:.2}")));
-        row("  time of one", told(metrics.access_ns, |ns| format!("{ns:.0} ns")));
+        row("  mean latency", told(metrics.access_ns, |ns| format!("{ns:.0} ns")));
         write!(f, "{table}")?;
         self.processes(f)?;
         status.notes.iter().try_for_each(|note| writeln!(f, "\n{note}"))
@@ -75,7 +75,7 @@ impl StatusText<'_> {
         write!(f, "\n{table}")?;
         match processes.len().saturating_sub(MOST_PROCESSES) {
             0 => Ok(()),
-            more => writeln!(f, "and {more} that use less of the CPUs"),
+            more => writeln!(f, "and {more} that use less CPU time"),
         }
     }
 }
@@ -90,13 +90,13 @@ impl fmt::Display for ExplanationText<'_> {
         writeln!(f, "process {pid} ({}) is managed by {policy}: {threads} threads, {share} of a CPU", process.name)?;
         writeln!(f, "{} pages of it were moved, {}", count(process.pages_moved), bytes(process.bytes_moved))?;
         if process.decisions.is_empty() {
-            return writeln!(f, "nothing was decided about it in {} rounds", count(*rounds));
+            return writeln!(f, "nothing has been decided about it in {} rounds", count(*rounds));
         }
         process.decisions.iter().try_for_each(|(round, step)| writeln!(f, "round {round}: {step}"))
     }
 }
 
-/// In the two largest units that it has.
+/// In the two largest units that are not zero.
 fn duration(seconds: f64) -> String {
     let all = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (all / 86400, all / 3600 % 24, all / 60 % 60);
@@ -115,7 +115,7 @@ pub(crate) mod tests {
     use machine::Pid;
     use placement::Rule;
 
-    /// What a busy agent tells.
+    /// The status of a busy agent.
     pub(crate) fn status() -> Status {
         let mut process =
             ManagedProcess { name: "a \"b\\".into(), threads: 8, cpu_share: 7.5, ..ManagedProcess::default() };
@@ -145,24 +145,24 @@ pub(crate) mod tests {
         status
     }
 
-    /// What a line says, behind the columns of spaces.
+    /// The value in a line, after the padding.
     fn value(line: &str) -> String {
         line.rsplit("  ").next().unwrap_or_default().trim().to_owned()
     }
 
     #[test]
-    fn a_status_is_told() {
+    fn a_status_is_formatted() {
         let told = StatusText(&status()).to_string();
         assert!(told.starts_with("policy carrefour, for 1 h 2 min\n"), "{told}");
         let lines = |what: &str| told.lines().find(|line| line.trim_start().starts_with(what)).map(value);
         for (what, told) in [
             ("observed by", "AMD IBS"),
-            ("samples, lost ones", "120 k, 3"),
-            ("CPU time of its own", "12.500 s, 0.34 % of one CPU"),
+            ("samples, lost", "120 k, 3"),
+            ("own CPU time", "12.500 s, 0.34 % of one CPU"),
             ("pages moved  ", "1.50 k, 6.14 MB"),
             ("as only that node uses them", "1.50 k"),
-            ("in the last round: accesses", "61.5 a microsecond"),
-            ("local ones", "62.5 %"),
+            ("in the last round: accesses", "61.5 per microsecond"),
+            ("local  ", "62.5 %"),
             ("imbalance", "not known"),
         ] {
             assert_eq!(lines(what).as_deref(), Some(told), "{what}");
@@ -175,7 +175,7 @@ pub(crate) mod tests {
         let told = StatusText(&asleep).to_string();
         assert_eq!(
             told,
-            "policy auto, for 0.0 s; asleep: there is nothing to place on this machine\n0.000 s of CPU time of its own\n"
+            "policy auto, for 0.0 s; asleep: there is nothing to place on this machine\nown CPU time 0.000 s\n"
         );
         let told = StatusText(&paused).to_string();
         assert!(told.starts_with("policy auto, for 0.0 s; paused: it decides and moves nothing\n"), "{told}");
@@ -199,7 +199,7 @@ pub(crate) mod tests {
                  round 41: move 1500 pages to node 2: only that node uses them\n",
                 "process 8 (sh) is managed by carrefour: 0 threads, 0.0 % of a CPU\n\
                  0 pages of it were moved, 0 B\n\
-                 nothing was decided about it in 3.72 k rounds\n",
+                 nothing has been decided about it in 3.72 k rounds\n",
                 "process 9 is not managed: it is a kernel thread\n",
             ]
         );

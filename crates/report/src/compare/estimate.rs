@@ -1,4 +1,4 @@
-//! What repeated measurements tell: their mean, and the interval that the true one is in.
+//! Estimates from repeated measurements: a mean with its confidence interval.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub struct Estimate {
     /// The mean, or the ratio of two means.
     pub mean: f64,
-    /// The ends of the interval; none of a single measurement.
+    /// The interval; none for a single measurement.
     pub interval: Option<(f64, f64)>,
 }
 
-/// Mean, squared standard error of the mean relative to it, and degrees of freedom.
+/// Mean, squared relative standard error of the mean, and degrees of freedom.
 struct Sums {
     mean: f64,
     relative_variance: f64,
@@ -19,7 +19,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Of two or more positive values.
+    /// For two or more positive values.
     fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         let mean = mean(values).filter(|mean| *mean > 0.0 && values.len() > 1)?;
@@ -29,13 +29,13 @@ impl Sums {
     }
 }
 
-/// None of nothing.
+/// None if there are no values.
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 impl Estimate {
-    /// The mean of measurements; none where there are none.
+    /// The mean of measurements; none if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mean = mean(values)?;
         let around = |sums: Sums| {
@@ -45,8 +45,8 @@ impl Estimate {
         Some(Self { mean, interval: Sums::of(values).map(around) })
     }
 
-    /// How many times as long the one takes as the other: the interval is that of the ratio's logarithm, with the
-    /// degrees of freedom of Welch, as either may vary more than the other.
+    /// The ratio of two times. The interval is that of the ratio's logarithm, with Welch's degrees of freedom, as the
+    /// variances may differ.
     pub fn ratio(long: &[f64], short: &[f64]) -> Option<Self> {
         let ratio = mean(long)? / mean(short).filter(|mean| *mean > 0.0)?;
         let around = |long: Sums, short: Sums| {
@@ -60,18 +60,18 @@ impl Estimate {
         Some(Self { mean: ratio, interval: Sums::of(long).zip(Sums::of(short)).map(|(a, b)| around(a, b)) })
     }
 
-    /// Whether the interval is all above a value.
+    /// Whether the whole interval is above a value.
     pub fn is_above(&self, value: f64) -> bool {
         self.interval.is_some_and(|(low, _)| low > value)
     }
 
-    /// Half of the interval over the mean.
+    /// Half of the interval, relative to the mean.
     pub fn spread(&self) -> Option<f64> {
         self.interval.map(|(low, high)| (high - low) / 2.0 / self.mean)
     }
 
-    /// ` (1.68 to 1.76)`: the interval with a space before it, if it has a width. One that is wider than the digits
-    /// of its ends can say is told as such.
+    /// ` (1.68 to 1.76)`: the interval with a leading space, if it has a width. An interval too wide for its digits is
+    /// described as such.
     pub fn interval_text(&self) -> String {
         match self.interval {
             Some((low, high)) if high > 10.0 * low => " (chance)".to_owned(),
@@ -81,14 +81,14 @@ impl Estimate {
     }
 }
 
-/// So many standard errors to each side hold 95 % of Student's distribution.
+/// Half width in standard errors of the 95 % interval of Student's distribution.
 fn student(freedom: f64) -> f64 {
     const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    // Degrees of freedom of Welch are no whole numbers: those below make the interval wider, which is safe.
+    // Welch's degrees of freedom are not integers: rounding down makes the interval wider, which is safe.
     let whole = freedom.floor().max(1.0);
     match FEW.get(whole as usize - 1) {
         Some(known) => *known,
-        // Cornish and Fisher's expansion around the normal distribution's.
+        // Cornish-Fisher expansion around the normal distribution.
         None => 1.95996 + 2.37227 / whole + 2.8225 / whole.powi(2),
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_where_chance_does_not_explain_it() {
+    fn a_difference_is_reported_if_it_is_significant() {
         let slow = [200.0, 202.0, 198.0];
         assert!(Estimate::ratio(&slow, &[100.0, 101.0, 99.0]).unwrap().is_above(1.9));
         let same = Estimate::ratio(&slow, &[199.0, 203.0, 196.0]).unwrap();
@@ -124,7 +124,7 @@ mod tests {
         assert!(same.interval_text().starts_with(" (0.9"), "{}", same.interval_text());
         assert_eq!(Estimate::ratio(&[1.0, 9.0], &[9.0, 1.0]).unwrap().interval_text(), " (chance)");
         assert!(!Estimate::ratio(&slow, &[100.0]).unwrap().is_above(0.0), "one measurement has no interval");
-        // What repeats exactly differs for certain.
+        // Exactly repeated values differ with certainty.
         assert!(Estimate::ratio(&[2.0, 2.0], &[1.0, 1.0]).unwrap().is_above(1.99));
         assert_eq!(Estimate::ratio(&slow, &[]), None);
         assert_eq!(Estimate::ratio(&slow, &[0.0]), None);

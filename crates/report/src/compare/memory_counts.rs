@@ -1,10 +1,10 @@
-//! What the machine's memory did during a run.
+//! Memory accesses of the machine during a run.
 
 use machine::NodeId;
 use model::{Measured, imbalance};
 use serde::{Deserialize, Serialize};
 
-/// What was counted of the machine's memory between two moments.
+/// Counts of the machine's memory accesses between two points in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryCounts {
     /// The machine's nodes, ascending: the order of rows and columns.
@@ -18,7 +18,7 @@ pub struct MemoryCounts {
 }
 
 impl MemoryCounts {
-    /// From what was counted since the beginning by two moments. None where they are not of one machine.
+    /// The difference of two cumulative counts. None if they are of different machines.
     pub fn between(before: &Measured, after: &Measured) -> Option<Self> {
         let (before, after) = (&before.counters, &after.counters);
         if before.nodes != after.nodes {
@@ -40,7 +40,7 @@ impl MemoryCounts {
         })
     }
 
-    /// All of several runs of one machine; none of none.
+    /// The sum of several runs on one machine; none if there are none.
     pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut all = all.into_iter();
         let mut sum = all.next()?.clone();
@@ -65,7 +65,7 @@ impl MemoryCounts {
         self.accesses_by_node.iter().flatten().fold(0, |sum: u64, cell| sum.saturating_add(*cell))
     }
 
-    /// The share of accesses that went to the node of the CPU; none without any.
+    /// The share of local accesses; none without accesses.
     pub fn local_access_ratio(&self) -> Option<f64> {
         let local = self.accesses_by_node.iter().enumerate().filter_map(|(place, row)| row.get(place));
         let local = local.fold(0, |sum: u64, cell| sum.saturating_add(*cell));

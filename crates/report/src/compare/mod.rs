@@ -1,5 +1,5 @@
-//! One program under several policies, side by side: what each run came to, what that comes to by policy, and which is
-//! the fastest, as far as chance allows to say.
+//! Compares one program under several policies: results of each run, a summary per policy, and the fastest policy, as
+//! far as it is statistically significant.
 
 mod estimate;
 mod memory_counts;
@@ -14,7 +14,7 @@ use estimate::mean;
 use model::Mechanism;
 use serde::{Deserialize, Serialize};
 
-/// The policy that others are compared with, where it is among them.
+/// The baseline, if it is among the policies.
 const FIRST_TOUCH: &str = "first-touch";
 
 /// All runs of a program under all policies.
@@ -28,15 +28,15 @@ pub struct Comparison {
     pub nodes: usize,
     /// Its CPUs.
     pub cpus: usize,
-    /// Where the machine is the lab's; nothing of a real one.
+    /// How the machine was simulated; none for a real one.
     pub simulation: Option<Simulation>,
-    /// So many runs were wanted under each policy.
+    /// Number of runs requested per policy.
     pub repeat: usize,
-    /// What `seconds` of a run is, in words.
+    /// What `seconds` of a run measures, as text.
     pub seconds_are: String,
-    /// The policies, in the order in which they were asked for.
+    /// The policies, in the requested order.
     pub policies: Vec<PolicyRuns>,
-    /// What else to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// Whether the user ended it early.
     pub interrupted: bool,
@@ -49,9 +49,9 @@ pub struct Simulation {
     pub model_version: String,
     /// The parts of the model that were switched off.
     pub model_without: Vec<Mechanism>,
-    /// What the periods of the kernel's services and of policies were divided by.
+    /// Factor by which the periods of kernel services and policies were divided.
     pub time_scale: u32,
-    /// The guest's kernel, as `uname -r` says it; empty where an older nearside compared.
+    /// The guest's kernel, as printed by `uname -r`; empty in results of older versions.
     #[serde(default)]
     pub kernel: String,
 }
@@ -61,56 +61,56 @@ pub struct Simulation {
 pub struct PolicyRuns {
     /// Its name.
     pub policy: String,
-    /// What is done for it, in words.
+    /// How it is applied, as text.
     pub means: String,
-    /// Why there is no run, where it may not be or is not there.
+    /// Why there is no run, if it is not permitted or not available.
     pub left_out: Option<String>,
-    /// What else to know of it.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// The runs that went well, in their order.
+    /// The successful runs, in order.
     pub runs: Vec<OneRun>,
-    /// The run that did not, after which there was none.
+    /// The failed run, after which there was none.
     pub failed: Option<FailedRun>,
 }
 
-/// A run that went well.
+/// A successful run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
-    /// Its place in the order of all runs, from 1.
+    /// Its position among all runs, from 1.
     pub place: usize,
-    /// How long the program took, as `seconds_are` says, s.
+    /// Duration of the program, measured as `seconds_are` says, s.
     pub seconds: f64,
     /// From the start to the end of the command, s.
     pub wall_seconds: f64,
-    /// What the machine's memory did meanwhile; nothing where nobody counts.
+    /// Memory accesses during the run; none if not counted.
     pub memory: Option<MemoryCounts>,
-    /// Pages that the kernel moved from node to node, for whomever; nothing where it does not tell.
+    /// Pages that the kernel moved between nodes for any reason; none if not reported.
     pub pages_moved: Option<u64>,
-    /// CPU time that the policy itself took, s: 0 where nothing runs beside the program; nothing where nobody tells.
+    /// CPU time of the policy itself, s: 0 if nothing runs besides the program; none if not known.
     pub policy_cpu_seconds: Option<f64>,
 }
 
-/// A run that did not go well.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedRun {
-    /// Its place in the order of all runs, from 1.
+    /// Its position among all runs, from 1.
     pub place: usize,
-    /// What went wrong.
+    /// The error.
     pub why: String,
-    /// The last that the program printed, to both streams.
+    /// The end of the program's output, from both streams.
     pub output: String,
 }
 
-/// What the runs under a policy come to.
+/// Summary of the runs under a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicySummary {
     /// The policy.
     pub policy: String,
-    /// How long the program took, s.
+    /// Duration of the program, s.
     pub seconds: Option<Estimate>,
-    /// How many times as fast it was as under the baseline.
+    /// Speedup over the baseline.
     pub speedup: Option<Estimate>,
-    /// Of all runs together, as [`MemoryCounts`] has it.
+    /// Of all runs together, as in [`MemoryCounts`].
     pub local_access_ratio: Option<f64>,
     /// Likewise.
     pub imbalance: Option<f64>,
@@ -120,30 +120,30 @@ pub struct PolicySummary {
     pub busiest_share: Option<f64>,
     /// Of all runs together.
     pub memory: Option<MemoryCounts>,
-    /// A run.
+    /// Mean per run.
     pub pages_moved: Option<f64>,
-    /// A run, s.
+    /// Mean per run, s.
     pub policy_cpu_seconds: Option<f64>,
-    /// That over all the time of all CPUs.
+    /// That over the time of all CPUs.
     pub policy_cpu_share: Option<f64>,
 }
 
-/// All that `nearside compare` tells. It is read as the [`Comparison`] in it.
+/// The output of `nearside compare`. It deserializes as the [`Comparison`] in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompareReport {
     /// What was run.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// The policy that others are compared with: first touch, or else the first that ran.
+    /// The baseline: first touch, or else the first policy that ran.
     pub baseline: Option<String>,
-    /// What the runs come to, policy by policy.
+    /// Summaries of the runs, by policy.
     pub summaries: Vec<PolicySummary>,
-    /// Which is the fastest, and why.
+    /// The fastest policy, and why.
     pub verdict: Verdict,
 }
 
 impl CompareReport {
-    /// What runs come to.
+    /// Summarizes the runs.
     pub fn of(comparison: Comparison) -> Self {
         let ran = || comparison.policies.iter().filter(|policy| !policy.runs.is_empty());
         let baseline = ran().find(|policy| policy.policy == FIRST_TOUCH).or_else(|| ran().next());
@@ -154,7 +154,7 @@ impl CompareReport {
         Self { comparison, baseline, summaries, verdict }
     }
 
-    /// Whether every policy that was not left out ran as often as wanted.
+    /// Whether every policy that was not left out has all requested runs.
     pub fn is_complete(&self) -> bool {
         !self.comparison.interrupted && self.comparison.policies.iter().all(|policy| policy.failed.is_none())
     }
@@ -169,7 +169,7 @@ impl PolicyRuns {
         let seconds = self.seconds();
         let speedup = baseline.and_then(|baseline| Estimate::ratio(&baseline.seconds(), &seconds));
         let memory = MemoryCounts::sum(self.runs.iter().filter_map(|run| run.memory.as_ref()));
-        // The mean of what only some runs know would be that of other runs than the time's.
+        // Values that only some runs have would be averaged over other runs than the time.
         let all = |of: fn(&OneRun) -> Option<f64>| {
             let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
             mean(&known).filter(|_| known.len() == self.runs.len())

@@ -37,11 +37,11 @@ impl fmt::Display for CompareReport {
     }
 }
 
-/// Columns; the one without a name has the baseline's.
+/// Columns; the unnamed one is the speedup over the baseline.
 pub(crate) const HEADINGS: [&str; 9] =
     ["policy", "time", "95 %", "", "local", "imbalance", "latency", "pages moved", "policy's CPU"];
 
-/// What a policy's runs come to, in the order of the columns.
+/// A policy's summary, in the order of the columns.
 pub(crate) fn cells(summary: &PolicySummary) -> [String; 9] {
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
@@ -65,18 +65,18 @@ fn speedup_text(speedup: &Estimate) -> String {
     format!("{:.2} x{}", speedup.mean, speedup.interval_text())
 }
 
-/// Of an interval that is wider than its mean there is nothing to say.
+/// An interval wider than its mean has no useful number.
 fn spread_text(seconds: Estimate) -> Option<String> {
     let spread = seconds.spread()?;
     Some(if spread < 1.0 { format!("± {}", percent(spread)) } else { "± all of it".to_owned() })
 }
 
-/// With three digits or more.
+/// At least three digits.
 pub(crate) fn duration(seconds: f64) -> String {
     if seconds > 0.0 { time((seconds * 1e9).round() as u64) } else { "0".to_owned() }
 }
 
-/// What is to be known of a policy, a line each.
+/// Remarks on a policy, one per line.
 pub(crate) fn remarks(policy: &PolicyRuns) -> Vec<String> {
     let name = label(&policy.policy);
     let left_out = policy.left_out.iter().map(|why| format!("{name} was left out: {}", sentence(why)));
@@ -85,7 +85,7 @@ pub(crate) fn remarks(policy: &PolicyRuns) -> Vec<String> {
 }
 
 impl CompareReport {
-    /// What was run where.
+    /// The program and the machine.
     pub(crate) fn heading(&self) -> String {
         let compared = &self.comparison;
         let heading = format!(
@@ -105,7 +105,7 @@ impl CompareReport {
         format!("{heading}, simulated, model {}{without}{scale}", label(&simulation.model_version))
     }
 
-    /// How often, and what the times are.
+    /// Number of runs, and what the times measure.
     pub(crate) fn method(&self) -> String {
         let runs = many(self.comparison.repeat, "run");
         format!("{runs} under each policy, in turn; the time is {}", sentence(&self.comparison.seconds_are))

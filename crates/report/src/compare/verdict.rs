@@ -1,24 +1,24 @@
-//! Which policy is the fastest, and why, as far as chance allows to say.
+//! The fastest policy, and why, as far as it is statistically significant.
 
 use super::{Estimate, PolicyRuns, PolicySummary};
 use crate::percent;
 use serde::Serialize;
 
-/// A change of a share below this explains nothing.
+/// Smallest change of a share that explains a difference.
 const NOTABLE: f64 = 0.1;
-/// A change of latency below this factor explains nothing.
+/// Smallest factor of latency that explains a difference.
 const NOTABLE_LATENCY: f64 = 1.1;
 
-/// Which policy is the fastest.
+/// The fastest policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The one that is faster than every other, where one is: at 95 %.
+    /// The policy that is faster than every other, if there is one, at 95 %.
     pub winner: Option<String>,
-    /// In one or two sentences.
+    /// One or two sentences.
     pub text: String,
 }
 
-/// A policy that ran, and what its runs come to.
+/// A policy that ran, with its summary.
 type Ran<'a> = (&'a PolicyRuns, &'a PolicySummary);
 
 impl Verdict {
@@ -34,12 +34,12 @@ impl Verdict {
         }
         if ran.iter().any(|(policy, _)| policy.runs.len() < 2) {
             return undecided(format!(
-                "{} was the fastest, but not every policy has two runs, and so no difference can be told from chance: \
-                 repeat them with --repeat 3.",
+                "{} was the fastest, but not every policy has two runs, so no difference is significant: \
+                 repeat the runs with --repeat 3.",
                 best.0.policy
             ));
         }
-        // How many times as long another one takes.
+        // Time of another policy relative to the best.
         let longer = |other: &Ran| Estimate::ratio(&other.0.seconds(), &best.0.seconds());
         let is_slower = |other: &&Ran| longer(other).is_some_and(|ratio| ratio.is_above(1.0));
         let as_good: Vec<&str> =
@@ -49,7 +49,7 @@ impl Verdict {
         let all_alike = as_good.len() == others.len();
         if all_alike && is_baseline(&best.0.policy) {
             return undecided(format!(
-                "No difference that could be told: {} had the shortest mean, and {} cannot be told from it.",
+                "No significant difference: {} had the shortest mean, and {} does not differ significantly.",
                 best.0.policy,
                 as_good.join(", ")
             ));
@@ -58,7 +58,7 @@ impl Verdict {
             let speedup = against.and_then(&longer).map_or(String::new(), |ratio| times(&ratio));
             let best = &best.0.policy;
             return undecided(format!(
-                "No difference that could be told: the best, {best}, was {speedup} as fast as {}.",
+                "No significant difference: the best, {best}, was {speedup} as fast as {}.",
                 baseline.unwrap_or_default()
             ));
         }
@@ -82,11 +82,11 @@ impl Verdict {
         }
         let names = [&[best.0.policy.as_str()], as_good.as_slice()].concat().join(", ");
         let faster = if faster.is_empty() { faster } else { format!(": {faster}") };
-        let is_told = |name: &&str| !as_good.contains(name) && !is_baseline(name);
-        let slower: Vec<&str> = others.iter().map(|(policy, _)| policy.policy.as_str()).filter(is_told).collect();
+        let is_listed = |name: &&str| !as_good.contains(name) && !is_baseline(name);
+        let slower: Vec<&str> = others.iter().map(|(policy, _)| policy.policy.as_str()).filter(is_listed).collect();
         let slower = if slower.is_empty() { String::new() } else { format!(" Slower: {}.", slower.join(", ")) };
         undecided(format!(
-            "The fastest are {names}, between which no difference could be told{faster}.{slower}{reason}"
+            "The fastest are {names}, without a significant difference between them{faster}.{slower}{reason}"
         ))
     }
 }
@@ -100,7 +100,7 @@ fn times(ratio: &Estimate) -> String {
     format!("{:.2} times{}", ratio.mean, ratio.interval_text())
 }
 
-/// What memory did otherwise that may explain a difference: a sentence, with a space before it, or nothing.
+/// Changes of memory accesses that may explain a difference: a sentence with a leading space, or nothing.
 fn why(before: &PolicySummary, after: &PolicySummary) -> String {
     let mut reasons = Vec::new();
     let pair = |of: fn(&PolicySummary) -> Option<f64>| of(before).zip(of(after));

@@ -1,4 +1,4 @@
-//! The access map: which addresses are accessed when, how, and from how far.
+//! The access map: accesses by address and time, with their kind and distance.
 
 use super::axis::{AddressAxis, Piece, Px, Tick, TimeAxis};
 use super::marks::{Gathered, Look, Marks};
@@ -9,26 +9,27 @@ use machine::NodeId;
 use profile::{Access, ObjectId, ProcessId, View, leaves_caches};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Accesses that are drawn, at most.
+/// Most accesses that are drawn.
 const MOST_DOTS: usize = 8000;
-/// Processes that are drawn, at most: those with the most accesses.
+/// Most processes that are drawn: those with the most accesses.
 const MOST_PROCESSES: usize = 8;
-/// Addresses from here on are the kernel's, whose pages lie all over: nobody places them, and they would fill the map.
+/// Addresses from here on are the kernel's. They are left out: they cannot be placed, and their scattered pages would
+/// fill the map.
 const KERNEL_START: u64 = 1 << 63;
-/// Bars of objects beside each other.
+/// Number of bars next to each other.
 const LANES: usize = 4;
 const LANE: f64 = 14.0;
-/// Where bars begin: right of the addresses.
+/// Where bars begin: right of the address labels.
 const BARS: f64 = 132.0;
 const LEFT: f64 = BARS + LANES as f64 * LANE + 8.0;
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 420.0;
 /// Length of a store's stroke, px.
 const STROKE: f64 = 5.0;
-/// Two labels of addresses are no nearer than this, px.
+/// Least distance of two address labels, px.
 const LABEL: f64 = 12.0;
 
-/// The picture. Its template writes it.
+/// The picture, written by its template.
 #[derive(Debug, Template)]
 #[template(path = "access_map.svg")]
 pub(super) struct AccessMap {
@@ -42,13 +43,13 @@ pub(super) struct AccessMap {
     areas: Vec<Area>,
     bars: Vec<Bar>,
     marks: Vec<Marks>,
-    /// Of so many accesses …
+    /// Number of accesses.
     pub all: usize,
-    /// … so many are drawn.
+    /// Number of accesses that are drawn.
     pub drawn: usize,
-    /// Processes that are not.
+    /// Processes that are not drawn.
     pub left_out_processes: usize,
-    /// Objects whose bars have no place.
+    /// Objects whose bars do not fit.
     pub left_out_bars: usize,
 }
 
@@ -61,14 +62,14 @@ struct Area {
     hint: String,
 }
 
-/// A part of an object beside the addresses.
+/// The bar of a part of an object.
 #[derive(Debug)]
 struct Bar {
     x: Px,
     y: Px,
     height: Px,
     colour: String,
-    /// Its number in the table of objects, where there is room.
+    /// Its number in the table of objects, if there is room.
     number: String,
     middle: Px,
     at: Px,
@@ -76,7 +77,7 @@ struct Bar {
 }
 
 impl AccessMap {
-    /// Of a view, with bars of these objects, each with its number and name. Nothing where no access left its core.
+    /// Of a view, with bars of these objects, each with its number and name. None if no access left its core.
     pub fn of(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
         let profile = view.profile();
         let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
@@ -159,7 +160,7 @@ fn size(piece: &Piece) -> String {
     crate::bytes((piece.last - piece.first).saturating_add(1))
 }
 
-/// The bars, and how many objects had no place for one.
+/// The bars, and the number of objects whose bars do not fit.
 fn bars(view: &View, objects: &[(ObjectId, String)], axis: &AddressAxis) -> (Vec<Bar>, usize) {
     let profile = view.profile();
     let mut lanes: Vec<Vec<(ProcessId, u64, u64)>> = vec![Vec::new(); LANES];
@@ -173,7 +174,7 @@ fn bars(view: &View, objects: &[(ObjectId, String)], axis: &AddressAxis) -> (Vec
         if pieces.peek().is_none() {
             continue;
         }
-        // Objects lie over each other where an address was used again, and where one is a part of another.
+        // Objects overlap where an address was reused, and where one is a part of another.
         let is_free = |lane: &Vec<(ProcessId, u64, u64)>| {
             lane.iter().all(|&(other, start, end)| other != process || end < first || last < start)
         };

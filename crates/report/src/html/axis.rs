@@ -1,21 +1,21 @@
-//! Where a time, a value or an address lies in a picture.
+//! Axes: positions of times, values and addresses in a picture.
 
 use profile::ProcessId;
 use std::fmt;
 
-/// A place in a picture: to a tenth of a pixel.
+/// A coordinate, to a tenth of a pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Px(pub f64);
 
 impl fmt::Display for Px {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Traces may say that an access took forever.
+        // Traces may contain infinite latencies.
         let text = format!("{:.1}", if self.0.is_finite() { self.0 } else { 0.0 });
         f.write_str(text.strip_suffix(".0").unwrap_or(&text))
     }
 }
 
-/// A mark of an axis.
+/// A tick of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
     pub at: Px,
@@ -58,7 +58,7 @@ impl TimeAxis {
     }
 }
 
-/// Round values from 0 up to `most`, about so many, and as text.
+/// About `about` round values from 0 up to `most`, with their text.
 pub(super) fn round_values(most: f64, about: f64) -> Vec<(f64, String)> {
     let raw = (most / about).max(f64::MIN_POSITIVE);
     let magnitude = 10_f64.powf(raw.log10().floor());
@@ -69,15 +69,15 @@ pub(super) fn round_values(most: f64, about: f64) -> Vec<(f64, String)> {
     (0..=count).map(|number| f64::from(number) * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
-/// Pieces of the axis at most.
+/// Most pieces of the axis.
 const MOST_PIECES: usize = 24;
-/// A gap is left out if it is a larger part than this of what stays.
+/// Smallest gap that is omitted, relative to what remains.
 const WIDE_GAP: f64 = 0.06;
-/// Smaller gaps are never worth leaving out, bytes.
+/// Smallest gap that is ever omitted, bytes.
 const SMALL_GAP: u64 = 1 << 16;
 /// Height of the smallest piece, px.
 const LEAST_HEIGHT: f64 = 12.0;
-/// Between two pieces, px.
+/// Distance between two pieces, px.
 const BETWEEN: f64 = 6.0;
 
 /// Addresses of a process that are used, without wide gaps.
@@ -86,13 +86,13 @@ pub(super) struct Piece {
     pub process: ProcessId,
     pub first: u64,
     pub last: u64,
-    /// Where its last address is.
+    /// Position of its last address.
     pub top: f64,
     pub height: f64,
 }
 
-/// The used addresses of processes, from the lowest at the bottom to the highest at the top. Gaps are left out: of most
-/// processes, less than a millionth of the addresses means anything.
+/// The used addresses of processes, from the lowest at the bottom to the highest at the top. Gaps are omitted: most
+/// processes use less than a millionth of the address space.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AddressAxis {
     /// From the bottom to the top.
@@ -107,7 +107,7 @@ impl AddressAxis {
         let groups = pieces(&used);
         let between = groups.len().saturating_sub(1) as f64 * BETWEEN;
         let height = height.max(groups.len() as f64 * 2.0 * LEAST_HEIGHT + between);
-        // What is left of the height is shared by size and by use: neither a large array nor a hot page vanishes.
+        // The remaining height is divided by size and by use, so that neither large arrays nor hot pages vanish.
         let size = |group: &[(ProcessId, u64)]| ((last(group) - first(group)) as f64 + 64.0).sqrt();
         let sizes: f64 = groups.iter().map(|group| size(group)).sum();
         let spare = height - between - groups.len() as f64 * LEAST_HEIGHT;
@@ -128,7 +128,7 @@ impl AddressAxis {
         Self { pieces: groups.iter().map(place).collect(), height }
     }
 
-    /// Where an address is; nothing in a gap.
+    /// Position of an address; none in a gap.
     pub fn y(&self, process: ProcessId, address: u64) -> Option<Px> {
         let found = |piece: &&Piece| piece.process == process && piece.first <= address && address <= piece.last;
         self.pieces.iter().find(found).map(|piece| piece.y(address))
@@ -136,7 +136,7 @@ impl AddressAxis {
 }
 
 impl Piece {
-    /// Where an address is; one outside is at the edge.
+    /// Position of an address; at the edge if it is outside.
     pub fn y(&self, address: u64) -> Px {
         let size = (self.last - self.first).max(1) as f64;
         let part = (address.clamp(self.first, self.last) - self.first) as f64 / size;
@@ -153,7 +153,7 @@ fn last(group: &[(ProcessId, u64)]) -> u64 {
     group.last().map_or(0, |(_, address)| *address)
 }
 
-/// Cuts sorted addresses at the widest gaps. Each gap that is cut is a large part of what stays, so these are few.
+/// Splits sorted addresses at the widest gaps. Each omitted gap is large relative to what remains, so there are few.
 fn pieces(used: &[(ProcessId, u64)]) -> Vec<&[(ProcessId, u64)]> {
     let mut found: Vec<&[(ProcessId, u64)]> = Vec::new();
     let processes = || used.chunk_by(|(one, _), (other, _)| one == other);

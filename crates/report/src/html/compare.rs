@@ -1,4 +1,4 @@
-//! A comparison as one self-contained page, made and drawn as that of a profile.
+//! A comparison as one self-contained page, in the style of a profile's page.
 
 use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
@@ -11,19 +11,19 @@ use machine::Machine;
 use std::fmt;
 
 const WIDTH: f64 = 960.0;
-/// Names are left of here.
+/// Width of the names.
 const LEFT: f64 = 190.0;
-/// Room for the speed-up, right of the bars.
+/// Room for the speedup, right of the bars.
 const RIGHT: f64 = 110.0;
 const ROW: f64 = 34.0;
 const BAR: f64 = 20.0;
 
-/// A comparison as one HTML page. Fails only where memory does.
+/// A comparison as one HTML page. Fails only if memory runs out.
 pub fn comparison_to_html(report: &CompareReport, machine: &Machine) -> Result<String, fmt::Error> {
     Page::of(report, machine).render().map_err(|_| fmt::Error)
 }
 
-/// The page. Its template writes it.
+/// The page, written by its template.
 #[derive(Template)]
 #[template(path = "compare.html")]
 struct Page {
@@ -129,7 +129,7 @@ impl Page {
     }
 }
 
-/// Each run, in the order in which they ran.
+/// All runs, in chronological order.
 fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
     let mut runs: Vec<_> =
         policies.iter().flat_map(|policy| policy.runs.iter().map(move |run| (policy, run))).collect();
@@ -149,7 +149,7 @@ fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
     runs.into_iter().map(row).collect()
 }
 
-/// Shares of all accesses, where there were any.
+/// Shares of all accesses, if there are any.
 fn map(memory: &MemoryCounts) -> Option<String> {
     let all = Some(memory.accesses()).filter(|all| *all > 0)? as f64;
     let share = |cell: &u64| Some(*cell as f64 / all);
@@ -164,14 +164,15 @@ fn map(memory: &MemoryCounts) -> Option<String> {
 }
 
 impl Bars {
-    /// Nothing where nothing ran.
+    /// None if nothing ran.
     fn of(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
         let ends = ran.iter().flat_map(|(policy, summary)| {
             let interval = summary.seconds.and_then(|seconds| seconds.interval).map(|(_, high)| high);
             policy.runs.iter().map(|run| run.seconds).chain(interval)
         });
         let longest = ends.clone().fold(0.0, f64::max);
-        // An interval of two runs that differ may be longer than all else; it is cut, and the table has it.
+        // The interval of two different runs may be much longer than the bars; it is clipped, and the table has its
+        // ends.
         let longest_run = ran.iter().flat_map(|(policy, _)| &policy.runs).map(|run| run.seconds).fold(0.0, f64::max);
         let most = longest.min(1.5 * longest_run) * 1.02;
         if most <= 0.0 || !most.is_finite() {

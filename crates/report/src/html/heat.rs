@@ -6,7 +6,7 @@ use machine::{Machine, NodeId};
 use profile::NodePair;
 use std::collections::BTreeMap;
 
-/// The map as SVG, where anything reached memory, and what it leaves out.
+/// The map as SVG, if any access reached memory, and a note on what it leaves out.
 pub(super) fn map(machine: &Machine, pairs: &[NodePair]) -> (Option<String>, String) {
     let nodes: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
     let cells: BTreeMap<(NodeId, NodeId), f64> =

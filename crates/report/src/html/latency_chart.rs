@@ -1,4 +1,4 @@
-//! Latency of each node's memory over time, and when it was saturated.
+//! Latency of each node's memory over time, with its times of saturation.
 
 use super::axis::{Px, Tick, TimeAxis, round_values};
 use crate::profile::text::time;
@@ -8,16 +8,16 @@ use profile::{LatencyPart, saturations};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Nodes that are drawn, at most: more lines cannot be told apart.
+/// Most nodes that are drawn: more lines are not distinguishable.
 const MOST_NODES: usize = 8;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 70.0;
 const HEIGHT: f64 = 220.0;
-/// Of the row below that tells of a node's saturation.
+/// Height of a node's row of saturation, px.
 const ROW: f64 = 13.0;
 
-/// The picture. Its template writes it.
+/// The picture, written by its template.
 #[derive(Debug, Template)]
 #[template(path = "latency_chart.svg")]
 pub(super) struct LatencyChart {
@@ -34,7 +34,7 @@ pub(super) struct LatencyChart {
     rows: Vec<Row>,
     /// Nodes with accesses that are not drawn.
     pub left_out: usize,
-    /// In words, what was saturated when; the longest first.
+    /// Times of saturation as text, longest first.
     pub saturated: Vec<String>,
 }
 
@@ -44,11 +44,11 @@ struct Line {
     colour: usize,
     path: String,
     idle_path: String,
-    /// Where the node's name is, right of its line.
+    /// Position of the node's name, right of its line.
     name_y: Px,
 }
 
-/// When a node's memory was saturated.
+/// A time in which a node's memory was saturated.
 #[derive(Debug)]
 struct Row {
     node: NodeId,
@@ -66,14 +66,14 @@ struct Saturated {
 }
 
 impl LatencyChart {
-    /// Of latencies over time; nothing where none is known.
+    /// For latencies over time; none if there are none.
     pub fn of(parts: &[LatencyPart]) -> Option<Self> {
         let mut of_nodes: BTreeMap<NodeId, Vec<LatencyPart>> = BTreeMap::new();
         for part in parts {
             of_nodes.entry(part.node).or_default().push(*part);
         }
         let mut nodes: Vec<(NodeId, Vec<LatencyPart>)> = of_nodes.into_iter().collect();
-        // The saturated ones matter, then those with the most accesses.
+        // Saturated nodes first, then those with the most accesses.
         let rank = |parts: &[LatencyPart]| {
             let saturated = parts.iter().filter(|part| part.saturated).count();
             let samples: u64 = parts.iter().map(|part| part.samples).sum();
@@ -89,7 +89,7 @@ impl LatencyChart {
         let most = if most.is_finite() { most.max(1.0) } else { f64::MAX };
         let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - RIGHT);
         let y = |ns: f64| Px(HEIGHT - (HEIGHT - 8.0) * (ns / most).clamp(0.0, 1.0));
-        // A node has the same colour in every picture, where there are as many colours as nodes.
+        // A node has the same colour in every picture, if there are enough colours.
         let few = nodes.iter().all(|(node, _)| (node.0 as usize) < MOST_NODES);
         let mut lines = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
@@ -141,7 +141,7 @@ impl LatencyChart {
     }
 }
 
-/// A line of steps; parts without accesses are gaps.
+/// A step line with gaps where there are no accesses.
 fn path(parts: &[LatencyPart], times: &TimeAxis, y: impl Fn(&LatencyPart) -> Option<Px>) -> String {
     let mut path = String::new();
     let mut end = None;
@@ -155,7 +155,7 @@ fn path(parts: &[LatencyPart], times: &TimeAxis, y: impl Fn(&LatencyPart) -> Opt
     path
 }
 
-/// Moves the names of lines that end at the same height.
+/// Separates the names of lines that end at similar heights.
 fn keep_apart(lines: &mut [Line]) {
     let mut by_height: Vec<&mut Line> = lines.iter_mut().collect();
     by_height.sort_by(|one, other| other.name_y.0.total_cmp(&one.name_y.0));

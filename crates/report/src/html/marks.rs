@@ -1,4 +1,4 @@
-//! Accesses as marks: a dot for a load, a stroke for a store, in the colour of where they go.
+//! Accesses as marks: a dot for a load, a stroke for a store, coloured by distance.
 
 use super::axis::Px;
 use profile::Access;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use trace::AccessKind;
 
-/// Marks of one look: one path, as a thousand elements are slow and large.
+/// Marks of one style, in one path: thousands of elements would be slow and large.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Marks {
     /// Its class of the style sheet.
@@ -15,7 +15,7 @@ pub(super) struct Marks {
     pub path: String,
 }
 
-/// Where an access goes and whether it writes, those first that others may cover.
+/// The style of a mark, by the access's target and kind; those that may be covered by others come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
     Elsewhere,
@@ -50,12 +50,12 @@ impl Look {
     }
 }
 
-/// Gathers marks by their look.
+/// Collects marks by style.
 #[derive(Debug, Default)]
 pub(super) struct Gathered(BTreeMap<Look, String>);
 
 impl Gathered {
-    /// A dot, or a stroke of this length.
+    /// Adds a dot, or a stroke of this length.
     pub fn add(&mut self, look: Look, x: Px, y: Px, stroke: f64) {
         let path = self.0.entry(look).or_default();
         let is_store = matches!(look, Look::ElsewhereStore | Look::LocalStore | Look::RemoteStore);

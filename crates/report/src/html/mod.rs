@@ -1,9 +1,9 @@
-//! A profile as one self-contained page: no network, no fonts or scripts of others, light and dark, on screen and on
-//! paper.
+//! A profile as one self-contained page: no network access, no external fonts or scripts, light and dark, for screen
+//! and print.
 //!
-//! The words and tables are those of [`ProfileReport`]. `access_map`, `latency_chart` and `timeline` decide where the
-//! marks of a picture go, numbers only; the templates in `templates/` draw, and escape every text. The page is as large
-//! for a long trace as for a short one: what is drawn is chosen evenly, and how much was left out is told.
+//! The text and tables are those of [`ProfileReport`]. `access_map`, `latency_chart` and `timeline` compute positions
+//! only; the templates in `templates/` draw, and escape every text. The size of the page does not depend on the length
+//! of the trace: a uniform selection is drawn, and the page says how much was left out.
 
 mod access_map;
 mod axis;
@@ -32,25 +32,25 @@ use profile::{Metric, ObjectId, Problem, View};
 use std::fmt;
 use tables::TablePart;
 
-/// Objects that have a bar in the access map, at most.
+/// Most objects with a bar in the access map.
 const MOST_BARS: usize = 16;
-/// Objects that have a timeline, at most.
+/// Most objects with a timeline.
 const MOST_TIMELINES: usize = 8;
-/// Machines with more nodes have no picture but their text: it would be larger than all others.
+/// Most nodes for which the machine is drawn: the picture would be larger than all others.
 const MOST_DRAWN_NODES: usize = 32;
 
-/// Lines of a list, at most.
+/// Most lines of a list.
 const MOST_LINES: usize = 100;
 
-/// What is told of a thing: the name of what it is about, and a sentence or less.
+/// A name and a short text about it.
 type Line = (String, String);
 
-/// A view and its report as one HTML page. Fails only where memory does.
+/// A view and its report as one HTML page. Fails only if memory runs out.
 pub fn profile_to_html(view: &View, report: &ProfileReport) -> Result<String, fmt::Error> {
     Page::of(view, report).render().map_err(|_| fmt::Error)
 }
 
-/// The page. Its template writes it.
+/// The page, written by its template.
 #[derive(Template)]
 #[template(path = "profile.html")]
 struct Page {
@@ -62,7 +62,7 @@ struct Page {
     metrics: Vec<MetricRow>,
     advice: Vec<AdviceCard>,
     left_alone: Vec<Line>,
-    /// Sites of which nothing can be said.
+    /// Number of sites with too few samples.
     of_few_samples: usize,
     heat: Option<String>,
     heat_note: String,
@@ -109,7 +109,7 @@ impl Page {
             filter: &report.filter,
         };
         Self {
-            title: label(if command.is_empty() { "what ran already" } else { &command }),
+            title: label(if command.is_empty() { "programs that already ran" } else { &command }),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
             facts: lines(facts.lines()),
             verdict_class: verdict_class(report.verdict.problem),
@@ -169,12 +169,12 @@ fn left_alone(row: &AdviceRow) -> Line {
     (label(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
 }
 
-/// Lines that may name what others named. There may be any number of losses.
+/// Lines with untrusted names, limited in number: there may be any number of losses.
 fn lines(lines: Lines) -> Vec<Line> {
     lines.0.into_iter().take(MOST_LINES).map(|(name, text)| (name, sentence(&text))).collect()
 }
 
-/// A text of several lines, of which a hostile description may have any number.
+/// A text of several lines, limited in number: a hostile description may have any number.
 fn cut(text: &str) -> String {
     const MOST: usize = 40_000;
     let clean = text.lines().map(label).collect::<Vec<_>>().join("\n");

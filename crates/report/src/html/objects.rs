@@ -1,4 +1,4 @@
-//! The objects that cost most, one by one.
+//! The most expensive objects, one by one.
 
 use super::Line;
 use super::timeline::Timeline;
@@ -13,12 +13,12 @@ use profile::{ObjectId, View};
 pub(super) struct ObjectPart {
     pub title: String,
     pub lines: Vec<Line>,
-    /// The code that allocated it, innermost first.
+    /// The call chain that allocated it, innermost first.
     pub chain: Vec<String>,
     pub timeline: Timeline,
 }
 
-/// The first of a report's objects; none where nothing was seen accessing them.
+/// The first of a report's objects; none if there are no accesses to them.
 pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<ObjectPart> {
     if report.counts.samples == 0 {
         return Vec::new();

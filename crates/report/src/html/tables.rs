@@ -1,4 +1,4 @@
-//! The rankings, as tables that can be sorted.
+//! The rankings, as sortable tables.
 
 use crate::label::label;
 use crate::profile::advice::{kind_words, place};
@@ -15,22 +15,22 @@ pub(super) struct TablePart {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A column: numbers, or words.
+/// A column of numbers or text.
 pub(super) struct Column {
     pub name: &'static str,
     pub words: bool,
 }
 
-/// What one thing says in one column.
+/// A cell.
 #[derive(Default)]
 pub(super) struct Cell {
     pub text: String,
-    /// Below it, smaller.
+    /// A smaller line below it.
     pub note: String,
-    /// What it is sorted by.
+    /// The sort key.
     pub value: f64,
     pub words: bool,
-    /// The length of a bar beside it, a percentage.
+    /// Length of its bar, percent.
     pub bar: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     tables
 }
 
-/// What was only counted.
+/// Objects that were only counted.
 fn small_objects(small: &Ranked<SmallRow>) -> TablePart {
     let row = |row: &SmallRow| {
         let name = label(&place(&row.label, row.source.as_deref(), 160));
@@ -140,7 +140,7 @@ fn title<T>(name: &str, Ranked { all, first }: &Ranked<T>) -> String {
     title
 }
 
-/// The columns that every ranking has.
+/// The columns of every ranking.
 fn counts(counts: &Counts) -> [Cell; 6] {
     let known = counts.load_samples + counts.store_samples;
     let writes = (known > 0).then(|| counts.store_samples as f64 / known as f64);
@@ -161,7 +161,7 @@ impl Cell {
         Self { text, note, words: true, ..Self::default() }
     }
 
-    /// What is not known is sorted below all that is.
+    /// Unknown values are sorted below all known ones.
     fn number(text: String, value: Option<f64>) -> Self {
         Self { text, value: value.unwrap_or(-1.0), ..Self::default() }
     }

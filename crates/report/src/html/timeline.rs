@@ -1,4 +1,4 @@
-//! The timeline of an object: which thread loads and stores when.
+//! The timeline of an object: loads and stores by thread.
 
 use super::axis::{Px, Tick, TimeAxis};
 use super::marks::{Gathered, Look, Marks};
@@ -8,9 +8,9 @@ use askama::Template;
 use profile::{Facts, Flow, Object, ThreadId, ThreadUse, Usage};
 use std::collections::BTreeMap;
 
-/// Threads with a lane of their own, at most: those with the most accesses.
+/// Most threads with a lane of their own: those with the most accesses.
 const MOST_LANES: usize = 24;
-/// Accesses that are drawn of one object, at most.
+/// Most accesses that are drawn per object.
 const MOST_MARKS: usize = 2000;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 150.0;
@@ -20,7 +20,7 @@ const STROKE: f64 = 10.0;
 /// Where lanes begin: below the phases.
 const TOP: f64 = 24.0;
 
-/// The picture. Its template writes it.
+/// The picture, written by its template.
 #[derive(Debug, Template)]
 #[template(path = "timeline.svg")]
 pub(super) struct Timeline {
@@ -39,11 +39,11 @@ pub(super) struct Timeline {
     lanes: Vec<Lane>,
     ticks: Vec<Tick>,
     marks: Vec<Marks>,
-    /// Of so many accesses …
+    /// Number of accesses.
     pub all: usize,
-    /// … so many are drawn.
+    /// Number of accesses that are drawn.
     pub drawn: usize,
-    /// Threads that have no lane.
+    /// Threads without a lane.
     pub left_out: usize,
 }
 
@@ -64,7 +64,7 @@ struct Lane {
 }
 
 impl Timeline {
-    /// Of an object's flow and what it shows, in the time of the whole view.
+    /// For an object's flow and facts, over the time of the whole view.
     pub fn of(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
         let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 24.0);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
@@ -115,7 +115,7 @@ impl Timeline {
     }
 }
 
-/// Class and words.
+/// Style class and text.
 fn usage(usage: Usage) -> (&'static str, &'static str) {
     match usage {
         Usage::Read => ("reads", "read"),
@@ -131,7 +131,7 @@ fn phase_hint(phase: &profile::Phase) -> String {
     format!("{} by {threads}{node}: {} samples", usage(phase.usage).1, phase.samples)
 }
 
-/// The number, which tells threads apart, and as much of the name as there is room for.
+/// The TID, which identifies the thread, and as much of the name as fits.
 fn short(used: &ThreadUse) -> String {
     let name: String = label(used.name.as_deref().unwrap_or("thread")).chars().take(12).collect();
     format!("{name} {}", used.tid)

@@ -1,4 +1,4 @@
-//! What to do about the objects that cost most.
+//! Advice for the most expensive objects.
 
 use super::ranked::source_of;
 use super::text::{Lines, WIDTH, share, short, time, wrapped};
@@ -7,10 +7,10 @@ use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};
 use serde::Serialize;
 use std::fmt;
 
-/// What to do about the objects of a site.
+/// Advice for the objects of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdviceRow {
-    /// What to do, and why.
+    /// The advice.
     #[serde(flatten)]
     pub advice: Advice,
     /// The line of source that allocates them.
@@ -18,13 +18,13 @@ pub struct AdviceRow {
 }
 
 impl AdviceRow {
-    /// With the line of source.
+    /// Adds the line of source.
     pub fn of(profile: &Profile, advice: Advice) -> Self {
         Self { source: source_of(profile, advice.site), advice }
     }
 }
 
-/// Advice as text, by rank. Times are since the start.
+/// Advice as text, by rank. Times are relative to the start.
 pub(crate) struct AdviceText<'a> {
     pub rows: &'a [AdviceRow],
     pub start_ns: u64,
@@ -44,7 +44,7 @@ impl fmt::Display for AdviceText<'_> {
         }
         match few.len() {
             0 => Ok(()),
-            count => writeln!(f, "  nothing to say of {count} others: too few of their samples reached memory"),
+            count => writeln!(f, "  no advice for {count} others: too few of their samples reached memory"),
         }
     }
 }
@@ -60,17 +60,17 @@ impl AdviceText<'_> {
 }
 
 impl AdviceRow {
-    /// Whether anything is to be done.
+    /// Whether it recommends a change.
     pub(crate) fn acts(&self) -> bool {
         self.advice.action != Action::LeaveAlone
     }
 
-    /// Whether nothing can be said, as too few of the samples reached memory.
+    /// Whether there is no advice because too few samples reached memory.
     pub(crate) fn is_of_few_samples(&self) -> bool {
         self.advice.evidence.iter().any(|evidence| evidence.what == "samples")
     }
 
-    /// What it is about, what it should gain and why. Times are since the start.
+    /// The objects, the expected gain and the reasons. Times are relative to the start.
     pub(crate) fn lines(&self, start_ns: u64) -> Lines {
         let advice = &self.advice;
         let mut lines = Lines::default();
@@ -115,7 +115,7 @@ impl AdviceRow {
     }
 }
 
-/// What is in use for this part of the time is always in use.
+/// Objects that are in use for this part of the time count as always in use.
 const NEARLY_ALWAYS: f64 = 0.95;
 
 fn gain(gain: &Gain) -> String {
@@ -145,7 +145,7 @@ pub(crate) fn place(label: &str, source: Option<&str>, width: usize) -> String {
         .map_or_else(|| short(label, width), |source| format!("{} ({})", short(label, width), short(&name(source), 30)))
 }
 
-/// What to do, in words.
+/// The action as text.
 pub(crate) fn words(action: Action) -> &'static str {
     match action {
         Action::AllocateLocally => "Allocate on the node that uses it",
@@ -166,7 +166,7 @@ fn confidence(confidence: Confidence) -> &'static str {
     }
 }
 
-/// What an object is, in a word.
+/// The kind of an object, as text.
 pub(crate) fn kind_words(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Heap => "heap",

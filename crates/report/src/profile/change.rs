@@ -1,26 +1,26 @@
-//! Whether two numbers of two traces differ, or only by chance.
+//! Whether numbers of two traces differ significantly.
 
 use profile::Tally;
 use serde::Serialize;
 
-/// Standard deviations that chance stays within 19 times of 20.
+/// Standard deviations of a 95 % interval.
 const Z: f64 = 1.96;
-/// Fewer samples tell nothing.
+/// Fewest samples for a comparison.
 const FEWEST: u64 = 10;
-/// A smaller part is no difference that matters.
+/// Smallest relative difference that matters.
 const SMALL: f64 = 0.02;
 
-/// How something changed from one trace to the other.
+/// The change of an item from one trace to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Its memory takes longer now, or is less local where no latencies are known.
+    /// Memory latency is higher now, or the local share is lower if no latencies are known.
     Worse,
-    /// Its memory takes less long now, or is more local.
+    /// Memory latency is lower now, or the local share is higher.
     Better,
-    /// By less than a fiftieth.
+    /// Changed by less than 2 %.
     Same,
-    /// Chance may be all that it is: these are too few samples.
+    /// Not significant: there are too few samples.
     Noise,
     /// Only the second trace has it.
     New,
@@ -29,7 +29,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Of something that both traces have. The standard deviation of latencies is taken to be as large as their mean.
+    /// For an item in both traces. The standard deviation of latencies is assumed to equal their mean.
     pub fn between(a: &Tally, b: &Tally) -> Self {
         let (count_a, count_b) = (reached(a), reached(b));
         if count_a < FEWEST || count_b < FEWEST {
@@ -57,7 +57,7 @@ impl Change {
         }
     }
 
-    /// Of what one of the traces may lack.
+    /// For an item that one of the traces may lack.
     pub fn of(a: Option<&Tally>, b: Option<&Tally>) -> Self {
         match (a, b) {
             (Some(a), Some(b)) => Self::between(a, b),
@@ -66,7 +66,7 @@ impl Change {
         }
     }
 
-    /// In a word.
+    /// As a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Worse => "worse",

@@ -11,13 +11,13 @@ use profile::{
 };
 use serde::Serialize;
 
-/// What is looked at in detail.
+/// The subject of a detailed report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Subject {
     /// An object.
     Object {
-        /// What it is.
+        /// The object.
         #[serde(flatten)]
         summary: Box<ObjectSummary>,
         /// The line of source that allocates it.
@@ -25,10 +25,10 @@ pub enum Subject {
     },
     /// A thread.
     Thread {
-        /// Who it is.
+        /// The thread.
         #[serde(flatten)]
         summary: ThreadSummary,
-        /// How often an access came from another node than the one before it.
+        /// How often an access came from another node than the one before.
         node_changes: u64,
     },
     /// A site.
@@ -41,16 +41,16 @@ pub enum Subject {
         source: Option<String>,
         /// A call chain that led there, innermost first.
         allocated_from: Vec<Frame>,
-        /// Objects that were too small to be told one by one.
+        /// Objects that were too small to be recorded one by one.
         small_objects: u64,
-        /// Their sizes together.
+        /// Their total size.
         small_bytes: u64,
     },
     /// A function.
     Function {
         /// Its name.
         function: String,
-        /// Places in it that access memory, with their samples; those with the most first.
+        /// Code locations in it that access memory, with their samples, most first.
         places: Vec<(Frame, u64)>,
     },
 }
@@ -58,25 +58,25 @@ pub enum Subject {
 /// One object, thread, site or function of a trace in detail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DetailReport {
-    /// What is looked at.
+    /// The subject.
     pub subject: Subject,
-    /// What the trace says of itself.
+    /// Facts about the trace.
     pub trace: TraceFacts,
-    /// What was chosen of it, in words; empty for all.
+    /// The filter as text; empty for everything.
     pub filter: Vec<String>,
-    /// Its accesses; shares are of all that was chosen.
+    /// Its accesses; shares are of everything that the filter selects.
     pub counts: Counts,
-    /// What happened to the objects.
+    /// Facts about the objects.
     pub facts: Facts,
-    /// Who did what, in the order of time: of an object or a site.
+    /// Accesses by thread over time: for an object or a site.
     pub timeline: Option<Timeline>,
-    /// How it was used over time: of an object or a site.
+    /// Phases of use: for an object or a site.
     pub phases: Vec<Phase>,
-    /// Its pages: of an object or a site.
+    /// Its pages: for an object or a site.
     pub pages: Option<ObjectPages>,
     /// Its objects.
     pub objects: Ranked<ObjectRow>,
-    /// Where these come from.
+    /// The sites of these objects.
     pub sites: Ranked<SiteRow>,
     /// The threads.
     pub threads: Ranked<ThreadRow>,
@@ -84,36 +84,36 @@ pub struct DetailReport {
     pub functions: Ranked<FunctionRow>,
     /// The latency of each node's memory over time.
     pub latency_over_time: Vec<LatencyPart>,
-    /// When a node's memory was saturated.
+    /// Times in which a node's memory was saturated.
     pub saturated: Vec<Saturation>,
 }
 
-/// How much of it to tell.
+/// The extent of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// Rows of each ranking, and pages.
+    /// Rows of each ranking, and of pages.
     pub top: usize,
-    /// What decides who comes first.
+    /// The order of rankings.
     pub by: By,
     /// Rows of the timeline.
     pub rows: usize,
-    /// What was chosen of the trace, in words.
+    /// The filter as text.
     pub filter: Vec<String>,
 }
 
 impl Subject {
-    /// An object; none for a number that there is not.
+    /// An object; none if the number does not exist.
     pub fn object(view: &View, object: ObjectId) -> Option<Self> {
         let summary = view.profile().object_summary(object)?;
         Some(Self::Object { source: source_of(view.profile(), summary.site), summary: Box::new(summary) })
     }
 
-    /// A thread, of which the view has only the accesses; none for a number that there is not.
+    /// A thread, from a view of only its accesses; none if the number does not exist.
     pub fn thread(view: &View, thread: ThreadId) -> Option<Self> {
         Some(Self::Thread { summary: view.profile().thread_summary(thread)?, node_changes: view.flow().node_changes() })
     }
 
-    /// A site, of which the view has only the accesses; none for a number that there is not.
+    /// A site, from a view of only its accesses; none if the number does not exist.
     pub fn site(view: &View, site: SiteId) -> Option<Self> {
         let profile = view.profile();
         profile.site(site)?;
@@ -132,7 +132,7 @@ impl Subject {
         })
     }
 
-    /// A function, of which the view has only the accesses.
+    /// A function, from a view of only its accesses.
     pub fn function(view: &View, function: &str, most: usize) -> Self {
         let profile = view.profile();
         let mut places: Vec<(Frame, u64)> =
@@ -144,7 +144,7 @@ impl Subject {
 }
 
 impl DetailReport {
-    /// Of a view that has the subject's accesses only. `all` is what they are part of.
+    /// From a view of only the subject's accesses. `all` is the tally that they are part of.
     pub fn of(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
         let Detail { top, by, rows, filter } = detail;
         let flow = view.flow();

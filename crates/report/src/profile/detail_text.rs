@@ -12,7 +12,7 @@ use crate::{bytes, count};
 use profile::{Frame, ObjectSummary, Saturation};
 use std::fmt;
 
-/// Frames of a call chain that are shown.
+/// Most frames of a call chain that are shown.
 const MOST_FRAMES: usize = 32;
 
 impl fmt::Display for DetailReport {
@@ -34,7 +34,7 @@ impl fmt::Display for DetailReport {
             Subject::Object { summary, .. } => chain(f, &summary.allocated_from)?,
             Subject::Site { allocated_from, .. } => chain(f, allocated_from)?,
             Subject::Function { places, .. } => {
-                writeln!(f, "\nplaces in it")?;
+                writeln!(f, "\ncode locations")?;
                 for (frame, samples) in places {
                     writeln!(f, "  {samples:>8}  {}", short(&frame_text(frame), WIDTH - 12))?;
                 }
@@ -90,7 +90,7 @@ fn part<T>(f: &mut fmt::Formatter<'_>, name: &str, ranked: &Ranked<T>, text: &st
     write!(f, "\n{name}{of}\n{text}")
 }
 
-/// Adds what tells the subject, and says what it is.
+/// Adds lines about the subject, and returns its title.
 fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String {
     match subject {
         Subject::Object { summary, source } => {
@@ -110,7 +110,7 @@ fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String 
             }
             if *small_objects > 0 {
                 let (objects, size) = (count(*small_objects), bytes(*small_bytes));
-                lines.add("small objects", &format!("{objects} of {size} together, which were counted only"));
+                lines.add("small objects", &format!("{objects} of {size} together, only counted"));
             }
             format!("site {site}: {label}")
         }
@@ -151,7 +151,7 @@ fn chain(f: &mut fmt::Formatter<'_>, frames: &[Frame]) -> fmt::Result {
     Ok(())
 }
 
-/// A place in code with its source and file.
+/// A code location with its source and file.
 fn frame_text(frame: &Frame) -> String {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     match (&frame.source, &frame.file) {

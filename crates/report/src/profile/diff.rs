@@ -1,4 +1,4 @@
-//! Two traces beside each other.
+//! Comparison of two traces.
 
 use super::change::Change;
 use super::site_key::{SiteKey, pairs};
@@ -8,48 +8,48 @@ use profile::{ChainId, Counts, ObjectKind, SiteId, Tally, ThreadId, Verdict, Vie
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Two traces beside each other: `a` is the first, `b` the second.
+/// Comparison of two traces: `a` is the first, `b` the second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffReport {
     /// The first.
     pub a: Side,
     /// The second.
     pub b: Side,
-    /// What was chosen of both, in words; empty for all.
+    /// The filter of both as text; empty for everything.
     pub filter: Vec<String>,
-    /// How all accesses together changed.
+    /// The change of all accesses together.
     pub change: Change,
-    /// Sites, those first that wait longest for memory in either.
+    /// Sites, those with the most memory time in either trace first.
     pub sites: Vec<SiteChange>,
-    /// How many sites there are in both.
+    /// Number of sites in both together.
     pub sites_all: usize,
-    /// Threads, those of one name in one application together.
+    /// Threads, grouped by application and name.
     pub threads: Vec<ThreadChange>,
-    /// Pairs of nodes, those first whose share changed most.
+    /// Pairs of nodes, those whose share changed most first.
     pub nodes: Vec<NodeChange>,
 }
 
 /// One trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// What it says of itself.
+    /// Facts about the trace.
     pub trace: TraceFacts,
     /// Whether NUMA is its problem.
     pub verdict: Verdict,
-    /// All accesses that are looked at.
+    /// All accesses of the view.
     pub counts: Counts,
 }
 
-/// What a site was, and is.
+/// The change of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SiteChange {
-    /// How it changed.
+    /// The change.
     pub change: Change,
-    /// Its label, of the second trace that has it.
+    /// Its label, from the second trace if it is in both.
     pub label: String,
     /// The line of source.
     pub source: Option<String>,
-    /// What its objects are.
+    /// The kind of its objects.
     pub kind: ObjectKind,
     /// In the first trace.
     pub a: Option<SiteSide>,
@@ -60,19 +60,19 @@ pub struct SiteChange {
 /// A site in one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SiteSide {
-    /// Its number there.
+    /// Its number in that trace.
     pub site: SiteId,
-    /// How many of its objects were accessed.
+    /// Number of its accessed objects.
     pub objects: usize,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// What threads were, and are.
+/// The change of a group of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadChange {
-    /// How they changed.
+    /// The change.
     pub change: Change,
     /// The name of their process.
     pub application: String,
@@ -87,16 +87,16 @@ pub struct ThreadChange {
 /// Threads in one trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadSide {
-    /// How many.
+    /// Number of threads.
     pub threads: usize,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Samples that reached memory, by the node of that.
+    /// Samples that reached memory, by its node.
     pub memory_on: BTreeMap<NodeId, u64>,
 }
 
-/// What two nodes had to do with each other.
+/// The change of accesses between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NodeChange {
     /// The node of the CPU.
@@ -109,18 +109,18 @@ pub struct NodeChange {
     pub b_share: f64,
 }
 
-/// One trace, as [`DiffReport::of`] wants it.
+/// One trace, as input of [`DiffReport::of`].
 pub struct Compared<'a> {
     /// Its accesses.
     pub view: &'a View<'a>,
-    /// What it says of itself.
+    /// Facts about the trace.
     pub trace: TraceFacts,
 }
 
 type Cells = BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally>;
 
 impl DiffReport {
-    /// Of two traces, with at most so many rows of each part.
+    /// Compares two traces, with at most `most` rows of each part.
     pub fn of(a: Compared, b: Compared, most: usize, filter: Vec<String>) -> Self {
         let (cells_a, cells_b) = (a.view.thread_nodes(), b.view.thread_nodes());
         let (sites_all, sites) = sites(a.view, b.view, most);
@@ -142,7 +142,7 @@ fn side(compared: Compared) -> Side {
     Side { trace, verdict: view.verdict(view.measured()), counts: view.tally().counts(view.tally()) }
 }
 
-/// Time spent waiting, ns, so that what costs most in either comes first.
+/// Memory time, ns, by which rows are ordered: the higher of both traces counts.
 fn cost(view: &View, tally: Option<&Tally>) -> f64 {
     let share = |tally: &Tally| {
         let all = view.tally().cost(view.tally());

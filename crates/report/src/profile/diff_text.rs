@@ -1,4 +1,4 @@
-//! Two traces beside each other, as text.
+//! Comparison of two traces, as text.
 
 use super::advice::{kind_words, place};
 use super::change::Change;
@@ -20,7 +20,7 @@ impl fmt::Display for DiffReport {
         if [a, b].iter().all(|side| side.counts.samples == 0) {
             return writeln!(
                 f,
-                "\n  nothing is compared: neither has a sample; nearside report tells the objects of each by size"
+                "\n  nothing to compare: neither has samples; nearside report lists the objects of each by size"
             );
         }
         write!(f, "\n{}", whole(a, b, *change))?;
@@ -65,13 +65,13 @@ impl fmt::Display for DiffReport {
         }
         write!(f, "\n{table}")?;
         if sites.iter().any(|site| site.change == Change::Noise) {
-            f.write_str("\nnoise: the difference may be chance, as there are too few samples\n")?;
+            f.write_str("\nnoise: the difference is not significant, because there are too few samples\n")?;
         }
         Ok(())
     }
 }
 
-/// What all accesses together are like.
+/// All accesses together.
 fn whole(a: &Side, b: &Side, change: Change) -> Table {
     let mut table = Table::new(["", "A", "B", ""]);
     let mut row = |name: &str, of: &dyn Fn(&Side) -> String, note: &str| {
@@ -91,7 +91,7 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     };
     row("first to last access", &|side| time(side.trace.duration_ns), &faster);
     row("samples", &|side| number(side.counts.samples), "");
-    // Without latencies it is the share of remote accesses that got better or worse.
+    // Without latencies, it is the local share that became better or worse.
     let of_share = if is_local && !is_timed { change.word() } else { "" };
     row("local access ratio", &|side| share(side.counts.local_access_ratio), of_share);
     if is_timed {

@@ -1,4 +1,4 @@
-//! What happened to an object, in words.
+//! Facts about an object, as text.
 
 use super::nodes::busy_threads;
 use super::text::{Lines, latency, number, share, time};
@@ -11,7 +11,7 @@ pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     let of_all = share(Some(counts.share));
     lines.add("samples", &format!("{}, {of_all} of all", number(counts.samples)));
     let untold = counts.samples.saturating_sub(counts.load_samples + counts.store_samples);
-    let untold = if untold > 0 { format!(", {} not told", number(untold)) } else { String::new() };
+    let untold = if untold > 0 { format!(", {} unknown", number(untold)) } else { String::new() };
     let (reads, writes) = (number(counts.load_samples), number(counts.store_samples));
     lines.add("", &format!("{reads} reads, {writes} writes{untold}"));
     let lar = share(counts.local_access_ratio);
@@ -28,7 +28,7 @@ pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     lines.add("cost", &cost);
 }
 
-/// What happened to objects. `counts` are their accesses.
+/// Facts about objects. `counts` are the accesses to them.
 pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, start_ns: u64) {
     let since = |ns: u64| time(ns.saturating_sub(start_ns));
     let busy = busy_threads(&facts.threads);
@@ -45,10 +45,10 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
         lines.add("first writer", &format!("thread {}, at {}", writer.tid, since(writer.time_ns)));
     }
     match facts.read_only_since_ns {
-        Some(ns) => lines.add("read only", &format!("since {}: nothing was seen writing after that", since(ns))),
-        // Where nobody told what accesses did, they may have written.
+        Some(ns) => lines.add("read only", &format!("since {}: no writes observed after that", since(ns))),
+        // If the source does not report the kind of accesses, there may have been writes.
         None if facts.first_writer.is_none() && counts.load_samples > 0 => {
-            lines.add("read only", "nothing was seen writing");
+            lines.add("read only", "no writes observed");
         }
         None => {}
     }

@@ -1,11 +1,11 @@
-//! The numbers that a verdict rests on.
+//! The metrics of a verdict.
 
 use super::text::wrapped;
 use crate::{Table, percent};
 use profile::{Metric, Verdict};
 use std::fmt;
 
-/// A verdict, in words and with its numbers.
+/// A verdict as text, with its metrics.
 pub(crate) struct VerdictText<'a>(pub &'a Verdict);
 
 impl fmt::Display for VerdictText<'_> {

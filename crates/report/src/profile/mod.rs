@@ -1,5 +1,5 @@
-//! What a trace shows: its verdict, its objects, threads, functions and nodes, advice, one of them in detail, and two
-//! traces beside each other.
+//! Reports of a trace: its verdict, objects, threads, functions and nodes, advice, details, and the comparison of two
+//! traces.
 
 pub(crate) mod advice;
 mod change;

@@ -1,4 +1,4 @@
-//! Nodes: who accesses whose memory, and how busy controllers are.
+//! Nodes: accesses between them, and the load of controllers.
 
 use super::ranked::ThreadRow;
 use super::text::{WIDTH, latency, share, short, time};
@@ -8,9 +8,9 @@ use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View,
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A line of memory, bytes.
+/// Size of a cache line, bytes.
 const LINE_BYTES: f64 = 64.0;
-/// Nodes that a table in text has columns or rows for: those with the most accesses.
+/// Most nodes in a table as text: those with the most accesses.
 pub(crate) const MOST_NODES: usize = 8;
 
 /// The memory of one node.
@@ -21,16 +21,15 @@ pub struct Controller {
     /// The accesses that its memory serves.
     #[serde(flatten)]
     pub counts: Counts,
-    /// What they carry, bytes/s, as far as samples tell what they stand for.
+    /// Their bandwidth, bytes/s, as far as samples have weights.
     pub bytes_per_s: Option<f64>,
-    /// That over what the controller can deliver, 0 to 1; none where the machine's description does not say.
+    /// That over the controller's maximum, 0 to 1; none if not in the machine's description.
     pub load: Option<f64>,
-    /// When it was saturated.
+    /// Times of saturation.
     pub saturated: Vec<Saturation>,
 }
 
-/// The memory of each node. `matrix` is the view's, which is of a time of `duration_ns`; `parts` are its latencies over
-/// time.
+/// The memory of each node. `matrix` is the view's, over `duration_ns`; `parts` are its latencies over time.
 pub fn controllers(
     view: &View,
     matrix: &BTreeMap<(NodeId, NodeId), Tally>,
@@ -76,7 +75,7 @@ pub(crate) fn matrix_table(pairs: &[NodePair]) -> Table {
     table
 }
 
-/// Where threads run, and whose memory they access, as a table.
+/// The nodes of threads and of the memory that they access, as a table.
 pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
     let nodes = busiest(threads.iter().flat_map(|thread| thread.memory_on.iter().map(|(node, count)| (*node, *count))));
     let heading = ["  thread".to_owned(), "runs on".to_owned()];
@@ -94,7 +93,7 @@ pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
     table
 }
 
-/// The node that a thread ran on, with its share where there are several.
+/// The node that a thread ran on, with its share if there are several.
 fn runs_on(nodes: &BTreeMap<NodeId, u64>) -> String {
     let all: u64 = nodes.values().sum();
     match nodes.iter().max_by_key(|(node, count)| (**count, std::cmp::Reverse(**node))) {
@@ -150,7 +149,7 @@ fn busiest(samples: impl Iterator<Item = (NodeId, u64)>) -> Vec<NodeId> {
     nodes
 }
 
-/// How many threads do most of the work on something: all but a hundredth of the accesses.
+/// The number of threads that do most of the accesses: all but 1 %.
 pub(crate) fn busy_threads(threads: &[ThreadUse]) -> usize {
     threads.iter().filter(|thread| thread.counts.share >= 0.01).count()
 }

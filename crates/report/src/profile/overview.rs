@@ -1,4 +1,4 @@
-//! What a trace shows as a whole.
+//! The overview of a trace.
 
 use super::advice::AdviceRow;
 use super::nodes::{Controller, controllers};
@@ -10,43 +10,44 @@ use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View};
 use serde::Serialize;
 use std::thread;
 
-/// What of a trace to tell.
+/// The extent of an overview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Rows of each ranking.
     pub top: usize,
-    /// What decides who comes first.
+    /// The order of rankings.
     pub by: By,
-    /// What was chosen of the trace, in words; empty for all of it.
+    /// The filter as text; empty for everything.
     pub filter: Vec<String>,
 }
 
-/// What a trace shows as a whole. Its JSON form is all that the text has, and more of each row.
+/// The overview of a trace. Its JSON form has everything in the text, and more of each row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfileReport {
     /// Whether NUMA is the problem.
     pub verdict: Verdict,
-    /// What the trace says of itself.
+    /// Facts about the trace.
     pub trace: TraceFacts,
-    /// What was chosen of it, in words; empty for all.
+    /// The filter as text; empty for everything.
     pub filter: Vec<String>,
-    /// All accesses that are looked at.
+    /// All accesses of the view.
     pub counts: Counts,
-    /// What threads did to what they allocated themselves, of all objects, and what would have had it local.
+    /// Remote accesses of threads to what they allocated themselves, over all objects, by what would have made them
+    /// local.
     pub avoidable: Avoidable,
-    /// What to do about the sites that cost most.
+    /// Advice for the most expensive sites.
     pub advice: Vec<AdviceRow>,
-    /// Objects, what decides who comes first being asked for.
+    /// Objects, in the requested order.
     pub objects: Ranked<ObjectRow>,
-    /// Where objects come from.
+    /// Sites.
     pub sites: Ranked<SiteRow>,
-    /// Threads, with where they run and whose memory they access.
+    /// Threads, with their nodes and those of the memory that they access.
     pub threads: Ranked<ThreadRow>,
     /// Processes.
     pub processes: Ranked<ProcessRow>,
     /// Functions.
     pub functions: Ranked<FunctionRow>,
-    /// What was allocated and only counted, by site, the most bytes first; whatever the filter, which is of accesses.
+    /// Allocations that were only counted, by site, the most bytes first. Not filtered, as filters apply to accesses.
     pub small_objects: Ranked<SmallRow>,
     /// Accesses that reached memory, by node of the CPU and node of the memory.
     pub nodes: Vec<NodePair>,
@@ -57,11 +58,11 @@ pub struct ProfileReport {
 }
 
 impl ProfileReport {
-    /// Of the accesses of a view.
+    /// For the accesses of a view.
     pub fn of(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
         let Wanted { top, by, filter } = wanted;
         let profile = view.profile();
-        // A filter is of accesses: it chooses none where there are none.
+        // Filters select accesses: without accesses they select nothing.
         let unseen = Unseen::of(profile, |_| filter.is_empty());
         let ranks = Ranks { view, by, most: top, all: view.tally(), unseen: &unseen };
         let cells = view.thread_nodes();
@@ -71,7 +72,7 @@ impl ProfileReport {
             to: *to,
             counts: tally.counts(view.tally()),
         };
-        // Advice looks at the accesses once more, as rankings do.
+        // Advice needs another pass over the accesses, as rankings do, so both run in parallel.
         thread::scope(|scope| {
             let advice = scope.spawn(|| view.advice(top));
             let latency_over_time = view.flow().latency_over_time();

@@ -1,4 +1,4 @@
-//! What a trace shows as a whole, as text.
+//! The overview of a trace, as text.
 
 use super::advice::{AdviceText, kind_words, place};
 use super::metrics::VerdictText;
@@ -46,7 +46,7 @@ fn heading<T>(name: &str, ranked: &Ranked<T>) -> String {
     if first < all { format!("{name}, {first} of {all}\n") } else { format!("{name}\n") }
 }
 
-/// The columns that every ranking has.
+/// The columns of every ranking.
 const COUNTS: [&str; 6] = ["samples", "of all", "local", "latency", "remote cost", "writes"];
 
 fn cells(counts: &Counts) -> [String; 6] {
@@ -64,8 +64,8 @@ fn cells(counts: &Counts) -> [String; 6] {
     ]
 }
 
-/// The share of all time spent waiting for memory that its remote accesses took; of all remote accesses, where no
-/// latencies are known.
+/// The share of all memory time that its remote accesses took; or its share of all remote accesses, if no latencies are
+/// known.
 pub(crate) fn remote_cost(counts: &Counts) -> Option<f64> {
     counts.remote_time_share.or(Some(counts.remote_share))
 }
@@ -84,7 +84,7 @@ pub(crate) fn objects(rows: &[ObjectRow]) -> String {
     Noted { table: &table, notes: &notes }.to_string()
 }
 
-/// What would have been local of all that is remote; nothing where that is not one access in a hundred.
+/// The avoidable part of all remote accesses; empty if less than 1 %.
 fn avoidable_line(avoidable: Avoidable, counts: &Counts) -> String {
     let Avoidable { by_pinning_accesses: pinning, by_allocation_accesses: allocation } = avoidable;
     if pinning + allocation < 0.01 * counts.remote_accesses || counts.remote_accesses == 0.0 {
@@ -98,7 +98,7 @@ fn avoidable_line(avoidable: Avoidable, counts: &Counts) -> String {
     )
 }
 
-/// Where an object comes from, and who allocated it.
+/// The site of an object, and the thread that allocated it.
 fn origin(summary: &ObjectSummary, source: Option<&str>) -> String {
     let by = match (summary.allocated_by_tid, summary.allocated_on_node) {
         (Some(tid), Some(node)) => format!(", allocated by thread {tid} on node {node}"),
@@ -108,7 +108,7 @@ fn origin(summary: &ObjectSummary, source: Option<&str>) -> String {
     place(&summary.label, source, WIDTH - 50 - by.len().min(50)) + &by
 }
 
-/// Rankings by size, of a trace without samples. Where there is nothing to rank, nothing.
+/// Rankings by size, for a trace without samples. Empty if there is nothing to rank.
 struct BySize<'a> {
     sites: &'a Ranked<SiteRow>,
     objects: &'a Ranked<ObjectRow>,
@@ -129,7 +129,7 @@ impl fmt::Display for BySize<'_> {
     }
 }
 
-/// What was only counted. Where there is none, nothing.
+/// Objects that were only counted. Empty if there are none.
 struct SmallText<'a>(&'a Ranked<SmallRow>);
 
 impl fmt::Display for SmallText<'_> {

@@ -9,48 +9,48 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The pages of an object that were accessed.
+/// The accessed pages of an object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObjectPages {
-    /// How many small pages were seen.
+    /// Number of small pages.
     pub small: usize,
-    /// How many of them one thread alone accesses.
+    /// Number of those accessed by a single thread.
     pub of_one_thread: usize,
-    /// How many of them threads of one node alone access.
+    /// Number of those accessed by threads of a single node.
     pub from_one_node: usize,
-    /// How many of them changed their physical address.
+    /// Number of those that changed their physical address.
     pub moved: usize,
-    /// By the node of their memory, how many.
+    /// Number of pages by node of their memory.
     pub by_node: BTreeMap<NodeId, usize>,
     /// Those with the most samples.
     pub first: Vec<PageRow>,
-    /// Pages of 2 MiB whose small pages different nodes use each on their own.
+    /// 2 MiB ranges whose small pages are each used by one node, but by different ones.
     pub falsely_shared: Vec<HugePageUse>,
 }
 
 /// A small page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PageRow {
-    /// Whose it is.
+    /// Its process.
     pub process: ProcessId,
     /// Its first address.
     pub address: Address,
-    /// Observed accesses.
+    /// Samples.
     pub samples: u64,
-    /// Of these, those that went to another node.
+    /// Samples that went to another node.
     pub remote_samples: u64,
-    /// Of all, those that wrote.
+    /// Samples that are writes.
     pub store_samples: u64,
-    /// How many threads accessed it.
+    /// Number of threads that accessed it.
     pub threads: usize,
-    /// The nodes of the CPUs that did.
+    /// The nodes of their CPUs.
     pub from: NodeSet,
-    /// How often it was seen at another physical address than before.
+    /// How often it was seen at a different physical address than before.
     pub moves: u64,
 }
 
 impl ObjectPages {
-    /// Of a flow, with so many pages by themselves.
+    /// For a flow, with at most `most` single pages.
     pub fn of(flow: &Flow, most: usize) -> Self {
         let pages = flow.pages();
         let mut by_node: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -96,7 +96,7 @@ impl fmt::Display for ObjectPages {
             nodes.iter().take(MOST_NODES).map(|(node, pages)| format!("{pages} on node {node}")).collect();
         let nodes = if nodes.is_empty() { String::new() } else { format!(" ({})", nodes.join(", ")) };
         writeln!(f, "  {small} of 4 KiB were seen{nodes}")?;
-        writeln!(f, "  {of_one_thread} are one thread's, {from_one_node} one node's; {moved} were moved")?;
+        writeln!(f, "  {of_one_thread} used by one thread, {from_one_node} by one node; {moved} were moved")?;
         for page in falsely_shared {
             let of = if page.is_huge { "the huge page" } else { "2 MiB" };
             let share = 100.0 * page.same_node_in_small_pages.value();

@@ -1,4 +1,4 @@
-//! Objects, sites, threads, processes and functions, those that cost most first.
+//! Objects, sites, threads, processes and functions, the most expensive first.
 
 use super::site_key::callers;
 use super::unseen::Unseen;
@@ -11,27 +11,27 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What decides who comes first.
+/// The order of a ranking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// The time spent waiting for memory, or remote accesses where no latencies are known.
+    /// Memory time, or remote accesses if no latencies are known.
     #[default]
     Cost,
-    /// The time spent waiting for memory of other nodes, or remote accesses where no latencies are known.
+    /// Memory time of remote accesses, or their number if no latencies are known.
     RemoteCost,
-    /// Observed accesses.
+    /// Number of samples.
     Samples,
-    /// Observed writes.
+    /// Number of sampled writes.
     Stores,
     /// The mean latency of accesses that reached memory.
     Latency,
 }
 
-/// The first of a ranking.
+/// The first items of a ranking.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked<T> {
-    /// How many there are.
+    /// Number of all items.
     pub all: usize,
     /// The first of them.
     pub first: Vec<T>,
@@ -40,7 +40,7 @@ pub struct Ranked<T> {
 /// An object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObjectRow {
-    /// What it is.
+    /// The object.
     #[serde(flatten)]
     pub summary: ObjectSummary,
     /// The line of source that allocates it.
@@ -48,7 +48,7 @@ pub struct ObjectRow {
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
-    /// What happened to it.
+    /// Facts about it.
     pub facts: Facts,
 }
 
@@ -59,22 +59,22 @@ pub struct SiteRow {
     pub site: SiteId,
     /// Its label.
     pub label: String,
-    /// What its objects are.
+    /// The kind of its objects.
     pub kind: ObjectKind,
     /// The line of source that allocates them.
     pub source: Option<String>,
-    /// The functions that led there, innermost first.
+    /// Functions of the call chain, innermost first.
     pub called_from: Vec<String>,
-    /// How many of its objects were accessed; of a trace without samples, how many there are.
+    /// Number of its accessed objects; for a trace without samples, of all its objects.
     pub objects: usize,
-    /// How large these were together, each at its largest.
+    /// Their total size, each at its largest.
     pub bytes: u64,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// What a site allocated that is too small to be told one by one.
+/// A site's allocations that are too small to be recorded one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SmallRow {
     /// Its number.
@@ -83,33 +83,33 @@ pub struct SmallRow {
     pub label: String,
     /// The line of source that allocates them.
     pub source: Option<String>,
-    /// The functions that led there, innermost first.
+    /// Functions of the call chain, innermost first.
     pub called_from: Vec<String>,
-    /// How many there were.
+    /// Number of objects.
     pub objects: u64,
-    /// Their sizes together.
+    /// Their total size.
     pub bytes: u64,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadRow {
-    /// Who it is.
+    /// The thread.
     #[serde(flatten)]
     pub summary: ThreadSummary,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Samples of it by the node that it ran on.
+    /// Its samples, by the node that it ran on.
     pub ran_on: BTreeMap<NodeId, u64>,
-    /// Samples of it that reached memory, by the node of that.
+    /// Its samples that reached memory, by the memory's node.
     pub memory_on: BTreeMap<NodeId, u64>,
 }
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessRow {
-    /// Which it is.
+    /// The process.
     #[serde(flatten)]
     pub summary: ProcessSummary,
     /// The accesses.
@@ -128,7 +128,7 @@ pub struct FunctionRow {
 }
 
 impl By {
-    /// The first of a ranking. `all` is what they are parts of.
+    /// The first items of a ranking. `all` is the tally that shares refer to.
     pub(crate) fn first<T: Ord>(self, mut ranking: Ranking<T>, most: usize, all: &Tally) -> (usize, Ranking<T>) {
         let key = |tally: &Tally| match self {
             Self::Cost => tally.cost(all),
@@ -147,21 +147,21 @@ impl By {
     }
 }
 
-/// Makes rows of the first of what a view has. Shares are of `all`.
+/// Makes rows of the first items of a view. Shares are of `all`.
 pub(crate) struct Ranks<'a> {
     pub view: &'a View<'a>,
     pub by: By,
     pub most: usize,
     pub all: &'a Tally,
-    /// Ranked by size, where the trace has no samples to rank by.
+    /// Objects by size, for a trace without samples.
     pub unseen: &'a Unseen,
 }
 
-/// What is asked of the objects of a site.
+/// Properties of a site's objects.
 struct OfSite {
     objects: usize,
     bytes: u64,
-    /// How its code was called, for one of them.
+    /// A call chain of one of them.
     example: ChainId,
 }
 
@@ -212,7 +212,7 @@ impl Ranks<'_> {
         Ranked { all, first: first.into_iter().filter_map(row).collect() }
     }
 
-    /// The most bytes first.
+    /// Those with the most bytes first.
     pub fn small_objects(&self) -> Ranked<SmallRow> {
         let profile = self.view.profile();
         let all = profile.small_objects();

@@ -1,26 +1,26 @@
-//! Which site of one trace is which of another: by what functions are called, not by where they lie.
+//! Matches sites of two traces: by names of functions rather than addresses.
 
 use super::ranked::source_of;
 use profile::{ChainId, ObjectKind, Profile, SiteId};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// What tells a site from others, in whatever process and build.
+/// Identifies a site across processes and builds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SiteKey {
     pub kind: ObjectKind,
-    /// The function that allocates, the variable, or the file; where nothing names the code, its file and offset.
+    /// The allocating function, the variable, or the file; for code without a symbol, its file and offset.
     pub name: String,
     /// The line of source.
     pub source: Option<String>,
-    /// Where in the function, bytes.
+    /// Offset in the function, bytes.
     pub offset: u64,
     /// The functions that called it, innermost first.
     pub callers: Vec<String>,
 }
 
 impl SiteKey {
-    /// Of a site, by how the code of one of its objects was called.
+    /// For a site, from the call chain of one of its objects.
     pub fn of(profile: &Profile, site: SiteId, example: ChainId) -> Option<Self> {
         let found = profile.site(site)?;
         let code = found.code.filter(|_| found.kind == ObjectKind::Heap);
@@ -39,15 +39,15 @@ impl SiteKey {
     }
 }
 
-/// The functions that led to a site, innermost first, by how the code of one of its objects was called.
+/// Functions of a site's call chain, innermost first, from the call chain of one of its objects.
 pub(crate) fn callers(profile: &Profile, site: SiteId, example: ChainId) -> Vec<String> {
     let code = profile.site(site).and_then(|site| site.code);
     let outside = profile.chain(example).iter().skip_while(|frame| Some(**frame) != code).skip(1);
     outside.map(|&frame| profile.function_label(frame)).collect()
 }
 
-/// Which of `a` is which of `b`: what has no counterpart stands alone. The surest matches come first: all alike; the
-/// same line; the same callers; at last the same function, in the order of the places in it.
+/// Matches `a` with `b`; sites without a counterpart stand alone. Matches from most to least certain: everything equal;
+/// the same line; the same callers; the same function, in order of offset.
 pub(crate) fn pairs(a: &[SiteKey], b: &[SiteKey]) -> Vec<(Option<usize>, Option<usize>)> {
     let mut matching = Matching { a, b, of_a: vec![None; a.len()], of_b: vec![None; b.len()] };
     matching.pass(|key| Some(key.clone()));
@@ -67,7 +67,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Matches those that are alike in this.
+    /// Matches sites with equal keys.
     fn pass<K: Hash + Eq>(&mut self, alike: impl Fn(&SiteKey) -> Option<K>) {
         let in_order = |keys: &[SiteKey], matched: &[Option<usize>]| {
             let mut open: Vec<usize> = (0..keys.len()).filter(|&at| matched[at].is_none()).collect();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn sites_are_matched_by_names_and_lines_not_by_places() {
         let a = [key("f", Some("x.c:7"), 9, "main"), key("f", Some("x.c:9"), 20, "main"), key("gone", None, 0, "main")];
-        // Built anew: the two of `f` lie elsewhere, and something is in front.
+        // After a rebuild: the two sites of `f` have moved, and there is a new one in front.
         let b = [key("new", None, 0, "main"), key("f", Some("x.c:9"), 9, "main"), key("f", Some("x.c:8"), 2, "main")];
         let mut found = pairs(&a, &b);
         found.sort();

@@ -1,22 +1,22 @@
-//! Shapes of text that the reports of a trace share.
+//! Text formatting shared by the reports of a trace.
 
 use crate::{Table, percent};
 use std::fmt;
 
-/// No line of a report is longer.
+/// Longest line of a report.
 pub(crate) const WIDTH: usize = 118;
 
-/// A share, or a dash where it is not known.
+/// A share, or a dash if not known.
 pub(crate) fn share(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), percent)
 }
 
-/// A latency, or a dash where it is not known.
+/// A latency, or a dash if not known.
 pub(crate) fn latency(ns: Option<f64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns"))
 }
 
-/// A duration or a time since the start: three digits or more, with its unit.
+/// A duration or a time since the start, with at least three digits and its unit.
 pub(crate) fn time(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
@@ -27,7 +27,7 @@ pub(crate) fn time(ns: u64) -> String {
     }
 }
 
-/// A whole number with commas between groups of three digits.
+/// An integer with commas between groups of three digits.
 pub(crate) fn number(value: u64) -> String {
     let digits = value.to_string();
     let first = digits.len() % 3;
@@ -41,8 +41,7 @@ pub(crate) fn number(value: u64) -> String {
     text
 }
 
-/// At most so many characters: what is too long loses its middle. Characters that would change the terminal are
-/// replaced.
+/// Shortens a text to `width` characters by removing its middle. Control characters are replaced.
 pub(crate) fn short(text: &str, width: usize) -> String {
     let clean: Vec<char> = text.chars().map(|one| if one.is_control() { '?' } else { one }).collect();
     if clean.len() <= width {
@@ -53,7 +52,7 @@ pub(crate) fn short(text: &str, width: usize) -> String {
     clean[..begin].iter().chain(std::iter::once(&'…')).chain(&clean[clean.len() - end..]).collect()
 }
 
-/// Words in lines of at most [`WIDTH`], the first after `first`, the others after as many spaces.
+/// Wraps words at [`WIDTH`]; the first line begins with `first`, the others are indented by its width.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut lines, mut line) = (String::new(), first.to_owned());
@@ -77,7 +76,7 @@ pub(crate) fn wrapped(first: &str, text: &str) -> String {
     lines
 }
 
-/// A table whose rows are followed by a line of text each, indented by two; its heading by none.
+/// A table with a line of text after each row, indented by two; the heading is not indented.
 pub(crate) struct Noted<'a> {
     /// The table, with a heading.
     pub table: &'a Table,
@@ -99,12 +98,12 @@ impl fmt::Display for Noted<'_> {
     }
 }
 
-/// Lines with what each is about in a column: `  site          matrix.c:455`.
+/// Lines with names in a column: `  site          matrix.c:455`.
 #[derive(Default)]
 pub(crate) struct Lines(pub Vec<(String, String)>);
 
 impl Lines {
-    /// Adds a line, or several where the text is long.
+    /// Adds a line, or several if the text is long.
     pub fn add(&mut self, name: &str, text: &str) {
         self.0.push((name.to_owned(), text.to_owned()));
     }

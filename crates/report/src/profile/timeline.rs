@@ -1,4 +1,4 @@
-//! What happened to an object, from top to bottom, with a column for each of its threads.
+//! Accesses to an object over time, with a column per thread.
 
 use super::text::{WIDTH, short, time};
 use profile::{Access, Flow, Profile, ThreadId};
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use std::fmt;
 use trace::AccessKind;
 
-/// Threads that have a column of their own.
+/// Most threads with a column of their own.
 const COLUMNS: usize = 24;
 
-/// What happened to an object in the order of time: a column for each of its threads, those with the most accesses.
+/// Accesses to an object in chronological order, with a column for each of the threads with the most accesses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
-    /// The columns, in the order in which their threads first accessed it.
+    /// The columns, ordered by the threads' first accesses.
     pub columns: Vec<Column>,
-    /// Threads that have none.
+    /// Threads without a column.
     pub other_threads: usize,
-    /// One access each, or a part of the time each.
+    /// One row per access, or per interval.
     pub rows: Vec<TimelineRow>,
 }
 
@@ -26,43 +26,43 @@ pub struct Timeline {
 pub struct Column {
     /// Its number in the profile.
     pub thread: ThreadId,
-    /// The kernel's number.
+    /// The TID.
     pub tid: u32,
     /// Its name.
     pub name: Option<String>,
 }
 
-/// One access, or those of a part of the time.
+/// One access, or those of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimelineRow {
     /// The first access, ns.
     pub from_ns: u64,
     /// The last, ns.
     pub until_ns: u64,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
-    /// How many of them went to another node.
+    /// Number of remote samples.
     pub remote_samples: u64,
-    /// What each column's thread did; after the last, what others did.
+    /// Activity of each column's thread; after the last, that of other threads.
     pub marks: Vec<Mark>,
-    /// The function that did most of it.
+    /// The function with the most accesses.
     pub function: Option<String>,
 }
 
-/// What a thread did.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// Nothing.
     #[default]
     Nothing,
-    /// It read.
+    /// Reads.
     Load,
-    /// It wrote.
+    /// Writes.
     Store,
-    /// It did both.
+    /// Both.
     Both,
-    /// It did what its source does not tell.
+    /// The source does not report it.
     Unknown,
 }
 
@@ -89,8 +89,7 @@ impl Mark {
 }
 
 impl Timeline {
-    /// Of a flow: a row an access where these are no more than `rows`, and otherwise so many parts of the time, of
-    /// which those without accesses are left out.
+    /// For a flow: one row per access if there are at most `rows`; otherwise `rows` intervals, without empty ones.
     pub fn of(flow: &Flow, rows: usize) -> Self {
         let profile = flow.profile();
         let mut counts: HashMap<ThreadId, (u64, usize)> = HashMap::new();
@@ -151,7 +150,7 @@ fn row(profile: &Profile, accesses: &[Access], place: &HashMap<ThreadId, usize>,
     }
 }
 
-/// A timeline as text. Times are since the start.
+/// A timeline as text. Times are relative to the start.
 pub(crate) struct TimelineText<'a> {
     pub timeline: &'a Timeline,
     pub start_ns: u64,
@@ -166,7 +165,7 @@ impl fmt::Display for TimelineText<'_> {
         if *other_threads > 0 {
             writeln!(f, "  +  {other_threads} other threads")?;
         }
-        writeln!(f, "  x reads, * writes, # both, o not told\n")?;
+        writeln!(f, "  x reads, * writes, # both, o unknown\n")?;
         let letters: String =
             ('a'..='z').take(columns.len()).collect::<String>() + if *other_threads > 0 { "+" } else { "" };
         writeln!(f, "  {:>12}  {letters}  {:>7}  {:>7}  function", "from", "samples", "remote")?;

@@ -1,4 +1,4 @@
-//! What a trace says of itself, and what it cannot say.
+//! Facts about a trace, and its limits.
 
 use super::text::{Lines, number, share, time};
 use machine::Machine;
@@ -7,50 +7,50 @@ use serde::Serialize;
 use std::fmt;
 use trace::{About, Loss, SourceNote};
 
-/// What a trace says of itself, and what it cannot say.
+/// Facts about a trace, and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceFacts {
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// What wrote it.
+    /// The program that wrote it.
     pub written_by: String,
-    /// Whether the recording came to its end.
+    /// Whether the recording was finished.
     pub complete: bool,
-    /// The program that was recorded, with its arguments; empty for what ran already.
+    /// The recorded program with its arguments; empty for programs that already ran.
     pub command: Vec<String>,
     /// The name of the machine, as `hostname` prints it.
     pub host: String,
     /// Its kernel.
     pub kernel: String,
-    /// The machine was the lab's.
+    /// Whether the machine was the lab's.
     pub simulated: bool,
     /// The name of the machine's description.
     pub machine: String,
-    /// Where that description is from.
+    /// Where that description comes from.
     pub machine_from: String,
     /// Its nodes.
     pub nodes: usize,
     /// Its CPUs.
     pub cpus: usize,
-    /// The first access, ns of the trace's clock, or the first record where there is no access: times in text are since
-    /// then.
+    /// Time of the first access, ns of the trace's clock, or of the first record if there is no access; times in text
+    /// are relative to it.
     pub start_ns: u64,
-    /// Where the time that is looked at begins, ns of the trace's clock: the start, unless a part was chosen.
+    /// Begin of the time range, ns of the trace's clock: the start, unless a part was selected.
     pub from_ns: u64,
-    /// How long that time is, ns: all of the trace from its first access to its last, unless a part was chosen.
+    /// Length of the time range, ns: from the first access to the last, unless a part was selected.
     pub duration_ns: u64,
-    /// What else its reader should know, a sentence each: why there are no objects, or no samples.
+    /// Notes for the reader, a sentence each: why there are no objects, or no samples.
     pub notes: Vec<String>,
-    /// Who observed, and what it could not see.
+    /// Sources of accesses, and their limits.
     pub sources: Vec<SourceNote>,
-    /// What should be there and is not.
+    /// Lost records.
     pub lost: Vec<Loss>,
-    /// Files whose insides have no names, and why.
+    /// Files without symbols, and why.
     pub unnamed_files: Vec<String>,
 }
 
 impl TraceFacts {
-    /// Of a profile. `lost` is what reading it has lost as well.
+    /// For a profile. `lost` are losses of reading the trace.
     pub fn of(path: String, about: &About, lost: Vec<Loss>, profile: &Profile, machine_from: String) -> Self {
         let machine: &Machine = profile.machine();
         let (start_ns, end_ns) = profile.span_ns().unwrap_or((0, 0));
@@ -82,13 +82,13 @@ impl TraceFacts {
         }
     }
 
-    /// Of a trace without accesses, whose records are of this time, ns.
+    /// For a trace without accesses, whose records are from this time, ns.
     #[must_use]
     pub fn with_records(self, (first_ns, last_ns): (u64, u64)) -> Self {
         Self { start_ns: first_ns, from_ns: first_ns, duration_ns: last_ns.saturating_sub(first_ns), ..self }
     }
 
-    /// Of what is in this time only, ns, as far as the trace goes: rates are over it.
+    /// Restricts to this time, ns, within the trace: rates refer to it.
     #[must_use]
     pub fn within(self, (first_ns, last_ns): (u64, u64)) -> Self {
         let end_ns = self.start_ns.saturating_add(self.duration_ns);
@@ -97,24 +97,24 @@ impl TraceFacts {
     }
 }
 
-/// What a trace says of itself, as text.
+/// Facts about a trace, as text.
 pub(crate) struct TraceText<'a> {
     pub facts: &'a TraceFacts,
-    /// All accesses that are looked at.
+    /// All accesses of the view.
     pub counts: &'a Counts,
-    /// The share to what is no known object, 0 to 1.
+    /// The share of accesses that are not to a known object, 0 to 1.
     pub unknown_share: f64,
-    /// What was chosen of the trace; empty for all.
+    /// The filter as text; empty for everything.
     pub filter: &'a [String],
 }
 
 impl TraceText<'_> {
-    /// A line each, by what it is about.
+    /// One line per fact, by name.
     pub fn lines(&self) -> Lines {
         let Self { facts, counts, unknown_share, filter } = self;
         let mut lines = Lines::default();
         let command = facts.command.join(" ");
-        let command = if command.is_empty() { "what ran already" } else { &command };
+        let command = if command.is_empty() { "programs that already ran" } else { &command };
         lines.add("recorded", &format!("{command} ({}, by {})", facts.path, facts.written_by));
         let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let size = format!("{}, {}", plural(facts.nodes, "node"), plural(facts.cpus, "CPU"));
@@ -130,7 +130,7 @@ impl TraceText<'_> {
         if !filter.is_empty() {
             lines.add("only", &filter.join(", "));
         }
-        lines.add("unknown", &format!("{} of the accesses are to no known object", share(Some(*unknown_share))));
+        lines.add("unknown", &format!("{} of the accesses are not to a known object", share(Some(*unknown_share))));
         if !facts.complete {
             lines.add("lost", "the recording was cut off: what came last is missing");
         }

@@ -1,15 +1,14 @@
-//! Objects of a trace that has no samples: nothing tells which of them matter but how large they are.
+//! Objects of a trace without samples, ranked by size because accesses are not known.
 
 use profile::{ObjectId, Profile, SiteId};
 use std::cmp::Reverse;
 
-/// The objects that nothing was seen accessing as no access was seen at all, the largest first; none of a trace that has
-/// samples.
+/// All objects, largest first, if the trace has no samples at all; otherwise empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unseen(Vec<ObjectId>);
 
 impl Unseen {
-    /// Those of a trace that this holds for.
+    /// The objects that `is_wanted` selects.
     pub fn of(profile: &Profile, is_wanted: impl Fn(ObjectId) -> bool) -> Self {
         if !profile.is_empty() {
             return Self::default();
@@ -21,22 +20,22 @@ impl Unseen {
         Self(wanted.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// Those of one site.
+    /// The objects of one site.
     pub fn of_site(profile: &Profile, site: SiteId) -> Self {
         Self::of(profile, |object| profile.site_of(object) == Some(site))
     }
 
-    /// None of them.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Each of them.
+    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.0.iter().copied()
     }

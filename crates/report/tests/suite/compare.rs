@@ -1,4 +1,4 @@
-//! A comparison of policies: what runs come to, in text and as a page.
+//! A comparison of policies, as text and as a page.
 
 use crate::support::html_reader::{read, stays_here};
 use machine::{NodeId, presets};
@@ -96,14 +96,17 @@ fn a_winner_is_named_only_where_chance_allows() {
                instead of 991.";
     assert!(twice.ends_with(why), "{twice}");
     let same = text(vec![slow(), runs("carrefour", &[199.0, 203.0, 196.0], None)]);
-    assert!(same.starts_with("No difference that could be told: the best, carrefour, was 1.00 times ("), "{same}");
+    assert!(same.starts_with("No significant difference: the best, carrefour, was 1.00 times ("), "{same}");
     let none = text(vec![slow(), runs("interleave", &[202.0, 203.0, 199.0], None)]);
     assert_eq!(
         none,
-        "No difference that could be told: first-touch had the shortest mean, and interleave cannot be told from it."
+        "No significant difference: first-touch had the shortest mean, and interleave does not differ significantly."
     );
     let two = text(vec![slow(), runs("a", &[100.0, 101.0, 99.0], None), runs("b", &[100.5, 101.0, 99.0], None)]);
-    assert!(two.starts_with("The fastest are a, b, between which no difference could be told: 2.00 times ("), "{two}");
+    assert!(
+        two.starts_with("The fastest are a, b, without a significant difference between them: 2.00 times ("),
+        "{two}"
+    );
     let best = text(vec![slow(), runs("kernel", &[300.0, 301.0, 302.0], None)]);
     assert!(
         best.starts_with("first-touch is the fastest: 1.50 times (") && best.contains("as fast as kernel, the next")
@@ -112,14 +115,14 @@ fn a_winner_is_named_only_where_chance_allows() {
     assert!(once.starts_with("carrefour was the fastest, but not every policy has two runs"), "{once}");
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
     assert!(text(vec![]).starts_with("No policy ran"));
-    // Without first touch the first policy is what others are compared with.
+    // Without first touch, the first policy is the baseline.
     let report = CompareReport::of(comparison(vec![runs("a", &[2.0, 2.0], None), runs("b", &[1.0, 1.0], None)]));
     assert_eq!((report.baseline.as_deref(), report.verdict.winner.as_deref()), (Some("a"), Some("b")));
     assert!(!report.to_string().contains("NaN"), "{report}");
 }
 
 #[test]
-fn what_is_told_as_json_is_read_again() {
+fn json_output_can_be_read_again() {
     let report = CompareReport::of(usual());
     let json = serde_json::to_string(&report).unwrap();
     let read: Comparison = serde_json::from_str(&json).unwrap();
@@ -140,7 +143,7 @@ fn a_page_is_well_formed_and_loads_nothing() {
         assert!(seen.text.contains(says), "{says}");
     }
     assert_eq!(whole.matches("class=\"paper heat\"").count(), 4, "a map for each policy that ran");
-    // Names that others chose stay text, and what is missing is left out.
+    // Untrusted names stay text, and missing values are left out.
     let mut hostile = usual();
     hostile.command = vec!["</title><script>alert(1)</script>".into()];
     hostile.policies[4].failed.as_mut().unwrap().output = "<img src=x onerror=alert(1)>".into();

@@ -37,8 +37,8 @@ fn the_cost_is_what_remote_accesses_take_longer() {
         assert!(line.starts_with("work_main;work_"), "{line}");
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
-    // About 1,570 remote accesses to the matrix at 160 ns on average, local ones being at 102.9 on this machine, each
-    // of them 50.
+    // About 1,570 remote samples of the matrix at 160 ns on average, against 102.9 for local ones on this machine, each
+    // standing for 50 accesses.
     let expected = 1570.0 * (160.0 - 102.9) * 50.0;
     assert!((0.9..1.1).contains(&(cost_of("transpose") / expected)), "{folded}");
     assert!(cost_of("scan") > cost_of("transpose"));

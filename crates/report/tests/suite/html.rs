@@ -83,7 +83,7 @@ fn the_same_profile_is_the_same_page() {
 fn a_page_as_it_was_reviewed() {
     let text = read(&page(&Shape { threads: 2, samples: 400, ..Shape::default() })).text;
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    // What is said of the machine and advised is others' to review.
+    // The text about the machine and the advice are reviewed elsewhere.
     let start = lines.iter().position(|line| *line == "Access map").unwrap();
     let end = lines.iter().rposition(|line| *line == "Trace and machine").unwrap();
     insta::assert_snapshot!(lines[start..end].join("\n"));
@@ -91,7 +91,7 @@ fn a_page_as_it_was_reviewed() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever functions, threads, files and hosts are called, it is text.
+    /// Names of functions, threads, files and hosts are always treated as text.
     #[test]
     fn names_never_break_out_of_text(
         name in prop_oneof![
@@ -106,7 +106,7 @@ proptest! {
         let shape = |name: &str| Shape { threads: 3, samples: 200, name: name.to_owned(), ..Shape::default() };
         let hostile = read(&page(&shape(&name)));
         stays_here(&hostile, 1);
-        // The page of a harmless name has the same elements with the same attributes.
+        // The page of a harmless name has the same elements and attributes.
         prop_assert_eq!(&hostile.elements, &read(&page(&shape("work"))).elements);
         let turns = hostile.text.contains('\u{202e}');
         prop_assert!(!turns);

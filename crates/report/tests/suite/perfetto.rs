@@ -1,4 +1,4 @@
-//! The trace for the Perfetto UI, checked by what its importer asks of Chrome's trace event format.
+//! The trace for the Perfetto UI, checked against the rules of its importer for Chrome's trace event format.
 
 use crate::support::{Shape, profile, view};
 use report::profile_to_perfetto;
@@ -10,7 +10,7 @@ fn trace(shape: &Shape) -> Value {
     serde_json::from_str(&profile_to_perfetto(&view(&profile))).unwrap()
 }
 
-/// What every event must have, by its phase; what the importer would leave out or count as an error otherwise.
+/// Required fields of every event, by phase; the importer would ignore events without them, or count them as errors.
 fn check(trace: &Value) -> BTreeMap<String, usize> {
     let mut phases = BTreeMap::new();
     let mut ends: BTreeMap<(u64, u64), f64> = BTreeMap::new();
@@ -73,13 +73,13 @@ fn counters_tell_of_nodes_over_time() {
     assert!(local.first() > Some(&0.99) && local.last() < Some(&0.7), "{local:?}");
     let latency = values("node 1 latency", "ns");
     assert!(latency.iter().fold(0.0, |a: f64, b| a.max(*b)) > 500.0 && latency.first() < Some(&200.0));
-    // 4000 samples of 50 accesses of 64 bytes in 200 ms, less those that a cache served.
+    // 4000 samples of 50 accesses of 64 bytes in 200 ms, minus cache hits.
     let sum: f64 = (0..4).flat_map(|node| values(&format!("node {node} bandwidth"), "bytes_per_s")).sum();
     assert!((0.9..1.0).contains(&(sum / 200.0 / (4000.0 * 50.0 * 64.0 / 0.2))), "{sum}");
 }
 
 #[test]
-fn of_too_many_accesses_some_are_written_and_the_rest_is_told() {
+fn of_too_many_accesses_some_are_written_and_the_rest_is_counted() {
     let trace = trace(&Shape { samples: 130_000, ..Shape::default() });
     assert_eq!(check(&trace)["X"], 100_000);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What is told of small synthetic traces, as text.
+//! Reports of small synthetic traces, as text.
 
 use crate::traces::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
 use profile::{Filter, ObjectId, Predicate, Profile};
@@ -33,7 +33,7 @@ fn detail(profile: &Profile, predicate: Predicate, subject: impl Fn(&profile::Vi
     DetailReport::of(subject(&view).unwrap(), &view, all.tally(), facts(profile), detail).to_string()
 }
 
-/// No line is too long for a terminal of 120 columns.
+/// Checks that no line is too long for a terminal of 120 columns.
 fn checked(text: String) -> String {
     for line in text.lines() {
         assert!(line.chars().count() <= 118 && line.trim_end() == line, "{line}");
@@ -97,12 +97,12 @@ fn a_thread_a_site_and_a_function_in_detail() {
 }
 
 #[test]
-fn what_got_better_is_told_from_chance() {
+fn an_improvement_is_distinguished_from_chance() {
     let (mut before, after) = (stream_clustering(), stream_clustering());
     for sample in &mut before.samples {
         sample.latency_ns = sample.latency_ns.map(|ns| 3.0 * ns);
     }
-    // Of a second object there are too few samples to tell.
+    // The second object has too few samples.
     before.samples.retain(|sample| sample.address > 0x7000_0000 || sample.time_ns % 32 == 0);
     let (before, after) = (before.profile(), after.profile());
     let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
@@ -116,7 +116,7 @@ fn rates_are_of_the_time_that_is_looked_at() {
     let (first, last) = profile.span_ns().unwrap();
     let all = facts(&profile);
     assert_eq!((all.from_ns, all.duration_ns), (first, last - first));
-    // The last quarter, and what would come after the end.
+    // The last quarter, extending beyond the end.
     let from = last - (last - first) / 4;
     let view = profile.view(&Filter(vec![Predicate::Time(from..=u64::MAX)]));
     let wanted = Wanted { top: 5, by: By::Cost, filter: vec!["time".into()] };
@@ -126,12 +126,12 @@ fn rates_are_of_the_time_that_is_looked_at() {
         .map(|of| report.controllers.iter().map(of).sum::<f64>());
     let seconds = (last - from) as f64 / 1e9;
     assert!(accesses > 0.0 && (bytes_per_s - 64.0 * accesses / seconds).abs() < 1e-6 * bytes_per_s, "{bytes_per_s}");
-    // Of a time outside of the trace there are no rates.
+    // Outside of the trace there are no rates.
     let beyond = all.within((last + 5, last + 9));
     assert_eq!((beyond.from_ns, beyond.duration_ns), (last, 0));
 }
 
-/// An array and two tables of one site, and nobody who sampled accesses.
+/// An array and two tables of one site, without samples.
 fn without_samples() -> (Profile, TraceFacts) {
     let mut trace = Trace::new(&[1]);
     trace.allocate((1, 1, 0), 0x10_0000, 5 << 20, "makeMatrix");
@@ -150,7 +150,7 @@ fn without_samples() -> (Profile, TraceFacts) {
 }
 
 #[test]
-fn without_samples_objects_are_told_by_size() {
+fn without_samples_objects_are_ranked_by_size() {
     let (profile, facts) = without_samples();
     let view = profile.view(&Filter::default());
     let of = |filter: Vec<String>| ProfileReport::of(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
@@ -158,7 +158,7 @@ fn without_samples_objects_are_told_by_size() {
     assert_eq!((report.objects.all, report.objects.first.len(), report.sites.all), (3, 2, 2));
     assert_eq!((report.sites.first[1].objects, report.sites.first[1].bytes), (2, 0x7000));
     insta::assert_snapshot!(checked(report.to_string()));
-    // A filter is of accesses, of which there are none.
+    // Filters select accesses, of which there are none.
     assert_eq!(of(vec!["loads".into()]).objects.all, 0);
     // In detail.
     let site = profile.site_of(ObjectId(2)).unwrap();
@@ -175,7 +175,7 @@ fn without_samples_objects_are_told_by_size() {
 }
 
 #[test]
-fn what_nobody_told_may_have_been_writes() {
+fn accesses_of_unknown_kind_may_have_been_writes() {
     let mut trace = face_recognition();
     let told = |trace: crate::traces::Trace| {
         let profile = trace.profile();
@@ -185,13 +185,13 @@ fn what_nobody_told_may_have_been_writes() {
     trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Unknown);
     let nothing = told(trace);
     assert!(
-        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" not told\n"),
+        !nothing.contains("read only") && nothing.contains("0 reads, 0 writes, ") && nothing.contains(" unknown\n"),
         "{nothing}"
     );
     let mut trace = face_recognition();
     trace.samples.iter_mut().for_each(|sample| sample.kind = AccessKind::Load);
     let reads = told(trace);
-    assert!(reads.contains("read only       nothing was seen writing") && !reads.contains("not told,"), "{reads}");
+    assert!(reads.contains("read only       no writes observed") && !reads.contains("unknown,"), "{reads}");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn without_latencies_a_difference_is_one_of_shares() {
     assert!(row.ends_with("same") && !text.contains("mean latency"), "{text}");
 }
 
-/// Shares are of what `nearside report` has in its column of that name.
+/// Shares are those in the column of that name of `nearside report`.
 #[test]
 fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
     let profile = face_recognition().profile();
@@ -220,7 +220,7 @@ fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
     assert!(row.contains(&report::percent(counts.share)), "{text}");
 }
 
-/// Reference values for what a text says of objects: those of the profile.
+/// The text agrees with the profile's values.
 #[test]
 fn json_has_all_that_the_text_has() {
     let profile = face_recognition().profile();

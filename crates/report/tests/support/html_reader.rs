@@ -1,22 +1,22 @@
-//! Pages as a browser reads them.
+//! Parses pages as a browser does.
 
 use html5gum::{Token, Tokenizer};
 use std::collections::BTreeMap;
 
-/// Elements that end where they begin.
+/// Elements without end tags.
 const VOID: [&str; 2] = ["meta", "br"];
 
-/// What a browser makes of a page.
+/// A parsed page.
 #[derive(Debug, Default, PartialEq)]
 pub struct Read {
-    /// Its elements, in their order, with the names of their attributes.
+    /// Its elements, in order, with the names of their attributes.
     pub elements: Vec<String>,
     /// Attributes by name, with every value.
     pub attributes: BTreeMap<String, Vec<String>>,
     pub text: String,
 }
 
-/// Reads a page; panics where it is not well-formed.
+/// Parses a page; panics if it is not well-formed.
 pub fn read(page: &str) -> Read {
     let (mut read, mut open) = (Read::default(), Vec::new());
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -45,7 +45,7 @@ pub fn read(page: &str) -> Read {
     read
 }
 
-/// Whether anything of a page would be loaded or run that is not in it.
+/// Whether a page loads and runs nothing from outside.
 pub fn stays_here(read: &Read, scripts: usize) {
     for (name, values) in &read.attributes {
         assert!(!name.starts_with("on"), "{name}={values:?}");

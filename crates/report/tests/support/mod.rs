@@ -1,5 +1,5 @@
-//! Profiles of a program that was never run: a matrix that is written once and read by all, an array whose node is
-//! saturated for a while, and a table a thread.
+//! Profiles of a fictitious program: a matrix that is written once and read by all, an array whose node is saturated
+//! for a while, and a table per thread.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod html_reader;
@@ -13,15 +13,15 @@ use std::path::Path;
 use std::sync::Arc;
 use trace::{About, AccessKind, Event, Loss, Sample, Served, Source, SourceNote, Stacks, What};
 
-/// What the profile is like.
+/// Parameters of the profile.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub nodes: u32,
     pub processes: u32,
-    /// Of each process.
+    /// Per process.
     pub threads: u32,
     pub samples: u32,
-    /// What functions, threads, programs, files and hosts are called.
+    /// Name of functions, threads, programs, files and hosts.
     pub name: String,
     pub timed: bool,
 }
@@ -56,7 +56,7 @@ impl Symbols for Names {
     }
 }
 
-/// Of so many nodes, two CPUs each.
+/// A machine of this many nodes, two CPUs each.
 fn machine(nodes: u32) -> Machine {
     if nodes == 4 {
         return machine::presets::find("small-4x2").unwrap();
@@ -147,7 +147,7 @@ pub fn profile(shape: &Shape) -> Profile {
     recording.into_profile(&stacks, &Names(shape.name.clone()))
 }
 
-/// The whole of a profile.
+/// The whole profile.
 pub fn view(profile: &Profile) -> View<'_> {
     profile.view(&Filter::default())
 }
