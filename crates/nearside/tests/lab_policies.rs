@@ -160,8 +160,8 @@ fn nodes_are_used_for_what_they_have(ran: &Ran) {
     assert!(live.contains(told) && live.contains(bound), "{live}");
     let wrong = "nearside: cannot use 8: there is no node 8: this machine has 0-7\nstatus 2\n\
                  nearside: cannot use 99: there is no CPU 99: this machine has 0-13\nstatus 2\nstatus 2\n\
-                 nearside: --preferred takes one node, and got 0-1: --preferred-many takes several\nstatus 2\n\
+                 nearside: --preferred takes one node, but got 0-1: --preferred-many takes several\nstatus 2\n\
                  nearside: `!all` selects nothing\nstatus 2\nstatus 2\nstatus 2\n\
-                 nearside: --balancing goes with --membind only, and is ignored\nidle\nstatus 0\n";
+                 nearside: --balancing is only for --membind, and is ignored\nidle\nstatus 0\n";
     assert_eq!(ran.section("wrong"), wrong);
 }

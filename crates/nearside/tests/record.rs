@@ -242,7 +242,7 @@ fn programs_that_told_nothing_are_named() {
     let notes = place.told()["notes"].to_string();
     // Where the kernel tells of no programs, those that tell themselves are all that are known.
     if !notes.contains("processes are known by their objects only") {
-        assert!(notes.contains("no objects were told by sleep (2 times): the library"), "{notes}");
+        assert!(notes.contains("no objects were reported by sleep (2 times): the library"), "{notes}");
     }
 }
 

@@ -309,7 +309,7 @@ fn a_machine_that_is_named_stands_for_one_that_is_damaged() {
 #[test]
 fn a_file_that_is_gone_from_a_table_is_told() {
     let (_folder, trace) = written(traces::face_recognition());
-    let says = "of the files in samples/, with what they told";
+    let says = "of the files in samples/, with their records";
     assert!(!text(&["report", &trace]).contains(says));
     for (file, gone) in [("000001", 1), ("000002", 2), ("000003", 1)] {
         fs::remove_file(Path::new(&trace).join("samples").join(file).with_extension("parquet")).unwrap();
