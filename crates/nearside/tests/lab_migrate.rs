@@ -278,11 +278,11 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     assert_eq!(ran.section("bound"), bound.to_owned() + "0 4-5 \n");
     let refused = |trace: &str, why: &str| format!("nearside: {trace} cannot be used: {why}\nstatus 2\n");
     let others =
-        refused("near", "it has no accesses of process N: nearside report says what it has, and why") + "again 0\n";
-    let again = refused("near", "process N has begun since, and is another one than the trace's");
+        refused("near", "it has no accesses of process N: nearside report shows what it has, and why") + "again 0\n";
+    let again = refused("near", "process N started later: it is not the recorded one");
     assert_eq!(ran.section("others"), others + &again);
     let elsewhere = ran.section("elsewhere");
-    assert!(elsewhere.starts_with("nearside: far cannot be used: it is of "), "{elsewhere}");
+    assert!(elsewhere.starts_with("nearside: far cannot be used: it was recorded on "), "{elsewhere}");
     assert!(elsewhere.ends_with(", and this is elsewhere\nstatus 2\n"), "{elsewhere}");
 }
 

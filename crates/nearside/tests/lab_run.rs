@@ -139,7 +139,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
 fn switches_and_groups_are_roots(ran: &Ran) {
     let huge = ran.section("huge");
     assert!(
-        huge.starts_with("THP_enabled:\t0\nglibc.malloc.hugetlb=1\nnearside: no program can have huge pages: "),
+        huge.starts_with("THP_enabled:\t0\nglibc.malloc.hugetlb=1\nnearside: huge pages are off for all programs: "),
         "{huge}"
     );
     let remedy = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\nstatus 1\n";
@@ -147,9 +147,9 @@ fn switches_and_groups_are_roots(ran: &Ran) {
     let batch = "control group /batch, which allows";
     let to_widen = "to widen it: echo";
     let wanted = format!(
-        "nearside: /batch/.. is no path of a control group\nstatus 2\n0::/batch\n\
+        "nearside: /batch/.. is not a path of a control group\nstatus 2\n0::/batch\n\
          nearside: cannot make the control group /sys/fs/cgroup/none/below (No such file or directory (os error 2)): a group above it \
-         is not there, or it was removed just now: make that one first\nstatus 1\n\
+         does not exist, or was just removed: create that one first\nstatus 1\n\
          nearside: cannot use 2: node 2 is outside the cpuset of {batch} memory of 0-1 only; {to_widen} 0-2 | sudo tee \
          /sys/fs/cgroup/batch/cpuset.mems\nstatus 1\n\
          nearside: cannot use 7: CPU 7 is outside the cpuset of {batch} 0-3 only; {to_widen} 0-3,7 | sudo tee \
@@ -166,14 +166,14 @@ fn switches_and_groups_are_roots(ran: &Ran) {
 fn shared_memory_has_its_policy(ran: &Ran) {
     let limit = ran.section("limit");
     let told = [
-        "nearside: cannot make all pages of /dev/shm/big present, and has left its policy as it was: 200 MiB more do not fit control group /batch, which \
+        "nearside: cannot make all pages of /dev/shm/big present; its policy is unchanged: 200 MiB more do not fit control group /batch, which \
          may have 64 MiB (memory.max) and uses ",
         "; to widen it: echo 2",
         " | sudo tee /sys/fs/cgroup/batch/memory.max\nstatus 1\nstatus 0\nbig\n",
-        "left its policy as it was: 3 GiB more do not fit node 2, which has room for so much\n",
+        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for so much\n",
         "nearside: the policy is set, but cannot make all pages of /tmp/small/file present (madvise: Bad address (os error 14)): its file \
-         system is full: df has its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
-        "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it is of huge pages, to have some: echo 64 | sudo",
+         system is full: df shows its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
+        "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it uses huge pages, reserve some: echo 64 | sudo",
     ];
     for told in told {
         assert!(limit.contains(told), "no {told:?} in:\n{limit}");
