@@ -99,7 +99,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
         echo -memory > /sys/fs/cgroup/batch/cgroup.subtree_control; echo 64M > /sys/fs/cgroup/batch/memory.max
         try $near run --cgroup /batch $near run --interleave 0-1 --file /dev/shm/big --length 200M --touch
         try $near run --cgroup /batch $near run --interleave 0-1 --file /dev/shm/big --length 20M --touch; ls /dev/shm; rm /dev/shm/big
-        try $near run --membind 2 --file /dev/shm/big --length 3G --touch | sed -E 's/room for .*/room for so much/'; rm /dev/shm/big
+        try $near run --membind 2 --file /dev/shm/big --length 3G --touch | sed -E 's/room for .*/room for N/'; rm /dev/shm/big
         mkdir /tmp/small; mount -t tmpfs -o size=1M none /tmp/small; try $near run --membind 2 --file /tmp/small/file --length 4M --touch
         mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge; try $near run --membind 1 --file /tmp/huge/file --length 4M --touch
         echo '[hugetlb]'; echo 2 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
@@ -157,8 +157,8 @@ fn switches_and_groups_are_roots(ran: &Ran) {
          nearside: cannot use 3: CPU 6-7 is outside the cpuset of {batch} 0-3 only; {to_widen} 0-3,6-7 | sudo tee \
          /sys/fs/cgroup/batch/cpuset.cpus\nstatus 1\n\
          interleavemask: 0 1 \navailable: 4 nodes (0-3)\navailable: 4 nodes (0-3)\n\
-         nearside: cannot join the control group /sys/fs/cgroup/batch (Device or resource busy (os error 16)): it hands controllers \
-         on to groups below it, and then has no processes of its own: name one below it\nstatus 1\n"
+         nearside: cannot join the control group /sys/fs/cgroup/batch (Device or resource busy (os error 16)): it enables \
+         controllers for its child groups, so it cannot have processes itself: name a child group\nstatus 1\n"
     );
     assert_eq!(ran.section("cgroup"), wanted);
 }
@@ -170,7 +170,7 @@ fn shared_memory_has_its_policy(ran: &Ran) {
          may have 64 MiB (memory.max) and uses ",
         "; to widen it: echo 2",
         " | sudo tee /sys/fs/cgroup/batch/memory.max\nstatus 1\nstatus 0\nbig\n",
-        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for so much\n",
+        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for N\n",
         "nearside: the policy is set, but cannot make all pages of /tmp/small/file present (madvise: Bad address (os error 14)): its file \
          system is full: df shows its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
         "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it uses huge pages, reserve some: echo 64 | sudo",

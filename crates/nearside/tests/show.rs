@@ -65,7 +65,7 @@ fn show_saved(root: &Path, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_saved_process_is_shown_with_totals_that_know_mixed_page_sizes() {
+fn a_saved_process_is_told_with_totals_that_know_mixed_page_sizes() {
     let root = saved();
     let told = json_of(&show_saved(root.path(), &["--json", "7"]).succeeded());
     // 10 pages of 2 MiB and one of 1 GiB are not 11 of either, and a huge page is no base page.

@@ -162,7 +162,7 @@ fn a_full_disk_is_a_failure() {
 }
 
 #[test]
-fn what_names_no_machine_is_reported_with_everything_that_was_tried() {
+fn what_names_no_machine_is_told_with_everything_that_was_tried() {
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("table");
     fs::write(&binary, b"SRAT\x00\xff\x01").unwrap();
