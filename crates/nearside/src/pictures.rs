@@ -12,7 +12,9 @@ const ROWS: usize = 30;
 
 /// Pictures to draw.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Pictures, in addition to the text; - as FILE writes to standard output instead of the text")]
+#[command(
+    next_help_heading = "Pictures, in addition to the text; - as FILE writes to standard output instead of the text"
+)]
 pub struct Pictures {
     /// Write a page with pictures: access map, heat map of nodes, latency over time, timelines of objects
     ///

@@ -59,9 +59,9 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         match serde_json::from_slice::<LogLine>(&line) {
             // The last line of an unfinished log may be incomplete.
             Err(_) if number > 1 && line.last() != Some(&b'\n') => Ok(None),
-            read => {
-                read.map(Some).map_err(|error| format!("line {number} of {path} is not part of a decision log: {error}"))
-            }
+            read => read
+                .map(Some)
+                .map_err(|error| format!("line {number} of {path} is not part of a decision log: {error}")),
         }
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;

@@ -148,7 +148,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     if arguments.shared.is_asked_for() {
         if !arguments.command.is_empty() || cpus.is_some() || arguments.cgroup.is_some() {
-            return Err(Wrong::because("options for shared memory cannot be combined with a command, CPUs or a control group"));
+            return Err(Wrong::because(
+                "options for shared memory cannot be combined with a command, CPUs or a control group",
+            ));
         }
         arguments.shared.run(policy.as_ref(), arguments.huge == Some(Huge::Segment))?;
         return Ok(ExitCode::SUCCESS);

@@ -161,8 +161,7 @@ fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> R
     let absent =
         range.absent_bytes().map_err(|error| format!("cannot look at the pages of {name} (mincore: {error})"))?;
     let bound = policy.filter(|policy| policy.mode == MemoryMode::Bind).map(|policy| &policy.nodes);
-    let refused =
-        |why| format!("cannot make all pages of {name} present; its policy is unchanged: {why}").into();
+    let refused = |why| format!("cannot make all pages of {name} present; its policy is unchanged: {why}").into();
     Room::of_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
 }
 
@@ -177,7 +176,9 @@ fn why_absent(error: &io::Error, range: &SharedRange) -> &'static str {
             "the pools of the policy's nodes have no huge page left: nearside show lists them, \
                       /sys/devices/system/node/node*/hugepages/*/nr_hugepages sets them"
         }
-        (Some(Errno::FAULT), false) => "its file system is full: df shows its size, mount -o remount,size=BYTES sets it",
+        (Some(Errno::FAULT), false) => {
+            "its file system is full: df shows its size, mount -o remount,size=BYTES sets it"
+        }
         _ => "the policy's nodes have no memory left",
     }
 }

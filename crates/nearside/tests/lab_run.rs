@@ -1,4 +1,4 @@
-//! `nearside run` on a virtual machine of 4 nodes: a program started by it sees what numactl would have given it, and
+//! `nearside run` on a virtual machine of 4 nodes: a program that it starts sees what it would see under numactl, and
 //! limits of control groups are named.
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::fmt::Write;
 use support::{FAST, Lab, Ran, is_root};
 
-/// Options that both know, and that this Debian's numactl knows; shortened, repeated and in any order as well.
+/// Options that both know, including this Debian's numactl; abbreviated, repeated and in any order as well.
 const OPTIONS: [&str; 22] = [
     "--membind=1",
     "-m 1-2",
@@ -32,14 +32,16 @@ const OPTIONS: [&str; 22] = [
     "-m 1 -N same --strict",
 ];
 
-/// Those whose `--show` numactl 2.0.16 prints with a line's end missing, the mode as a number, or the nearest node as 0.
+/// Options for which numactl 2.0.16's `--show` omits a line's end, prints the mode as a number, or the nearest node as
+/// 0.
 const BADLY_SHOWN: [&str; 5] = ["--preferred-many=1,3", "-P 0", "--localalloc", "--balancing --membind=0,1", "--local"];
 
-/// What a program sees of its own policy and CPUs. Addresses differ from run to run.
+/// A program's view of its own policy and CPUs. Addresses differ from run to run.
 const SEEN: &str = "numactl --show; grep -E '^(Cpus|Mems)_allowed_list' /proc/self/status; cut -d' ' -f2 /proc/self/numa_maps | sort -u";
 
-/// Shell functions: whether two programs saw the same, but for the node that interleaving comes to next, as the kernel's own
-/// allocations for a program move it on; what came of a command; the nodes of `checksum`'s memory, whose pages another node's CPU writes to.
+/// Shell functions: whether two programs saw the same, except for the next node of interleaving, which the kernel's own
+/// allocations for a program advance; the result of a command; the nodes of `checksum`'s memory, whose pages another
+/// node's CPU writes to.
 const TRY: &str = r#"
     near=../nearside; work=../nearside-workloads
     same() {
@@ -58,7 +60,7 @@ const TRY: &str = r#"
     }
 "#;
 
-/// Claims 6, 7 and 21 of the specification: what a program is started with is what it sees.
+/// Claims 6, 7 and 21 of the specification: a program sees what it was started with.
 #[test]
 fn a_program_sees_what_numactl_would_have_given_it() {
     let lab = Lab::new();

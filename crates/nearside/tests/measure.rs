@@ -23,8 +23,8 @@ fn assert_within(part: f64, measured: &Value, wanted: &Value, what: &str) {
     assert!((measured / wanted - 1.0).abs() <= part, "{what}: {measured} is not within {part} of {wanted}");
 }
 
-/// Issue 3: idle latencies within 3 %, one-core and whole-node bandwidth within 7 %; a machine file that others read; a
-/// cpuset, and too much memory asked for, are told. All from one boot.
+/// Issue 3: idle latencies within 3 %, one-core and whole-node bandwidth within 7 %; a machine file that other verbs
+/// read; a cpuset and a request for too much memory are reported. All from one boot.
 #[test]
 fn the_lab_measures_what_its_preset_says() {
     let lab = Lab::new();
@@ -88,7 +88,7 @@ fn the_lab_measures_what_its_preset_says() {
     }
 }
 
-/// A host with one node, or several: what there is.
+/// A host with one node or several.
 #[test]
 fn this_host_is_measured_as_far_as_it_goes() {
     let small = ["--quick", "--repeats", "1", "--size", "8M", "--only", "latency,bandwidth,caches"];
@@ -109,7 +109,7 @@ fn this_host_is_measured_as_far_as_it_goes() {
 
 #[test]
 fn what_spreads_too_much_is_refused_and_told() {
-    // No two measurements of a real clock are the same.
+    // No two measurements of a real clock are equal.
     let ran = measure(&["--quick", "--only", "latency", "--size", "8M", "--max-spread", "1e-12", "--json"]);
     ran.failed(3, &["the result is partial: latency from node", "repeats spread by up to", "--max-spread"]);
     let measured = json(ran.text());

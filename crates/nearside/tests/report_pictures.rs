@@ -1,5 +1,5 @@
-//! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. What they draw is tested
-//! in crate `report`.
+//! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. The pictures themselves
+//! are tested in crate `report`.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn pictures_are_written_beside_the_text() {
     let trace: Value = serde_json::from_str(&read("trace.json")).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 1);
     assert!(read("flame.svg").contains("</svg>"));
-    // The file has no nodes, so that nothing in it is remote.
+    // The file has no nodes, so nothing in it is remote.
     assert_eq!(read("folded"), "");
 }
 

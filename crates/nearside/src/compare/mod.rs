@@ -170,9 +170,8 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     });
     let nodes = NodeState::read(Path::new("/sys"))?;
     if nodes.online.len() == 1 {
-        remarks.push(
-            "This machine has one node: there is nothing to place, and all policies are equivalent.".to_owned(),
-        );
+        remarks
+            .push("This machine has one node: there is nothing to place, and all policies are equivalent.".to_owned());
     }
     let seconds_are = arguments.seconds.as_ref().map_or_else(
         || "from the start of the command to its end".to_owned(),
