@@ -64,7 +64,9 @@ pub enum ShapeError {
     NoCpus { machine: String },
     #[error("--cpus-per-node 0 leaves no CPU to run on: ask for at least 1")]
     ZeroCpus,
-    #[error("{asked} of memory per node is too little: Linux needs {least} in all; ask for more with --memory-per-node")]
+    #[error(
+        "{asked} of memory per node is too little: Linux needs {least} in all; ask for more with --memory-per-node"
+    )]
     TooLittleMemory { asked: String, least: String },
     #[error("{asked} is not a multiple of {unit}, the unit in which a node gets memory")]
     UnevenMemory { asked: String, unit: String },
