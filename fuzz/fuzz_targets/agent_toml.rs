@@ -1,4 +1,4 @@
-//! The configuration of the service. What is written again is read again as the same.
+//! The configuration of the service. Writing it and reading it back gives the same.
 #![no_main]
 
 use agent::Configuration;

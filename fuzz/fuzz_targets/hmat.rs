@@ -1,4 +1,4 @@
-//! HMAT: as it comes, and with its header put right beside a good SRAT.
+//! HMAT: unchanged, and with its header corrected beside a good SRAT.
 #![no_main]
 
 mod sealed;

@@ -1,4 +1,4 @@
-//! The journal of a killed agent. What is kept of it says the same when it is written anew.
+//! The journal of a killed agent. Writing the entries again preserves them.
 #![no_main]
 
 use agent::journal::{FORMAT, Header, Kept, parse};

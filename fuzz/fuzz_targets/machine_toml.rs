@@ -1,4 +1,4 @@
-//! Machine files: what is read can be written and is read back as the same machine.
+//! Machine files: writing a machine and reading it back gives the same machine.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

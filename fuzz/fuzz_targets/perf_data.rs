@@ -1,4 +1,4 @@
-//! A perf.data file: what is read of it can be kept and told, whatever is in it.
+//! A perf.data file: whatever it contains, the records can be stored and reported.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use trace::{AddressSpaces, Record, Trace};
 
-// Of the fuzzer's one thread, as nothing removes a static at the end.
+// Owned by the fuzzer's one thread, as statics are not dropped at the end.
 thread_local!(static FOLDER: TempDir = TempDir::new_in("/dev/shm").expect("a folder"));
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,7 +24,7 @@ fn read(file: &Path, bytes: &[u8]) {
             Record::Event(event) => spaces.take(&event),
             Record::Sample(sample) => {
                 let _ = spaces.find(sample.pid, sample.address);
-                // Each call chain is there before the sample that names it.
+                // Each call chain comes before the sample that refers to it.
                 assert!(sample.stack.is_none_or(|stack| (stack.0 as usize) < records.stacks().iter().len()));
             }
         }

@@ -1,4 +1,4 @@
-//! The files of /proc that tell of a process: its mappings and its status. A mapping never ends before it begins.
+//! The /proc files of a process: its mappings and its status. A mapping never ends before it begins.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! Tables whose signature, length and checksum are right, so that the fuzzer does not have to guess a checksum to get
+//! Tables with a correct signature, length and checksum, so that the fuzzer does not have to guess a checksum to get
 //! past the header.
 
-/// The bytes as a table: with this signature, their own length and a checksum that adds up.
+/// The bytes as a table: with this signature, their length and a correct checksum.
 pub fn sealed(signature: &str, bytes: &[u8]) -> Vec<u8> {
     let mut table = bytes.to_vec();
     table.resize(bytes.len().max(36), 0);

@@ -1,5 +1,5 @@
-//! Nodes as numactl's users name them: what is resolved is never empty, and an inverted selection stays within what is
-//! allowed.
+//! Nodes in numactl's syntax: the resolved set is never empty, and an inverted selection stays within the allowed
+//! nodes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The grammar of sets that sysfs, cpusets and machine files share: what is read can be written and is read back as the
-//! same set.
+//! The grammar of sets shared by sysfs, cpusets and machine files: writing a set and reading it back gives the same
+//! set.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

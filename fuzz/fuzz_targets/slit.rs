@@ -1,4 +1,4 @@
-//! SLIT: as it comes, and with its header put right beside a good SRAT.
+//! SLIT: unchanged, and with its header corrected beside a good SRAT.
 #![no_main]
 
 mod sealed;

@@ -1,4 +1,4 @@
-//! /proc/PID/smaps, and what it says together with a good numa_maps: telling huge pages changes no sum.
+//! /proc/PID/smaps, combined with a good numa_maps: telling huge pages apart changes no sum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Data of Arm's SPE: each record is of bytes that no other is of, in their order.
+//! Data of Arm's SPE: records are in order and do not share bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let mut place = 0;
     while let Some(record) = records.next() {
         assert!(records.place() > place && records.place() <= data.len());
-        // What was read of the bytes from here on is the same.
+        // Reading the rest from here gives the same records.
         assert_eq!(SpeRecords::new(data, place).next(), Some(record));
         assert!(record.access_cycles() <= record.total_cycles);
         place = records.place();

@@ -1,4 +1,4 @@
-//! SRAT: as it comes, and with its header put right.
+//! SRAT: unchanged, and with its header corrected.
 #![no_main]
 
 mod sealed;

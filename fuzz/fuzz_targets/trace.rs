@@ -1,4 +1,4 @@
-//! A file of a table of a trace, beside a good description: what is read is in order. The first byte chooses the table.
+//! A file of a table of a trace, beside a good description: records come in order. The first byte chooses the table.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use trace::{About, Flush, Record, Trace, Writer};
 
-/// Of the fuzzer's one thread, as nothing removes a static at the end.
+/// Owned by the fuzzer's one thread, as statics are not dropped at the end.
 fn folder() -> TempDir {
     let folder = TempDir::new_in("/dev/shm").expect("a folder");
     let machine = machine::presets::find("small-2x2").expect("a preset");
