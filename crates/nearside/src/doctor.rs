@@ -60,7 +60,7 @@ fn sources() -> [Finding; 3] {
     [
         source("perf_samples", "record: accesses that the processor samples", samples),
         source("side_band", "record: processes, threads and mappings", side_band),
-        source("hint_faults", "record: who uses a page, without a PMU", faults),
+        source("hint_faults", "record: which thread uses a page, without a PMU", faults),
     ]
 }
 

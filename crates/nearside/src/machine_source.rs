@@ -57,7 +57,7 @@ pub enum SourceError {
     )]
     Binary(PathBuf),
     /// A file that is too long to be a description.
-    #[error("{} is longer than {} MiB: no description of a machine is", .0.display(), MAX_FILE_BYTES >> 20)]
+    #[error("{} is longer than {} MiB: too long for a machine description", .0.display(), MAX_FILE_BYTES >> 20)]
     TooLong(PathBuf),
     /// The text names no machine.
     #[error(

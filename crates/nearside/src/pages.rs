@@ -199,7 +199,7 @@ fn look(
     let left_out = mappings.iter().fold(0, |sum: u64, pages| sum.saturating_add(pages.runs_left_out));
     if left_out > 0 {
         notes.push(format!(
-            "{left_out} rows of pages are left out, behind the first {MOST_RUNS} of each mapping: --each tells all"
+            "{left_out} rows of pages are left out, after the first {MOST_RUNS} of each mapping: --each shows all"
         ));
     }
     if !walk.tells_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {

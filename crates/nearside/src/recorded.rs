@@ -123,7 +123,7 @@ impl Names {
         let why = |(path, state): (Arc<str>, ImageState)| match state {
             ImageState::Read => None,
             ImageState::Missing => Some(format!("in {path}, which is not there any more")),
-            ImageState::Changed => Some(format!("in {path}, which is not known to be the file that was recorded")),
+            ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
         };
         states.into_iter().filter(|(path, _)| of_code.contains(&**path)).filter_map(why).collect()

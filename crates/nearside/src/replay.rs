@@ -99,7 +99,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     Ok(report)
 }
 
-/// A step with its first page, so that steps that differ only in pages can be told apart.
+/// A step with its first page, so that steps that differ only in pages can be distinguished.
 fn told(step: &Step) -> String {
     let first = step.action.first_page().map_or_else(String::new, |page| format!(", from {page:#x} on"));
     format!("{step}{first}")

@@ -152,7 +152,7 @@ impl Arguments {
         if self.pictures.on_output() + usize::from(told) < 2 {
             return Ok(());
         }
-        Err(Wrong::because("standard output can have one of these only: name a file in place of - for the others"))
+        Err(Wrong::because("only one of these can go to standard output: name a file instead of - for the others"))
     }
 
     fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {

@@ -123,7 +123,7 @@ fn what_is_asked_wrongly_is_told_at_once() {
     let missing = run(&["-q", "-p", "first-touch", "-r", "1", "--seconds", "/seconds"], &["echo", "nothing"]);
     assert_eq!(missing.status, 1);
     assert!(
-        missing.text().contains("it printed no time as --seconds /seconds has it\n  | nothing"),
+        missing.text().contains("it printed no time that matches --seconds /seconds\n  | nothing"),
         "{}",
         missing.text()
     );

@@ -47,7 +47,7 @@ fn a_dash_is_standard_output_which_has_one_of_them() {
     for two in
         [["--html", "-", "--perfetto", "-"], ["--html", "-", "--output", "-"], ["--html", "-", "--json", "--user"]]
     {
-        report(folder.path(), &two).failed(2, &["standard output can have one of these only"]);
+        report(folder.path(), &two).failed(2, &["only one of these can go to standard output"]);
     }
     assert!(!folder.path().join("-").exists());
 }

@@ -13,7 +13,7 @@ does it ([compare.md](compare.md)). Times are those in which the programs work, 
 policy, and no policy to a workload. Pages are of 4 KiB (`--thp never`), as in the studies: memory is some tens of times smaller than real programs', and of so little a huge page
 would be a large part. Simulated times of one policy repeat within 1 %, those of `carrefour` and of the kernel, whose rounds begin at other moments, within some percent.
 The kernel chooses CPUs for `hmake` and `mix`, so that no run of them is like the one before.
-Rounds, and what the kernel and numad do every so often, are shorter by the time scale, as memory is smaller; but to move a page takes as long as ever, and so does a sample:
+Rounds, and the periods of the kernel and of numad, are shorter by the time scale, as memory is smaller; but to move a page takes as long as ever, and so does a sample:
 both weigh more here than on a machine whose programs run for minutes. numad leaves processes of less than 300 MB alone, and is run on two workloads only.
 Every run is in [results](results), a file for each machine and workload. `nearside-results --keep docs/results --output docs/results.md` writes this page again, and with
 `--again carrefour` after it has run one policy again.

@@ -151,7 +151,7 @@ impl Contest<'_> {
         let mut part = None;
         if let Some(pattern) = self.seconds {
             let missing =
-                || Stop::Failed(format!("it printed no time as --seconds {pattern} has it"), ran.last_lines(LINES));
+                || Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), ran.last_lines(LINES));
             seconds = pattern.of(&ran.printed).or_else(|| pattern.of(&ran.complained)).ok_or_else(missing)?;
             part = pattern.began_ns(&ran.printed).map(|began_ns| (began_ns, seconds));
         }
