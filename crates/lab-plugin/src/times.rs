@@ -371,7 +371,8 @@ impl Times {
         [slowest_ps, timer_ps, transfer_ps].into_iter().flatten().min()
     }
 
-    /// Moves the clock as far as it may go, and calls `wake` for each waiter that may continue. Returns whether it moved.
+    /// Moves the clock as far as it may go, and calls `wake` for each waiter that may continue. Returns whether it has
+    /// moved.
     pub(crate) fn advance(&mut self, mut wake: impl FnMut(Wakes)) -> bool {
         let Some(next_ps) = self.next_ps() else { return false };
         if self.passes_with_host() {

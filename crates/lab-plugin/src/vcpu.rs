@@ -118,7 +118,8 @@ impl Vcpu {
         add(&self.waited_ps, ps);
     }
 
-    /// Converts the instructions executed since the last call to time. Returns the time, ps. By the CPU's own thread only.
+    /// Converts the instructions executed since the last call to time. Returns the time, ps. Only by the CPU's own
+    /// thread.
     pub(crate) fn settle(&self, ps_per_instruction: u64) -> u64 {
         let executed = self.executed.load(Relaxed);
         // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU moves

@@ -21,8 +21,8 @@ pub(crate) struct Files {
     pub(crate) port: i32,
 }
 
-/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin derives from simulated time,
-/// one tick per nanosecond. Options switch off what slows booting and has no effect afterwards.
+/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin derives from simulated
+/// time, one tick per nanosecond. Options switch off what slows booting and has no effect afterwards.
 /// `proc_mem.force_override` lets root copy pages of other processes, which newer Debian kernels reserve for debuggers.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \

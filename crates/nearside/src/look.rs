@@ -6,8 +6,8 @@ use linux::{
 };
 use std::error::Error;
 
-/// The mappings of a process with the pages of each. Transparent huge pages are distinguished as far as the kernel reports
-/// them.
+/// The mappings of a process with the pages of each. Transparent huge pages are distinguished as far as the kernel
+/// reports them.
 pub fn mappings(system: &System, process: &Process) -> Result<Residences, Box<dyn Error>> {
     let text = |file| process.text(file).map_err(|error| system.unseen(process.pid(), &error));
     let numa = parse_numa_maps(&text("numa_maps")?)?;

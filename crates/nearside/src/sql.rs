@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let answer = database.query(&arguments.query).map_err(Wrong::because)?;
     if !trace.about().complete {
         // With standard error closed there is nowhere to report this.
-        let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: what came last is missing");
+        let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: its end is missing");
     }
     let progress = Progress::new();
     if arguments.json {

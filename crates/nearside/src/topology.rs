@@ -34,7 +34,7 @@ pub struct Arguments {
     ///   the name of a preset, such as opteron-8380x4;
     ///   a machine file (TOML), or XML that hwloc 2.x has written;
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
-    ///   a folder of ACPI tables in files SRAT and, where there are any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
+    ///   a folder of ACPI tables in files SRAT and, if any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
     ///
     /// The contents of a file or folder decide its kind, not its name. For a file that is named like a preset, use
     /// ./NAME.

@@ -70,7 +70,7 @@ impl Contestant {
     pub fn means(&self) -> String {
         let name = self.to_string();
         let found = all().find(|(listed, _)| plain(listed) == plain(&name));
-        found.map_or_else(|| "as nearside place has it".to_owned(), |(_, what)| what.to_owned())
+        found.map_or_else(|| "as in nearside place".to_owned(), |(_, what)| what.to_owned())
     }
 }
 

@@ -62,7 +62,7 @@ impl Numad {
         }
         let told = Command::new(&self.program).args(["-p", &pid.to_string()]).stdin(Stdio::null()).output();
         let told = told.map_err(|why| format!("cannot register with numad process {pid}: {why}"))?;
-        if told.status.success() { Ok(()) } else { Err(format!("numad did not take process {pid}: {}", told.status)) }
+        if told.status.success() { Ok(()) } else { Err(format!("numad did not accept process {pid}: {}", told.status)) }
     }
 
     /// CPU time that it has used, s. Since Linux 2.6.9.

@@ -36,7 +36,7 @@ impl fmt::Display for Binding {
         }
         match self.memory {
             Some(node) => write!(f, ", memory of node {node}"),
-            None => f.write_str(", memory of all nodes in turn"),
+            None => f.write_str(", memory interleaved over all nodes"),
         }
     }
 }
@@ -68,10 +68,10 @@ mod tests {
         assert_eq!(
             some,
             [
-                "all CPUs, memory of all nodes in turn",
+                "all CPUs, memory interleaved over all nodes",
                 "CPUs of node 0, memory of node 0",
                 "all CPUs, memory of node 0",
-                "CPUs of node 0, memory of all nodes in turn",
+                "CPUs of node 0, memory interleaved over all nodes",
                 "CPUs of node 0, memory of node 1",
                 "CPUs of node 1, memory of node 1",
             ]

@@ -235,7 +235,7 @@ fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     let hides = GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found));
     if hides || ["/proc", "/sys"].iter().any(|own| found.starts_with(own)) {
         let why = "the guest has /dev, /proc, /run and /sys of its own; name another folder";
-        return Err(failed("take files back through")(io::Error::other(why)));
+        return Err(failed("use the output folder")(io::Error::other(why)));
     }
     Ok(found)
 }

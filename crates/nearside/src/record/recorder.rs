@@ -171,7 +171,7 @@ impl Recorder {
         if let Some(objects) = objects {
             let losses = objects.losses();
             about.lose(
-                "events of objects that found no room in a program's ring, or came in a signal handler amid another",
+                "object events that did not fit into a program's ring, or came in a signal handler during another event",
                 losses.lost,
             );
             about.lose("records that a program overwrote", losses.malformed);

@@ -26,9 +26,9 @@ pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str)
     }
     (!programs.is_empty()).then(|| {
         format!(
-            "no objects were reported by {names}: the library cannot be loaded into programs that are linked statically, have privileges \
-             that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, or may not have \
-             enough file size or address space (ulimit -f, -v)"
+            "no objects were reported by {names}: the library cannot be loaded into programs that are linked statically, have \
+             privileges that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, \
+             or have too low limits of file size or address space (ulimit -f, -v)"
         )
     })
 }
