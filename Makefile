@@ -1,27 +1,27 @@
-# Every target sets up what it needs: as root on Debian it installs what is missing, elsewhere it says what to get.
+# Every target installs what it needs: as root on Debian it installs missing packages, elsewhere it lists them.
 #
 #   make            builds everything
-#   make demo       runs three programs on a virtual machine, each with its memory placed in two ways, and one under several policies
-#   make test       checks format, lints, parsers and everything that is promised, on virtual machines as well
-#   make nightly    runs the tests that boot virtual machines with the newest kernel that Debian has, fetched anew each time
-#   make fuzz       fuzzes each parser of outside input with libFuzzer, for FUZZ_SECONDS (600) each; `make test` has their seeds
-#   make fidelity   measures on virtual machines what was published of real ones, and writes docs/fidelity.md (about 25 minutes)
-#   make results    diagnoses programs with a known flaw on a virtual machine, and measures what their cures gain (docs/diagnoses.md);
-#                   runs every workload under every policy, keeps what came of it in docs/results, and writes docs/results.md of
-#                   that (about three hours)
-#   make sql        builds all again with `nearside sql`, which DataFusion answers, and checks it; `make install` installs that then
-#   make bench      measures what SPECIFICATION.md promises; BENCH=--cold-build builds everything from nothing as well
-#   make setup      gets everything that the targets above need
-#   make install    installs what `make` built below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR goes
-#                   before it. A configuration of the service that is there stays
-#   make uninstall  removes what that installed
-#   make clean      removes what was built
+#   make demo       runs three programs on a virtual machine, each with two placements of its memory, and one under several policies
+#   make test       checks format, lints, parsers and all promises, including those on virtual machines
+#   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
+#   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
+#   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
+#   make results    diagnoses programs with a known flaw on a virtual machine, and measures the gain of their cures (docs/diagnoses.md);
+#                   runs every workload under every policy, keeps the results in docs/results, and writes docs/results.md
+#                   from them (about three hours)
+#   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
+#   make bench      measures the figures promised in SPECIFICATION.md; BENCH=--cold-build also times a build from nothing
+#   make setup      installs everything that the targets above need
+#   make install    installs the build below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR is
+#                   prepended. An existing configuration of the service is kept
+#   make uninstall  removes the installed files
+#   make clean      removes the build
 
 PREFIX ?= /usr/local
 BENCH ?=
 FUZZ_SECONDS ?= 600
 
-# Where rustup puts cargo, for shells that have not read it yet.
+# rustup's folder of cargo, for shells that have not loaded its environment.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -44,9 +44,9 @@ demo: build
 		--policies first-touch,interleave,carrefour --html $(target)/compare.html -- \
 		nearside-workloads streamcluster --pin 0-23 --repeat 20 --json
 
-# In release, as the tests boot virtual machines, with the plugin beside them. All that is tested is built at once, and not
-# by `build` before: what only tests use asks for other features of some crates, and all that use those would be built twice.
-# What policies gain is for `make results` to judge, of all workloads; the last step only shows that it works.
+# In release mode, because the tests boot virtual machines with the plugin beside them. Everything is built in one step, not
+# by `build` before: test dependencies enable other features of some crates, whose dependents would be built twice.
+# `make results` judges the gain of policies, on all workloads; the last step only shows that it works.
 test:
 	tools/requirements build test
 	cargo build --release --workspace --all-targets --locked
@@ -58,7 +58,7 @@ test:
 	$(release)/nearside-diagnoses facerec psearchy --check
 	$(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
 
-# What depends on the guest's kernel. Built as for `test`, so that neither builds anew what the other has built.
+# The tests that depend on the guest's kernel. Built as for `test`, so that both share one build.
 nightly: export NEARSIDE_KERNEL := newest
 nightly:
 	tools/requirements build test
@@ -70,8 +70,8 @@ fuzz:
 	tools/requirements build test
 	fuzz/run all $(FUZZ_SECONDS)
 
-# Apart from `test`, as DataFusion brings 200 more packages to build. What is tested is what is left to install: another build
-# would have other features of what tests use as well, and build DataFusion once more.
+# Separate from `test`, as DataFusion adds 200 packages to the build. The tested build is the one that `make install` installs:
+# another build would have other features of shared dependencies, and build DataFusion once more.
 sql: build
 	tools/requirements test
 	cargo clippy --release --workspace --all-targets --features nearside/sql --locked -- --deny warnings
@@ -99,7 +99,7 @@ setup: build
 	tools/requirements demo test
 	$(nearside) lab setup
 
-# Not `build`: root, who installs, may have no cargo.
+# Not `build`: the root user that installs may have no cargo.
 $(nearside):
 	$(MAKE) build
 

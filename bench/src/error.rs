@@ -1,25 +1,25 @@
-//! Why a demo or a benchmark could not be finished.
+//! Errors of demos and benchmarks.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a demo or a benchmark could not be finished.
+/// Why a demo or a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program of nearside's is not where this one is.
+    /// A program of nearside is not beside this one.
     #[error("there is no {name} in {}: build it with `cargo build --release --workspace`", folder.display())]
     NotBuilt {
         /// Its name.
         name: &'static str,
-        /// Where it was looked for.
+        /// The folder searched.
         folder: PathBuf,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {what}: {why}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What came back.
+        /// The error.
         why: io::Error,
     },
     /// A command failed.
@@ -29,17 +29,17 @@ pub enum Error {
         command: String,
         /// Its exit status.
         status: String,
-        /// What it printed.
+        /// Its output.
         said: String,
     },
-    /// A command printed something else than it was known to.
+    /// A command's output lacks a figure.
     #[error("`{command}` printed no {figure}: {said}")]
     NoFigure {
         /// The command.
         command: String,
-        /// What was looked for.
+        /// The figure.
         figure: String,
-        /// What it printed.
+        /// Its output.
         said: String,
     },
     /// The report of a run in the lab cannot be read.
@@ -47,19 +47,19 @@ pub enum Error {
     Report {
         /// The command.
         command: String,
-        /// What is wrong with it.
+        /// The problem.
         why: serde_json::Error,
     },
     /// A machine file is wrong.
     #[error(transparent)]
     Machine(#[from] machine::MachineError),
-    /// The model refuses a machine.
+    /// The model rejects a machine.
     #[error(transparent)]
     Model(#[from] model::ModelError),
 }
 
 impl Error {
-    /// What to call when the system refuses `what`.
+    /// For `map_err`: the error of operation `what`.
     pub fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |why| Self::System { what: what.into(), why }
     }

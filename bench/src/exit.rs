@@ -1,9 +1,9 @@
-//! How a demo or a benchmark ends.
+//! Exit codes of demos and benchmarks.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// The exit status of the program of this name. Where it could not be finished, says why.
+/// Exit code of the program with this name. Prints the error, if there is one.
 pub fn exit_code(program: &str, done: Result<ExitCode, impl Display>) -> ExitCode {
     done.unwrap_or_else(|error| {
         eprintln!("{program}: {error}");

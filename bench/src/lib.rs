@@ -1,5 +1,5 @@
-//! Runs commands in the lab as a user does, and reads what came of them: what the demo, the benchmarks and the experiments
-//! share.
+//! Runs commands in the lab as a user does, and reads their results: shared by the demo, the benchmarks and the
+//! experiments.
 
 mod error;
 mod exit;

@@ -11,11 +11,10 @@ use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Host time after which a run of one command is given up, booting included, s: a busy host takes a minute to boot 48
-/// CPUs.
+/// Limit of host time for a run of one command, including boot, s: a busy host takes a minute to boot 48 CPUs.
 const TIMEOUT_S: u64 = 900;
-/// The kernel's own balancing moves pages about once a second of simulated time: runs here are too short for it to do
-/// more than noise.
+/// The kernel's own balancing moves pages about once per second of simulated time: these runs are so short that it
+/// would only add noise.
 const NUMA_BALANCING: &str = "off";
 
 /// A virtual machine to run a command on.
@@ -25,44 +24,44 @@ pub struct Machine {
     pub machine: String,
     /// Memory of each node, bytes, if not the lab's own default.
     pub memory_per_node: Option<u64>,
-    /// CPUs of each node, if not all.
+    /// CPUs used of each node, if not all.
     pub cpus_per_node: Option<u32>,
     /// Transparent huge pages (`--thp`), if not the kernel's own default.
     pub thp: Option<&'static str>,
-    /// How much of the model (`--fidelity`).
+    /// The part of the model to use (`--fidelity`).
     pub fidelity: &'static str,
-    /// Host time after which it is given up, s.
+    /// Limit of host time, s.
     pub timeout_s: u64,
 }
 
-/// What came of a command in the lab.
+/// Result of a command in the lab.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The command, as one can type it.
+    /// The command line.
     pub command: String,
-    /// What it printed on standard output.
+    /// Standard output.
     pub printed: String,
-    /// What it printed on standard error.
+    /// Standard error.
     pub complained: String,
-    /// What the lab measured, as it told it.
+    /// The lab's report, as text.
     pub json: Value,
-    /// What is read of it.
+    /// The parsed fields of the report.
     pub report: Report,
 }
 
-/// What is read of the lab's report.
+/// The parsed fields of the lab's report.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Report {
     /// Host time from the start of the machine to the start of the command, s.
     pub boot_s: f64,
     /// Host time that the command took, s.
     pub host_s: f64,
-    /// What the model measured.
+    /// The model's measurements.
     #[serde(flatten)]
     pub measured: Measured,
 }
 
-/// All of the model.
+/// The full model.
 pub const FULL: &str = "full";
 
 /// Runs a command on all of a preset or a machine file. Fails unless its exit status is 0.
@@ -72,15 +71,15 @@ pub fn run(machine: &str, fidelity: &'static str, command: &[&str]) -> Result<Ru
         .run(command, |_| ())
 }
 
-/// A command on all of a machine, as one can type it.
+/// The command line for a command on all of a machine.
 pub fn shown(machine: &str, fidelity: &str, command: &[&str]) -> String {
     let fidelity = if fidelity == FULL { String::new() } else { format!(" --fidelity {fidelity}") };
     format!("nearside lab run -m {machine}{fidelity} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
 }
 
 impl Machine {
-    /// Runs a command, and tells each line that it prints. Fails unless its exit status is 0. It finds nearside's own
-    /// programs by name.
+    /// Runs a command, and passes on each line of its output. Fails unless its exit status is 0. nearside's own
+    /// programs are on its search path.
     pub fn run(&self, command: &[&str], mut tell: impl FnMut(&str)) -> Result<Run, Error> {
         let (nearside, path) = programs()?;
         let json = tempfile::NamedTempFile::new().map_err(Error::system("make a temporary file"))?;
@@ -130,12 +129,12 @@ impl Machine {
     }
 }
 
-/// nearside, which is beside this program.
+/// The path of nearside, beside this program.
 pub fn nearside() -> Result<PathBuf, Error> {
     Ok(programs()?.0)
 }
 
-/// nearside, which is beside this program, and a search path on which it and its workloads come first.
+/// The path of nearside, beside this program, and a search path that starts with its folder.
 pub fn programs() -> Result<(PathBuf, OsString), Error> {
     let program = env::current_exe().map_err(Error::system("find this program"))?;
     let folder = program.parent().unwrap_or(&program);
@@ -152,7 +151,7 @@ pub fn programs() -> Result<(PathBuf, OsString), Error> {
 }
 
 impl Run {
-    /// The number at this path (`/mean_ns`) of the only line of JSON that the command printed.
+    /// The number at this JSON pointer (`/mean_ns`) of the only line of JSON that the command printed.
     pub fn figure(&self, path: &str) -> Result<f64, Error> {
         match explore::numbers(&self.printed, path)[..] {
             [figure] => Ok(figure),
@@ -160,7 +159,7 @@ impl Run {
         }
     }
 
-    /// That the command did not print what was looked for.
+    /// The error for a missing figure.
     pub fn no_figure(&self, figure: &str) -> Error {
         let said = self.printed.clone() + &self.complained;
         Error::NoFigure { command: self.command.clone(), figure: figure.to_owned(), said }

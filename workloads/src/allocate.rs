@@ -1,4 +1,4 @@
-//! Pairs of malloc and free: what those cost that look at each.
+//! Pairs of malloc and free: measures the overhead of tools that intercept them.
 
 use crate::error::Error;
 use clap::{Args, value_parser};
@@ -10,16 +10,16 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What to allocate.
+/// Options of `allocate`.
 #[derive(Args, Clone, Copy)]
 pub struct AllocateOptions {
-    /// Threads, each of which allocates and frees on its own
+    /// Number of threads; each allocates and frees its own objects
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..))]
     threads: u16,
     /// Bytes of each object
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     bytes: usize,
-    /// Pairs of a burst, which is timed
+    /// Pairs in a burst, the unit that is timed
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pairs: u32,
     /// Bursts of each thread
@@ -33,14 +33,14 @@ pub struct AllocateOptions {
     json: bool,
 }
 
-/// What pairs took.
+/// Duration of the pairs.
 #[derive(Serialize)]
 struct Pairs {
-    /// Of the burst in the middle, ns a pair.
+    /// Median over bursts, ns per pair.
     median_ns: f64,
-    /// Of all bursts, ns a pair.
+    /// Mean over bursts, ns per pair.
     mean_ns: f64,
-    /// How many, of all threads together.
+    /// Number of pairs of all threads together.
     number: u64,
 }
 
@@ -50,12 +50,12 @@ impl fmt::Display for Pairs {
     }
 }
 
-/// Allocates, frees and prints what it took.
+/// Allocates and frees, and prints the durations.
 pub fn run(options: &AllocateOptions) -> Result<(), Error> {
     let barrier = Barrier::new(options.threads.into());
     let mut ns: Vec<f64> = thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(|| bursts(options, &barrier))).collect();
-        // One that panics has said so.
+        // A thread that panics has printed its message.
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     });
     ns.sort_by(f64::total_cmp);
@@ -73,7 +73,7 @@ pub fn run(options: &AllocateOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The time of a pair in each burst, ns.
+/// The time per pair in each burst, ns.
 fn bursts(options: &AllocateOptions, barrier: &Barrier) -> Vec<f64> {
     barrier.wait();
     let mut ns = Vec::with_capacity(options.bursts as usize);

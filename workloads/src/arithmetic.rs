@@ -1,10 +1,11 @@
-//! Work between accesses to memory. A core runs on for some dozens of instructions while it waits for a line; programs
-//! that do more than that with each line have one under way at a time, and take its latency.
+//! Arithmetic between memory accesses. While a core waits for a line it executes some dozens of instructions ahead;
+//! programs that do more work for each line have only one line in flight at a time, and are bound by its latency.
 
-/// Any odd number does whose bits are mixed.
+/// Any odd number with mixed bits will do.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// So many steps of four instructions, each of which needs the one before: no compiler does several at once.
+/// Executes `steps` steps of four instructions each. Each step depends on the previous one, so that compilers cannot
+/// vectorize them.
 #[inline]
 pub fn mix(word: u64, steps: usize) -> u64 {
     (0..steps).fold(word, |word, _| (word ^ (word >> 29)).wrapping_mul(FACTOR))

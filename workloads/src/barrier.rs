@@ -1,6 +1,6 @@
-//! A barrier at which threads look for the last one for a while before they sleep, as those of OpenMP programs do
-//! (GNU's runtime does so unless `OMP_WAIT_POLICY` says otherwise). Programs with many short rounds would else wait
-//! longer for the kernel to wake their threads, one after the other, than they work.
+//! A barrier at which threads spin for a while before they sleep, as those of OpenMP programs do (GNU's runtime does so
+//! unless `OMP_WAIT_POLICY` says otherwise). Programs with many short rounds would otherwise spend more time waiting
+//! for the kernel to wake their threads, one after the other, than working.
 
 use crossbeam_utils::CachePadded;
 use rustix::thread::futex;
@@ -10,32 +10,32 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// How often a thread looks before it sleeps: for some tenths of a millisecond.
+/// Number of checks before a thread sleeps: some tenths of a millisecond.
 const LOOKS: u32 = 100_000;
-/// How often it looks before it leaves the core to its sibling for a moment.
+/// Number of checks before it yields the core to its sibling briefly.
 const AT_ONCE: u32 = 64;
 
-/// A barrier for a number of threads, over and over.
+/// A reusable barrier for a number of threads.
 pub struct Barrier {
     threads: u32,
     arrived: CachePadded<AtomicU32>,
-    /// How often all have arrived; wraps around.
+    /// Number of completed rounds; wraps around.
     round: CachePadded<AtomicU32>,
 }
 
 impl Barrier {
-    /// For so many threads.
+    /// A barrier for this many threads.
     pub fn new(threads: usize) -> Self {
         Self { threads: threads as u32, arrived: CachePadded::default(), round: CachePadded::default() }
     }
 
-    /// Waits until all threads are here. What any of them did before, all see after it.
+    /// Waits until all threads have arrived. Their earlier writes are then visible to all.
     pub fn wait(&self) {
         let round = self.round.load(Acquire);
         if self.arrived.fetch_add(1, AcqRel) + 1 == self.threads {
             self.arrived.store(0, Relaxed);
             self.round.store(round.wrapping_add(1), Release);
-            // It fails for no address of a process's own.
+            // This cannot fail for an address of this process.
             let _ = futex::wake(&self.round, futex::Flags::PRIVATE, i32::MAX.cast_unsigned());
             return;
         }
@@ -48,7 +48,7 @@ impl Barrier {
             }
         }
         while self.round.load(Acquire) == round {
-            // It returns at once when the round is over, and at any time when a signal comes.
+            // Returns at once when the round is over, and spuriously on signals.
             let _ = futex::wait(&self.round, futex::Flags::PRIVATE, round, None);
         }
     }
@@ -62,14 +62,14 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn nobody_goes_on_before_all_are_here() {
+    fn no_thread_continues_before_all_have_arrived() {
         let (barrier, arrived) = (Barrier::new(4), AtomicUsize::new(0));
         thread::scope(|scope| {
             for thread in 0..4 {
                 let (barrier, arrived) = (&barrier, &arrived);
                 scope.spawn(move || {
                     for round in 1..=200 {
-                        // Long enough for the others to sleep.
+                        // Long enough for the others to go to sleep.
                         if thread == 0 && round % 50 == 0 {
                             thread::sleep(Duration::from_millis(20));
                         }

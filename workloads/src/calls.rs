@@ -1,5 +1,5 @@
-//! The kernel's calls as crate `linux` has them, each tried on memory of our own: what came of it, for tests on machines
-//! of several nodes.
+//! System calls of crate `linux`, each tried on memory of this process; prints the results, for tests on machines with
+//! several nodes.
 
 use crate::error::Error;
 use crate::options::CallsOptions;
@@ -18,14 +18,14 @@ use std::thread;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// A huge page that does not split is tried so often.
+/// Number of attempts to split a huge page.
 const SPLIT_TRIES: u32 = 100;
-/// Pages of what is placed: not a multiple of any number of nodes.
+/// Number of pages to place: not a multiple of any number of nodes.
 const COUNT: usize = 401;
 
 type Tried = Result<Value, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Tries them, and prints one line of JSON: what each came to, or its error as text.
+/// Tries the calls, and prints one line of JSON: each result, or its error as text.
 pub fn run(options: &CallsOptions) -> Result<(), Error> {
     let [first, second] = options.nodes[..] else {
         return Err(Error::System(io::Error::other("name two nodes, such as --nodes 0,1")));
@@ -33,7 +33,7 @@ pub fn run(options: &CallsOptions) -> Result<(), Error> {
     let (first, second) = (NodeId(first), NodeId(second));
     let mut told = BTreeMap::new();
     let mut attempt = |name: &'static str, tried: &(dyn Fn() -> Tried + Sync)| {
-        // Policies and CPUs are a thread's own, and go with it.
+        // Policies and CPUs belong to a thread, and end with it.
         let tried = thread::scope(|scope| scope.spawn(tried).join());
         let tried = tried.unwrap_or_else(|_| Err("it panicked".into()));
         told.insert(name, tried.unwrap_or_else(|error| json!(error.to_string())));
@@ -56,7 +56,7 @@ fn set(nodes: &[NodeId]) -> NodeSet {
     nodes.iter().copied().collect()
 }
 
-/// Memory in small pages, none of them there.
+/// Memory in small pages, none of them present.
 fn reserve(pages: usize) -> io::Result<(Pages, usize)> {
     let mut memory = Pages::reserve(pages * PAGE)?;
     // A kernel without huge pages needs no advice against them.
@@ -69,7 +69,7 @@ fn touch(memory: &mut Pages, pages: std::ops::Range<usize>) {
     pages.for_each(|page| memory.touch(page * PAGE));
 }
 
-/// The node of each page that is there.
+/// The node of each present page.
 fn nodes(start: usize, pages: usize) -> io::Result<Vec<NodeId>> {
     let mut batch = PageBatch::with_capacity(pages);
     (0..pages).for_each(|page| batch.push((start + page * PAGE) as u64, None));
@@ -101,7 +101,7 @@ fn first_touch(first: NodeId, second: NodeId) -> Tried {
     Ok(json!({ "policy": format!("{:?}", policy.mode), "pages": by_node(&nodes(start, COUNT)?) }))
 }
 
-/// A range that has a policy keeps it when the thread gets another, which the next range has.
+/// A range with a policy keeps it when the thread's policy changes; a new range has the thread's new policy.
 fn inherited(first: NodeId, second: NodeId) -> Tried {
     let ((mut old, old_start), (mut new, new_start)) = (reserve(COUNT)?, reserve(COUNT)?);
     old.bind(&MemoryPolicy::bind(first))?;
@@ -124,7 +124,8 @@ fn interleaved(first: NodeId, second: NodeId) -> Tried {
     Ok(json!({ "pages": by_node(&found), "alternate": alternate, "next_is_one": is_one }))
 }
 
-/// From a CPU of the first node, memory that may be on both: without a home, and with the second as one.
+/// From a CPU of the first node, memory that may be on both nodes: without a home node, and with the second as home
+/// node.
 fn home_node(first: NodeId, second: NodeId) -> Tried {
     let ((mut without, without_start), (mut with, with_start)) = (reserve(COUNT)?, reserve(COUNT)?);
     let both = MemoryPolicy::new(MemoryMode::PreferredMany, set(&[first, second]));
@@ -139,7 +140,7 @@ fn home_node(first: NodeId, second: NodeId) -> Tried {
     Ok(json!({ "without": without, "with": with, "errno_without_policy": no_policy }))
 }
 
-/// Three pages of the second node for each of the first; the weight is put back.
+/// Three pages on the second node for each page on the first; the weight is restored.
 fn weighted(first: NodeId, second: NodeId) -> Tried {
     let weight = Switch::interleave_weight(second);
     let before = weight.value()?;
@@ -152,7 +153,7 @@ fn weighted(first: NodeId, second: NodeId) -> Tried {
     Ok(json!({ "pages": pages, "weight_put_back": weight.value()? == before }))
 }
 
-/// Small pages become a huge one and small ones again, and keep what they hold.
+/// Small pages become a huge page and small pages again, and keep their contents.
 fn huge() -> Tried {
     let (memory, start) = reserve(HUGE_PAGE / PAGE)?;
     let words = memory.fill(|word| word);
@@ -167,7 +168,7 @@ fn huge() -> Tried {
     advise(&range, Advice::HugePages)?;
     advise(&range, Advice::Collapse)?;
     let collapsed = count()?;
-    // The kernel splits no page that it is looking at itself, and does not tell: for a moment only.
+    // The kernel does not split a page that it is using itself, and reports no error: this is temporary.
     let (mut split, mut after) = (Ok(()), collapsed);
     for _ in 0..SPLIT_TRIES {
         split = split_huge_pages(own.pid(), &there).map_err(|error| error.to_string());
@@ -181,7 +182,7 @@ fn huge() -> Tried {
     Ok(json!({ "before": before, "collapsed": collapsed, "split": split.err(), "after": after, "kept": kept }))
 }
 
-/// The kernel's own switch, for a moment.
+/// Sets the kernel's own switch, briefly.
 fn switch() -> Tried {
     let switch = Switch::numa_balancing();
     let before = switch.value()?;
@@ -192,12 +193,12 @@ fn switch() -> Tried {
     Ok(json!({ "changed": meanwhile == other, "put_back": switch.value()? == before }))
 }
 
-/// Has another process's small pages collapse into a huge one.
+/// Collapses small pages of another process into a huge page.
 fn other_process(pid: Pid, start: u64) -> Tried {
     let start = start as usize;
     let (all, page) = (start..start + HUGE_PAGE, start..start + PAGE);
     let bytes = AdvisedProcess::open(pid)?.advise(from_ref(&all), Advice::Collapse)?;
-    // What changes what memory holds is no advice that is known here, and what is, may not be for others.
+    // `linux` has no advice that changes the contents of memory; the rest may not be allowed on other processes.
     let refused = AdvisedProcess::open(pid)?.advise(from_ref(&page), Advice::PopulateRead);
     let strict = Misplaced { strict: true, moved: None };
     let unmapped = bind_range(PAGE, PAGE, &MemoryPolicy::bind(NodeId(0)), strict);

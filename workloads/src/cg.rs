@@ -1,13 +1,14 @@
-//! A sparse system of equations, solved by conjugate gradients: NAS's CG.
+//! A sparse linear system, solved by conjugate gradients: NAS's CG.
 //!
-//! There, each thread makes its rows of the matrix and its parts of the vectors (`makea` and all loops of CG's OpenMP
-//! version run in parallel over rows), and works on them alone, but for one vector, `p`, that all threads read at the
-//! places their rows name: so each thread touches first here too. The matrix is by far the largest, and local; what a
-//! placement may lose is that. A vector, as in NAS's class C, is no larger than a huge page, so that with huge pages
-//! it lies on one node, whoever touches it: there is something to gain, by splitting them.
+//! In NAS's CG, each thread makes its rows of the matrix and its parts of the vectors (`makea` and all loops of the
+//! OpenMP version run in parallel over rows), and works on them alone, except for one vector, `p`, which all threads
+//! read at the positions of their rows' columns: so each thread touches its parts first here too. The matrix is by far
+//! the largest object, and local: a placement can only lose that. A vector, as in NAS's class C, is no larger than a
+//! huge page, so that with huge pages it is on a single node, no matter which thread touches it: splitting them gains
+//! something.
 //!
-//! Unlike NAS's, the matrix is of a number of rows that is a power of two, with as many entries in each, and the
-//! largest on its diagonal: it is symmetric and positive definite without a search for the symmetric entry.
+//! Unlike NAS's, the matrix has a power of two of rows, with equally many entries in each, and the largest on its
+//! diagonal: it is symmetric and positive definite without a search for the symmetric entry.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -19,22 +20,22 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Entries of a row.
+/// Entries per row.
 const ENTRIES: usize = 16;
-/// Bytes of a row: the column and the value of each entry.
+/// Bytes per row: the column and the value of each entry.
 const ROW_BYTES: usize = ENTRIES * (size_of::<u32>() + size_of::<f64>());
-/// Steps of one solution, as in NAS's.
+/// Steps of one solution, as in NAS's CG.
 const STEPS: usize = 25;
 /// Rounds of a step: the product; the next solution and residual; the next direction.
 const ROUNDS: usize = 3;
-/// By how much of the right-hand side the residual may differ from what the steps made of it: rounding is a thousand
-/// times less.
+/// Maximum relative difference of the residual and the value that the steps have computed: rounding is a thousand times
+/// less.
 const TOLERANCE: f64 = 1e-9;
 
-/// Where the entries of a matrix of two to the power of `bits` rows are.
+/// Positions of the entries of a matrix of two to the power of `bits` rows.
 struct Matrix {
     bits: u32,
-    /// A factor, its inverse and a mask for each entry beside the diagonal.
+    /// A factor, its inverse and a mask for each off-diagonal entry.
     pairings: Vec<[u64; 3]>,
 }
 
@@ -52,7 +53,7 @@ struct Part<'a> {
     square: f64,
 }
 
-/// What all threads read.
+/// Data that all threads read.
 struct Shared<'a> {
     matrix: Matrix,
     /// The direction of the next step, bits of `f64`.
@@ -62,16 +63,16 @@ struct Shared<'a> {
     sums: [Vec<CachePadded<AtomicU64>>; 3],
 }
 
-/// What the solutions took and what they came to.
+/// Duration and result of the solutions.
 #[derive(Debug, Serialize)]
 pub struct Solution {
     rows: usize,
-    /// Of the rounds, without making the matrix.
+    /// Time of the rounds, without making the matrix.
     #[serde(flatten)]
     span: Span,
-    /// The last residual, in parts of the right-hand side.
+    /// The last residual, relative to the right-hand side.
     residual: f64,
-    /// Sixteen hexadecimal digits over the last solution, which depend on size, threads and repeats only.
+    /// Sixteen hexadecimal digits computed from the last solution, which depend only on size, threads and repeats.
     checksum: String,
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for Solution {
     }
 }
 
-/// Solves `repeat` systems with one matrix of `size` bytes, each for the solution of the one before.
+/// Solves `repeat` systems with one matrix of `size` bytes, each for the previous solution.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     error::check_count(size, ROW_BYTES)?;
     let matrix = Matrix::new((size / ROW_BYTES).max(2).ilog2());
@@ -92,7 +93,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     let sums = || (0..team.threads).map(|_| CachePadded::default()).collect();
     let shared = Shared { matrix, direction: untouched(rows)?, sums: [sums(), sums(), sums()] };
     let part = |thread| share(rows, team.threads, thread);
-    // Shares of whole rows.
+    // Shares consist of whole rows.
     let mut entries = (&mut *columns, &mut *values);
     let vectors = shares(right, team.threads).zip(shares(solution, team.threads));
     let vectors = vectors.zip(shares(residual, team.threads)).zip(shares(product, team.threads));
@@ -117,18 +118,18 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     Ok(Solution { rows, span: Span::of(&rounds[1..]), residual: steps_say / length, checksum })
 }
 
-/// The sequential check: what is left of the right-hand side is as much as the steps say, and they brought it down to
-/// nearly nothing. The entries are made anew, so that ones that were lost are found too.
+/// The sequential check: the residual is as large as the steps have computed, and they have reduced it to nearly zero.
+/// The entries are made anew, to find lost ones too.
 fn check(matrix: &Matrix, right: &[f64], solution: &[f64], steps_say: f64) -> Result<(), Error> {
     let left = |row: usize| right[row] - matrix.row(row).map(|(column, value)| value * solution[column]).sum::<f64>();
     let found = (0..matrix.rows()).map(|row| left(row).powi(2)).sum::<f64>().sqrt();
     let length = right.iter().map(|value| value * value).sum::<f64>().sqrt();
-    // What is no number is refused too.
+    // NaN is an error too.
     if (found - steps_say).abs() <= TOLERANCE * length && found <= TOLERANCE * length {
         return Ok(());
     }
     let expected = format!("{steps_say:e}, at most {:e}", TOLERANCE * length);
-    Err(Error::Wrong { what: "what is left of the right-hand side", expected, found: format!("{found:e}") })
+    Err(Error::Wrong { what: "the rest of the right-hand side", expected, found: format!("{found:e}") })
 }
 
 impl Matrix {
@@ -136,7 +137,7 @@ impl Matrix {
         let mut random = Random(1);
         let pairing = |_| {
             let factor = random.bits() | 1;
-            // Newton's method: each step doubles the bits that are right, of which an odd number has three.
+            // Newton's method: each step doubles the number of correct bits; an odd number starts with three.
             let refine = |inverse: u64| inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse)));
             let inverse = (0..5).fold(factor, |inverse, _| refine(inverse));
             [factor, inverse, random.bits() | 1]
@@ -148,8 +149,8 @@ impl Matrix {
         1 << self.bits
     }
 
-    /// The entries of a row, first that on the diagonal. Each of the others pairs rows with each other at random, and
-    /// so is the entry of the one row in the other as well.
+    /// The entries of a row, starting with the diagonal one. Each of the others pairs rows at random, and both rows of
+    /// a pair have the same entry.
     fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
         let (mask, own) = (self.rows() as u64 - 1, row as u64);
         let others = self.pairings.iter().map(move |[factor, inverse, change]| {
@@ -157,7 +158,7 @@ impl Matrix {
             let bits = mix(own.min(other) << 32 | own.max(other), 2) >> 11;
             (other as usize, bits as f64 / (1_u64 << 53) as f64)
         });
-        // More than all others together, which are below 1.
+        // Larger than the sum of all others, each of which is below 1.
         [(row, ENTRIES as f64)].into_iter().chain(others)
     }
 }
@@ -173,7 +174,7 @@ impl Shared<'_> {
 }
 
 impl Part<'_> {
-    /// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
+    /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
     fn make(&mut self, matrix: &Matrix) {
         let rows = self.columns.chunks_exact_mut(ENTRIES).zip(self.values.chunks_exact_mut(ENTRIES));
@@ -184,7 +185,7 @@ impl Part<'_> {
         }
     }
 
-    /// A round of one of the solutions. What one round puts into a sum all read in a later one.
+    /// A round of one of the solutions. What one round adds to a sum is read by all in a later round.
     fn work(&mut self, shared: &Shared, solution: usize, round: usize) {
         match (round.checked_sub(1), solution) {
             (None, 0) => self.start(shared, |_, _| 1.0),
@@ -208,7 +209,7 @@ impl Part<'_> {
         }
     }
 
-    /// A new right-hand side, from each old one and the solution for it.
+    /// A new right-hand side, from each old one and its solution.
     #[inline(never)]
     fn start(&mut self, shared: &Shared, right: impl Fn(f64, f64) -> f64) {
         let mut square = 0.0;
@@ -315,7 +316,7 @@ mod tests {
         assert!(check(&matrix, &right, &solution, f64::NAN).is_err());
         solution[77] += 1e-7;
         let error = check(&matrix, &right, &solution, 0.0).unwrap_err().to_string();
-        assert!(error.starts_with("the result is wrong: what is left of the right-hand side is 1"), "{error}");
+        assert!(error.starts_with("the result is wrong: the rest of the right-hand side is 1"), "{error}");
         solution[77] = f64::NAN;
         assert!(check(&matrix, &right, &solution, 0.0).is_err());
     }

@@ -1,4 +1,4 @@
-//! Latency: loads that each wait for the one before.
+//! Latency: loads that each depend on the previous one.
 
 use crate::error::Error;
 use crate::memory::{filled, share};
@@ -10,14 +10,14 @@ use std::fmt;
 
 const SEED: u64 = 1;
 
-/// How long a load took, over all threads and steps of a round.
+/// Duration of a load, over all threads and steps of a round.
 #[derive(Debug, Serialize)]
 pub struct Latency {
     /// Loads of one thread in one round.
     loads: usize,
-    /// Nanoseconds a load, in the fastest round.
+    /// Nanoseconds per load, in the fastest round.
     best_ns: f64,
-    /// Nanoseconds a load, mean of all rounds.
+    /// Nanoseconds per load, mean of all rounds.
     mean_ns: f64,
 }
 
@@ -45,7 +45,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Latency, Error> {
     Ok(Latency { loads, best_ns, mean_ns })
 }
 
-/// Lines that are never freed: a process measures once, and references that last for ever need no owner.
+/// Lines that are never freed: a process measures once, and static references need no owner.
 fn lines(count: usize) -> Result<&'static [Line], Error> {
     Ok(filled(count, |_| Line::new())?.leak())
 }

@@ -1,5 +1,5 @@
-//! Writes that would be missed: random words of an array are added to, and in the end the array's sum must be that of
-//! all that was added. For moving pages under writers.
+//! Detects lost writes: threads add to random words of an array, and at the end the array's sum must equal the sum of
+//! everything added. For tests that move pages during writes.
 
 use crate::error::Error;
 use crate::memory::filled;
@@ -7,10 +7,10 @@ use crate::team::Team;
 use serde::Serialize;
 use std::fmt;
 
-/// Any but 0; each thread adds its number.
+/// Any number but 0; each thread adds its index.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// That nothing was lost.
+/// The result: no write was lost.
 #[derive(Debug, Serialize)]
 pub struct Kept {
     /// Writes of all threads in all rounds.
@@ -25,14 +25,14 @@ impl fmt::Display for Kept {
     }
 }
 
-/// What one thread writes to.
+/// The part of the array that one thread writes to.
 struct Part<'a> {
     words: &'a mut [u64],
     state: u64,
     added: &'a mut u64,
 }
 
-/// Has every thread do so many random writes a round to its own part of an array.
+/// Each thread does `writes` random writes per round to its own part of an array.
 pub fn run(team: &Team, size: usize, repeat: usize, writes: usize) -> Result<Kept, Error> {
     let mut array = team.touch(|| filled(size / size_of::<u64>(), |_| 0_u64))?;
     let mut added = vec![0_u64; team.threads];

@@ -1,4 +1,4 @@
-//! What the cures of the programs with a flaw need to know of the machine they run on.
+//! Machine properties that the cures of programs with a flaw need.
 
 use crate::error::Error;
 use linux::{MemoryMode, MemoryPolicy, NodeState, memory_policy, set_memory_policy};
@@ -13,7 +13,7 @@ pub fn nodes(allowed: &CpuSet) -> Result<Vec<(NodeId, CpuSet)>, Error> {
     Ok(used.filter(|(_, cpus)| !cpus.is_empty()).collect())
 }
 
-/// Runs `fill` with all memory that it touches first dealt to all nodes in turn.
+/// Runs `fill` with all memory that it touches first interleaved over all nodes.
 pub fn interleaved<T>(fill: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let nodes = state()?.with_memory;
     let before = memory_policy().map_err(Error::System)?;

@@ -1,33 +1,33 @@
-//! What can stand in the way of a workload.
+//! Errors of workloads.
 
 use machine::size;
 use machine::{CpuId, CpuSet};
 use std::fmt;
 
-/// Why a workload could not run, with the way out.
+/// Why a workload could not run, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A CPU was asked for that this process may not run on.
+    /// A requested CPU is not available to this process.
     #[error(
         "{option} {wanted}: CPU {refused} does not exist or this process may not run on it; it may run on CPUs {allowed}"
     )]
     NotAllowed {
-        /// The option that asked.
+        /// The option with the CPUs.
         option: &'static str,
-        /// What it asked for.
+        /// The requested CPUs.
         wanted: CpuSet,
-        /// The part of it that is not allowed.
+        /// Those of them that are not allowed.
         refused: CpuSet,
-        /// What is.
+        /// The allowed CPUs.
         allowed: CpuSet,
     },
-    /// `--pin` without a CPU in it.
+    /// `--pin` without a CPU.
     #[error("--pin names no CPU: give a list such as 0-3,5")]
     NoPin,
     /// Some threads would have no CPU.
     #[error("{threads} threads but only {} CPUs in --pin {pins}: name more CPUs or ask for --threads {}", pins.len(), pins.len())]
     FewerPins {
-        /// How many threads were asked for.
+        /// Requested number of threads.
         threads: usize,
         /// The CPUs to pin them to.
         pins: CpuSet,
@@ -38,88 +38,88 @@ pub enum Error {
         size::format(*bytes)
     )]
     SmallerThanThreads {
-        /// What was asked for.
+        /// Requested size.
         bytes: u64,
-        /// How many threads share it.
+        /// Number of threads that share it.
         threads: usize,
-        /// The least that would do, in bytes.
+        /// The smallest size that works, in bytes.
         least: u64,
     },
-    /// The allocator refused.
+    /// An allocation failed.
     #[error("cannot get {} of memory from the system: ask for a smaller --size, or look at `ulimit -v`", size::format(*bytes))]
     Memory {
-        /// What one array needs.
+        /// Size of one array.
         bytes: u64,
     },
-    /// The kernel would not tell the affinity.
+    /// Reading the affinity failed.
     #[error("cannot read the CPUs this process may run on (sched_getaffinity: {0})")]
     Affinity(rustix::io::Errno),
-    /// The kernel would not set the affinity.
+    /// Setting the affinity failed.
     #[error(
         "cannot run a thread on CPU {cpu} (sched_setaffinity: {source}): was it taken offline or out of the cpuset?"
     )]
     Pin {
-        /// Where the thread should have run.
+        /// The CPU for the thread.
         cpu: CpuId,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
-    /// The kernel would not set the affinity back.
+    /// Restoring the affinity failed.
     #[error("cannot run a thread on every CPU again (sched_setaffinity: {0})")]
     Unpin(rustix::io::Errno),
     /// A thread could not be started.
     #[error("cannot start thread {thread} of {threads}: {source}; ask for fewer --threads, or look at `ulimit -u`")]
     Thread {
-        /// Which, from 0.
+        /// Index, from 0.
         thread: usize,
-        /// Of how many.
+        /// Total number.
         threads: usize,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The sum of an array is not that of what was added to it.
+    /// The sum of an array differs from the sum of everything added.
     #[error("writes were lost: the sum is {found:#x} and should be {expected:#x}")]
     WritesLost {
-        /// What was added.
+        /// The sum of everything added.
         expected: u64,
-        /// What is there.
+        /// The sum of the array.
         found: u64,
     },
-    /// More than a workload's numbers can count.
+    /// The size exceeds the range of a workload's numbers.
     #[error("--size {} is more than this workload counts: ask for at most --size {most}", size::format(*bytes))]
     TooLarge {
-        /// What was asked for.
+        /// Requested size.
         bytes: u64,
-        /// The most that would do, in bytes.
+        /// The largest size that works, in bytes.
         most: u64,
     },
-    /// What a workload computed is not what a sequential check comes to.
+    /// A workload's result differs from that of a sequential check.
     #[error("the result is wrong: {what} is {found} and should be {expected}")]
     Wrong {
-        /// What was checked.
+        /// The checked value.
         what: &'static str,
-        /// What it should be.
+        /// Its expected value.
         expected: String,
-        /// What it is.
+        /// Its actual value.
         found: String,
     },
-    /// A verb whose threads work together has too few.
+    /// Too few threads for a verb whose threads work together.
     #[error("{threads} threads are too few: ask for at least --threads {least}")]
     TooFewThreads {
-        /// How many threads were asked for, or came from the CPUs.
+        /// Requested number of threads, or the number of CPUs.
         threads: usize,
-        /// How many it takes.
+        /// The required number.
         least: usize,
     },
-    /// A verb takes another number of threads.
+    /// A verb needs another number of threads.
     #[error("{threads} threads: this takes {wanted}, as --threads {wanted}, or as many CPUs in --pin")]
     OtherThreads {
-        /// How many threads were asked for, or came from the CPUs.
+        /// Requested number of threads, or the number of CPUs.
         threads: usize,
-        /// How many it takes.
+        /// The required number.
         wanted: usize,
     },
-    /// Memory could not be got or moved as it was asked for.
+    /// Memory could not be allocated or moved as requested.
     #[error("the system refused: {0}")]
     System(std::io::Error),
     /// The result could not be written.
@@ -127,13 +127,13 @@ pub enum Error {
     Output(#[from] std::io::Error),
 }
 
-/// Refuses a size of more elements than numbers of 32 bits count, one of which stands for none.
+/// Rejects a size with more elements than 32-bit numbers can count, one of which stands for none.
 pub fn check_count(bytes: usize, bytes_of_one: usize) -> Result<(), Error> {
     let most = u64::from(u32::MAX / 2).saturating_mul(bytes_of_one as u64);
     if bytes as u64 <= most { Ok(()) } else { Err(Error::TooLarge { bytes: bytes as u64, most }) }
 }
 
-/// Refuses a result that is not what a sequential check comes to.
+/// Rejects a result that differs from that of a sequential check.
 pub fn check<T: Copy + PartialEq + fmt::Debug>(what: &'static str, expected: T, found: T) -> Result<(), Error> {
     if expected == found {
         Ok(())

@@ -1,9 +1,9 @@
 //! One hot object that is written once and then only read: the basis of `ALPBench`'s face recognition.
 //!
-//! There, one thread reads the basis, a matrix of 15 MB, from a file; then all threads multiply pictures of their own
-//! with it. The `MemProf` study finds 99 % of remote accesses on that matrix, and the cure is a copy of it on each
-//! node, which `--cure` makes. The product kept here (`transposeMultiplyMatrixL`) goes through the matrix row by row;
-//! its columns lie one behind the other, so that no prefetcher sees a sequence.
+//! In the original, one thread reads the basis, a matrix of 15 MB, from a file; then all threads multiply their own
+//! pictures with it. The `MemProf` study finds 99 % of remote accesses on that matrix, and the cure is a copy of it on
+//! each node, which `--cure` makes. The product kept here (`transposeMultiplyMatrixL`) goes through the matrix row by
+//! row; it is stored by columns, so that prefetchers see no sequence.
 
 use crate::arithmetic::mix;
 use crate::cure::nodes;
@@ -16,12 +16,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Columns of the basis: a product has as many numbers.
+/// Columns of the basis, and numbers of a product.
 const COLUMNS: usize = 240;
-/// Arithmetic for each word, of four instructions a step: so much that one line is under way at a time, and that a
-/// controller is nearly, not more than, busy when all cores of the study's machine B read from it.
+/// Arithmetic for each word, in steps of four instructions: enough that one line is in flight at a time, and that a
+/// controller is nearly, but not more than, busy when all cores of the study's machine B read from it.
 const STEPS: usize = 10;
-/// Steps from one thread's first row to the next one's, so that threads that share a cache are far apart: a prime.
+/// Distance of the threads' first rows, so that threads that share a cache are far apart: a prime.
 const APART: usize = 379;
 
 /// Eight numbers of a column: a cache line.
@@ -29,14 +29,14 @@ const APART: usize = 379;
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
 
-/// A matrix, column by column.
+/// A matrix, stored by columns.
 struct Matrix {
     lines: Vec<Line>,
-    /// Lines of a column.
+    /// Lines per column.
     rows: usize,
 }
 
-/// What one thread projects.
+/// Data of one thread.
 #[derive(Default)]
 struct Part {
     first_row: usize,
@@ -44,16 +44,16 @@ struct Part {
     sum: u64,
 }
 
-/// What the recognition took and what it came to.
+/// Duration and result of the recognition.
 #[derive(Debug, Serialize)]
 pub struct Recognition {
     cure: bool,
     /// Pictures of all threads.
     pictures: usize,
-    /// Of the rounds.
+    /// Time of the rounds.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all products, which depend on size, threads and rounds only.
+    /// Sixteen hexadecimal digits computed from all products, which depend only on size, threads and rounds.
     checksum: String,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Recognition {
     }
 }
 
-/// Has every thread project `repeat` pictures onto a basis of `size` bytes.
+/// Each thread projects `repeat` pictures onto a basis of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Recognition, Error> {
     let basis = team.touch(|| read_basis(size))?;
     let copies = if cure { replicate(team, &basis)? } else { BTreeMap::new() };
@@ -107,7 +107,7 @@ fn copy_basis(basis: &Matrix) -> Result<Matrix, Error> {
     Ok(Matrix { lines: filled(basis.lines.len(), |place| basis.lines[place])?, rows: basis.rows })
 }
 
-/// The product of a picture with all columns, its numbers added up. Rows are taken from any first one on.
+/// The sum of the product of a picture with all columns. Any row may come first.
 #[inline(never)]
 fn project(basis: &Matrix, picture: &[Line], first_row: usize) -> u64 {
     let mut product = [0_u64; COLUMNS];

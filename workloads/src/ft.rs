@@ -1,13 +1,13 @@
 //! All-to-all exchange that is best left alone: the three-dimensional transform of NAS's FT.
 //!
-//! There, each thread makes its planes of a cube of numbers (`compute_initial_conditions` and the loops of the OpenMP
-//! version run in parallel over planes), so each touches its planes first here too. Transforms along the first two
-//! dimensions stay within planes; those along the third are shared out across them, so that every thread reads and
+//! In NAS's FT, each thread makes its planes of a cube of numbers (`compute_initial_conditions` and the loops of the
+//! OpenMP version run in parallel over planes), so each touches its planes first here too. Transforms along the first
+//! two dimensions stay within planes; those along the third are distributed across them, so that every thread reads and
 //! writes the memory of all: nodes are balanced, two thirds of accesses are local, and no other placement is better.
 //! Interleaving loses the two thirds.
 //!
-//! The transform is Walsh's in place of Fourier's: it goes through memory likewise, with the same blocks of lines
-//! copied to and fro, but its steps are an addition and a subtraction, so that memory sets the pace, and integers are
+//! The transform is Walsh's instead of Fourier's: its memory accesses are the same, with the same blocks of lines
+//! copied back and forth, but its steps are an addition and a subtraction, so that it is memory-bound, and integers are
 //! exact.
 
 use crate::arithmetic::mix;
@@ -20,9 +20,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Lines that are transformed together, as in NAS's.
+/// Number of lines transformed together, as in NAS's FT.
 const BLOCK: usize = 32;
-/// What each iteration multiplies the transformed numbers with; odd, so that nothing is lost.
+/// Factor of the transformed numbers in each iteration; odd, so that no information is lost.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Rounds of a transform, one for each dimension.
@@ -32,21 +32,21 @@ const ROUNDS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cube([usize; 3]);
 
-/// One thread's share of each dimension, and the memory that it transforms in.
+/// One thread's share of each dimension, and its buffer.
 struct Part {
     planes: Range<usize>,
     rows: Range<usize>,
     block: Vec<u64>,
 }
 
-/// What the transforms took and what they came to.
+/// Duration and result of the transforms.
 #[derive(Debug, Serialize)]
 pub struct Transforms {
     elements: usize,
-    /// Of the rounds, without making the numbers.
+    /// Time of the rounds, without making the numbers.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over the last numbers, which depend on size and repeats only.
+    /// Sixteen hexadecimal digits computed from the last numbers, which depend only on size and repeats.
     checksum: String,
 }
 
@@ -80,13 +80,13 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transforms, Error>
     Ok(Transforms { elements: cube.elements(), span: Span::of(&rounds[1..]), checksum: format!("{sum:016x}") })
 }
 
-/// The number at a place before all transforms.
+/// The number at a position before all transforms.
 fn initial(place: usize) -> u64 {
     Random(place as u64).bits()
 }
 
 /// The sequential check: one number of the spectrum by its definition, and every number that was transformed back,
-/// which is that of the start times what it was changed by and the number of elements. Returns a hash.
+/// which is the original times its factors and the number of elements. Returns a hash.
 fn check(spectrum: &[AtomicU64], back: &[AtomicU64], evolved: u64) -> Result<u64, Error> {
     let frequency = Random(1).below(spectrum.len());
     let (mut defined, mut hash) = (0_u64, 0_u64);
@@ -103,7 +103,7 @@ fn check(spectrum: &[AtomicU64], back: &[AtomicU64], evolved: u64) -> Result<u64
 }
 
 impl Cube {
-    /// Of two to the power of `bits` elements, as many along each dimension as can be.
+    /// A cube of two to the power of `bits` elements, with dimensions as equal as possible.
     fn new(bits: u32) -> Self {
         Self([bits.div_ceil(3), (bits + 1) / 3, bits / 3].map(|bits| 1 << bits))
     }
@@ -112,7 +112,7 @@ impl Cube {
         self.0.iter().product()
     }
 
-    /// From one element of a line along each dimension to the next.
+    /// Distance of elements along each dimension.
     fn strides(self) -> [usize; 3] {
         [1, self.0[0], self.0[0] * self.0[1]]
     }
@@ -124,7 +124,7 @@ impl Part {
         self.planes.start * plane..self.planes.end * plane
     }
 
-    /// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
+    /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
     fn make(&mut self, cube: Cube, numbers: &[AtomicU64], back: &[AtomicU64]) {
         for place in self.places(cube) {
@@ -134,7 +134,7 @@ impl Part {
         self.block = vec![0; BLOCK * cube.0.iter().max().unwrap_or(&0)];
     }
 
-    /// Changes the spectrum, and puts a copy where it is to be transformed back.
+    /// Changes the spectrum, and copies it to where it is transformed back.
     #[inline(never)]
     fn evolve(&self, cube: Cube, spectrum: &[AtomicU64], back: &[AtomicU64]) {
         let places = self.places(cube);
@@ -145,11 +145,11 @@ impl Part {
         }
     }
 
-    /// Transforms all lines along a dimension that are this thread's.
+    /// Transforms this thread's lines along a dimension.
     #[inline(never)]
     fn transform(&mut self, cube: Cube, numbers: &[AtomicU64], dimension: usize) {
         let strides = cube.strides();
-        // Lines are together in blocks of neighbours: rows of a plane, or elements of rows.
+        // Lines are grouped in blocks of neighbours: rows of a plane, or elements of rows.
         let (neighbours, outer) = match dimension {
             0 => (1, 2),
             1 => (0, 2),
@@ -185,7 +185,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Every element's place in the cube and in a block, in the order of the cube.
+    /// Every element's position in the cube and in a block, in the cube's order.
     #[inline]
     fn each(&self, mut element: impl FnMut(usize, usize)) {
         if self.lane_stride < self.stride {

@@ -1,10 +1,10 @@
 //! Random reads and writes over a shared graph: `PageRank`, pushed along edges with atomic additions.
 //!
-//! One thread reads the graph from a file into one array, as Ligra's `readGraphFromBinary` does, so all edges lie on
-//! its node; the threads fill the ranks in parallel, as Ligra's `PageRank` does, so each part of those lies on its
-//! thread's node. Then each thread goes through the edges of its vertices in order, and adds to the ranks of the
-//! vertices that they lead to, which are anywhere, and some much more frequent than others. Numbers are of fixed point:
-//! the order of additions makes no difference.
+//! In Ligra, one thread reads the graph from a file into one array (`readGraphFromBinary`), so all edges are on its
+//! node; the threads fill the ranks in parallel (`PageRank`), so each part of the ranks is on its thread's node. Then
+//! each thread goes through the edges of its vertices in order, and adds to the ranks of their target vertices, which
+//! are anywhere, some much more frequent than others. Numbers are fixed-point: the order of additions makes no
+//! difference.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -17,28 +17,28 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Edges that leave a vertex.
+/// Outgoing edges per vertex.
 const DEGREE: usize = 4;
-/// The rank of every vertex at the start, in units of fixed point.
+/// The initial rank of every vertex, in fixed-point units.
 const ONE: u64 = 1 << 40;
-/// What a vertex keeps for itself and does not get from others, in parts of 100: as in the paper.
+/// The part of a vertex's rank that does not come from others, in percent: as in the paper.
 const KEPT: u64 = 15;
 
-/// Where the edges of each vertex lead to, vertex by vertex.
+/// The targets of each vertex's edges, vertex by vertex.
 struct Graph {
     bits: u32,
     targets: Vec<u32>,
 }
 
-/// What the ranking took and what it came to.
+/// Duration and result of the ranking.
 #[derive(Debug, Serialize)]
 pub struct Ranks {
     vertices: usize,
     edges: usize,
-    /// Of the rounds, without reading the graph.
+    /// Time of the rounds, without reading the graph.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all ranks, which depend on size and repeats only.
+    /// Sixteen hexadecimal digits computed from all ranks, which depend only on size and repeats.
     checksum: String,
 }
 
@@ -57,7 +57,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Ranks, Error> {
     let ranks: &[AtomicU64] = untouched(vertices)?;
     let next: &[AtomicU64] = untouched(vertices)?;
     let parts = (0..team.threads).map(|thread| share(vertices, team.threads, thread)).collect();
-    // The last iteration's sums are left as they are, for the check.
+    // The last iteration's sums are kept for the check.
     let rounds = team.parallel_rounds(parts, 2 * repeat, |own, round| match round {
         0 => start(own, ranks, next),
         _ if round % 2 == 1 => push(&graph, own, ranks, next),
@@ -68,7 +68,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Ranks, Error> {
     Ok(Ranks { vertices, edges: graph.targets.len(), span: Span::of(&rounds[1..]), checksum })
 }
 
-/// Not inlined, so that the call chain of the edges names it.
+/// Not inlined, so that the edges' call chain names it.
 #[inline(never)]
 fn read_graph(bits: u32) -> Result<Graph, Error> {
     let mut random = Random(1);
@@ -80,19 +80,19 @@ impl Graph {
         1 << self.bits
     }
 
-    /// Vertices with where their edges lead to.
+    /// Vertices with the targets of their edges.
     fn edges(&self, vertices: Range<usize>) -> impl Iterator<Item = (usize, &[u32])> {
         let targets = &self.targets[vertices.start * DEGREE..vertices.end * DEGREE];
         vertices.zip(targets.chunks_exact(DEGREE))
     }
 }
 
-/// What a vertex of this rank gives to each that it leads to.
+/// The part of a vertex's rank that each target gets.
 fn given(rank: u64) -> u64 {
     rank / 100 * (100 - KEPT) / DEGREE as u64
 }
 
-/// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
+/// Not inlined, as the other rounds, so that profilers can distinguish them.
 #[inline(never)]
 fn start(own: &Range<usize>, ranks: &[AtomicU64], next: &[AtomicU64]) {
     for vertex in own.clone() {
@@ -119,9 +119,9 @@ fn take(own: &Range<usize>, ranks: &[AtomicU64], next: &[AtomicU64]) {
     }
 }
 
-/// The sequential check: what all vertices were given, each weighted by its number, against what all gave, weighted by
-/// whom they gave it to; and no rank came from nowhere. Weights are mixed numbers, so that no sum can stand for another
-/// but by chance. Returns the sum.
+/// The sequential check: the sum of what all vertices got, weighted by their numbers, against the sum of what all gave,
+/// weighted by the targets; and no rank came from nowhere. Weights are mixed numbers, so that one sum matches another
+/// only by chance. Returns the sum.
 fn check(graph: &Graph, ranks: &[AtomicU64], next: &[AtomicU64]) -> Result<u64, Error> {
     let weight = |vertex: usize| mix(vertex as u64 + 1, 2);
     let (mut expected, mut total) = (0_u64, 0_u64);
@@ -134,7 +134,7 @@ fn check(graph: &Graph, ranks: &[AtomicU64], next: &[AtomicU64]) -> Result<u64, 
     let sums = next.iter().enumerate().map(|(vertex, sum)| sum.load(Relaxed).wrapping_mul(weight(vertex)));
     let found = sums.fold(0, u64::wrapping_add);
     error::check("the sum of what vertices were given", expected, found)?;
-    // Divisions round down: ranks become less by a few units in each iteration, and never more.
+    // Divisions round down: ranks shrink by a few units in each iteration, and never grow.
     let all = ONE * graph.vertices() as u64;
     error::check("whether ranks come to what they were", true, (all - all / 1000..=all).contains(&total))?;
     Ok(found)
@@ -185,10 +185,10 @@ mod tests {
         assert_eq!(check(&graph, &others, &other_next).unwrap(), sum);
         next[5].fetch_sub(given(ONE), Relaxed);
         assert!(matches!(check(&graph, &ranks, &next), Err(Error::Wrong { .. })));
-        // What was given to another.
+        // A contribution to the wrong vertex.
         next[6].fetch_add(given(ONE), Relaxed);
         assert!(check(&graph, &ranks, &next).is_err());
-        // A rank that all went on with.
+        // A rank that all continued with.
         ranks[9].fetch_add(1 << 44, Relaxed);
         assert!(check(&graph, &ranks, &other_next).is_err());
     }

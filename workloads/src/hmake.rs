@@ -1,11 +1,11 @@
-//! A compilation of many programs, as make runs it (Horký: Support for NUMA hardware in `HelenOS`, 2011, section 7.3).
+//! A compilation of many programs, as by make (Horký: Support for NUMA hardware in `HelenOS`, 2011, section 7.3).
 //!
-//! Each program takes five jobs: A first; B and C each need A; D needs C; E needs B and D. A job is a process of its
-//! own that reads a file, takes and gives back objects of the sizes that compilers have, and goes through them; one of
-//! the five has two threads. Its memory lies where it runs as it fills it: short processes are local as long as the
-//! scheduler leaves them where they are, and what there is to gain is in where they are started.
+//! Each program takes five jobs: A first; B and C each need A; D needs C; E needs B and D. A job is a process that
+//! reads a file, allocates and frees objects of the sizes that compilers use, and goes through them; one of the five
+//! has two threads. Its memory is on the node where it runs when it fills it: short processes are local as long as the
+//! scheduler leaves them there, and the gain depends on where they are started.
 //!
-//! A job slot is a thread, which starts a process and waits for it, as make does: `--threads 8` is `-j 8`.
+//! A job slot is a thread, which starts a process and waits for it, as make does: `--threads 8` corresponds to `-j 8`.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -32,16 +32,16 @@ pub enum Kind {
 }
 
 const KINDS: [Kind; 5] = [Kind::A, Kind::B, Kind::C, Kind::D, Kind::E];
-/// Words of an object at most, and at least.
+/// Maximum and minimum number of words of an object.
 const WORDS: [usize; 2] = [64, 2];
-/// How much of a file a job reads, bytes.
+/// Bytes of a file that a job reads.
 const FILE_BYTES: u64 = 256 << 10;
 
-/// What is to be done, what is being done, and what came of what is done.
+/// State of all jobs.
 struct Schedule {
-    /// For each program, of each job.
+    /// For each program, the state of each job.
     states: Vec<[State; KINDS.len()]>,
-    /// Why nothing is started any more.
+    /// Why no further job is started.
     failed: Option<io::Error>,
 }
 
@@ -52,18 +52,18 @@ enum State {
     Done(u64),
 }
 
-/// What a job slot does next.
+/// The next step of a job slot.
 #[derive(Debug, PartialEq)]
 enum Next {
-    /// A job of a program, with what the jobs before it came to.
+    /// A job of a program, with the combined results of the jobs before it.
     Start(usize, Kind, u64),
-    /// What is left needs jobs that others are at.
+    /// The remaining jobs need running ones.
     Wait,
-    /// There is no more.
+    /// No job is left.
     Stop,
 }
 
-/// What the compilation took and what it came to.
+/// Duration and result of the compilation.
 #[derive(Debug, Serialize)]
 pub struct Compilation {
     programs: usize,
@@ -71,11 +71,11 @@ pub struct Compilation {
     /// From the start of the first job to the end of the last.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all programs, which depend on size and repeats only.
+    /// Sixteen hexadecimal digits computed from all programs, which depend only on size and repeats.
     checksum: String,
 }
 
-/// What a job came to.
+/// Result of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Output {
     seconds: f64,
@@ -95,7 +95,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// Compiles `repeat` programs, with jobs that take `size` bytes or twice as much.
+/// Compiles `repeat` programs, with jobs that use `size` bytes or twice as much.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Compilation, Error> {
     memory::check(size)?;
     let schedule = Mutex::new(Schedule::new(repeat));
@@ -108,7 +108,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Compilation, Error
     Ok(Compilation { programs: repeat, jobs, span, checksum: format!("{sum:016x}") })
 }
 
-/// A job slot: runs jobs until there are no more.
+/// A job slot: runs jobs until none is left.
 fn work(schedule: &Mutex<Schedule>, changed: &Condvar, size: usize) {
     let mut state = schedule.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -130,7 +130,7 @@ fn work(schedule: &Mutex<Schedule>, changed: &Condvar, size: usize) {
 }
 
 impl Kind {
-    /// What must be done before.
+    /// The jobs that must be done before.
     fn needs(self) -> &'static [Self] {
         match self {
             Self::A => &[],
@@ -140,7 +140,7 @@ impl Kind {
         }
     }
 
-    /// In units of what was asked for.
+    /// Its memory, in units of the requested size.
     fn bytes(self, size: usize) -> usize {
         match self {
             Self::A | Self::E => size,
@@ -152,7 +152,7 @@ impl Kind {
         if self == Self::C { 2 } else { 1 }
     }
 
-    /// Runs it as a process of its own; what it came to.
+    /// Runs it as a process; returns its result.
     fn start(self, size: usize, program: usize, input: u64) -> io::Result<u64> {
         let (bytes, threads) = (self.bytes(size), self.threads());
         let name = format!("{self:?}").to_lowercase();
@@ -161,7 +161,7 @@ impl Kind {
         Ok(Process::start("hmake-job", &options)?.answer::<Output>()?.sum)
     }
 
-    /// What it comes to, without memory: the sequential check.
+    /// Its expected result, computed without memory: the sequential check.
     fn expected(self, size: usize, program: usize, input: u64) -> u64 {
         let objects = Objects::new(program, self, input);
         (0..self.threads()).fold(0_u64, |sum, thread| {
@@ -178,7 +178,7 @@ impl Schedule {
         Self { states: vec![[State::Waiting; KINDS.len()]; programs], failed: None }
     }
 
-    /// Takes the first job of which all needs are done.
+    /// Takes the first job whose dependencies are done.
     fn next(&mut self) -> Next {
         if self.failed.is_some() {
             return Next::Stop;
@@ -194,7 +194,7 @@ impl Schedule {
         if self.states.iter().flatten().any(|state| *state == State::Waiting) { Next::Wait } else { Next::Stop }
     }
 
-    /// That each job came to what it should. Returns a hash of all last jobs.
+    /// Checks that each job has the expected result. Returns a hash of all last jobs.
     fn check(self, size: usize) -> Result<u64, Error> {
         if let Some(error) = self.failed {
             return Err(Error::System(error));
@@ -203,18 +203,18 @@ impl Schedule {
         for (program, found) in self.states.iter().enumerate() {
             let mut expected = [State::Waiting; KINDS.len()];
             for kind in KINDS {
-                // Each job comes after those that it needs.
+                // Each job comes after its dependencies.
                 let input = input(&expected, kind).unwrap_or_default();
                 hash = kind.expected(size, program, input);
                 expected[kind as usize] = State::Done(hash);
             }
-            error::check("what the jobs of a program came to", expected, *found)?;
+            error::check("the result of a program's jobs", expected, *found)?;
         }
         Ok(hash)
     }
 }
 
-/// What the jobs that one needs came to, if all are done.
+/// The combined results of a job's dependencies, if all are done.
 fn input(states: &[State; KINDS.len()], kind: Kind) -> Option<u64> {
     kind.needs().iter().try_fold(0_u64, |sum, needed| match states[*needed as usize] {
         State::Done(own) => Some(mix(sum ^ own, 1)),
@@ -233,7 +233,7 @@ impl Objects {
         Self { seed: mix(input ^ (program as u64) << 8 ^ kind as u64, 2) }
     }
 
-    /// Words and first content of so many objects as take `bytes`.
+    /// Number of words and first content of objects, up to a total of `bytes`.
     fn of_thread(self, thread: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
         let mut random = Random(self.seed ^ (thread as u64) << 32);
         let mut left = bytes;
@@ -249,7 +249,7 @@ fn content(first: u64, word: u64) -> u64 {
     first.wrapping_add(word.wrapping_mul(first | 1))
 }
 
-/// A job: what the process of it does.
+/// The work of a job's process.
 pub fn job(team: &Team, size: usize, kind: Kind, program: usize, input: u64) -> Result<Output, Error> {
     read_file()?;
     let objects = Objects::new(program, kind, input);
@@ -260,7 +260,7 @@ pub fn job(team: &Team, size: usize, kind: Kind, program: usize, input: u64) -> 
     Ok(Output { seconds: seconds(&rounds), sum: sums.iter().fold(0, |sum, own| sum.wrapping_add(*own)) })
 }
 
-/// Reads a file that is there on every machine: the program itself. What is in it makes no difference.
+/// Reads a file that exists on every machine: the program itself. Its contents do not matter.
 fn read_file() -> io::Result<()> {
     let mut bytes = Vec::new();
     File::open(std::env::current_exe()?)?.take(FILE_BYTES).read_to_end(&mut bytes)?;
@@ -268,7 +268,7 @@ fn read_file() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes objects, gives every fourth back at once, and goes through the others in the end. Not inlined, so that their
+/// Allocates objects, frees every fourth at once, and goes through the others at the end. Not inlined, so that their
 /// call chains name it.
 #[inline(never)]
 fn compile(objects: impl Iterator<Item = (usize, u64)>) -> u64 {
@@ -304,7 +304,7 @@ mod tests {
         assert!(schedule.check(4096).unwrap_err().to_string().contains("no more processes"));
     }
 
-    /// Runs every job as its process would, one after the other.
+    /// Runs every job like its process, one after the other.
     fn compiled(programs: usize) -> Schedule {
         let mut schedule = Schedule::new(programs);
         while let Next::Start(program, kind, input) = schedule.next() {

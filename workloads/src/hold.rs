@@ -1,4 +1,5 @@
-//! A process that holds memory of a known kind until it is killed, for commands that look at and move memory of others.
+//! A process that holds memory of a known kind until it is killed, for tests of commands that inspect and move memory
+//! of other processes.
 
 use crate::error::Error;
 use crate::options::HoldOptions;
@@ -12,7 +13,7 @@ use std::thread;
 
 const PAGE_WORDS: usize = 512;
 
-/// Fills the memory, says where it is, and waits.
+/// Fills the memory, prints its address, and waits.
 pub fn run(options: &HoldOptions) -> Result<(), Error> {
     let bytes = options.size as usize;
     let words;
@@ -24,7 +25,7 @@ pub fn run(options: &HoldOptions) -> Result<(), Error> {
         pages.advise_huge(options.huge).map_err(Error::System)?;
         pages.fill(|word| word as u64).as_ptr() as usize
     };
-    // Pages of a file that wait in a pipe are in use: the kernel does not move them.
+    // File pages that wait in a pipe are in use: the kernel does not move them.
     let held = match &options.file {
         Some(path) if options.pinned => Some(into_pipe(path, bytes).map_err(Error::System)?),
         _ => None,
@@ -34,7 +35,7 @@ pub fn run(options: &HoldOptions) -> Result<(), Error> {
     output.flush()?;
     drop(output);
     loop {
-        // May return at any time.
+        // May return spuriously.
         thread::park();
         std::hint::black_box(&held);
     }

@@ -1,13 +1,13 @@
-//! A hot node that moves: the ranking of integers of NAS's IS.
+//! A hot node that moves: the integer ranking of NAS's IS.
 //!
-//! There, each thread makes its keys and clears its part of the buffer (`create_seq` and `alloc_key_buff` of the OpenMP
-//! version run in parallel), so each touches its part first here too. In each iteration threads count their keys by
-//! bucket, copy them into the buffer in the order of buckets, and then all go through the buckets from the first to the
-//! last: all read one node's memory, then all the next one's. In IS.D that lasts less than a second for each node,
-//! which the Carrefour study finds to be too short for decisions once a second: pages move when the burst is over.
+//! In NAS's IS, each thread makes its keys and clears its part of the buffer (`create_seq` and `alloc_key_buff` of the
+//! OpenMP version run in parallel), so each touches its part first here too. In each iteration threads count their keys
+//! by bucket, copy them into the buffer in the order of buckets, and then all go through the buckets from the first to
+//! the last: all read one node's memory, then all the next one's. In IS.D that lasts less than a second for each node,
+//! which the Carrefour study finds too short for decisions once per second: pages move when the burst is over.
 //!
-//! Here the hot part of the buffer, one for each node, is the next after each `--period`, or when nothing is left to do
-//! in it; with `--sweeps` each bucket is gone through more often, so that there is more to do.
+//! Here the hot part of the buffer, one for each node, changes after each `--period`, or when no work is left in it;
+//! with `--sweeps` each bucket is processed several times, for more work.
 
 use crate::arithmetic::mix;
 use crate::cure::nodes;
@@ -21,9 +21,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// As in NAS's.
+/// As in NAS's IS.
 const BUCKETS: usize = 1024;
-/// Keys are sums of four numbers of 16 bits: as in NAS's, those in the middle are much more frequent.
+/// Keys are sums of four 16-bit numbers: as in NAS's IS, those in the middle are much more frequent.
 const KEYS: usize = 4 << 16;
 const KEYS_OF_BUCKET: usize = KEYS / BUCKETS;
 
@@ -35,39 +35,39 @@ struct Part<'a> {
     thread: usize,
     first: usize,
     keys: &'a mut [u32],
-    /// Where each bucket begins in the buffer, and in the end all end.
+    /// Where each bucket starts in the buffer, and at the end where all end.
     bases: Vec<usize>,
-    /// Where this thread's next key of each bucket goes.
+    /// Position of this thread's next key of each bucket.
     places: Vec<usize>,
 }
 
-/// What all threads use.
+/// Data shared by all threads.
 struct Shared<'a> {
-    /// The keys in the order of buckets.
+    /// The keys, sorted by bucket.
     buffer: &'a [AtomicU32],
-    /// How many keys each thread has in each bucket.
+    /// Number of keys of each thread in each bucket.
     counts: Vec<Vec<AtomicU32>>,
-    /// How many keys there are below each.
+    /// Number of keys below each.
     ranks: &'a [AtomicU32],
-    /// How many buckets of each part were taken, in each iteration.
+    /// Number of buckets taken of each part, in each iteration.
     taken: Vec<Vec<AtomicUsize>>,
     sweeps: usize,
     period: Duration,
     start: Instant,
 }
 
-/// What the ranking took and what it came to.
+/// Duration and result of the ranking.
 #[derive(Debug, Serialize)]
 pub struct Ranking {
     keys: usize,
     period_s: f64,
     sweeps: usize,
-    /// Of the buffer, each of which is hot in turn.
+    /// Number of parts of the buffer, each of which is hot in turn.
     parts: usize,
-    /// Of the rounds, without making the keys.
+    /// Time of the rounds, without making the keys.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all ranks, which depend on size only.
+    /// Sixteen hexadecimal digits computed from all ranks, which depend only on size.
     checksum: String,
 }
 
@@ -117,14 +117,14 @@ pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: us
     Ok(Ranking { keys: count, period_s, sweeps, parts, span, checksum: format!("{sum:016x}") })
 }
 
-/// The key at a place: the same whatever thread makes it.
+/// The key at a position: the same no matter which thread makes it.
 fn key(place: usize) -> u32 {
     let bits = Random(place as u64).bits();
     (0..4).map(|number| (bits >> (16 * number)) as u32 & 0xffff).sum()
 }
 
-/// The sequential check: ranks go up by the number of keys of each kind, as every key is counted in one sum, weighted
-/// by its kind, and every step of the ranks in another. Keys are made anew, so that ones that were lost are found too.
+/// The sequential check: the increments of the ranks match the number of keys of each kind. Every key is counted in one
+/// sum, weighted by its kind, and every increment of the ranks in another. Keys are made anew, to find lost ones too.
 fn check(count: usize, ranks: &[u32]) -> Result<(), Error> {
     let weight = |key: u64| mix(key + 1, 2);
     let expected = (0..count).fold(0_u64, |sum, place| sum.wrapping_add(weight(u64::from(key(place)))));
@@ -135,7 +135,7 @@ fn check(count: usize, ranks: &[u32]) -> Result<(), Error> {
 }
 
 impl Part<'_> {
-    /// Not inlined, nor is the rest of the rounds, so that profilers tell them apart.
+    /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
     fn make(&mut self, shared: &Shared) {
         for (place, own) in (self.first..).zip(&mut *self.keys) {
@@ -144,7 +144,7 @@ impl Part<'_> {
         shared.buffer[self.first..][..self.keys.len()].iter().for_each(|place| place.store(0, Relaxed));
         let own_ranks = share(KEYS, shared.counts.len(), self.thread);
         shared.ranks[own_ranks].iter().for_each(|rank| rank.store(0, Relaxed));
-        // What the kernel does for new memory is not to be measured.
+        // The kernel's work for new memory must not be measured.
         (self.bases, self.places) = (vec![1; BUCKETS + 1], vec![1; BUCKETS]);
     }
 
@@ -159,7 +159,7 @@ impl Part<'_> {
         }
     }
 
-    /// Copies keys behind those that the threads before have in the same bucket.
+    /// Copies keys after those of preceding threads in the same bucket.
     #[inline(never)]
     fn copy(&mut self, shared: &Shared) {
         let mut next = 0;
@@ -180,7 +180,7 @@ impl Part<'_> {
         }
     }
 
-    /// Takes bucket after bucket from the hot part.
+    /// Processes bucket after bucket of the hot part.
     #[inline(never)]
     fn rank(&self, shared: &Shared, iteration: usize) {
         let taken = &shared.taken[iteration];
@@ -205,7 +205,7 @@ impl Part<'_> {
     }
 }
 
-/// The buckets of each part of the buffer: those that begin in it.
+/// The buckets of each part of the buffer: those that start in it.
 fn parts(bases: &[usize], parts: usize) -> Vec<Range<usize>> {
     let (bases, keys) = (&bases[..BUCKETS], bases[BUCKETS]);
     let first = |part: usize| {
@@ -214,12 +214,12 @@ fn parts(bases: &[usize], parts: usize) -> Vec<Range<usize>> {
     (0..parts).map(|part| first(part)..first(part + 1)).collect()
 }
 
-/// The part that is hot after so much time.
+/// The part that is hot at a time.
 fn hot(elapsed: Duration, period: Duration, parts: usize) -> usize {
     (elapsed.as_nanos() / period.as_nanos().max(1) % parts as u128) as usize
 }
 
-/// The next thing to do in the hot part, or in the first one after it where something is left.
+/// The next work in the hot part, or in the first part after it with work left.
 fn take(taken: &[AtomicUsize], tasks: &[usize], hot: usize) -> Option<(usize, usize)> {
     let in_turn = (hot..tasks.len()).chain(0..hot);
     in_turn.map(|part| (part, taken[part].fetch_add(1, Relaxed))).find(|(part, task)| *task < tasks[*part])
@@ -248,7 +248,7 @@ mod tests {
             wrong[middle] = wrong[middle].wrapping_add(change);
             assert!(matches!(check(10_000, &wrong), Err(Error::Wrong { .. })));
         }
-        // One key lost, or one taken for its neighbour.
+        // One key lost, or one replaced by its neighbour.
         assert!(check(10_000, &ranks((1..10_000).map(key))).is_err());
         let other = |place| if place == 0 { key(0) ^ 1 } else { key(place) };
         assert!(check(10_000, &ranks((0..10_000).map(other))).is_err());

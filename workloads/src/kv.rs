@@ -1,8 +1,8 @@
-//! A hash table that threads serve, with keys of which some are asked for much more often: a key-value store.
+//! A hash table that threads serve, with some keys requested much more often: a key-value store.
 //!
-//! One thread fills the table before it serves, as `KeyDB`'s main thread loads the saved database while its server
-//! threads wait: so all items lie on that thread's node. Then every thread answers requests for any key, as connections
-//! are dealt to threads whatever they ask for. Most requests read an item, the others change it.
+//! One thread fills the table first, as `KeyDB`'s main thread loads the saved database while its server threads wait:
+//! so all items are on that thread's node. Then every thread answers requests for any key, as connections are
+//! distributed over threads regardless of keys. Most requests read an item; the others change it.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -16,27 +16,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words of a value: with the rest of the item, two cache lines.
 const WORDS: usize = 13;
-/// What stands for no item.
+/// Marks the absence of an item.
 const NONE: u32 = u32::MAX;
 
-/// An item and the next one of its bucket.
+/// An item and its successor in the bucket.
 #[repr(C, align(128))]
 struct Item {
     key: u64,
     next: u32,
-    /// How often it was changed.
+    /// Number of changes.
     changes: AtomicU64,
     value: [u64; WORDS],
 }
 
-/// Buckets, each of which begins a list of items.
+/// Buckets, each of which starts a list of items.
 struct Table {
     bits: u32,
     buckets: Vec<u32>,
     items: Vec<Item>,
 }
 
-/// What a thread is asked for, and what it answered so far.
+/// Requests and answers of a thread.
 #[derive(Default)]
 struct Part {
     requests: u64,
@@ -44,25 +44,26 @@ struct Part {
     missing: usize,
 }
 
-/// What a client wants.
+/// A client's request.
 struct Request {
-    /// The number of the key, below that of items.
+    /// Index of the key, below the number of items.
     number: usize,
     changes: bool,
 }
 
-/// What the answers took and what they came to.
+/// Duration and result of the answers.
 #[derive(Debug, Serialize)]
 pub struct Answers {
     items: usize,
-    /// Of all threads.
+    /// Requests of all threads.
     requests: usize,
     /// Requests that change their item, percent.
     updates_percent: u8,
-    /// Of the rounds, without filling the table.
+    /// Time of the rounds, without filling the table.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all answers and items, which depend on size, threads, repeats and updates only.
+    /// Sixteen hexadecimal digits computed from all answers and items, which depend only on size, threads, repeats and
+    /// updates.
     checksum: String,
 }
 
@@ -73,7 +74,7 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Has threads together answer as many requests as there are items, `repeat` times, from items of `size` bytes.
+/// Threads together answer as many requests as there are items, `repeat` times, from items of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, updates_percent: u8) -> Result<Answers, Error> {
     error::check_count(size, size_of::<Item>())?;
     let table = team.touch(|| Table::load((size / size_of::<Item>()).ilog2()))?;
@@ -94,7 +95,7 @@ fn key(number: usize) -> u64 {
     mix(number as u64 + 1, 2)
 }
 
-/// What a request for a key is answered with: its value in short.
+/// The answer to a request for a key: a digest of its value.
 fn answer(value: &[u64; WORDS]) -> u64 {
     value.iter().fold(0, |answer, word| mix(answer ^ word, 1))
 }
@@ -104,7 +105,7 @@ fn value(key: u64) -> [u64; WORDS] {
 }
 
 impl Request {
-    /// The request of this number to this thread.
+    /// The request with this number to this thread.
     fn new(thread: usize, number: u64, bits: u32, updates_percent: u8) -> Self {
         let mut random = Random((thread as u64) << 40 | number);
         Self { number: skewed(&mut random, bits), changes: random.below(100) < usize::from(updates_percent) }
@@ -138,7 +139,7 @@ impl Table {
 
     #[inline(never)]
     fn serve(&self, part: &mut Part, thread: usize, requests: usize, updates_percent: u8) {
-        // Parts of several threads share cache lines: what changes with each request is kept apart.
+        // Parts of several threads share cache lines: data that changes with each request is kept apart.
         let (mut answers, first) = (part.answers, part.requests);
         part.requests += requests as u64;
         for number in first..part.requests {
@@ -153,8 +154,8 @@ impl Table {
     }
 }
 
-/// The sequential check: all requests once more, without the table; each change is weighted by its key, so that one
-/// that was lost, or that another item got, is found. Returns a hash of answers and changes.
+/// The sequential check: all requests once more, without the table; each change is weighted by its key, to find lost or
+/// misplaced changes. Returns a hash of answers and changes.
 fn check(table: &Table, parts: &[Part], updates_percent: u8) -> Result<u64, Error> {
     let (mut expected, mut changes) = (0_u64, 0_u64);
     for (thread, part) in parts.iter().enumerate() {
@@ -214,7 +215,7 @@ mod tests {
         let changed = table.items.iter().position(|item| item.changes.load(Relaxed) > 0).unwrap();
         table.items[changed].changes.fetch_sub(1, Relaxed);
         assert!(check(&table, &parts, 10).is_err());
-        // Another item got it.
+        // A change of another item.
         table.items[changed ^ 1].changes.fetch_add(1, Relaxed);
         assert!(check(&table, &parts, 10).unwrap_err().to_string().contains("the sum of all changes"));
         // A value that was overwritten.

@@ -1,10 +1,10 @@
 //! The distance of two strings, column by column in threads that follow each other (Horký: Support for NUMA hardware in
-//! `HelenOS`, 2011, section 7.7): what there is nothing to gain from.
+//! `HelenOS`, 2011, section 7.7): a workload with nothing to gain.
 //!
-//! Each thread has a range of columns, whose latest row it keeps in memory that it touched first; the column at its
-//! right end, which its neighbour reads, is in memory that the first thread shares out and fills, as is the text. (The
+//! Each thread has a range of columns, whose latest row it keeps in memory that it touched first. The column at its
+//! right end, which its neighbour reads, is in memory that the first thread allocates and fills, as is the text. (The
 //! study's plain variant, with `malloc`.) A thread is at least a row behind its left neighbour. Rows are as long as
-//! caches are large, and each cell of one takes some instructions: the processor sets the pace, not memory.
+//! caches are large, and each cell takes some instructions: it is bound by the processor, not memory.
 
 use crate::error::{self, Error};
 use crate::memory::{filled, share};
@@ -16,11 +16,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-/// Letters that strings are made of.
+/// The alphabet of the strings.
 const LETTERS: usize = 64;
-/// A cell that nobody has computed yet.
+/// A cell that has not been computed yet.
 const EMPTY: u32 = u32::MAX;
-/// How often a thread looks for its neighbour's cell before it lets others run.
+/// Number of checks for the neighbour's cell before a thread yields.
 const LOOKS: usize = 100;
 
 /// Both strings: one along the columns, and one along the rows.
@@ -37,14 +37,14 @@ struct Part {
     row: Vec<u32>,
 }
 
-/// What the comparison took and what it came to.
+/// Duration and result of the comparison.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     columns: usize,
     rows: usize,
-    /// How many letters must be changed, put in or taken out: the same for all threads.
+    /// Number of letters to change, insert or remove: the same for all threads.
     distance: u32,
-    /// Of the rounds.
+    /// Time of the rounds.
     #[serde(flatten)]
     span: Span,
 }
@@ -74,7 +74,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Compa
     Ok(Comparison { columns, rows, distance, span: Span::of(&rounds[1..]) })
 }
 
-/// A comparison by one thread, which it can repeat.
+/// A repeatable comparison by one thread.
 pub struct Alone {
     strings: Strings,
     part: Part,
@@ -82,24 +82,24 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Of strings of so many letters.
+    /// Makes strings of these lengths.
     pub fn new(columns: usize, rows: usize) -> Result<Self, Error> {
         let part = Part { thread: 0, columns: 0..columns, row: Vec::new() };
         Ok(Self { strings: Strings::new(columns, rows)?, part, ends: filled(rows, |_| AtomicU32::new(EMPTY))? })
     }
 
-    /// Compares.
+    /// Runs the comparison.
     pub fn compare(&mut self) {
         self.part.compare(&self.strings, &self.ends);
     }
 
-    /// That the latest row is that of the sequential algorithm.
+    /// Checks the latest row against the sequential algorithm.
     pub fn check(&self) -> Result<(), Error> {
         check(&self.strings, std::slice::from_ref(&self.part)).map(drop)
     }
 }
 
-/// That all cells of the last row are those of the sequential algorithm. Returns the last one: the distance.
+/// Checks all cells of the last row against the sequential algorithm. Returns the last one: the distance.
 fn check(strings: &Strings, parts: &[Part]) -> Result<u32, Error> {
     let mut found = parts.iter().flat_map(|part| &part.row);
     let mut distance = 0;
@@ -111,7 +111,7 @@ fn check(strings: &Strings, parts: &[Part]) -> Result<u32, Error> {
 }
 
 impl Strings {
-    /// The one along the rows is like a part of the other, with one letter in eight another.
+    /// The string along the rows resembles a part of the other, with one letter in eight replaced.
     fn new(columns: usize, rows: usize) -> Result<Self, Error> {
         let mut random = Random(1);
         let columns: Vec<u8> = filled(columns, |_| random.below(LETTERS) as u8)?;
@@ -124,7 +124,7 @@ impl Strings {
 }
 
 impl Part {
-    /// The row of no letter at all.
+    /// The row of the empty string.
     fn start(&mut self) {
         self.row.clear();
         self.row.extend(self.columns.start as u32 + 1..=self.columns.end as u32);
@@ -150,7 +150,7 @@ impl Part {
     }
 }
 
-/// The next row in place of the last; the cell at its end. `above` and `left` are the cells on the left of both.
+/// Replaces the last row by the next one; returns its last cell. `above` and `left` are the cells on the left of both.
 fn next_row(cells: &mut [u32], letters: &[u8], letter: u8, above: u32, left: u32) -> u32 {
     let (mut diagonal, mut left) = (above, left);
     for (cell, other) in cells.iter_mut().zip(letters) {
@@ -161,7 +161,7 @@ fn next_row(cells: &mut [u32], letters: &[u8], letter: u8, above: u32, left: u32
     left
 }
 
-/// What another thread puts there.
+/// Waits for another thread's cell.
 fn wait_for(cell: &AtomicU32) -> u32 {
     let mut looks = 0;
     loop {
@@ -174,9 +174,9 @@ fn wait_for(cell: &AtomicU32) -> u32 {
     }
 }
 
-/// For the sequential check: the last row by another algorithm, which does 64 rows at once (Myers: A fast bit-vector
-/// algorithm for approximate string matching, 1999; Hyyrö: Explaining and extending the bit-parallel approximate string
-/// matching algorithm of Myers, 2001). A column is told by where it goes up, and where down.
+/// For the sequential check: the last row by another algorithm, which computes 64 rows at once (Myers: A fast
+/// bit-vector algorithm for approximate string matching, 1999; Hyyrö: Explaining and extending the bit-parallel
+/// approximate string matching algorithm of Myers, 2001). A column is represented by its increments and decrements.
 fn last_row(strings: &Strings) -> impl Iterator<Item = u32> {
     let (rows, blocks) = (strings.rows.len(), strings.rows.len().div_ceil(64));
     let mut equal = vec![[0_u64; LETTERS]; blocks];
@@ -186,7 +186,7 @@ fn last_row(strings: &Strings) -> impl Iterator<Item = u32> {
     let mut columns = vec![(u64::MAX, 0_u64); blocks];
     let (mut cell, last) = (rows as u32, 1_u64 << ((rows + 63) % 64));
     strings.columns.iter().map(move |letter| {
-        // Whether the row above goes up or down with this column: that of nothing goes up.
+        // Whether the row above increases or decreases with this column: that of the empty string increases.
         let (mut up, mut down, mut of_last) = (1, 0, (false, false));
         for ((vertical_up, vertical_down), equal) in columns.iter_mut().zip(&equal) {
             let same = equal[usize::from(*letter)];
@@ -215,7 +215,7 @@ mod tests {
         Strings { columns: letters(columns), rows: letters(rows) }
     }
 
-    /// By threads that come one after the other, each to all rows.
+    /// By threads that run one after the other, each for all rows.
     fn compared(strings: &Strings, threads: usize) -> Vec<Part> {
         let ends: Vec<_> = (0..threads * strings.rows.len()).map(|_| AtomicU32::new(EMPTY)).collect();
         let compare = |thread| {
@@ -260,7 +260,7 @@ mod tests {
             parts[thread].row[column] += 1;
         }
         assert!(check(&strings, &parts[..2]).is_err());
-        // A cell that a neighbour took for another is seen in the rows after it.
+        // A wrong cell of a neighbour shows in the rows after it.
         parts[1].row = (101..=200).collect();
         for (row, letter) in (0..).zip(&strings.rows) {
             next_row(&mut parts[1].row, &strings.columns[100..200], *letter, row, row);

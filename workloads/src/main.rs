@@ -1,7 +1,7 @@
-//! Small programs with known NUMA behaviour, for tests, demos and benchmarks: one verb each.
+//! Small programs with known NUMA behaviour, for tests, demos and benchmarks: one verb for each.
 //!
-//! Every verb first fills its memory from one chosen CPU, then starts all threads at a barrier and times only what
-//! they do from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
+//! Every verb first fills its memory from one chosen CPU, then starts all threads at a barrier and times only their
+//! work from there on, with the clock that an ordinary program sees (`CLOCK_MONOTONIC`).
 
 mod allocate;
 mod arithmetic;
@@ -63,145 +63,146 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Latency: loads that each wait for the one before, over one random cycle through all lines of an array; ns a load
+    /// Latency: dependent loads over one random cycle through all lines of an array; ns per load
     ///
     /// With several threads each walks the whole cycle, from starting points spread evenly over it.
     Chase(Options),
-    /// Bandwidth: STREAM's copy, scale, add and triad, and a sequential read; MB/s of each, bytes counted as STREAM
-    /// does
+    /// Bandwidth: STREAM's copy, scale, add and triad, and a sequential read; MB/s of each, with bytes counted as in
+    /// STREAM
     ///
-    /// --size is that of each of the three arrays. Each thread works on its own share of them.
+    /// --size is the size of each of the three arrays. Each thread works on its own share of them.
     Stream(StreamOptions),
-    /// Random accesses to one array, none of which waits for the one before: reads or writes of words; ns an access
+    /// Random independent accesses to one array: reads or writes of words; ns per access
     Random(RandomOptions),
-    /// Bandwidth that neighbours leave: one thread reads an array of its own, a word of each line, while rivals do the
-    /// same elsewhere, without end; MB/s of the one
+    /// Bandwidth left by neighbours: one thread reads its own array, a word of each line, while rivals do the same
+    /// elsewhere, without end; MB/s of that thread
     ///
-    /// --size is that of each array, which is to be larger than any cache. A first pass, in which all rivals start,
-    /// does not count.
+    /// --size is the size of each array, which should exceed every cache. A first pass, in which all rivals start, is
+    /// not counted.
     Rivals(RivalsOptions),
-    /// One hot object: every thread reads the whole of one array that one CPU wrote; GB/s of all threads together
+    /// One hot object: every thread reads all of an array that one CPU wrote; GB/s of all threads together
     ///
-    /// With --file several processes share one: the pages of the file. In the end what is mapped is compared with it.
+    /// With --file several processes share one object: the pages of the file. At the end the mapping is compared with
+    /// the file.
     Readers(ReadersOptions),
     /// One hot object, read and written: points filled by one CPU, then compared by all threads with candidate centres
     ///
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
-    /// checksum depends on --size and --repeat only. The cure: the points are interleaved over all nodes, and nothing
-    /// else.
+    /// checksum depends only on --size and --repeat. The cure: only the points are interleaved over all nodes.
     Streamcluster(CaseOptions),
     /// One hot object that is written once: a matrix filled by one CPU, onto which all threads project pictures
     ///
-    /// --size is that of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the matrix
-    /// on each node, of which each thread reads the nearest.
+    /// --size is the size of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the
+    /// matrix on each node; each thread reads the nearest.
     Facerec(CaseOptions),
-    /// Objects of their own thread that share pages with others: tables of words, in blocks that all threads take from
-    /// one heap in turn
+    /// Thread-private objects that share pages with others: tables of words, in blocks that all threads take from one
+    /// heap in turn
     ///
-    /// --size is that of all tables; --repeat is the number of times that each thread looks up as many words as its
-    /// table has. The cure: each block has pages of its own, so that it lies on its thread's node.
+    /// --size is the size of all tables; --repeat is the number of times that each thread looks up as many words as its
+    /// table has. The cure: each block has its own pages, so that it is on its thread's node.
     Psearchy(CaseOptions),
-    /// Objects that the threads of one process share, with threads all over the machine: processes that each answer
-    /// requests from a pool of their own
+    /// Objects shared by the threads of one process, with threads all over the machine: processes that each answer
+    /// requests from their own pool
     ///
-    /// --size is that of each pool; --repeat is the number of times that the threads of a process together answer as
-    /// many requests as its pool has lines. Threads are dealt to CPUs in turn, one of each process. The cure: all
-    /// threads of a process run on the CPUs of one node, and so the process's memory lies there.
+    /// --size is the size of each pool; --repeat is the number of times that the threads of a process together answer
+    /// as many requests as its pool has lines. Threads are assigned to CPUs in turn, one of each process. The cure: all
+    /// threads of a process run on the CPUs of one node, so the process's memory is there.
     Webserver(WebserverOptions),
-    /// One process of webserver, which starts it
+    /// One process of webserver, started by it
     #[command(hide = true)]
     WebserverProcess(Options),
-    /// Local rows of a sparse matrix and one vector that all threads read anywhere: conjugate gradients, as NAS's CG
+    /// Local rows of a sparse matrix and one vector that all threads read at random: conjugate gradients, as NAS's CG
     ///
-    /// --size is that of the matrix, rounded down to a power of two of rows; --repeat is the number of systems that are
-    /// solved, in 25 steps each. Threads fill their own rows.
+    /// --size is the size of the matrix, rounded down to a power of two of rows; --repeat is the number of systems to
+    /// solve, in 25 steps each. Threads fill their own rows.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
     Cg(Options),
     /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
     /// NAS's IS
     ///
-    /// --size is that of the keys, and of the buffer that they are copied into; --repeat is the number of iterations.
-    /// The buffer has a part for each node with CPUs, and one part is worked on at a time. Threads fill their own
-    /// parts.
+    /// --size is the size of the keys, and of the buffer that they are copied into; --repeat is the number of
+    /// iterations. The buffer has a part for each node with CPUs, and one part is processed at a time. Threads fill
+    /// their own parts.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
     Is(SortOptions),
     /// All-to-all exchange that is best left alone: transforms of a cube along its three dimensions, as NAS's FT
     ///
-    /// --size is that of each of two cubes, rounded down to a power of two of elements; --repeat is the number of times
-    /// that the transformed cube is changed and transformed back. Threads fill their own planes.
+    /// --size is the size of each of two cubes, rounded down to a power of two of elements; --repeat is the number of
+    /// times that the transformed cube is changed and transformed back. Threads fill their own planes.
     #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
-    /// Random reads and writes over a shared graph: ranks of pages, with atomic additions to those of neighbours
+    /// Random reads and writes over a shared graph: page ranks, with atomic additions to those of neighbours
     ///
-    /// --size is that of the edges, rounded down to a power of two of vertices with four edges each; --repeat is the
-    /// number of iterations. One CPU fills the edges, and threads their own ranks.
+    /// --size is the size of the edges, rounded down to a power of two of vertices with four edges each; --repeat is
+    /// the number of iterations. One CPU fills the edges, and threads their own ranks.
     #[command(mut_arg("size", default("64M")), mut_arg("repeat", default("1")))]
     Graph(Options),
-    /// A hash table that all threads serve, with keys of which some are much more frequent
+    /// A hash table that all threads serve, with some keys much more frequent than others
     ///
-    /// --size is that of the items, rounded down to a power of two of items of 128 bytes; --repeat is the number of
+    /// --size is the size of the items, rounded down to a power of two of items of 128 bytes; --repeat is the number of
     /// times that all threads together answer as many requests as there are items. One CPU fills the table.
     #[command(mut_arg("size", default("128M")), mut_arg("repeat", default("1")))]
     Kv(StoreOptions),
-    /// Producers and consumers on different nodes: pictures that are filled by one thread and gone through by another
+    /// Producers and consumers on different nodes: pictures that one thread fills and another processes
     ///
-    /// --size is that of all rings of four pictures, one for each pair of threads; --repeat is the number of times that
-    /// they go round. The first half of the threads produces for the second half, and fills the rings first.
+    /// --size is the size of all rings of four pictures, one for each pair of threads; --repeat is the number of times
+    /// that they go round. The first half of the threads produces for the second half, and fills the rings first.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("4")))]
     Pipeline(Options),
     /// Next to nothing to gain: the distance of two strings, in columns of threads that follow each other
     ///
-    /// --size is that of a row of the matrix, four bytes for each letter of one string; --repeat is the number of
+    /// --size is the size of a row of the matrix, four bytes for each letter of one string; --repeat is the number of
     /// comparisons. Threads fill their own parts of the row, and one CPU the rest.
     #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("1")))]
     Levenshtein(ComparisonOptions),
-    /// A compilation as make runs it: short processes, which fill memory of their own wherever they start
+    /// A compilation as by make: short processes, which fill their own memory wherever they start
     ///
-    /// --size is that of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the
-    /// number of jobs that may run at once, as make's -j.
+    /// --size is the size of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the
+    /// maximum number of concurrent jobs, as make's -j.
     #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("4")))]
     Hmake(Options),
-    /// One job of hmake, which starts it
+    /// One job of hmake, started by it
     #[command(hide = true)]
     HmakeJob(JobOptions),
-    /// Several programs at once, each a process of one thread with memory of its own; what all took, and what each took
+    /// Several programs at once, each a process of one thread with its own memory; total time, and the time of each
     ///
-    /// --size is that of each program's memory, but for hmmer, of which at most 128K count; --repeat is the number of
-    /// rounds of each. --threads is the number of processes [default: all of --members]; more begin with the first
-    /// again.
+    /// --size is the memory of each program, of which hmmer uses at most 128K; --repeat is the number of rounds of
+    /// each. --threads is the number of processes [default: all of --members]; larger numbers start again with the
+    /// first.
     #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("2")))]
     Mix(MixOptions),
-    /// One process of mix, which starts it
+    /// One process of mix, started by it
     #[command(hide = true)]
     MixMember(MemberOptions),
-    /// Writes that would be missed: every thread adds to random words of its part; fails if the sum is wrong in the end
+    /// Detects lost writes: every thread adds to random words of its part; fails if the final sum is wrong
     Checksum(ChecksumOptions),
-    /// Hold memory of a known kind until killed; prints where it is
+    /// Hold memory of a known kind until killed; prints its address
     Hold(HoldOptions),
-    /// Hold memory in pages of known sizes on known nodes, by threads of known policies, until killed; prints where
+    /// Hold memory in pages of known sizes on known nodes, by threads of known policies, until killed; prints its
+    /// addresses
     ///
-    /// Each part has a thread of its own, `place-0` and so on, which in the end is bound to the CPUs and the memory of the
+    /// Each part has its own thread, `place-0` and so on, which in the end is bound to the CPUs and the memory of the
     /// part's last node.
     Place(PlaceOptions),
-    /// Try the kernel's calls on memory of its own, and one on another process; prints one line of JSON
+    /// Try system calls on memory of this process, and one on another process; prints one line of JSON
     Calls(CallsOptions),
-    /// What threads take to wait for each other: hand-overs, timers, parallel regions, barriers, locks; us each
+    /// How long threads wait for each other: hand-overs, timers, parallel regions, barriers, locks; us each
     ///
-    /// --repeat is how often, after as many that do not count; --size counts for nothing.
+    /// --repeat is the number of waits, after as many that are not counted; --size has no effect.
     #[command(mut_arg("repeat", default("100")))]
     Waits(WaitsOptions),
-    /// Pairs of malloc and free, in bursts; ns a pair
+    /// Pairs of malloc and free, in bursts; ns per pair
     Allocate(AllocateOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
 }
 
-/// Another default than that of other verbs.
+/// A verb's own default of an option.
 fn default(value: &'static str) -> impl Fn(Arg) -> Arg {
     move |option| option.default_value(value)
 }
 
-/// What a verb was asked to do.
+/// The options of a verb.
 #[derive(Serialize)]
 struct Setup<'a> {
     size_bytes: u64,
@@ -210,7 +211,7 @@ struct Setup<'a> {
     repeat: usize,
 }
 
-/// What a verb measured, with what it was asked to do.
+/// The result of a verb, with its options.
 #[derive(Serialize)]
 struct Report<'a, M> {
     verb: &'static str,

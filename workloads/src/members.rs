@@ -1,4 +1,4 @@
-//! The programs of a mix, by what they do to memory.
+//! The programs of a mix, by their memory behaviour.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
@@ -20,7 +20,7 @@ pub enum Program {
     /// 462.libquantum: gates go through all states of a quantum register in order, and change some. Bound by memory's
     /// bandwidth and latency.
     Libquantum,
-    /// 471.omnetpp: events in the order of their time, each for some module of a network. Bound by memory's latency.
+    /// 471.omnetpp: events in order of time, each for some module of a network. Bound by memory's latency.
     Omnetpp,
     /// STREAM's triad. Bound by memory's bandwidth.
     Triad,
@@ -29,11 +29,12 @@ pub enum Program {
     Hmmer,
 }
 
-/// Gates of a round.
+/// Gates per round.
 const GATES: u64 = 8;
-/// Passes of a round of the triad.
+/// Passes per round of the triad.
 const TRIADS: usize = 8;
-/// Letters that a row of `hmmer` has at most, of four bytes each, and how many letters a round compares them to.
+/// Maximum length of a row of `hmmer`, in letters of four bytes each, and number of letters that a round compares them
+/// to.
 const MOST_LETTERS: usize = 32 << 10;
 const LETTERS: usize = 128;
 
@@ -50,7 +51,7 @@ impl Program {
     }
 }
 
-/// One process: fills `size` bytes, says so, and works `repeat` rounds when it is told to.
+/// One process: fills `size` bytes, reports that, and works `repeat` rounds when it gets the start signal.
 pub fn run(team: &Team, size: usize, repeat: usize, program: Program) -> Result<OwnTime, Error> {
     let rounds = match program {
         Program::Libquantum => {
@@ -82,20 +83,20 @@ pub fn run(team: &Team, size: usize, repeat: usize, program: Program) -> Result<
     Ok(OwnTime { span: Span::of(&rounds) })
 }
 
-/// Works when it is told to, on a thread of its own, as all workloads do.
+/// Works after the start signal, on its own thread, as all workloads do.
 fn start(team: &Team, repeat: usize, work: impl FnMut(usize) + Send) -> Result<Vec<Round>, Error> {
     wait_for_start()?;
     team.rounds(vec![work], repeat, |work, round| work(round))
 }
 
-/// One basis state of a register with its amplitude, as libquantum has it.
+/// One basis state of a register with its amplitude, as in libquantum.
 #[derive(Clone, Copy)]
 struct Node {
     amplitude: [f32; 2],
     state: u64,
 }
 
-/// A quantum register, of which gates change every state in turn.
+/// A quantum register; gates change its states one after the other.
 struct Register(Vec<Node>);
 
 impl Register {
@@ -104,7 +105,7 @@ impl Register {
         Ok(Self(filled((size / size_of::<Node>()).max(1), node)?))
     }
 
-    /// Not inlined, nor are the others, so that profilers tell them apart.
+    /// Not inlined, as the others, so that profilers can distinguish them.
     #[inline(never)]
     fn compute(&mut self, round: u64) {
         for gate in round * GATES..(round + 1) * GATES {
@@ -117,7 +118,7 @@ impl Register {
         }
     }
 
-    /// The sequential check: gates are linear, so each state is the sum of what becomes of its bits.
+    /// The sequential check: gates are linear, so each state is the sum of the results of its bits.
     fn check(&self, rounds: u64) -> Result<(), Error> {
         let apply = |state: u64, gate| {
             let (control, target) = bits(gate);
@@ -127,7 +128,7 @@ impl Register {
         let images: Vec<u64> = (0..64).map(image).collect();
         let mut expected = 0;
         for (state, node) in self.0.iter().enumerate() {
-            // The bits that differ from the state before are the lowest ones.
+            // The bits that differ from the preceding state are the lowest ones.
             let changed = (state ^ state.wrapping_sub(1)).trailing_ones() as usize;
             let images = if state == 0 { &[] } else { &images[..changed] };
             expected = images.iter().fold(expected, |sum, image| sum ^ image);
@@ -138,14 +139,14 @@ impl Register {
     }
 }
 
-/// The controlling and the changed bit of a gate: never the same.
+/// The controlling and the changed bit of a gate, which always differ.
 fn bits(gate: u64) -> (u64, u64) {
     let mut random = Random(gate);
     let control = random.below(16) as u64;
     (control, (control + 1 + random.below(15) as u64) % 16)
 }
 
-/// What a module of a simulated network keeps: a cache line.
+/// The state of a module of a simulated network: a cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Module {
@@ -153,15 +154,15 @@ struct Module {
     last: u64,
 }
 
-/// A network, the events that are to come, and what those that were came to.
+/// A network, its pending events, and statistics of past ones.
 struct Network {
     modules: Vec<Module>,
     /// Time and module of each.
     events: BinaryHeap<Reverse<(u64, u32)>>,
     random: Random,
-    /// Of all modules that had an event.
+    /// Sum over the modules of all events.
     sum: u64,
-    /// Events before the one that was taken before them.
+    /// Number of events earlier than their predecessors.
     late: usize,
     now: u64,
 }
@@ -176,7 +177,7 @@ impl Network {
         Ok(Self { modules, events, random, sum: 0, late: 0, now: 0 })
     }
 
-    /// As many events as there are modules: each makes one for another module, some time later.
+    /// As many events as modules: each creates one for another module, some time later.
     #[inline(never)]
     fn simulate(&mut self) {
         for _ in 0..self.modules.len() {
@@ -191,7 +192,7 @@ impl Network {
         }
     }
 
-    /// The sequential check: events came in the order of time, and modules have all of theirs.
+    /// The sequential check: events came in order of time, and modules have all of theirs.
     fn check(&self, rounds: usize) -> Result<(), Error> {
         error::check("the number of late events", 0, self.late)?;
         let events = self.modules.iter().map(|module| module.events).sum();
@@ -206,7 +207,7 @@ fn weight(module: usize) -> u64 {
     mix(module as u64 + 1, 2)
 }
 
-/// STREAM's arrays. Whole numbers, as small as they stay, are exact.
+/// STREAM's arrays. Integers are exact while they stay this small.
 struct Arrays {
     a: Vec<f64>,
     b: Vec<f64>,
@@ -230,10 +231,10 @@ impl Arrays {
         }
     }
 
-    /// The sequential check, as STREAM's own: the same steps on single numbers, with those of each place.
+    /// The sequential check, as STREAM's own: the same steps on single numbers, with those of each position.
     fn check(&self, rounds: usize) -> Result<(), Error> {
         let passes = rounds * TRIADS;
-        // Each pass adds twice its scalar to what the place had.
+        // Each pass adds twice its scalar to the number at a position.
         let added: usize = (0..passes).map(|pass| 2 * (pass % TRIADS)).sum();
         for (place, b) in self.b.iter().enumerate() {
             error::check("a number of the triad", (place + added) as f64, *b)?;
@@ -282,7 +283,7 @@ mod tests {
         }
         let mut network = run();
         let total: u64 = network.modules.iter().map(|module| module.events).sum();
-        // As many events, of other modules.
+        // The same number of events, of other modules.
         network.modules.iter_mut().for_each(|module| module.events = 0);
         network.modules[0].events = total;
         assert!(network.check(3).unwrap_err().to_string().contains("modules"));

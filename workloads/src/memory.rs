@@ -1,19 +1,19 @@
-//! Memory whose pages lie where the thread ran that filled them.
+//! Memory whose pages are on the node of the thread that filled them.
 //!
-//! How that is guaranteed: Linux places a page when it is first written (or read), not when it is allocated. The
-//! arrays here are larger than the allocator's threshold for memory of its own (128 KiB in glibc, never more than
-//! 32 MiB), and nothing of that size is freed before they are made, so they are fresh, untouched, page-aligned pages
-//! from `mmap`; and [`filled`] writes every element itself, on the thread that calls it. (`vec![0; n]` would not do:
-//! it leaves zero pages untouched until a worker comes by.) Where just that is wanted, [`untouched`] has it.
+//! How that is guaranteed: Linux places a page when it is first written (or read), not when it is allocated. The arrays
+//! here are larger than the allocator's mmap threshold (128 KiB in glibc, never more than 32 MiB), and nothing of that
+//! size is freed before they are made, so they are fresh, untouched, page-aligned pages from `mmap`; and [`filled`]
+//! writes every element itself, on the calling thread. (`vec![0; n]` would not work: it leaves zero pages untouched
+//! until a worker accesses them.) Where that is wanted, use [`untouched`].
 
 use crate::error::Error;
 use linux::{Pages, Zeroed};
 use std::ops::Range;
 
-/// An array with `element(i)` at place `i`, written by the calling thread. Inlined, so that profilers name the function
-/// that wants the array.
+/// An array with `element(i)` at index `i`, written by the calling thread. Inlined, so that profilers name the function
+/// that needs the array.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "a hint would leave it to the compiler, and so the names to its versions")]
+#[allow(clippy::inline_always, reason = "with a mere hint, names would depend on the compiler's version")]
 pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>, Error> {
     let mut array = Vec::new();
     array
@@ -23,15 +23,15 @@ pub fn filled<T>(count: usize, element: impl FnMut(usize) -> T) -> Result<Vec<T>
     Ok(array)
 }
 
-/// Refuses more than this system has and can swap out, for what is got piece by piece: before any of it is filled.
+/// Rejects more memory than this system has and can swap out, for allocations in pieces: before any of them is filled.
 pub fn check(bytes: usize) -> Result<(), Error> {
     let system = rustix::system::sysinfo();
     let there = (system.totalram + system.totalswap).saturating_mul(system.mem_unit.into());
     if bytes as u64 > there { Err(Error::Memory { bytes: bytes as u64 }) } else { Ok(()) }
 }
 
-/// `count` zeros, for as long as the process lives, on pages that will lie where the threads run that first write to
-/// them: for programs whose threads fill their parts of a shared array themselves.
+/// `count` zeros, for the lifetime of the process, on pages whose node is that of the thread that first writes to them:
+/// for programs whose threads fill their parts of a shared array themselves.
 pub fn untouched<T: Zeroed>(count: usize) -> Result<&'static mut [T], Error> {
     let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
     let pages = Pages::reserve(usize::try_from(bytes).unwrap_or(usize::MAX)).map_err(|_| Error::Memory { bytes })?;
@@ -39,13 +39,13 @@ pub fn untouched<T: Zeroed>(count: usize) -> Result<&'static mut [T], Error> {
     Ok(&mut pages.zeroed()[..count])
 }
 
-/// The elements of an array in shares, one for each thread.
+/// The elements of an array in shares, one per thread.
 pub fn shares<T>(array: &mut [T], threads: usize) -> impl Iterator<Item = &mut [T]> {
     let (count, mut rest) = (array.len(), array);
     (0..threads).map(move |thread| rest.split_off_mut(..share(count, threads, thread).len()).unwrap_or_default())
 }
 
-/// What thread `thread` of `threads` works on, of `count` elements: shares differ by at most one.
+/// The share of thread `thread` of `threads`, of `count` elements: shares differ by at most one.
 pub fn share(count: usize, threads: usize, thread: usize) -> Range<usize> {
     let edge = |thread: usize| (count as u128 * thread as u128 / threads as u128) as usize;
     edge(thread)..edge(thread + 1)

@@ -1,10 +1,10 @@
 //! Several programs at once, each with one thread: by default three of libquantum, three of omnetpp and six of STREAM's
-//! triad, the mix bound by memory that a manager of programs was judged by (Müller: Memory and thread management on
+//! triad, the memory-bound mix by which a manager of programs was evaluated (Müller: Memory and thread management on
 //! NUMA systems, 2013, figure 4.7).
 //!
-//! Each program is a process that fills its own memory, as the originals do, and so has it on the node where it began.
-//! What there is to gain is in who shares a node's caches and controller with whom, and in memory that follows its
-//! thread. The programs of SPEC are not free: what is kept of them is what they do to memory, in `members.rs`.
+//! Each program is a process that fills its own memory, as the originals do, and so has it on the node where it
+//! started. The gain depends on which programs share a node's caches and controller, and on memory that follows its
+//! thread. The programs of SPEC are not free: `members.rs` reproduces their memory behaviour.
 
 use crate::error::Error;
 use crate::members::Program;
@@ -40,23 +40,23 @@ impl FromStr for Members {
     }
 }
 
-/// What the mix took.
+/// Duration of the mix.
 #[derive(Debug, Serialize)]
 pub struct Times {
-    /// From the start of all to the end of the last.
+    /// From the common start to the end of the last.
     #[serde(flatten)]
     span: Span,
     members: Vec<Time>,
 }
 
-/// What one process took.
+/// Duration of one process.
 #[derive(Debug, Serialize)]
 struct Time {
     program: Program,
     seconds: f64,
 }
 
-/// Likewise, as it says itself.
+/// The same, as reported by the process itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OwnTime {
     #[serde(flatten)]
@@ -80,13 +80,13 @@ impl fmt::Display for OwnTime {
     }
 }
 
-/// How many processes there are.
+/// Total number of processes.
 pub fn count(members: &[Members]) -> usize {
     members.iter().map(|members| members.count).sum()
 }
 
-/// Starts a process for each thread of the team, has all work at the same time, each `repeat` times, and says what each
-/// took.
+/// Starts a process for each thread of the team, lets all work at the same time, `repeat` times each, and returns the
+/// duration of each.
 pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Result<Times, Error> {
     let programs: Vec<Program> = programs(members).take(team.threads).collect();
     let pins: Vec<CpuId> = team.pins().collect();
@@ -110,7 +110,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, members: &[Members]) -> Resu
     together().map_err(Error::System)
 }
 
-/// The programs in turn, for ever.
+/// The programs in turn, endlessly.
 fn programs(members: &[Members]) -> impl Iterator<Item = Program> {
     let each = |members: &Members| std::iter::repeat_n(members.program, members.count);
     members.iter().flat_map(each).cycle()

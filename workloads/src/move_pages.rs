@@ -1,5 +1,5 @@
-//! The bare loop of `move_pages` that `nearside migrate` is measured against: one thread, everything is prepared before the
-//! clock starts, nothing is looked up and nothing is counted.
+//! The bare loop of `move_pages` that `nearside migrate` is compared with: one thread; everything is prepared before
+//! the clock starts, without lookups or counts.
 
 use crate::error::Error;
 use crate::options::MoveOptions;
@@ -16,7 +16,7 @@ struct Moved {
     seconds: f64,
 }
 
-/// Moves small pages of another process, batch by batch, and says how long that took.
+/// Moves small pages of another process, batch by batch, and prints how long that took.
 pub fn run(options: &MoveOptions) -> Result<(), Error> {
     let (pid, target) = (Pid(options.pid), Some(NodeId(options.node)));
     let addresses: Vec<u64> = (options.start..).step_by(BASE_PAGE as usize).take(options.pages).collect();

@@ -1,4 +1,4 @@
-//! The options that all verbs share.
+//! Options shared by all verbs.
 
 use crate::hmake::Kind;
 use crate::members::Program;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The smallest unit of placement, bytes: the page of `x86_64`. Where pages are larger it is merely a lower bound.
+/// The smallest unit of placement, bytes: the page of `x86_64`. With larger pages it is only a lower bound.
 pub const PAGE: u64 = 4096;
 
 /// Options of every verb.
@@ -20,10 +20,10 @@ pub struct Options {
     /// Memory to work on: bytes, or a number with K, M, G or T
     #[arg(long, default_value = "64M", value_parser = parse_size)]
     pub size: u64,
-    /// Threads [default: one for each CPU in --pin or that this process may run on; chase: 1]
+    /// Threads [default: one for each CPU in --pin or available to this process; chase: 1]
     #[arg(long, value_parser = parse_count)]
     pub threads: Option<usize>,
-    /// How often to measure
+    /// Number of measurements
     #[arg(long, default_value = "5", value_parser = parse_count)]
     pub repeat: usize,
     /// Run the first thread on the first CPU of this set, the second on the second, and so on: 0-3,5
@@ -52,7 +52,7 @@ pub struct CaseOptions {
 pub struct WebserverOptions {
     #[command(flatten)]
     pub case: CaseOptions,
-    /// Processes, which share the threads out evenly
+    /// Processes, which divide the threads evenly
     #[arg(long, default_value = "4", value_parser = parse_count)]
     pub processes: usize,
 }
@@ -62,7 +62,7 @@ pub struct WebserverOptions {
 pub struct ReadersOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Read the first --size bytes of this file, which is mapped privately, a word of each line
+    /// Read the first --size bytes of this file, which is mapped privately, one word per line
     #[arg(long)]
     pub file: Option<PathBuf>,
 }
@@ -72,10 +72,10 @@ pub struct ReadersOptions {
 pub struct SortOptions {
     #[command(flatten)]
     pub common: Options,
-    /// For how long one node is hot at most, in the time that the program sees: a number with us, ms or s
+    /// Maximum time that one node stays hot, in the program's own time: a number with us, ms or s
     #[arg(long, default_value = "1s", value_parser = parse_duration, value_name = "TIME")]
     pub period: Duration,
-    /// How often each bucket is gone over in each iteration
+    /// Number of passes over each bucket in each iteration
     #[arg(long, default_value = "1", value_parser = parse_count)]
     pub sweeps: usize,
 }
@@ -85,7 +85,7 @@ pub struct SortOptions {
 pub struct StoreOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Requests that change their item, of 100
+    /// Requests that change their item, percent
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u8).range(0..=100), value_name = "PERCENT")]
     pub updates: u8,
 }
@@ -95,7 +95,7 @@ pub struct StoreOptions {
 pub struct ComparisonOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Letters of the other string
+    /// Length of the other string
     #[arg(long, default_value = "100", value_parser = parse_count)]
     pub rows: usize,
 }
@@ -105,13 +105,13 @@ pub struct ComparisonOptions {
 pub struct JobOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Which job
+    /// The job
     #[arg(long, value_enum)]
     pub kind: Kind,
-    /// Of which program
+    /// The program of the job
     #[arg(long)]
     pub program: usize,
-    /// What the jobs before it came to
+    /// The combined results of the jobs before it
     #[arg(long)]
     pub input: u64,
 }
@@ -121,7 +121,7 @@ pub struct JobOptions {
 pub struct MixOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Programs, each with the number of its processes: libquantum, omnetpp, triad or hmmer
+    /// Programs, each with its number of processes: libquantum, omnetpp, triad or hmmer
     #[arg(long, value_delimiter = ',', default_value = "libquantum:3,omnetpp:3,triad:6", value_name = "NAME:N,...")]
     pub members: Vec<Members>,
 }
@@ -131,7 +131,7 @@ pub struct MixOptions {
 pub struct MemberOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Which program
+    /// The program
     #[arg(long, value_enum)]
     pub program: Program,
 }
@@ -161,10 +161,10 @@ pub enum Kernel {
 pub struct RandomOptions {
     #[command(flatten)]
     pub common: Options,
-    /// What to do at each place
+    /// The access at each position
     #[arg(long, value_enum, default_value_t = Access::Read)]
     pub access: Access,
-    /// Accesses of each thread in each round [default: one for each 64 bytes of --size]
+    /// Accesses per thread and round [default: one for each 64 bytes of --size]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub accesses: Option<u32>,
 }
@@ -174,7 +174,7 @@ pub struct RandomOptions {
 pub struct ChecksumOptions {
     #[command(flatten)]
     pub common: Options,
-    /// Writes of each thread in each round
+    /// Writes per thread and round
     #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
     pub writes: u32,
 }
@@ -182,16 +182,17 @@ pub struct ChecksumOptions {
 /// Options of `hold`.
 #[derive(Args, Debug)]
 pub struct HoldOptions {
-    /// How much: bytes, or a number with K, M, G or T
+    /// Size: bytes, or a number with K, M, G or T
     #[arg(long, default_value = "64M", value_parser = parse_size)]
     pub size: u64,
-    /// Ask for huge pages, where the switch says `madvise`
+    /// Ask for huge pages, where the system setting is `madvise`
     #[arg(long, conflicts_with = "file")]
     pub huge: bool,
-    /// Map this file, shared, and make it so long: on tmpfs it is shared memory, on hugetlbfs it has hugetlb pages
+    /// Map this file, shared, and extend it to the size: on tmpfs it is shared memory, on hugetlbfs it has hugetlb
+    /// pages
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// Have its first pages, up to 1 MiB, in use by the kernel: they wait in a pipe
+    /// Keep its first pages, up to 1 MiB, in use by the kernel: they wait in a pipe
     #[arg(long, requires = "file")]
     pub pinned: bool,
 }
@@ -199,8 +200,8 @@ pub struct HoldOptions {
 /// Options of `place`.
 #[derive(Args, Debug)]
 pub struct PlaceOptions {
-    /// NODES:PAGES:SIZE, where pieces of 2 MiB go to the nodes in turn, such as 0,1:huge:8M. PAGES is base (4 KiB), huge
-    /// (transparent), hugetlb (of the pool of 2 MiB) or mixed (every second piece huge)
+    /// NODES:PAGES:SIZE, with pieces of 2 MiB interleaved over the nodes, such as 0,1:huge:8M. PAGES is base (4 KiB),
+    /// huge (transparent), hugetlb (of the pool of 2 MiB) or mixed (every second piece huge)
     #[arg(required = true, value_name = "PART")]
     pub parts: Vec<Part>,
 }
@@ -208,11 +209,11 @@ pub struct PlaceOptions {
 /// A part of `place`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where pieces go, in turn; not empty.
+    /// Nodes of the pieces, in turn; not empty.
     pub nodes: Vec<u32>,
-    /// In which pages.
+    /// Kind of pages.
     pub kind: PagesKind,
-    /// How much, a multiple of 2 MiB.
+    /// Size, a multiple of 2 MiB.
     pub bytes: u64,
 }
 
@@ -268,16 +269,16 @@ pub struct MoveOptions {
     /// Its first page, in hexadecimal
     #[arg(value_parser = |text: &str| u64::from_str_radix(text, 16))]
     pub start: u64,
-    /// How many pages of 4 KiB
+    /// Number of pages of 4 KiB
     pub pages: usize,
     /// The node to move them to
     pub node: u32,
-    /// Pages of one call
+    /// Pages per call
     #[arg(long, default_value = "32768")]
     pub batch: usize,
 }
 
-/// What to do with a word of memory.
+/// The access to a word of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Access {
     Read,
@@ -289,7 +290,7 @@ pub enum Access {
 pub struct WaitsOptions {
     #[command(flatten)]
     pub common: Options,
-    /// How threads wait for each other
+    /// The kind of wait
     #[arg(long, value_enum, default_value = "futex")]
     pub wait: Wait,
 }

@@ -1,9 +1,9 @@
-//! Producers and consumers on different nodes: each producer fills pictures that one consumer goes through.
+//! Producers and consumers on different nodes: each producer fills pictures that one consumer processes.
 //!
-//! A ring of buffers is got from the system by whoever starts the pipeline, as media and packet pipelines do
-//! (`GStreamer`'s buffer pools), but first written by the producer: so it lies on the producer's node, and the consumer
-//! reads it from there. Buffers are handed over, not copied; a producer waits when none is free, a consumer when none
-//! is full.
+//! A ring of buffers is allocated by the thread that starts the pipeline, as in media and packet pipelines
+//! (`GStreamer`'s buffer pools), but first written by the producer: so it is on the producer's node, and the consumer
+//! reads it from there. Buffers are handed over, not copied; a producer waits if none is free, a consumer if none is
+//! full.
 //!
 //! The first half of the threads produces and the second half consumes: with `--pin 0-7` thread 0 fills for thread 4.
 
@@ -18,10 +18,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// Buffers of a ring.
 const BUFFERS: usize = 4;
 
-/// A buffer that goes round.
+/// A buffer that circulates.
 type Buffer<'a> = &'a mut [u64];
 
-/// What one thread does.
+/// State of one thread.
 struct Stage<'a> {
     pair: usize,
     takes: Receiver<Buffer<'a>>,
@@ -31,18 +31,18 @@ struct Stage<'a> {
     sum: u64,
 }
 
-/// What the pipeline took and what it came to.
+/// Duration and result of the pipeline.
 #[derive(Debug, Serialize)]
 pub struct Transfer {
-    /// Producers, and as many consumers.
+    /// Number of producers, which equals that of consumers.
     pairs: usize,
-    /// Of all pairs.
+    /// Pictures of all pairs.
     pictures: usize,
     picture_bytes: usize,
-    /// Of the rounds, without the first turn of each ring.
+    /// Time of the rounds, without the first turn of each ring.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all pictures, which depend on size, threads and repeats only.
+    /// Sixteen hexadecimal digits computed from all pictures, which depend only on size, threads and repeats.
     checksum: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// Sends pictures through rings of `size` bytes together, each of which goes round `repeat` times.
+/// Sends pictures through rings of `size` bytes in total, each of which goes round `repeat` times.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transfer, Error> {
     let pairs = team.threads / 2;
     if pairs == 0 {
@@ -66,7 +66,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transfer, Error> {
         let (gives_full, takes_full) = channel();
         let (gives_free, takes_free) = channel();
         for buffer in ring.chunks_exact_mut(words) {
-            // The receiver is here: it cannot be gone.
+            // The receiver is in this scope: it is still open.
             _ = gives_free.send(buffer);
         }
         producers.push(Stage { pair, takes: takes_free, gives: gives_full, pictures: 0, sum: 0 });
@@ -96,13 +96,13 @@ fn word(pair: usize, picture: u64, place: u64) -> u64 {
     mix((pair as u64) << 48 ^ picture << 32 ^ place, 1)
 }
 
-/// What a consumer makes of a picture: its words weighted by their places.
+/// A consumer's result for a picture: its words weighted by their positions.
 #[inline]
 fn weighted(sum: u64, word: u64) -> u64 {
     sum.wrapping_mul(5).wrapping_add(word)
 }
 
-/// The sequential check: each consumer saw all words of its pictures, in their order. Returns a sum.
+/// The sequential check: each consumer saw all words of its pictures, in order. Returns a sum.
 fn check(pictures: u64, words: usize, sums: &[u64]) -> Result<u64, Error> {
     for (pair, found) in sums.iter().enumerate() {
         let places = (0..pictures).flat_map(|picture| (0..words as u64).map(move |place| (picture, place)));
@@ -113,7 +113,7 @@ fn check(pictures: u64, words: usize, sums: &[u64]) -> Result<u64, Error> {
 }
 
 impl Stage<'_> {
-    /// Fills as many pictures as there are buffers. Not inlined, so that profilers tell it apart.
+    /// Fills as many pictures as there are buffers. Not inlined, so that profilers can distinguish it.
     #[inline(never)]
     fn produce(&mut self) {
         for buffer in self.takes.iter().take(BUFFERS) {
@@ -121,12 +121,12 @@ impl Stage<'_> {
                 *own = word(self.pair, self.pictures, place);
             }
             self.pictures += 1;
-            // When the consumer is gone, so is all that it would have been for.
+            // A consumer that has ended needs no more pictures.
             _ = self.gives.send(buffer);
         }
     }
 
-    /// Likewise goes through pictures.
+    /// Processes the pictures; not inlined either.
     #[inline(never)]
     fn consume(&mut self) {
         for buffer in self.takes.iter().take(BUFFERS) {

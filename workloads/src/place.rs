@@ -1,5 +1,5 @@
-//! A process with known memory on known nodes, in pages of known sizes, and threads with known policies, for commands
-//! that tell where the memory of others is.
+//! A process with known memory on known nodes, in pages of known sizes, and threads with known policies, for tests of
+//! commands that show where the memory of other processes is.
 
 use crate::error::Error;
 use crate::options::{PagesKind, Part, PlaceOptions};
@@ -12,7 +12,7 @@ use std::thread;
 
 const SMALL_PAGE: usize = 4096;
 
-/// Places each part by a thread of its own, which keeps its policy and its CPUs; says where the parts are, and waits.
+/// Places each part by its own thread, which keeps its policy and its CPUs; prints the parts' addresses, and waits.
 pub fn run(options: &PlaceOptions) -> Result<(), Error> {
     let parts = options.parts.len();
     let (sender, receiver) = channel();
@@ -41,16 +41,16 @@ pub fn run(options: &PlaceOptions) -> Result<(), Error> {
 fn of_thread(part: &Part, number: usize, sender: &Sender<(usize, io::Result<String>)>) {
     let placed = place(part);
     let line = placed.as_ref().map(|pages| format!("{:x}-{:x}", pages.range().start, pages.range().end));
-    // Nobody waits any more when another part has failed.
+    // The receiver is gone if another part has failed.
     let _ = sender.send((number, line.map_err(|error| io::Error::other(format!("{part:?}: {error}")))));
     loop {
-        // Keeps the thread, and its pages.
+        // Keeps the thread and its pages alive.
         thread::park();
         std::hint::black_box(&placed);
     }
 }
 
-/// Pieces of a huge page's size go to the nodes in turn.
+/// Pieces of a huge page's size are interleaved over the nodes.
 fn place(part: &Part) -> io::Result<Pages> {
     let bytes = part.bytes as usize;
     let mut pages =
@@ -73,7 +73,7 @@ fn place(part: &Part) -> io::Result<Pages> {
     Ok(pages)
 }
 
-/// The calling thread runs on a node, if that has CPUs, and takes memory from it alone.
+/// Binds the calling thread to a node's CPUs, if it has any, and to its memory.
 fn go_to(node: NodeId) -> io::Result<()> {
     let cpus = NodeState::read(Path::new("/sys")).map_err(io::Error::other)?.cpus_of(&[node].into_iter().collect());
     if !cpus.is_empty() {

@@ -1,4 +1,4 @@
-//! Workloads of several processes: each executes this program once more, with a verb of its own.
+//! Workloads of several processes: each executes this program again, with an internal verb.
 
 use crate::error::Error;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a process says when its memory is filled.
+/// A process's message when its memory is filled.
 const READY: &str = "ready";
 
-/// A process of a workload. Ends with its owner.
+/// A process of a workload. Dropping it ends the process.
 pub struct Process {
     child: Child,
     input: ChildStdin,
@@ -17,7 +17,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one, with options that are apart by one space each.
+    /// Starts one, with options separated by single spaces.
     pub fn start(verb: &str, options: &str) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(verb).args(options.split(' ')).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -28,7 +28,7 @@ impl Process {
         Ok(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// The next line that it says.
+    /// The next line of its output.
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -37,18 +37,18 @@ impl Process {
         Ok(line)
     }
 
-    /// Until its memory is filled.
+    /// Waits until its memory is filled.
     pub fn wait_until_ready(&mut self) -> io::Result<()> {
         let line = self.line()?;
         if line.trim_end() == READY { Ok(()) } else { Err(io::Error::other(format!("a process said `{line}`"))) }
     }
 
-    /// Has it start its work.
+    /// Starts its work.
     pub fn go(&mut self) -> io::Result<()> {
         writeln!(self.input)
     }
 
-    /// What its work came to.
+    /// The result of its work.
     pub fn answer<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         Ok(serde_json::from_str(&self.line()?)?)
     }
@@ -56,14 +56,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has answered ends by itself; one that has not is of no use any more.
+        // A process that has answered ends by itself; one that has not is no longer useful.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In such a process: says that its memory is filled, and waits until it is to start its work. It ends with its owner,
-/// whatever ends that.
+/// In such a process: reports that its memory is filled, and waits for the start signal. It ends when its owner ends,
+/// however that happens.
 pub fn wait_for_start() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|why| Error::System(why.into()))?;
     let mut output = io::stdout().lock();
@@ -71,7 +71,9 @@ pub fn wait_for_start() -> Result<(), Error> {
     output.flush()?;
     drop(output);
     if io::stdin().read(&mut [0])? == 0 {
-        return Err(Error::System(io::Error::other("nobody waits for the answers: another verb starts this")));
+        return Err(Error::System(io::Error::other(
+            "no process waits for the answers: this verb is started by another one",
+        )));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Objects that only their own thread uses, but that share pages with those of other threads: the tables of Mosbench's
 //! psearchy.
 //!
-//! There, threads index words, each in a table of its own. All take its blocks from one heap, so that the blocks of
-//! several threads lie on one page, which is on the node of whoever touched it first: the neighbour's table, as often
-//! as not. The `MemProf` study finds 17 % of accesses remote, each object used by the thread that allocated it alone,
-//! and no node saturated; interleaving makes it slower, and the cure is to allocate on the thread's own node, in pages
-//! of the thread's own, which `--cure` does.
+//! In psearchy, each thread indexes words in its own table. All tables take their blocks from one heap, so that the
+//! blocks of several threads are on one page, whose node is that of the thread that touched it first: in half of the
+//! cases, a neighbour's. The `MemProf` study finds 17 % of accesses remote, each object used only by the thread that
+//! allocated it, and no node saturated; interleaving makes it slower, and the cure is to allocate on the thread's own
+//! node, in the thread's own pages, which `--cure` does.
 
 use crate::arithmetic::mix;
 use crate::error::Error;
@@ -16,15 +16,15 @@ use measure::Random;
 use serde::Serialize;
 use std::fmt;
 
-/// Lines of a block: two pages. It begins anywhere in a page, as the heap has words of its own between blocks: on
-/// average a quarter of it lies on a page that the block before it begins on or goes through.
+/// Lines of a block: two pages. It starts anywhere in a page, as the heap has its own words between blocks: on average
+/// a quarter of it is on a page that also has a part of the preceding block.
 const BLOCK_LINES: usize = 128;
 const PAGE_LINES: usize = 64;
-/// Arithmetic for each word that is looked up, of four instructions a step: so much that a core has one line under way
+/// Arithmetic for each word that is looked up, in steps of four instructions: enough that a core has one line in flight
 /// at a time.
 const STEPS: usize = 14;
 
-/// Likewise for each word that is put into a block: so much that a block takes longer than the lab's CPUs may be apart.
+/// The same for each word that is put into a block: enough that a block takes longer than the lab's CPUs may be apart.
 const INDEX_STEPS: usize = 36;
 
 /// A bucket of the table: a cache line.
@@ -37,9 +37,9 @@ struct Page([Line; PAGE_LINES]);
 
 /// A block of a table.
 enum Block {
-    /// Wherever the heap has room.
+    /// Anywhere in the heap.
     Packed(Vec<Line>),
-    /// In pages that nothing else is in.
+    /// In pages of its own.
     Paged(Vec<Page>),
 }
 
@@ -51,16 +51,16 @@ struct Table {
     sum: u64,
 }
 
-/// What the index took and what it came to.
+/// Duration and result of the index.
 #[derive(Debug, Serialize)]
 pub struct Index {
     cure: bool,
     /// Words that all threads looked up.
     words: usize,
-    /// Of the rounds.
+    /// Time of the rounds.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all that was found, which depend on size, threads and rounds only.
+    /// Sixteen hexadecimal digits computed from all results, which depend only on size, threads and rounds.
     checksum: String,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Index {
     }
 }
 
-/// Has every thread look words up in its share of `size` bytes.
+/// Each thread looks words up in its share of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index, Error> {
     memory::check(size)?;
     share_one_heap().map_err(Error::System)?;
@@ -94,7 +94,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index,
 }
 
 impl Block {
-    /// A new one, of any words. Not inlined, so that the blocks' call chains name it.
+    /// A new table of arbitrary words. Not inlined, so that the blocks' call chains name it.
     #[inline(never)]
     fn take(own_pages: bool, random: &mut Random) -> Result<Self, Error> {
         let mut line = || Line(std::array::from_fn(|_| mix(random.bits(), INDEX_STEPS)));
@@ -118,8 +118,8 @@ impl Table {
         Self { blocks: Vec::with_capacity(blocks), built: Ok(()), random: Random(thread as u64 + 1), sum: 0 }
     }
 
-    /// Takes block after block, as threads that index at the same time do: what each does with a block takes longer
-    /// than to take one, so that those of different threads follow each other.
+    /// Takes block after block, like threads that index at the same time: the work with a block takes longer than
+    /// taking one, so that blocks of different threads alternate.
     fn build(&mut self, blocks: usize, own_pages: bool) -> Result<(), Error> {
         for _ in 0..blocks {
             // The same words, whatever follows the block's lines on its last page.
@@ -132,7 +132,7 @@ impl Table {
     /// Looks words up, and counts each in its bucket.
     #[inline(never)]
     fn look_up(&mut self, words: usize) {
-        // Tables of several threads share cache lines: what changes with each word is kept apart.
+        // Tables of several threads share cache lines: data that changes with each word is kept apart.
         let (mut random, mut sum) = (Random(self.random.0), self.sum);
         for _ in 0..words {
             let word = mix(random.bits(), STEPS);

@@ -1,5 +1,5 @@
-//! Random accesses that do not wait for each other: what remote memory costs a core that has several of them under way
-//! (Kiefer, Schlegel, Lehner: Experimental evaluation of NUMA effects on database management systems, 2013).
+//! Independent random accesses: the cost of remote memory for a core that has several of them in flight (Kiefer,
+//! Schlegel, Lehner: Experimental evaluation of NUMA effects on database management systems, 2013).
 
 use crate::error::Error;
 use crate::memory::filled;
@@ -9,19 +9,19 @@ use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
 
-/// Any but 0; each thread adds its number.
+/// Any number but 0; each thread adds its index.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// Bytes of the array for each access of a round, where nothing is said.
+/// Default bytes of the array for each access of a round.
 const BYTES_AN_ACCESS: usize = 64;
 
-/// How long an access took, over all threads and accesses of a round.
+/// Duration of an access, over all threads and accesses of a round.
 #[derive(Debug, Serialize)]
 pub struct Pace {
     /// Accesses of one thread in one round.
     accesses: usize,
-    /// Nanoseconds an access, in the fastest round.
+    /// Nanoseconds per access, in the fastest round.
     best_ns: f64,
-    /// Nanoseconds an access, mean of all rounds.
+    /// Nanoseconds per access, mean of all rounds.
     mean_ns: f64,
 }
 
@@ -31,8 +31,8 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Reads or writes random words of an array: of `size` bytes or the next lower power of two, so that a mask is enough
-/// to stay within it.
+/// Reads or writes random words of an array of `size` bytes, rounded down to a power of two, so that a mask keeps
+/// accesses inside it.
 pub fn run(team: &Team, size: usize, repeat: usize, access: Access, accesses: Option<usize>) -> Result<Pace, Error> {
     let words = 1 << (size / size_of::<u64>()).ilog2();
     let mut array = team.touch(|| filled(words, |word| word as u64))?;
@@ -41,7 +41,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, access: Access, accesses: Op
     let rounds = match access {
         Access::Read => team.rounds(seeds.collect(), repeat, |state, _| read(&array, state, accesses)),
         Access::Write => {
-            // Threads write parts of their own: Rust has it so.
+            // Threads write to disjoint parts, as Rust requires.
             let share = words / team.threads.next_power_of_two();
             let parts = array.chunks_exact_mut(share).zip(seeds).collect();
             team.rounds(parts, repeat, |(part, state), _| write(part, state, accesses))
@@ -72,7 +72,7 @@ fn write(words: &mut [u64], state: &mut u64, accesses: usize) {
     black_box(words);
 }
 
-/// Marsaglia's xorshift: shifts only, as next to nothing as a generator can be.
+/// Marsaglia's xorshift: only shifts, as cheap as a generator can be.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn the_generator_is_the_published_one() {
-        // Vigna, An experimental exploration of Marsaglia's xorshift generators, 2016, has 13, 7, 17 as a full-period
-        // triple; from 1 its first number is 1 ^ 1 << 13, with what the other shifts make of it.
+        // Vigna, An experimental exploration of Marsaglia's xorshift generators, 2016, lists 13, 7, 17 as a full-period
+        // triple; from 1 its first number is 1 ^ 1 << 13, after the other shifts.
         let mut state = 1;
         assert_eq!([next(&mut state), next(&mut state)], [1_082_269_761, 1_152_992_998_833_853_505]);
     }

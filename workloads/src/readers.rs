@@ -1,4 +1,4 @@
-//! One hot object that is only read: the whole of it, by every thread.
+//! One hot object that is only read: every thread reads all of it.
 
 use crate::error::{Error, check};
 use crate::memory::{filled, share};
@@ -12,19 +12,19 @@ use std::hint::black_box;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// How fast all threads together read.
+/// Read bandwidth of all threads together.
 #[derive(Debug, Serialize)]
 pub struct Throughput {
-    /// Units of 1,000,000,000 bytes a second, in the fastest round.
+    /// GB/s (10^9 bytes per second), in the fastest round.
     best_gb_per_s: f64,
-    /// All bytes over all time.
+    /// GB/s, all bytes over all time.
     mean_gb_per_s: f64,
-    /// What all rounds took.
+    /// Duration of all rounds, s.
     seconds: f64,
 }
 
 impl Throughput {
-    /// Of rounds in each of which all threads together went through so many bytes.
+    /// From rounds in each of which all threads together read `bytes`.
     fn of(rounds: &[Round], bytes: usize) -> Self {
         let gigabytes = bytes as f64 / 1e9;
         let seconds: f64 = rounds.iter().map(Round::seconds).sum();
@@ -40,10 +40,10 @@ impl fmt::Display for Throughput {
     }
 }
 
-/// Measures how fast the team reads an array of `size` bytes.
+/// Measures the team's read bandwidth on an array of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Throughput, Error> {
     let array = team.touch(|| filled(size / size_of::<Line>(), |_| Line([1.0; 8])))?;
-    // Each thread starts elsewhere: in step, threads that share a cache would fetch for each other.
+    // Each thread starts at another position: in step, threads that share a cache would fetch for each other.
     let starts = (0..team.threads).map(|thread| share(array.len(), team.threads, thread).start).collect();
     let rounds = team.rounds(starts, repeat, |start, _| {
         let (after, before) = (sum(&array[*start..]), sum(&array[..*start]));
@@ -52,7 +52,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Throughput, Error>
     Ok(Throughput::of(&rounds, team.threads * size_of_val(&*array)))
 }
 
-/// Measures how fast the team reads the first `size` bytes of a file, which other processes may read as well.
+/// Measures the team's read bandwidth on the first `size` bytes of a file, which other processes may read as well.
 pub fn of_file(team: &Team, path: &Path, size: usize, repeat: usize) -> Result<Throughput, Error> {
     let file = File::open(path).map_err(Error::System)?;
     if file.metadata().map_err(Error::System)?.len() < size as u64 {

@@ -1,5 +1,5 @@
-//! What neighbours leave: one reader of an array, timed, beside others that never stop (the microbenchmark of Razavi:
-//! Performance isolation on multicore hardware, 2011, section 4.1).
+//! Bandwidth left by neighbours: one timed reader of an array, beside others that never stop (the microbenchmark of
+//! Razavi: Performance isolation on multicore hardware, 2011, section 4.1).
 
 use crate::error::Error;
 use crate::memory::{filled, share};
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// How fast the array was read, in units of 1,000,000 bytes a second.
+/// Read bandwidth, in MB/s (10^6 bytes per second).
 #[derive(Debug, Serialize)]
 pub struct Bandwidth {
-    /// CPUs that read beside it.
+    /// Number of rival CPUs.
     rivals: usize,
-    /// Of all passes but the first.
+    /// Median of all passes but the first.
     median_mb_per_s: f64,
-    /// The slowest.
+    /// Slowest pass.
     least_mb_per_s: f64,
-    /// The fastest.
+    /// Fastest pass.
     most_mb_per_s: f64,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// Measures how fast the team reads an array of `size` bytes, while each rival reads one of its own.
+/// Measures the team's read bandwidth on an array of `size` bytes, while each rival reads its own.
 pub fn run(team: &Team, rivals: Option<&Team>, size: usize, repeat: usize) -> Result<Bandwidth, Error> {
     let array = || filled(size / size_of::<Line>(), |_| Line([1.0; 8]));
     let mine = team.touch(array)?;
@@ -50,14 +50,14 @@ pub fn run(team: &Team, rivals: Option<&Team>, size: usize, repeat: usize) -> Re
                     while !stop.load(Relaxed) {
                         pass(array);
                         if let Some(at_work) = at_work.take() {
-                            // Nobody listens when the measurement could not start; then it is over.
+                            // The receiver is gone if the measurement could not start; then it is over.
                             let _ = at_work.send(());
                         }
                     }
                 })
             })
         });
-        // It also ends, with fewer, when a rival cannot be started.
+        // It also ends, with fewer messages, if a rival cannot be started.
         all_at_work.iter().take(rivals_count).count();
         let rounds = team.rounds(parts, passes, |part, _| pass(part));
         stop.store(true, Relaxed);
@@ -78,7 +78,7 @@ fn pass(lines: &[Line]) {
     let mut sum = 0_u64;
     for line in lines {
         sum = sum.wrapping_add(line.0[0].to_bits());
-        // Keeps the loop from reading several lines at once, in an order of its own.
+        // Keeps the compiler from reading several lines at once, or in another order.
         black_box(());
     }
     black_box(sum);

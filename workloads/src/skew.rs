@@ -1,15 +1,15 @@
-//! Choices of which some are much more frequent than others, as of vertices by edges and of keys by requests.
+//! Skewed random choices, as of vertices by edges and of keys by requests.
 
 use crate::arithmetic::mix;
 use measure::Random;
 
 /// One of two to the power of `bits`: each bit of its rank is set in three of eight cases, and the ranks are spread
-/// over all places. The recursive graphs of R-MAT are made like that (Chakrabarti, Zhan, Faloutsos: R-MAT, 2004). Of
-/// 2^18 the most frequent twentieth has three tenths of all.
+/// over all positions. R-MAT's recursive graphs are made like that (Chakrabarti, Zhan, Faloutsos: R-MAT, 2004). Of 2^18
+/// the most frequent twentieth gets three tenths of all choices.
 pub fn skewed(random: &mut Random, bits: u32) -> usize {
     let rank = random.bits() & (random.bits() | random.bits());
     let mask = (1 << bits) - 1;
-    // An odd factor gives each rank a place of its own, and keeps frequent ones apart.
+    // An odd factor gives each rank its own position, and keeps frequent ones apart.
     (rank & mask).wrapping_mul(mix(1, 1) | 1) as usize & mask as usize
 }
 

@@ -20,7 +20,7 @@ impl Line {
 }
 
 const SCALAR: f64 = 3.0;
-/// What STREAM runs, in its order, and a read.
+/// STREAM's kernels, in its order, and a read.
 const ALL: [Kernel; 5] = [Kernel::Copy, Kernel::Scale, Kernel::Add, Kernel::Triad, Kernel::Read];
 
 impl Kernel {
@@ -34,7 +34,7 @@ impl Kernel {
         }
     }
 
-    /// Arrays that one pass reads or writes: what STREAM counts, without what a write reads first.
+    /// Number of arrays that one pass reads or writes, as STREAM counts: without the read for ownership of a write.
     fn arrays(self) -> usize {
         match self {
             Self::Read => 1,
@@ -57,13 +57,13 @@ pub struct Bandwidths {
     kernels: Vec<Bandwidth>,
 }
 
-/// The bandwidth of one kernel, in units of 1,000,000 bytes a second.
+/// The bandwidth of one kernel, in MB/s (10^6 bytes per second).
 #[derive(Debug, Serialize)]
 struct Bandwidth {
     kernel: &'static str,
     /// In the fastest round.
     best_mb_per_s: f64,
-    /// All bytes over all time.
+    /// Mean: all bytes over all time.
     mean_mb_per_s: f64,
 }
 
@@ -82,7 +82,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, only: Option<Kernel>) -> Res
     let kernels = only.map_or(ALL.to_vec(), |kernel| vec![kernel]);
     let lines = size / size_of::<Line>();
     let array = |lines, value| filled(lines, |_| Line([value; 8]));
-    // A read needs but the first, and filling the others would take longer than it.
+    // A read needs only the first array, and filling the others would take longer than the read.
     let others = if only == Some(Kernel::Read) { 0 } else { lines };
     let (mut a, mut b, mut c) = team.touch(|| Ok((array(lines, 1.0)?, array(others, 2.0)?, array(others, 3.0)?)))?;
     let parts = parts(&mut a, &mut b, &mut c, team.threads);
@@ -111,8 +111,8 @@ fn parts<'a>(mut a: &'a mut [Line], mut b: &'a mut [Line], mut c: &'a mut [Line]
     (0..threads).map(&mut part).collect()
 }
 
-/// One round of one kernel. Each line ends at a barrier of the compiler, which keeps the loops from turning into
-/// `memcpy`: that would go round the caches when it sees fit. Within a line they use vectors, as STREAM's do.
+/// One round of one kernel. Each line ends at a compiler barrier, which keeps the loops from becoming `memcpy`: that
+/// may bypass the caches. Within a line they use vectors, as STREAM's do.
 fn work(Part { a, b, c }: &mut Part, kernel: Kernel) {
     match kernel {
         Kernel::Copy => {
@@ -145,8 +145,8 @@ fn work(Part { a, b, c }: &mut Part, kernel: Kernel) {
     }
 }
 
-/// Reads all lines in order; the sum of each column's bits, as integers: reading is to be measured, not arithmetic, and
-/// a simulator may compute with floating-point numbers much more slowly than with integers.
+/// Reads all lines in order; the sum of each column's bits, as integers: this measures reading, not arithmetic, and
+/// simulators may be much slower with floating-point numbers than with integers.
 pub fn sum(lines: &[Line]) -> [u64; 8] {
     let mut sums = [0_u64; 8];
     for line in lines {
@@ -168,7 +168,7 @@ mod tests {
             for mut part in parts(a, b, c, threads) {
                 ALL.iter().chain(&ALL).for_each(|kernel| work(&mut part, *kernel));
             }
-            // As STREAM's own check does: the same steps on single numbers.
+            // As in STREAM's own check: the same steps on single numbers.
             let [mut a, mut b, mut c] = [1.0, 2.0, 3.0];
             for _ in 0..2 {
                 c = a;

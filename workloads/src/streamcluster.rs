@@ -1,10 +1,11 @@
-//! One hot object that is read and written by all threads: the points of PARSEC's streamcluster.
+//! One hot object that all threads read and write: the points of PARSEC's streamcluster.
 //!
-//! There, one thread reads `block`, the coordinates of all points, from a file; then all threads work on it. The
-//! points are shuffled, so each thread's lie on all pages: no thread or page can be moved to make accesses local, and
-//! the node that holds the block is saturated. The `MemProf` study finds 81 % of remote accesses on that block, and the
-//! cure is to interleave it, which `--cure` does. The loop kept here is the one that opens centres (`pspeedy`): each round, every point
-//! is compared with one candidate centre, and assigned to it if that is nearer than its centre so far.
+//! In the original, one thread reads `block`, the coordinates of all points, from a file; then all threads work on it.
+//! The points are shuffled, so each thread's are on all pages: no thread or page can be moved to make accesses local,
+//! and the node that holds the block is saturated. The `MemProf` study finds 81 % of remote accesses on that block, and
+//! the cure is to interleave it, which `--cure` does. The loop kept here is the one that opens centres (`pspeedy`):
+//! each round, every point is compared with one candidate centre, and assigned to it if that is nearer than its current
+//! centre.
 
 use crate::cure::interleaved;
 use crate::error::Error;
@@ -19,8 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const SEED: u64 = 1;
 const DIMENSIONS: usize = 60;
-/// Coordinates are whole numbers below this: every squared distance, at most `60 * 255 * 255` and so less than 2^24,
-/// is then exact in an `f32`, in whatever order it is added up.
+/// Coordinates are integers below this: every squared distance, at most `60 * 255 * 255` and so less than 2^24, is then
+/// exact in an `f32`, whatever the order of summation.
 const COORDINATES: usize = 256;
 
 /// A point and its centre: four cache lines.
@@ -29,33 +30,33 @@ struct Point {
     coordinates: [f32; DIMENSIONS],
     /// Squared distance to the centre.
     cost: AtomicU32,
-    /// Which point is the centre.
+    /// Index of the point that is the centre.
     centre: AtomicU32,
 }
 
-/// The points and the order in which threads share them out.
+/// The points and the order in which threads divide them.
 struct Points {
     block: Vec<Point>,
     order: Vec<u32>,
 }
 
-/// What a thread keeps of one of its points: a cache line, as PARSEC pads the memory that each thread works in.
+/// A thread's data for one of its points: a cache line, as PARSEC pads each thread's work memory.
 #[repr(align(64))]
 struct Member {
     point: u32,
-    /// By how much the latest candidate would be nearer.
+    /// How much nearer the latest candidate would be.
     saving: u32,
 }
 
-/// What the clustering took and what it came to.
+/// Duration and result of the clustering.
 #[derive(Debug, Serialize)]
 pub struct Clustering {
     cure: bool,
     points: usize,
-    /// Of the rounds.
+    /// Time of the rounds.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over every point's cost and centre, which depend on size and rounds only.
+    /// Sixteen hexadecimal digits computed from every point's cost and centre, which depend only on size and rounds.
     checksum: String,
 }
 
@@ -109,7 +110,7 @@ fn own_memory(points: &[u32]) -> Vec<Member> {
     points.iter().map(|&point| Member { point, saving: 0 }).collect()
 }
 
-/// Assigns those of the points to `candidate` that are nearer to it than to their centre.
+/// Assigns the points that are nearer to `candidate` than to their centre.
 fn open(block: &[Point], members: &mut [Member], candidate: u32) {
     let centre = block[candidate as usize].coordinates;
     round_once();
@@ -125,13 +126,13 @@ fn open(block: &[Point], members: &mut [Member], candidate: u32) {
     }
 }
 
-/// Rounds a number, as any program does whose numbers are not all whole ones. The processor keeps a note of that (`PE` in
-/// MXCSR), and QEMU adds and multiplies with the host's own instructions only once it is there.
+/// Rounds a number, as any program with fractional numbers does. The processor then sets a sticky flag (`PE` in MXCSR),
+/// and QEMU uses the host's own floating-point instructions only once it is set.
 fn round_once() {
     black_box(black_box(1.0_f32) / 3.0);
 }
 
-/// The squared distance. Added up in four columns, so that vectors can be used: memory is to set the pace.
+/// The squared distance, added up in four columns so that vectors can be used: the loop should be memory-bound.
 fn distance(a: &[f32; DIMENSIONS], b: &[f32; DIMENSIONS]) -> f32 {
     let (a, b) = (a.as_chunks::<4>().0, b.as_chunks::<4>().0);
     let add = |sums: [f32; 4], (a, b): (&[f32; 4], &[f32; 4])| {
@@ -140,7 +141,7 @@ fn distance(a: &[f32; DIMENSIONS], b: &[f32; DIMENSIONS]) -> f32 {
     a.iter().zip(b).fold([0.0; 4], add).iter().sum()
 }
 
-/// FNV-1a over what the clustering came to.
+/// FNV-1a over the result of the clustering.
 fn checksum(block: &[Point]) -> u64 {
     let results = block.iter().flat_map(|point| [point.cost.load(Relaxed), point.centre.load(Relaxed)]);
     results.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! The threads of a workload: where they run, and how long they take.
+//! The threads of a workload: their CPUs and their times.
 
 use crate::barrier::Barrier;
 use crate::error::Error;
@@ -12,14 +12,14 @@ use std::sync::OnceLock;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-/// How many threads there are and where they run.
+/// Number of threads and their CPUs.
 #[derive(Debug, Serialize)]
 pub struct Team {
     /// How many threads.
     pub threads: usize,
     /// Thread `i` runs on the `i`-th of these; without them, anywhere.
     pin: Option<CpuSet>,
-    /// Where memory is filled; without it, anywhere.
+    /// The CPU that fills memory; without it, any.
     touch_cpu: Option<CpuId>,
     #[serde(skip)]
     allowed: CpuSet,
@@ -28,16 +28,16 @@ pub struct Team {
 /// One round of work by all threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// When the first thread began.
+    /// When the first thread started.
     pub start: Instant,
-    /// When the last thread was done.
+    /// When the last thread finished.
     pub end: Instant,
-    /// The sum of what each thread took.
+    /// Sum of the threads' times.
     pub busy: Duration,
 }
 
 impl Round {
-    /// How long the round took, seconds.
+    /// Duration of the round, seconds.
     pub fn seconds(&self) -> f64 {
         (self.end - self.start).as_secs_f64()
     }
@@ -47,7 +47,7 @@ impl Round {
     }
 }
 
-/// When the rounds that count were, and how long they took.
+/// Time and duration of the rounds that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// When the first round began, `CLOCK_MONOTONIC`, ns.
@@ -57,20 +57,20 @@ pub struct Span {
 }
 
 impl Span {
-    /// Of all of these rounds; nothing of none.
+    /// Of all of these rounds; `None` if there are none.
     pub fn of(rounds: &[Round]) -> Self {
         let ends = rounds.first().zip(rounds.last());
         ends.map_or(Self::default(), |(first, last)| Self::between(first.start, last.end))
     }
 
-    /// From one moment to another.
+    /// From one time to another.
     pub fn between(start: Instant, end: Instant) -> Self {
         let now = clock_gettime(ClockId::Monotonic);
         let began = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_sub(start.elapsed());
         Self { began_ns: began.as_nanos() as u64, seconds: (end - start).as_secs_f64() }
     }
 
-    /// From the earlier beginning to the later end.
+    /// From the earlier start to the later end.
     pub fn join(self, other: Self) -> Self {
         let began_ns = self.began_ns.min(other.began_ns);
         let until = |span: Self| (span.began_ns - began_ns) as f64 / 1e9 + span.seconds;
@@ -78,7 +78,7 @@ impl Span {
     }
 }
 
-/// What rounds took from the start of the first to the end of the last, seconds.
+/// Duration from the start of the first round to the end of the last, seconds.
 pub fn seconds(rounds: &[Round]) -> f64 {
     Span::of(rounds).seconds
 }
@@ -90,8 +90,8 @@ pub fn allowed_cpus() -> Result<CpuSet, Error> {
 }
 
 impl Team {
-    /// The team that the options ask for, on a process that may run on `allowed`. `default_threads` is for verbs that
-    /// do not take every CPU when nothing is said.
+    /// The team for these options, in a process that may run on `allowed`. `default_threads` is for verbs that do not
+    /// use every CPU by default.
     pub fn new(options: &Options, default_threads: Option<usize>, allowed: CpuSet) -> Result<Self, Error> {
         if let Some(pins) = &options.pin {
             check("--pin", pins.clone(), &allowed)?;
@@ -114,7 +114,7 @@ impl Team {
         Ok(Self { threads, pin: options.pin.clone(), touch_cpu, allowed })
     }
 
-    /// The team of the rivals, one for each CPU that the options name; none if there are none.
+    /// The team of the rivals, one for each CPU in the options; `None` if there are none.
     pub fn of_rivals(options: &RivalsOptions, allowed: CpuSet) -> Result<Option<Self>, Error> {
         let Some(pins) = options.rivals.clone().filter(|pins| !pins.is_empty()) else { return Ok(None) };
         check("--rivals", pins.clone(), &allowed)?;
@@ -124,13 +124,13 @@ impl Team {
         Ok(Some(Self { threads: pins.len(), pin: Some(pins), touch_cpu: options.rivals_touch_cpu, allowed }))
     }
 
-    /// Runs `fill` on the CPU on which memory is to be touched first.
+    /// Runs `fill` on the CPU that should touch memory first.
     pub fn touch<T: Send>(&self, fill: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         self.touch_on(self.touch_cpu, fill)
     }
 
-    /// Runs `fill` for each thread, on the CPU on which memory is to be touched first, if that was said, and otherwise
-    /// on the thread's own.
+    /// Runs `fill` for each thread, on the CPU that should touch memory first, if one was given, and otherwise on the
+    /// thread's own.
     pub fn touch_each<T: Send>(&self, fill: impl Fn() -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
         let own = self.pins().map(Some).chain(iter::repeat(None));
         own.take(self.threads).map(|own| self.touch_on(self.touch_cpu.or(own), &fill)).collect()
@@ -141,7 +141,7 @@ impl Team {
         self.pin.iter().flat_map(CpuSet::iter)
     }
 
-    /// The CPUs that threads may be put on: those of `--pin`, or all that are allowed.
+    /// The CPUs that threads may be bound to: those of `--pin`, or all that are allowed.
     pub fn cpus(&self) -> &CpuSet {
         self.pin.as_ref().unwrap_or(&self.allowed)
     }
@@ -157,7 +157,7 @@ impl Team {
         cpu: Option<CpuId>,
         fill: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
-        // A thread of its own, as the workers inherit the affinity of this one.
+        // In a separate thread, as the workers inherit the affinity of this one.
         let failed = |source| Error::Thread { thread: 0, threads: 1, source };
         thread::scope(|scope| {
             self.move_to(cpu)?;
@@ -166,11 +166,11 @@ impl Team {
         })
     }
 
-    /// Gives each thread one part and has all of them do `work` on it `rounds` times. Every round starts at a barrier.
-    /// The work is told the round, from 0.
+    /// Gives each thread one part and runs `work` on it `rounds` times. Every round starts at a barrier. `work` gets
+    /// the round's number, from 0.
     ///
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn rounds<P: Send>(
         &self,
         parts: Vec<P>,
@@ -181,10 +181,10 @@ impl Team {
         self.meeting(parts, rounds, work, || _ = barrier.wait())
     }
 
-    /// Likewise, of threads that wait for each other as those of OpenMP programs do.
+    /// The same, with threads that wait for each other as those of OpenMP programs do.
     ///
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn parallel_rounds<P: Send>(
         &self,
         parts: Vec<P>,
@@ -195,7 +195,7 @@ impl Team {
         self.meeting(parts, rounds, work, || barrier.wait())
     }
 
-    /// Rounds of threads that `meet` before each.
+    /// Rounds of threads that call `meet` before each.
     fn meeting<P: Send>(
         &self,
         parts: Vec<P>,
@@ -214,8 +214,7 @@ impl Team {
             };
             (0..rounds).map(round).collect::<Vec<_>>()
         };
-        // Threads wait here until all of them exist: at the barrier they would wait for ever when one cannot be
-        // started.
+        // Threads wait here until all of them exist: at the barrier they would wait for ever if one cannot be started.
         let all_started = OnceLock::new();
         let worker = |part| if *all_started.wait() { timed(part) } else { Vec::new() };
         thread::scope(|scope| {
@@ -240,7 +239,7 @@ impl Team {
         })
     }
 
-    /// Moves this thread, and so the threads it starts from now on, to one CPU or to all that are allowed.
+    /// Binds this thread, and so the threads that it starts from now on, to one CPU or to all that are allowed.
     fn move_to(&self, cpu: Option<CpuId>) -> Result<(), Error> {
         let mut affinity = Affinity::new();
         match cpu {
@@ -254,7 +253,7 @@ impl Team {
     }
 }
 
-/// Refuses CPUs that this process may not run on.
+/// Rejects CPUs that this process may not run on.
 fn check(option: &'static str, wanted: CpuSet, allowed: &CpuSet) -> Result<(), Error> {
     let refused: CpuSet = wanted.iter().filter(|&cpu| !allowed.contains(cpu)).collect();
     if refused.is_empty() {
@@ -310,7 +309,7 @@ mod tests {
         let done = AtomicUsize::new(0);
         let rounds = team
             .rounds(vec![1, 10, 100, 1000], 50, |part, round| {
-                // Others may already have finished this round, but nobody the next.
+                // Others may already have finished this round, but not the next.
                 assert!((4 * round..4 * (round + 1)).contains(&done.load(SeqCst)));
                 *part += 1;
                 done.fetch_add(1, SeqCst);

@@ -1,5 +1,5 @@
-//! What threads take to wait for each other: hand-overs of a word, of a byte in a pipe and of a lock, timers, and parallel
-//! regions and barriers whose threads wait awake or asleep, as those of GNU's OpenMP do (`OMP_WAIT_POLICY`).
+//! How long threads wait for each other: hand-overs of a word, of a byte in a pipe and of a lock, timers, and parallel
+//! regions and barriers whose threads spin or sleep, as those of GNU's OpenMP do (`OMP_WAIT_POLICY`).
 
 use crate::error::{Error, check};
 use crate::team::Team;
@@ -22,31 +22,32 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Two threads that hand a word to each other, and sleep until they have it (futex); a round trip
+    /// Two threads that hand a word to each other, and sleep until they get it (futex); a round trip
     Futex,
     /// Two threads that send a byte to each other through two pipes, as `perf bench sched pipe --threads`; a round trip
     Pipe,
-    /// A thread that sleeps for 100 us; how long it does
+    /// A thread that sleeps for 100 us; the actual duration
     Timer,
-    /// A parallel region: all threads begin at a barrier, add 1,000 numbers, and end at another; they look for the last
+    /// A parallel region: all threads start at a barrier, add 1,000 numbers, and end at another; they spin while they
+    /// wait
     Awake,
-    /// The same, of threads that sleep until the last has come
+    /// The same, with threads that sleep while they wait
     Asleep,
-    /// A barrier alone, two of which are a parallel region without its work
+    /// A barrier alone; two of them are a parallel region without its work
     BarrierAwake,
-    /// The same, of threads that sleep until the last has come
+    /// The same, with threads that sleep while they wait
     BarrierAsleep,
-    /// A lock that all threads take in turn, and look for until it is theirs; from one to the next
+    /// A lock that all threads take in turn, spinning until they get it; one hand-over
     Lock,
 }
 
-/// What a round of waiting took.
+/// Duration of a wait.
 #[derive(Debug, Serialize)]
 pub struct Waited {
     wait: Wait,
     /// Microseconds each, mean of all.
     mean_us: f64,
-    /// How many times it was done.
+    /// Number of waits.
     times: u64,
 }
 
@@ -64,13 +65,12 @@ impl fmt::Display for Waited {
     }
 }
 
-/// How long a thread sleeps, at least.
+/// Minimum duration of a thread's sleep.
 const SLEEP: Duration = Duration::from_micros(100);
 /// Numbers that each thread adds up in a parallel region.
 const ADDED: u64 = 1000;
 
-/// Measures how long the team's threads take to wait for each other, `times` times. As many again come first and do not
-/// count.
+/// Measures how long the team's threads wait for each other, `times` times, after as many uncounted ones.
 pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
     let wanted = match wait {
         Wait::Futex | Wait::Pipe => Some(2),
@@ -94,8 +94,8 @@ pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
     Ok(Waited { wait, mean_us: took.as_secs_f64() * 1e6 / times as f64, times })
 }
 
-/// Has each thread do `step` for twice as many times; what the first one took for the second half. `step` is given the
-/// thread's number and that of the step, from 0.
+/// Each thread does `step` for twice as many times; returns the first thread's time for the second half. `step` gets
+/// the thread's index and its own number, from 0.
 fn timed(team: &Team, times: u64, step: impl Fn(usize, u64) + Sync) -> Result<Duration, Error> {
     let took = Mutex::new(Duration::ZERO);
     team.rounds((0..team.threads).collect(), 1, |&mut thread, _| {
@@ -116,7 +116,7 @@ struct Word(CachePadded<AtomicU32>);
 impl Word {
     fn set(&self, value: u32) {
         self.0.store(value, Release);
-        // It fails for no address of a process's own.
+        // This cannot fail for an address of this process.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX.cast_unsigned());
     }
 
@@ -126,7 +126,7 @@ impl Word {
             if value == wanted {
                 return;
             }
-            // It returns at once when the word is another one, and at any time when a signal comes.
+            // Returns at once when the word has changed, and spuriously on signals.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, None);
         }
     }
@@ -156,7 +156,7 @@ fn piped(team: &Team, times: u64) -> Result<Duration, Error> {
     let open =
         || pipe().map(|(reader, writer)| (reader.into(), writer.into())).map_err(|why| Error::System(why.into()));
     let (there, back): ((std::fs::File, std::fs::File), (std::fs::File, std::fs::File)) = (open()?, open()?);
-    // Both ends of both pipes live until all threads are done, so that no call fails.
+    // Both ends of both pipes live until all threads have finished, so that no call fails.
     timed(team, times, |thread, _| {
         let mut byte = [0];
         let (from, to) = if thread == 0 { (&back.0, &there.1) } else { (&there.0, &back.1) };
@@ -171,7 +171,7 @@ fn piped(team: &Team, times: u64) -> Result<Duration, Error> {
     })
 }
 
-/// Where all threads of a team wait for each other: the last one lets the others go.
+/// The barrier of a team: the last thread releases the others.
 struct Barrier {
     threads: u32,
     awake: bool,
@@ -219,8 +219,8 @@ fn barriers(team: &Team, times: u64, awake: bool) -> Result<Duration, Error> {
     Ok(took)
 }
 
-/// A ticket lock. No thread queues for it again before all others do, so that every hand-over is to another thread, also
-/// where one gets far ahead before the others have begun.
+/// A ticket lock. No thread queues for it again before all others have, so that every hand-over is to another thread,
+/// even if one gets far ahead before the others have started.
 fn locked(team: &Team, times: u64) -> Result<Duration, Error> {
     let (next, serving) = (Word::default(), Word::default());
     let guarded = CachePadded::new(AtomicU64::new(0));
@@ -228,10 +228,10 @@ fn locked(team: &Team, times: u64) -> Result<Duration, Error> {
     let took = timed(team, rounds, |_, number| {
         let ticket = next.0.fetch_add(1, AcqRel);
         serving.wait_awake(ticket);
-        // Not one addition of the processor's: the lock has to see to it that none is lost.
+        // Not an atomic addition: the lock must prevent lost updates.
         guarded.store(guarded.load(Relaxed) + 1, Relaxed);
         serving.0.store(ticket.wrapping_add(1), Release);
-        // After the last round there are no others to wait for.
+        // After the last round there are no other threads to wait for.
         if number + 1 < 2 * rounds {
             while next.0.load(Acquire).wrapping_sub(ticket) < team.threads as u32 {
                 spin_loop();

@@ -1,8 +1,9 @@
 //! Objects that the threads of one process share, while those threads are all over the machine: Apache with PHP.
 //!
-//! There, each process has threads on all nodes, and what they share (the pools of `apr_pools`) lies where the process
-//! began. The `MemProf` study finds 75 % of accesses remote and no placement of memory that helps, as every object is
-//! used from everywhere; the cure is to run the threads of each process on one node, which `--cure` does.
+//! In Apache, each process has threads on all nodes, and their shared objects (the pools of `apr_pools`) are on the
+//! node where the process started. The `MemProf` study finds 75 % of accesses remote and no placement of memory that
+//! helps, as every object is used from everywhere; the cure is to run the threads of each process on one node, which
+//! `--cure` does.
 
 use crate::arithmetic::mix;
 use crate::cure::nodes;
@@ -20,37 +21,37 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Lines of a piece of the pool.
 const PIECE_LINES: usize = 1024;
-/// Arithmetic for each line that a request reads, of four instructions a step.
+/// Arithmetic for each line that a request reads, in steps of four instructions.
 const STEPS: usize = 48;
-/// One request in so many writes what it found.
+/// One in this many requests writes its result.
 const WRITES: u64 = 64;
 
-/// A line of the pool: what is read, and how often it was changed.
+/// A line of the pool: its data, and its number of changes.
 #[repr(align(64))]
 struct Line {
     word: u64,
     changes: AtomicU64,
 }
 
-/// What the answers of all processes took and what they came to.
+/// Duration and result of the answers of all processes.
 #[derive(Debug, Serialize)]
 pub struct Answers {
     cure: bool,
     processes: usize,
     /// Requests of all processes.
     requests: usize,
-    /// When the first process began, and what the slowest took.
+    /// Start of the first process, and duration of the slowest.
     #[serde(flatten)]
     span: Span,
-    /// Sixteen hexadecimal digits over all answers, which depend on size, threads, processes and rounds only.
+    /// Sixteen hexadecimal digits computed from all answers, which depend only on size, threads, processes and rounds.
     checksum: String,
 }
 
-/// Likewise of one process.
+/// The same for one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OwnAnswers {
     requests: usize,
-    /// Of the rounds.
+    /// Time of the rounds.
     #[serde(flatten)]
     span: Span,
     sum: u64,
@@ -69,7 +70,7 @@ impl fmt::Display for OwnAnswers {
     }
 }
 
-/// Has processes answer requests, each from a pool of `size` bytes.
+/// Processes answer requests, each from a pool of `size` bytes.
 pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool) -> Result<Answers, Error> {
     memory::check(size)?;
     let threads = (team.threads / processes).max(1);
@@ -104,14 +105,14 @@ pub fn run(team: &Team, size: usize, repeat: usize, processes: usize, cure: bool
     Ok(Answers { checksum: format!("{sum:016x}"), ..all })
 }
 
-/// One process: fills a pool of `size` bytes, says so, and answers when it is told to.
+/// One process: fills a pool of `size` bytes, reports that, and answers after the start signal.
 pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Error> {
     let pool = team.touch(|| fill_pool(size))?;
     wait_for_start()?;
     let requests = (pool.len() * PIECE_LINES / team.threads).max(1);
     let mut parts: Vec<(Random, u64)> = (0..team.threads).map(|thread| (Random(thread as u64 + 1), 0)).collect();
     let rounds = team.rounds(parts.iter_mut().collect(), repeat, |(random, sum), _| {
-        // Parts of several threads share cache lines: what changes with each request is kept apart.
+        // Parts of several threads share cache lines: data that changes with each request is kept apart.
         let (mut own, mut answers) = (Random(random.0), *sum);
         for _ in 0..requests {
             answers = answers.wrapping_add(answer(&pool, own.bits()));
@@ -124,7 +125,7 @@ pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Er
     Ok(OwnAnswers { requests: requests * team.threads * repeat, span, sum })
 }
 
-/// Pieces of memory for everything that requests need.
+/// Pieces of memory that hold everything that requests need.
 fn fill_pool(size: usize) -> Result<Vec<Vec<Line>>, Error> {
     let pieces = (size / size_of::<Line>() / PIECE_LINES).max(1);
     (0..pieces).map(|piece| allocate_from_pool(piece as u64)).collect()
@@ -137,7 +138,7 @@ fn allocate_from_pool(piece: u64) -> Result<Vec<Line>, Error> {
     filled(PIECE_LINES, |_| Line { word: random.bits(), changes: AtomicU64::new(0) })
 }
 
-/// Answers one request from some line of the pool.
+/// Answers one request, starting at some line of the pool.
 #[inline(never)]
 fn answer(pool: &[Vec<Line>], request: u64) -> u64 {
     let place = Random(request).below(pool.len() * PIECE_LINES);

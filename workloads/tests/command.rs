@@ -1,4 +1,4 @@
-//! The command as a whole: every verb, and what bad input gets.
+//! The whole command: every verb, and the errors for bad input.
 
 use assert_cmd::Command;
 
@@ -78,7 +78,7 @@ fn one_kernel_of_stream_can_be_had_alone() {
 #[test]
 fn random_accesses_have_a_pace() {
     for access in ["read", "write"] {
-        // 1.5 MiB is no power of two: 1 MiB is used.
+        // 1.5 MiB is not a power of two: 1 MiB is used.
         let result = json(&["random", "--access", access, "--size", "1536K", "--threads", "3"]);
         assert_eq!(result["accesses"], 16384);
         let (best, mean) = (result["best_ns"].as_f64().unwrap(), result["mean_ns"].as_f64().unwrap());
@@ -119,7 +119,7 @@ fn streamcluster_comes_to_the_same_with_any_threads() {
     assert_eq!(checksum("1"), checksum("7"));
 }
 
-/// Verbs whose result does not depend on how many threads there are; each fails where its sequential check does.
+/// Verbs whose result does not depend on the number of threads; each fails if its sequential check does.
 #[test]
 fn programs_come_to_the_same_with_any_threads() {
     for verb in ["is", "ft", "graph"] {
@@ -158,7 +158,7 @@ fn ranks_depend_on_no_period() {
 fn a_store_answers_every_request() {
     let of = |more: &[&str]| json(&[&["kv", "--size", "1M", "--threads", "3"], more].concat());
     let (plain, reads) = (of(&[]), of(&["--updates", "0"]));
-    // Each of three threads its share of 8,192, twice.
+    // Each of three threads looks up its share of 8,192, twice.
     assert_eq!(
         (&plain["items"], &plain["requests"], &plain["updates_percent"]),
         (&8192.into(), &16386.into(), &5.into())
@@ -171,7 +171,7 @@ fn a_store_answers_every_request() {
 #[test]
 fn pictures_go_through_a_pipeline_for_each_pair() {
     let of = |threads| json(&["pipeline", "--size", "1M", "--threads", threads]);
-    // Rings of four pictures that go round twice; a fifth thread has nobody to give to.
+    // Rings of four pictures that go round twice; a fifth thread has no consumer.
     let result = of("5");
     assert_eq!(
         (&result["pairs"], &result["pictures"], &result["picture_bytes"]),
@@ -185,7 +185,7 @@ fn pictures_go_through_a_pipeline_for_each_pair() {
 fn a_distance_is_the_same_for_any_threads() {
     let of =
         |threads| json(&["levenshtein", "--size", "40K", "--rows", "70", "--threads", threads])["distance"].clone();
-    // At least the letters that one string has more.
+    // At least the difference in length of the strings.
     assert!((10_170..=10_240).contains(&of("1").as_u64().unwrap()));
     assert_eq!(of("1"), of("9"));
     refused(&["levenshtein", "--rows", "0"], &["--rows", "a number from 1"]);
@@ -211,7 +211,7 @@ fn a_mix_tells_what_each_program_took() {
     let fewer = json(&["mix", "--size", "256K", "--members", "hmmer:3", "--threads", "1", "--pin", &some_cpu()]);
     assert_eq!(fewer["members"].as_array().unwrap().len(), 1);
     refused(&["mix", "--members", "gcc"], &["`gcc` is none of libquantum, omnetpp, triad, hmmer"]);
-    refused_after(&["mix-member", "--program", "triad"], "ready\n", &["nobody waits for the answers"]);
+    refused_after(&["mix-member", "--program", "triad"], "ready\n", &["no process waits for the answers"]);
 }
 
 #[test]
@@ -227,13 +227,13 @@ fn cures_change_no_result() {
 }
 
 #[test]
-fn a_server_has_as_many_processes_as_it_was_told() {
+fn a_server_has_the_requested_number_of_processes() {
     let result = json(&["webserver", "--size", "1M", "--threads", "4", "--processes", "2"]);
-    // Pools of 16,384 lines, each of which as many requests ask for, twice.
+    // Pools of 16,384 lines, each with as many requests, twice.
     assert_eq!((&result["processes"], &result["requests"]), (&2.into(), &(2 * 2 * 16384).into()));
     refused(&["webserver", "--processes", "0"], &["--processes", "a number from 1"]);
-    // Without a server its process has nobody to answer.
-    refused_after(&["webserver-process", "--size", "1M"], "ready\n", &["nobody waits for the answers"]);
+    // Without a server its process has no reader of its answers.
+    refused_after(&["webserver-process", "--size", "1M"], "ready\n", &["no process waits for the answers"]);
 }
 
 #[test]

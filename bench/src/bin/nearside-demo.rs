@@ -1,4 +1,4 @@
-//! What the placement of memory costs three programs on a machine that is not there.
+//! Shows what memory placement costs three programs on a virtual machine.
 
 use bench::{Error, FULL, Run, run};
 use clap::Parser;
@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 /// Two packages of two nodes, 24 CPUs.
 const MACHINE: &str = "opteron-6164x2";
-/// A change of a share below this explains nothing.
+/// Smaller changes of a share explain nothing.
 const NOTABLE: f64 = 0.1;
 
 /// Run three programs on a virtual machine with 4 nodes, each with its memory placed in two ways
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// A picture to work on
+    /// A picture to process
     picture: PathBuf,
 }
 
@@ -24,7 +24,7 @@ struct Program {
     name: &'static str,
     command: String,
     placements: [Placement; 2],
-    /// The program's own figure, a time, in the unit that follows.
+    /// The program's own time, in the unit of the next field.
     own_time: fn(&Run) -> Result<f64, Error>,
     unit: &'static str,
 }
@@ -34,13 +34,13 @@ struct Placement {
     numactl: &'static str,
 }
 
-/// What one run came to.
+/// Result of one run.
 struct Placed {
     own_time: f64,
     local_access_ratio: f64,
     imbalance: f64,
     dram_latency_ns: f64,
-    /// Of all lines that controllers served, the share of the busiest one.
+    /// Share of the busiest controller in all lines served.
     busiest_controller: f64,
 }
 
@@ -95,7 +95,7 @@ fn programs(picture: &str) -> [Program; 3] {
         },
         Program {
             name: "streamcluster",
-            // Pinned: where the scheduler puts threads would change from run to run.
+            // Pinned: the scheduler would otherwise place threads differently in each run.
             command: "nearside-workloads streamcluster --pin 0-23 --repeat 20 --json".into(),
             placements: interleaved(),
             own_time: |run| Ok(run.figure("/seconds")? * 1e3),
@@ -103,7 +103,7 @@ fn programs(picture: &str) -> [Program; 3] {
         },
         Program {
             name: "GraphicsMagick",
-            // Threads that wait in a loop would be simulated at work.
+            // Threads that spin while they wait would be simulated as busy.
             command: format!("env OMP_WAIT_POLICY=passive gm benchmark convert {picture} {negate}null:"),
             placements: interleaved(),
             own_time: |run| {
@@ -117,7 +117,7 @@ fn programs(picture: &str) -> [Program; 3] {
     ]
 }
 
-/// Reads `Results: 24 threads 1 iter 5.01s user 0.370047s total 2.702 iter/s 0.200 iter/cpu`.
+/// Parses `Results: 24 threads 1 iter 5.01s user 0.370047s total 2.702 iter/s 0.200 iter/cpu`.
 fn benchmark_seconds(said: &str) -> Option<f64> {
     let words: Vec<&str> = said.lines().find(|line| line.starts_with("Results:"))?.split_whitespace().collect();
     let total = words.iter().position(|word| *word == "total")?;
@@ -140,12 +140,12 @@ fn placed(program: &Program, placement: &Placement) -> Result<Placed, Error> {
     })
 }
 
-/// How much slower or faster.
+/// The speed-up or slow-down.
 fn change(before: f64, after: f64) -> String {
     if after > before { format!("{:.2}x slower", after / before) } else { format!("{:.2}x faster", before / after) }
 }
 
-/// What made the difference: how far the memory is, how evenly the controllers are used, or neither.
+/// The cause of the difference: distance of memory, balance of the controllers, or neither.
 fn explain(placement: &str, before: &Placed, after: &Placed) -> String {
     let mut causes = Vec::new();
     let remote = |placed: &Placed| 1.0 - placed.local_access_ratio;

@@ -1,5 +1,5 @@
-//! Records the programs with a known flaw on a virtual machine, and compares what nearside names, advises and predicts
-//! with what is known of them and with what their cures gain.
+//! Records programs with a known flaw on a virtual machine, and compares nearside's diagnosis, advice and predicted
+//! gain with the known flaw and with the measured gain of its cure.
 
 use bench::{Error, nearside};
 use clap::Parser;
@@ -8,47 +8,47 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Two packages of two nodes, 24 CPUs: machine B of the study that the programs are from.
+/// Two packages of two nodes, 24 CPUs: machine B of the study with these programs.
 const MACHINE: &str = "opteron-6164x2";
-/// Host time after which the machine is given up, booting included, s.
+/// Limit of host time for the machine, including boot, s.
 const TIMEOUT_S: u32 = 1800;
-/// By how many hundredths the predicted gain may differ from the measured one.
+/// Maximum difference between predicted and measured gain, hundredths.
 const NEAR: f64 = 15.0;
 
-/// Diagnose the programs with a known flaw on a virtual machine, and compare the advice with what the cure gains
+/// Diagnose programs with a known flaw on a virtual machine, and compare the advice with the gain of the cure
 ///
-/// Prints a table in Markdown, which says at the end of a row what is not as the study has it.
+/// Prints a table in Markdown, whose last column says what differs from the study.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
     /// Only these programs [default: all]
     #[arg(value_name = "PROGRAM")]
     only: Vec<String>,
-    /// Fail when another object is named first, another cure is advised, the predicted gain is more than 15
-    /// hundredths from the measured one, or interleaving all memory does not compare with the cure as in the study
+    /// Fail if another object is named first, another cure is advised, the predicted gain is more than 15 hundredths
+    /// from the measured one, or interleaving all memory does not compare with the cure as in the study
     #[arg(long)]
     check: bool,
 }
 
-/// A program, and what is known of it.
+/// A program and its known flaw.
 struct Case {
     verb: &'static str,
     options: &'static str,
-    /// One event of the virtual PMU in so many is sampled.
+    /// One in this many events of the virtual PMU is sampled.
     period: u32,
-    /// The function that allocates what the flaw is in.
+    /// The function that allocates the affected object.
     site: &'static str,
-    /// The study's cure, as `nearside report --json` calls it.
+    /// The study's cure, by its name in `nearside report --json`.
     action: &'static str,
-    /// What the study says of interleaving all memory instead.
+    /// The study's result of interleaving all memory instead.
     interleaving: Interleaving,
 }
 
-/// What interleaving all memory does to a program by the study (memprof-carrefour.md 10.1 to 10.4).
+/// The effect of interleaving all memory according to the study (memprof-carrefour.md 10.1 to 10.4).
 enum Interleaving {
     /// It gains less than the cure.
     GainsLess,
-    /// The program loses by it.
+    /// The program gets slower.
     Loses,
     /// It gains nothing: less than a quarter of what the cure gains.
     GainsNothing,
@@ -89,10 +89,10 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// What came of a program. Gains are in hundredths: 37 is 37 % faster.
+/// Result of a program. Gains are in hundredths: 37 is 37 % faster.
 #[derive(Debug, PartialEq)]
 struct Diagnosis {
-    /// What was named first.
+    /// The object named first.
     label: String,
     action: String,
     predicted: Option<f64>,
@@ -141,7 +141,7 @@ fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {
             serde_json::from_str::<Value>(&printed)
                 .map_err(|why| Error::Report { command: format!("nearside report --json {}", case.verb), why })
         };
-        // Programs time their work, not how they fill memory before it.
+        // Programs time their work only, without filling memory.
         let start_ns = number(&report(&[])?, "/trace/start_ns", case.verb)?;
         let from = (recorded.began_ns - start_ns) / 1e9;
         let report = report(&["--time", &format!("{from}-{}", from + recorded.seconds)])?;
@@ -155,7 +155,7 @@ fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {
     Ok(if all_right || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs a command, whose complaints are shown as they come. Fails unless its exit status is 0.
+/// Runs a command, with its standard error passed through. Fails unless its exit status is 0.
 fn output_of(command: &mut Command) -> Result<String, Error> {
     let output = command.stderr(std::process::Stdio::inherit()).output().map_err(Error::system("run nearside"))?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -171,7 +171,7 @@ fn number(json: &Value, path: &str, verb: &str) -> Result<f64, Error> {
     json.pointer(path).and_then(Value::as_f64).ok_or_else(missing)
 }
 
-/// When a program worked, and how long, as it tells.
+/// When a program began its work, and for how long it worked, as it reports.
 struct Worked {
     began_ns: f64,
     seconds: f64,
@@ -186,7 +186,7 @@ impl Worked {
 }
 
 impl Case {
-    /// Four lines of JSON (as it is, interleaved, cured, and as it is while it is recorded), and a trace.
+    /// Four lines of JSON (unchanged, interleaved, cured, and unchanged while recorded), and a trace.
     fn script(&self, traces: &Path) -> String {
         let program = format!("nearside-workloads {} {} --json", self.verb, self.options);
         let (trace, period) = (traces.join(self.verb).display().to_string(), self.period);
@@ -205,7 +205,7 @@ impl Diagnosis {
         Self { label: text(&first["label"]), action: text(&first["action"]), predicted, cured, interleaved }
     }
 
-    /// What is not as the study has it, in a word each.
+    /// The differences from the study, one word each.
     fn wrong(&self, case: &Case) -> Vec<&'static str> {
         let Self { cured, interleaved, .. } = *self;
         let is_in_order = match case.interleaving {

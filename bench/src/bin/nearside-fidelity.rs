@@ -1,4 +1,4 @@
-//! Runs the experiments, and says how near the lab's machines come to the real ones.
+//! Runs the experiments, and reports how close the lab's machines are to the real ones.
 
 use bench::{FULL, Machine};
 use clap::Parser;
@@ -9,30 +9,30 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tempfile::NamedTempFile;
 
-/// Host time that a machine with many CPUs may take to boot on a busy host, and a run of a command, s.
+/// Limits of host time for a machine with many CPUs to boot on a busy host, and for a command to run, s.
 const BOOT_S: u64 = 300;
 const RUN_S: u64 = 120;
 
-/// Measure inside virtual machines what was published of real ones
+/// Repeat published measurements of real machines inside virtual ones
 ///
-/// Boots the machines that the experiments name, runs their commands, and tells how near they come, in Markdown. What cannot be
-/// measured is marked as that, and is a failure; a file is written when anything could be.
+/// Boots the machines of the experiments, runs their commands, and reports in Markdown how close they are. Numbers that
+/// cannot be measured are marked and count as failures; the file is written if any could be measured.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
     /// Files of experiments
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only what has this name: an experiment, a file (without .toml) or a preset; may be given several times
+    /// Only those with this name: an experiment, a file (without .toml) or a preset; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Only the quick subset
     #[arg(long)]
     quick: bool,
-    /// Fail when a number is missed, and the file gives no reason for it or it is further off than it was
+    /// Fail if a number is missed without a reason in its file, or by more than it was
     #[arg(long)]
     check: bool,
-    /// Write this file instead of printing, which takes all experiments
+    /// Write to this file instead of printing; requires all experiments
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick"])]
     output: Option<PathBuf>,
 }
@@ -96,10 +96,10 @@ impl Arguments {
     }
 }
 
-/// What one command leaves behind does not keep the next from having huge pages.
+/// Memory left behind by one command must not deny huge pages to the next.
 const COMPACT: &str = "echo 1 > /proc/sys/vm/compact_memory";
 
-/// Runs every session, also when one of them fails: the others' numbers are worth having.
+/// Runs every session, even if one fails: the others' numbers are still useful.
 fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
     let (mut observed, mut failures) = (Observed::default(), Vec::new());
     for (number, session) in sessions.iter().enumerate() {
@@ -135,13 +135,13 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
     (observed, failures)
 }
 
-/// Writes a file as a whole or not at all.
+/// Writes a file atomically.
 fn write(file: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |why: &dyn std::fmt::Display| format!("cannot write {}: {why}", file.display());
     let mut new = NamedTempFile::new_in(folder).map_err(|why| failed(&why))?;
     new.write_all(text.as_bytes()).map_err(|why| failed(&why))?;
-    // Other than temporary files, it is for everyone to read.
+    // Unlike temporary files, it must be readable by all users.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     new.as_file().set_permissions(readable).map_err(|why| failed(&why))?;
     new.persist(file).map_err(|why| failed(&why))?;

@@ -6,7 +6,7 @@ use machine::acpi::{Hmat, Slit, Srat};
 /// A good table, for what comes beside one.
 const SRAT: &[u8] = include_bytes!("../../machine/tests/fixtures/acpi/4-nodes-6-cpus-hmat/SRAT");
 
-/// SRAT: as it comes, and with its header put right.
+/// SRAT: unchanged, and with its header corrected.
 pub(crate) fn srat(bytes: &[u8]) {
     let _ = Srat::parse(bytes);
     let table = sealed("SRAT", bytes);
@@ -15,7 +15,7 @@ pub(crate) fn srat(bytes: &[u8]) {
     }
 }
 
-/// SLIT: as it comes, and with its header put right beside a good SRAT.
+/// SLIT: unchanged, and with its header corrected, beside a good SRAT.
 pub(crate) fn slit(bytes: &[u8]) {
     let _ = Slit::parse(bytes);
     let table = sealed("SLIT", bytes);
@@ -25,7 +25,7 @@ pub(crate) fn slit(bytes: &[u8]) {
     }
 }
 
-/// HMAT: as it comes, and with its header put right beside a good SRAT.
+/// HMAT: unchanged, and with its header corrected, beside a good SRAT.
 pub(crate) fn hmat(bytes: &[u8]) {
     let _ = Hmat::parse(bytes);
     let table = sealed("HMAT", bytes);
@@ -34,11 +34,11 @@ pub(crate) fn hmat(bytes: &[u8]) {
     }
 }
 
-/// hwloc XML: what is read can be written and is read back as the same machine.
+/// hwloc XML: writing a machine and reading it back gives the same machine.
 pub(crate) fn hwloc_xml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(machine) = Machine::from_hwloc_xml(text) {
-        // Files may hold what overlaps, which hwloc itself never writes.
+        // Files may have overlapping sets, which hwloc itself never writes.
         if let Ok(xml) = machine.to_hwloc_xml() {
             let again = Machine::from_hwloc_xml(&xml).expect("what we write can be read");
             assert_eq!(again.cpus(), machine.cpus());
@@ -47,7 +47,8 @@ pub(crate) fn hwloc_xml(bytes: &[u8]) {
     }
 }
 
-/// The bytes as a table: with this signature, their own length and a checksum that adds up.
+/// The bytes as a table: with this signature, their length and a correct checksum, so that no checksum has to be
+/// guessed to get past the header.
 fn sealed(signature: &str, bytes: &[u8]) -> Vec<u8> {
     let mut table = bytes.to_vec();
     table.resize(bytes.len().max(36), 0);

@@ -4,7 +4,7 @@ use agent::Configuration;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
 use std::path::Path;
 
-/// Machine files: what is read can be written and is read back as the same machine.
+/// Machine files: writing a machine and reading it back gives the same machine.
 pub(crate) fn machine_toml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(machine) = Machine::from_toml(text, Path::new("fuzz.toml")) {
@@ -13,7 +13,7 @@ pub(crate) fn machine_toml(bytes: &[u8]) {
     }
 }
 
-/// The configuration of the service. What is written again is read again as the same.
+/// The configuration of the service. Writing it and reading it back gives the same.
 pub(crate) fn agent_toml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(configuration) = Configuration::from_toml(text, Path::new("fuzz.toml")) {
@@ -22,8 +22,7 @@ pub(crate) fn agent_toml(bytes: &[u8]) {
     }
 }
 
-/// The grammar of sets that sysfs, cpusets and machine files share: what is read can be written and is read back as the
-/// same set.
+/// The grammar of sets shared by sysfs, cpusets and machine files: writing a set and reading it back gives the same set.
 pub(crate) fn set(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(set) = text.parse::<CpuSet>() {
@@ -31,8 +30,7 @@ pub(crate) fn set(bytes: &[u8]) {
     }
 }
 
-/// Nodes as numactl's users name them: what is resolved is never empty, and an inverted selection stays within what is
-/// allowed.
+/// Nodes in numactl's syntax: the resolved set is never empty, and an inverted selection stays within the allowed nodes.
 pub(crate) fn selection(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let allowed: NodeSet = [0, 2, 3, 9].map(NodeId).into_iter().collect();

@@ -1,9 +1,9 @@
-//! What a killed agent leaves.
+//! The journal of a killed agent.
 
 use agent::journal::{FORMAT, Header, Kept, parse};
 use machine::Pid;
 
-/// The journal of a killed agent. What is kept of it says the same when it is written anew.
+/// The journal of a killed agent. Writing the entries again preserves them.
 pub(crate) fn journal(bytes: &[u8]) {
     let _ = parse(bytes, "boot");
     let header = Header { journal: FORMAT, boot: "boot".to_owned(), pid: Pid(7) };

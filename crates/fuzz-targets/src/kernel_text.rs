@@ -14,7 +14,7 @@ pub(crate) fn numa_maps(bytes: &[u8]) {
 
 const NUMA_MAPS: &str = include_str!("../../../fuzz/corpus/numa_maps/mixed-page-sizes");
 
-/// /proc/PID/smaps, and what it says together with a good numa_maps: telling huge pages changes no sum.
+/// /proc/PID/smaps, combined with a good numa_maps: telling huge pages apart changes no sum.
 pub(crate) fn smaps(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(uses) = parse_smaps(text) else { return };
@@ -37,7 +37,7 @@ pub(crate) fn cgroup(bytes: &[u8]) {
     let _ = (linux::cgroup2_mount(text), linux::parse_cgroup(text), linux::parse_memory_numa_stat(text));
 }
 
-/// The files of /proc that tell of a process: its mappings and its status. A mapping never ends before it begins.
+/// The /proc files of a process: its mappings and its status. A mapping never ends before it begins.
 pub(crate) fn process(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = parse_status(text);

@@ -1,25 +1,25 @@
 //! The guest's clock. QEMU derives every clock and timer of the guest, except the TSC, from
-//! `clock_gettime(CLOCK_MONOTONIC)`. This library is also in `LD_PRELOAD` and answers that call.
+//! `clock_gettime(CLOCK_MONOTONIC)`. This library is also in `LD_PRELOAD` and interposes that call.
 //!
-//! Before and after the measured command the clock runs with the host's. While the command runs it stands at a simulated
-//! instant, which [`Pace`](crate::pace::Pace) moves, and a CPU that asks is told its own time.
+//! Before and after the measured command the clock follows the host's. While the command runs it stands still at a
+//! simulated instant, which [`Pace`](crate::pace::Pace) moves, and a CPU that reads it gets its own time.
 
 use crate::host;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A clock.
 pub(crate) struct Clock {
-    /// One word, so that a reader always sees one state: the top bit says that the clock runs with the host and the rest
-    /// is what to add to the host's time; otherwise the word is the guest's time. Both in ns.
+    /// One word, so that a reader always sees a consistent state. If the top bit is set, the clock follows the host and
+    /// the rest is the offset to the host's time; otherwise the word is the guest's time. Both in ns.
     state: AtomicU64,
-    /// What the clock showed when simulated time began, ns.
+    /// The clock's value when simulated time began, ns.
     epoch_ns: AtomicU64,
 }
 
 const WITH_HOST: u64 = 1 << 63;
 
 impl Clock {
-    /// A clock that shows the host's time.
+    /// A clock that follows the host's time.
     pub(crate) const fn new() -> Self {
         Self { state: AtomicU64::new(WITH_HOST), epoch_ns: AtomicU64::new(0) }
     }
@@ -40,18 +40,18 @@ impl Clock {
         self.state.load(Relaxed) & WITH_HOST == 0
     }
 
-    /// Simulated time begins: the clock stands.
+    /// Begins simulated time: the clock stands still.
     pub(crate) fn stand(&self) {
         self.epoch_ns.store(self.now_ns(), Relaxed);
         self.set_ps(0);
     }
 
-    /// Stands at a simulated instant.
+    /// Sets the clock to a simulated instant.
     pub(crate) fn set_ps(&self, ps: u64) {
         self.state.store(self.at_ps(ps) & !WITH_HOST, Relaxed);
     }
 
-    /// Goes on with the host's clock from the instant that it shows now.
+    /// Follows the host's clock again, starting from the current value.
     pub(crate) fn run_with_host(&self) {
         let offset = self.now_ns().wrapping_sub(host::now_ns());
         self.state.store(offset | WITH_HOST, Relaxed);
@@ -61,7 +61,7 @@ impl Clock {
 /// The one clock of this QEMU process.
 pub(crate) static CLOCK: Clock = Clock::new();
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's: `time` points to a `timespec` that may be written.

@@ -1,10 +1,10 @@
-//! What threads of QEMU wait for, and who wakes them. QEMU has a condition variable of the C library's for each halted
-//! CPU, for the threads that work on files, and for threads that wait until CPUs have left the code that they execute.
-//! This library, which is in `LD_PRELOAD`, answers the calls: simulated time depends on all three.
+//! Interposes the C library's condition variables. QEMU uses one for each halted CPU, one for its file worker threads,
+//! and one for threads that wait until CPUs have left the code that they execute. Simulated time depends on all three.
+//! The library is in `LD_PRELOAD` and answers the calls.
 //!
-//! A halted CPU waits here in place of the C library, so that it counts as running from the moment at which it is woken,
-//! and from the simulated time of the CPU that woke it, whenever the host gets round to its thread. So does a thread that
-//! works on files.
+//! A halted CPU waits here instead of in the C library, so that it counts as running from the moment at which it is
+//! woken, at the simulated time of the CPU that woke it, no matter when the host schedules its thread. The same holds
+//! for a file worker thread.
 
 use crate::thread_role::{self, Role};
 use crate::{LAB, Lab};
@@ -27,7 +27,7 @@ struct Real {
 }
 
 static REAL: LazyLock<Real> = LazyLock::new(|| {
-    // SAFETY: the functions have these types, since the version that is named; QEMU is linked with it.
+    // SAFETY: the functions have had these types since the named version; QEMU is linked with it.
     unsafe {
         Real {
             wait: real(c"pthread_cond_wait"),
@@ -38,13 +38,13 @@ static REAL: LazyLock<Real> = LazyLock::new(|| {
     }
 });
 
-/// What the threads that work on files wait for.
+/// The condition variables that file worker threads wait for.
 static REQUESTS: AtomicPtr<pthread_cond_t> = AtomicPtr::new(std::ptr::null_mut());
 
 /// # Safety
 /// `F` is the type of the function.
 unsafe fn real<F>(name: &CStr) -> F {
-    // Without the version it could be the function of before, which has another idea of a condition variable.
+    // Without the version this could be the old function, whose condition variables have another layout.
     const VERSION: *const c_char = c"GLIBC_2.3.2".as_ptr();
     // SAFETY: both are C strings; the caller promises the type, and no pointer to a function is null here, since the C
     // library that QEMU is linked with has all four.
@@ -55,14 +55,14 @@ unsafe fn real<F>(name: &CStr) -> F {
     }
 }
 
-/// Whether a condition variable is a CPU's own, on the heap. All others that CPUs wait for are globals of QEMU's.
+/// Whether a condition variable belongs to a CPU, on the heap. All others that CPUs wait for are QEMU's globals.
 fn is_on_heap(condition: *mut pthread_cond_t) -> bool {
     // SAFETY: all zero is a valid value of this plain structure of pointers, which dladdr fills; it takes any address.
     unsafe { libc::dladdr(condition.cast_const().cast(), &mut zeroed()) == 0 }
 }
 
 impl Lab {
-    /// The CPU that waits for a condition variable while it is halted.
+    /// The CPU that waits for this condition variable while it is halted.
     fn halted_at(&self, condition: *mut pthread_cond_t) -> Option<usize> {
         self.vcpus.iter().position(|vcpu| vcpu.halted_at.load(Relaxed) == condition.cast())
     }
@@ -76,7 +76,7 @@ impl Lab {
         own.load(Relaxed) == condition.cast()
     }
 
-    /// A CPU is halted until it is woken. It waits without QEMU's lock, which it has.
+    /// Halts a CPU until it is woken. QEMU's lock, which the caller holds, is released during the wait.
     ///
     /// # Safety
     /// The calling thread has locked `mutex`.
@@ -91,7 +91,7 @@ impl Lab {
     }
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condition: *mut pthread_cond_t, mutex
     let Some(lab) = LAB.get() else { return wait() };
     match thread_role::own() {
         Role::Cpu(cpu) if lab.halts_at(cpu, condition) => {
-            // SAFETY: who waits for a condition has locked its mutex.
+            // SAFETY: a thread that waits for a condition has locked its mutex.
             unsafe { lab.halt(cpu, mutex) };
             0
         }
@@ -116,8 +116,8 @@ pub unsafe extern "C" fn pthread_cond_wait(condition: *mut pthread_cond_t, mutex
     }
 }
 
-/// Stands in for the C library's function in the whole QEMU process. QEMU has a time limit where its threads for files
-/// wait for requests, which would pass by simulated time: they wait without one, as none of them is to end.
+/// Interposes the C library's function in the whole QEMU process. QEMU's file worker threads wait for requests with a
+/// time limit, which would expire in simulated time: they wait without one, as none of them should end.
 ///
 /// # Safety
 /// As for the C library's.
@@ -136,14 +136,14 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
         thread_role::set(Role::Worker);
         REQUESTS.store(condition, Relaxed);
     }
-    // SAFETY: who waits for a condition has locked its mutex, which outlives its users.
+    // SAFETY: a thread that waits for a condition has locked its mutex, which outlives its users.
     lab.pace.rest_worker(role == Role::Other, &lab.model, || _ = unsafe { libc::pthread_mutex_unlock(mutex) });
     // SAFETY: as above.
     unsafe { libc::pthread_mutex_lock(mutex) };
     0
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> 
     unsafe { (REAL.signal)(condition) }
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.

@@ -1,12 +1,12 @@
-//! The simulated disk. The guest's files are the host's, and QEMU reads and writes them by calls that this library, which
-//! is in `LD_PRELOAD`, answers: they take the time of the simulated disk, not the host's.
+//! The simulated disk. The guest's files are the host's, and QEMU accesses them through calls that this library
+//! interposes (it is in `LD_PRELOAD`): they take the time of the simulated disk, not the host's.
 
 use crate::LAB;
 use crate::host;
 use crate::thread_role::{self, Role};
 use libc::{c_int, c_long, iovec, off64_t, ssize_t};
 
-/// A thread that works on files has moved bytes, or failed to.
+/// Accounts for a file worker thread's transfer, or its failure.
 fn moved(bytes: ssize_t) -> ssize_t {
     if let (Some(lab), Role::Worker) = (LAB.get(), thread_role::own()) {
         lab.pace.transfer(host::thread_id(), u64::try_from(bytes).unwrap_or(0), &lab.model);
@@ -14,7 +14,7 @@ fn moved(bytes: ssize_t) -> ssize_t {
     bytes
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn preadv64(file: c_int, parts: *const iovec, count: c_int
     moved(unsafe { libc::syscall(libc::SYS_preadv, file, parts, c_long::from(count), offset, 0) } as ssize_t)
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn pwritev64(file: c_int, parts: *const iovec, count: c_in
     moved(unsafe { libc::syscall(libc::SYS_pwritev, file, parts, c_long::from(count), offset, 0) } as ssize_t)
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
     moved(unsafe { libc::syscall(libc::SYS_fsync, file) } as ssize_t) as c_int
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.

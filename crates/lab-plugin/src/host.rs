@@ -1,11 +1,11 @@
 //! The host's own clock and scheduler. This library answers `clock_gettime` with simulated time for the whole QEMU
-//! process, so `std::time` is of no use here: the host must be asked by system call.
+//! process, so `std::time` cannot be used here: the host's time needs a system call.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Wakes a thread that waits for files.
+/// Wakes a thread that polls files.
 pub(crate) struct WakeUp(OwnedFd);
 
 impl WakeUp {
@@ -13,19 +13,19 @@ impl WakeUp {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// The file that can be read once it has been woken.
+    /// The file that becomes readable on a wake-up.
     pub(crate) fn file(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
     pub(crate) fn wake(&self) {
-        // It can only fail when it has been woken 2^64 times.
+        // This fails only after 2^64 pending wake-ups.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// It has been woken.
+    /// Consumes the wake-up.
     pub(crate) fn take(&self) {
-        // There is nothing to read where another one has taken it.
+        // There is nothing to read if another thread has consumed it.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
@@ -38,31 +38,31 @@ pub(crate) fn now_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Tells the host's scheduler that the calling thread is not interactive: one that wakes up does not take the place of
-/// one that runs, which may be the slowest, for which the others wait.
+/// Marks the calling thread as non-interactive for the host's scheduler: when it wakes up it does not preempt a running
+/// thread, which may be the slowest CPU, for which the others wait.
 pub(crate) fn become_batch_work() {
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads one sched_param, which lives across the call. A refusal only costs speed.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
 }
 
-/// The calling thread's number on the host.
+/// The calling thread's id on the host.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: no precondition, and it cannot fail.
     unsafe { libc::gettid() }.cast_unsigned()
 }
 
-/// How often all threads of this process but the calling one went to sleep so far, if all of them sleep: two equal
-/// answers say that none has run in between. A thread that would run if the host had a CPU for it does not sleep, nor
-/// does one that waits for the host's disk or is stopped.
+/// The total number of times that the other threads of this process went to sleep, if all of them sleep now: two equal
+/// results mean that none has run in between. A thread that is runnable but has no host CPU does not sleep, nor does
+/// one that waits for the host's disk or is stopped.
 pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     let own = thread_id().to_string();
     let others = std::fs::read_dir("/proc/self/task").ok()?.flatten().filter(|thread| thread.file_name() != *own);
-    // A thread that has ended meanwhile has run.
+    // A thread that has ended in the meantime has run.
     others.map(|thread| sleeps(&std::fs::read_to_string(thread.path().join("status")).ok()?)).sum()
 }
 
-/// How often a thread went to sleep, if it sleeps, from its file `/proc/PID/task/TID/status`.
+/// How many times a thread went to sleep, if it sleeps now, from `/proc/PID/task/TID/status`.
 fn sleeps(status: &str) -> Option<u64> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     field("State:")?.starts_with('S').then_some(())?;

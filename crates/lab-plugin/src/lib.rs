@@ -1,12 +1,12 @@
-//! The QEMU plugin of nearside's lab. It times every memory access of the guest with [`model`], lets the guest's clock
+//! The QEMU plugin of nearside's lab. It times every memory access of the guest with [`model`], makes the guest's clock
 //! follow, and samples misses into the virtual PMU that host and guest share.
 //!
 //! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
 //! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
 //! memory.
 //!
-//! Code is instrumented from when the virtual PMU's command first asks for it: boot runs at full speed. To switch, the
-//! plugin has QEMU forget all translated code.
+//! Code is instrumented only once the virtual PMU's command first asks for it: boot runs at full speed. To switch, the
+//! plugin makes QEMU discard all translated code.
 
 mod clock;
 mod conditions;
@@ -53,30 +53,30 @@ use time_stamp_counter::{OWED, Reader, TimeStampCounter, follow_reads, take_owed
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
-/// The version of the plugin interface that this plugin speaks; QEMU looks it up.
+/// The version of the plugin interface that this plugin uses; QEMU looks it up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION;
 
-/// Instructions between two looks of a CPU at its time, about a tenth of a reporting period, and at where its kernel
-/// keeps the running thread, which it cannot learn in an access.
+/// Number of instructions between two checks of a CPU's time, about a tenth of a reporting period, and of where its
+/// kernel keeps the running thread, which cannot be determined in an access callback.
 const INSTRUCTIONS_PER_LOOK: u64 = 1000;
-/// What `pause` costs, ps: about 40 cycles, as on the processors of the presets. Spinning CPUs would otherwise slow the
-/// host down for nothing.
+/// Duration of `pause`, ps: about 40 cycles, as on the processors of the presets. Without it, spinning CPUs would slow
+/// the host down for nothing.
 const PAUSE_PS: u64 = 20_000;
-/// How long what was read of page tables counts, ps of a CPU's time: huge pages seldom come and go.
+/// How long cached page table entries stay valid, ps of a CPU's time: huge pages seldom come and go.
 const PAGE_TABLE_PS: u64 = 10_000_000_000;
-/// Host time between looks at the virtual PMU's command.
+/// Host time between checks of the virtual PMU's command.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks without any progress of simulated time between two looks at whether threads sleep.
+/// Number of checks without progress of simulated time after which it is checked whether all threads sleep.
 const LOOKS_UNTIL_STUCK: u32 = 20;
 
-/// Everything, once the plugin is installed.
+/// The plugin's state, once it is installed.
 struct Lab {
     id: PluginId,
     model: Model,
     ps_per_instruction: u64,
-    /// First physical address behind the memory of all nodes; what lies there are devices.
+    /// First physical address after the memory of all nodes; above it are devices.
     memory_end: u64,
     shared: SharedWords,
     pace: Pace,
@@ -89,17 +89,17 @@ struct Lab {
     time_stamp_counters: Vec<TimeStampCounter>,
     executed: Scoreboard,
     measuring: AtomicBool,
-    /// QEMU is to forget its translations, so that they are made anew with instrumentation.
+    /// Whether QEMU should discard its translations, so that they are redone with instrumentation.
     switch: AtomicBool,
-    /// How often the guest had asked for the counters when they were last published.
+    /// The guest's count of requests for the counters at their last publication.
     counters_asked: AtomicU64,
-    /// The CPU that had it do so.
+    /// The CPU that made QEMU discard them.
     switched_by: AtomicUsize,
 }
 
 static LAB: OnceLock<Lab> = OnceLock::new();
 
-/// What QEMU tells the calling thread of the guest's time, ns.
+/// The guest's time for the calling thread, as QEMU sees it, ns.
 fn guest_clock_ns() -> u64 {
     LAB.get().and_then(Lab::own_ps).map_or_else(|| CLOCK.now_ns(), |own_ps| CLOCK.at_ps(own_ps))
 }
@@ -150,7 +150,7 @@ impl Lab {
         Pmu::open(&self.shared).ok()
     }
 
-    /// Has QEMU call the functions below.
+    /// Registers the callbacks below with QEMU.
     fn register(&self) {
         // SAFETY: the functions have the types that QEMU asks for, and this plugin is never unloaded.
         unsafe {
@@ -163,13 +163,13 @@ impl Lab {
         }
     }
 
-    /// In a CPU's own thread: switches instrumentation on when that has been asked for. QEMU stops the CPUs that run
-    /// code and frees all callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted
-    /// ones, and it would crash. So there are none yet, and there is no way back.
+    /// In a CPU's own thread: switches instrumentation on if requested. QEMU stops the CPUs that run code and frees all
+    /// callbacks, but a halted CPU that wakes up at that very moment may be calling those for halted CPUs, and would
+    /// crash. So none are registered before, and instrumentation is never switched off.
     fn switch_if_asked(&self, cpu: usize) {
         if self.switch.load(Relaxed) && self.switch.swap(false, SeqCst) {
             self.switched_by.store(cpu, SeqCst);
-            // SAFETY: called by a CPU's thread, as QEMU demands; it calls back when no translated code is left.
+            // SAFETY: called from a CPU's thread, as QEMU requires; the callback runs when no translated code is left.
             unsafe { sys::qemu_plugin_reset(self.id, after_reset, null_mut()) };
         }
     }
@@ -223,7 +223,7 @@ impl Lab {
         }
     }
 
-    /// What a CPU has done so far.
+    /// The work of a CPU so far.
     fn work(&self, cpu: usize) -> Work {
         let vcpu = &self.vcpus[cpu];
         Work {
@@ -234,7 +234,7 @@ impl Lab {
         }
     }
 
-    /// Sees which thread a CPU runs. Only within a callback of that CPU, or of its thread in QEMU.
+    /// Notes which thread a CPU runs. Only within a callback of that CPU, or of its thread in QEMU.
     fn see_task(&self, cpu: usize, pmu: Pmu<'_>) {
         let offsets = pmu.task_offsets();
         let Some((base, record)) = self.per_cpu.get(cpu).and_then(|base| Some((base, base.record(offsets)?))) else {
@@ -244,7 +244,7 @@ impl Lab {
         self.task_counts.see(cpu, record, read, || self.work(cpu));
     }
 
-    /// Follows the virtual PMU's command, for as long as the process lives.
+    /// Polls the virtual PMU's command, for the lifetime of the process.
     fn follow_commands(&self) {
         let Some(pmu) = self.pmu() else { return };
         let mut measuring = false;
@@ -254,7 +254,7 @@ impl Lab {
             let wanted = pmu.command() == Command::Measure;
             if wanted != measuring {
                 measuring = wanted;
-                // It ends when a CPU asks for it.
+                // A CPU's own request ends it.
                 self.switch.store(wanted, SeqCst);
             } else if measuring {
                 let now_ps = self.pace.look(Times::now_ps);
@@ -263,16 +263,16 @@ impl Lab {
                 if still == 0 {
                     sleeps = None;
                 } else if still % LOOKS_UNTIL_STUCK == 0 && !self.pace.look(Times::host_works) {
-                    // QEMU's threads wait for each other in a way that is not known here, if none has run meanwhile. If
-                    // one waits for the host, or for a CPU of the host's, the clock will yet move by itself: letting CPUs
-                    // run ahead would change what they see.
+                    // If no thread has run in between, QEMU's threads wait for each other in an unknown way. If one
+                    // waits for the host, or for a host CPU, the clock will move by itself: letting CPUs run ahead
+                    // would then change what they see.
                     let before = std::mem::replace(&mut sleeps, host::sleeps_of_other_threads());
                     if sleeps.is_some() && sleeps == before {
                         self.pace.release();
                     }
                 }
                 if self.pace.look(Times::waits_for_input) && !pmu.waits_for_input() {
-                    // The input may be there already, but QEMU's main loop has not seen it.
+                    // The input may have arrived, but QEMU's main loop has not seen it yet.
                     self.pace.call_main_loop(None);
                     self.pace.change(&self.model, |times| times.set_input(false));
                 }
@@ -280,7 +280,7 @@ impl Lab {
         }
     }
 
-    /// One access of a CPU to memory.
+    /// Handles one memory access of a CPU.
     fn access(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, instruction: u64, store: bool) {
         let Some(vcpu) = self.vcpus.get(cpu) else { return };
         let line = address / 64;
@@ -314,7 +314,7 @@ impl Lab {
         if !store && vcpu.wants(line) {
             self.tell_value(cpu, info);
         }
-        // Without first writes, what is read before it is written would look as if it were only read.
+        // Without first writes, memory that is read before it is written would look read-only.
         if (access.level > Level::L1 || access.first_write) && vcpu.is_sampled() {
             self.sample(cpu, vcpu.sample_period(), time_ps, (address, physical), instruction, store, &access);
         }
@@ -369,7 +369,7 @@ impl Lab {
         pmu.push(&sample);
     }
 
-    /// A CPU's time with all that it has waited for, ps.
+    /// A CPU's time including all its waits, ps.
     fn settle(&self, cpu: usize, vcpu: &Vcpu) -> u64 {
         let time_ps = vcpu.settle(self.ps_per_instruction);
         let waited_ps = self.model.catch_up(cpu, time_ps);
@@ -377,8 +377,7 @@ impl Lab {
         time_ps + waited_ps
     }
 
-    /// Sees whether a CPU works in another address space than at its last report, or in one whose tables may have
-    /// changed.
+    /// Checks whether a CPU uses another address space than at its last report, or one whose tables may have changed.
     fn follow_address_space(&self, cpu: usize, time_ps: u64) {
         let (Some(pmu), Some(base), Some(table)) = (self.pmu(), self.per_cpu.get(cpu), self.page_tables.get(cpu))
         else {
@@ -392,7 +391,7 @@ impl Lab {
         }
     }
 
-    /// A CPU reports how far it is, if that is due or it must stay near to the others.
+    /// A CPU reports its time, if a report is due or it must stay near the others.
     fn report(&self, cpu: usize, vcpu: &Vcpu, lead: Lead) {
         let time_ps = self.settle(cpu, vcpu);
         if lead == Lead::WORKING && time_ps < vcpu.report_at_ps.load(Relaxed) {
@@ -405,14 +404,14 @@ impl Lab {
         vcpu.report_at_ps.store(time_ps + report_ps, Relaxed);
     }
 
-    /// A CPU has stored to memory that is no node's: the virtual PMU's. What it asks for happens at that moment.
+    /// A CPU has stored to memory outside all nodes: the virtual PMU's. Its request takes effect at that moment.
     #[cold]
     fn pmu_store(&self, cpu: usize, vcpu: &Vcpu) {
         let Some(pmu) = self.pmu() else { return };
         if pmu.command() == Command::Rest && pmu.state() == Command::Measure {
             self.pace.stop(self.settle(cpu, vcpu));
             self.publish(pmu);
-            // What is translated keeps its calls (see `switch_if_asked`); the guest only shuts down.
+            // Translated code keeps its calls (see `switch_if_asked`); the guest only shuts down from here.
             pmu.set_state(Command::Rest);
         }
         let asked = pmu.counters_asked();
@@ -424,7 +423,8 @@ impl Lab {
         }
     }
 
-    /// A CPU's code sees the time stamp counter, which it has just read. A program goes on when no other can read less.
+    /// Shows the time stamp counter to a CPU's code, which has just read it. A program continues once no other can read
+    /// less.
     fn show_ticks(&self, cpu: usize, reader: Reader) {
         if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
             counter.show(guest_clock_ns());
@@ -434,7 +434,7 @@ impl Lab {
         }
     }
 
-    /// The counter was read at the end of the block before, if that is owed.
+    /// Handles a counter read at the end of the previous block, if one is pending.
     fn show_owed_ticks(&self, cpu: usize) {
         // SAFETY: the entry of a CPU that QEMU has announced, which only its own thread and the code it runs write.
         let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
@@ -443,7 +443,7 @@ impl Lab {
         }
     }
 
-    /// The time of the CPU whose thread asks, ps, while time is simulated.
+    /// The time of the calling thread's CPU, ps, while time is simulated.
     fn own_ps(&self) -> Option<u64> {
         match thread_role::own() {
             Role::Cpu(cpu) if CLOCK.stands() => self.vcpus.get(cpu).map(|vcpu| vcpu.settle(self.ps_per_instruction)),
@@ -529,7 +529,7 @@ unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) 
     }
 }
 
-/// Who waits for the switch spins, and says `pause`.
+/// The guest spins on `pause` while it waits for the switch.
 unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_tb, _: *mut c_void) {
     let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.

@@ -1,6 +1,6 @@
 //! QEMU's main loop, which runs timers and devices, and waits for its next timer in `ppoll`. This library, which is in
-//! `LD_PRELOAD`, answers that call, and `write`, by which other threads say that there is work for the main loop: while
-//! there is, simulated time stands, and timers are due by simulated time.
+//! `LD_PRELOAD`, interposes that call, and `write`, by which other threads signal work to the main loop. While there is
+//! work, simulated time stands still, and timers are due by simulated time.
 
 use crate::thread_role::{self, Role};
 use crate::times::{Idle, Times};
@@ -8,18 +8,18 @@ use crate::{LAB, Lab, host};
 use libc::{c_int, c_uint, c_void, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
 use std::ptr::null_mut;
 
-/// By so many bytes QEMU's threads tell each other that there is work (`eventfd`).
+/// Writes of this size signal work between QEMU's threads (`eventfd`).
 const EVENT_BYTES: usize = 8;
 
-/// The files that the main loop waits for, and its signals.
+/// The files that the main loop polls, and its signal mask.
 struct Wanted<'a> {
     files: &'a mut [pollfd],
     signals: *const sigset_t,
 }
 
 impl Wanted<'_> {
-    /// As the kernel's call, for at most so many ns. It ends as well when the main loop is woken from here. Returns the
-    /// files that are ready, or the error.
+    /// As the kernel's call, for at most this many ns. It also ends when this library wakes the main loop. Returns the
+    /// number of ready files, or the error.
     fn poll(&mut self, lab: &Lab, ns: Option<u64>) -> c_int {
         let wake_up = lab.pace.main_loop_wake_up();
         let mut files: Vec<pollfd> = self.files.to_vec();
@@ -29,8 +29,8 @@ impl Wanted<'_> {
             tv_nsec: (ns % 1_000_000_000).cast_signed(),
         });
         let time = time.as_mut().map_or(null_mut(), |time| &raw mut *time);
-        // SAFETY: the kernel reads and writes these files and this time, which live across the call; the signals are the
-        // caller's. The last number is the size of a set of signals in the kernel.
+        // SAFETY: the kernel reads and writes these files and this time, which live across the call; the signals are
+        // the caller's. The last number is the size of the kernel's signal set.
         let ready = unsafe {
             libc::syscall(libc::SYS_ppoll, files.as_mut_ptr(), files.len(), time, self.signals, size_of::<u64>())
         } as c_int;
@@ -45,14 +45,14 @@ impl Wanted<'_> {
         ready - c_int::from(woken)
     }
 
-    /// Whether something that the guest wrote waits for its reader.
+    /// Whether output of the guest waits for its reader.
     fn writes(&self) -> bool {
         self.files.iter().any(|file| file.events & libc::POLLOUT != 0)
     }
 }
 
 impl Lab {
-    /// Waits for the next thing that the main loop has to do. Returns the number of files that are ready.
+    /// Waits for the main loop's next work. Returns the number of ready files.
     fn wait_for_events(&self, mut wanted: Wanted<'_>, ns: Option<u64>) -> c_int {
         if !self.pace.look(Times::measuring) {
             return wanted.poll(self, ns);
@@ -65,7 +65,7 @@ impl Lab {
                 return ready;
             }
             if wanted.writes() {
-                // What the guest has written waits for its reader, which takes no simulated time.
+                // The guest's output waits for its reader, which takes no simulated time.
                 self.pace.change(&self.model, |times| times.set_output(true));
                 let ready = wanted.poll(self, None);
                 self.pace.change(&self.model, |times| times.set_output(false));
@@ -88,7 +88,7 @@ impl Lab {
     }
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     match LAB.get() {
         Some(lab) if thread_role::own() == Role::MainLoop && !(files.is_null() && count > 0) => {
-            // SAFETY: the caller promises `count` files, and a time or none.
+            // SAFETY: the caller promises `count` files, and a time or null.
             let (files, time) = unsafe {
                 let files = if count == 0 { &mut [] } else { std::slice::from_raw_parts_mut(files, count as usize) };
                 (files, time.as_ref())
@@ -114,14 +114,14 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
-/// Stands in for liburing's function in the whole QEMU process: there is no ring, as on hosts that do not have them, so that
-/// QEMU's main loop waits for all of its files in `ppoll`.
+/// Interposes liburing's function in the whole QEMU process: it fails, as on hosts without io_uring, so that QEMU's
+/// main loop waits for all of its files in `ppoll`.
 #[unsafe(no_mangle)]
 pub extern "C" fn io_uring_queue_init(_: c_uint, _: *mut c_void, _: c_uint) -> c_int {
     -libc::ENOSYS
 }
 
-/// Stands in for the C library's function in the whole QEMU process.
+/// Interposes the C library's function in the whole QEMU process.
 ///
 /// # Safety
 /// As for the C library's.

@@ -1,4 +1,4 @@
-//! Keeps virtual CPUs together in simulated time: [`Times`] decides, and here threads wait and are woken.
+//! Keeps virtual CPUs together in simulated time: [`Times`] decides; here threads wait and are woken.
 
 use crate::clock::Clock;
 use crate::host::WakeUp;
@@ -9,11 +9,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The pace of all CPUs.
 pub(crate) struct Pace {
     times: Mutex<Times>,
-    /// What CPUs wait for, that are halted or too far ahead.
+    /// Where halted CPUs and CPUs that are too far ahead wait.
     go: Vec<Condvar>,
-    /// What threads that work on files wait for when they have nothing to do.
+    /// Where idle file worker threads wait.
     requests: Condvar,
-    /// What threads wait for whose file is being moved by the simulated disk.
+    /// Where threads wait for the simulated disk.
     moved: Condvar,
     /// Wakes QEMU's main loop.
     main_loop: WakeUp,
@@ -34,16 +34,16 @@ impl Pace {
     }
 
     fn lock(&self) -> MutexGuard<'_, Times> {
-        // Nothing below panics half-way through a change, so a poisoned lock still guards whole values.
+        // No code below panics during a change, so a poisoned lock still guards consistent values.
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What QEMU's main loop has to wait for beside its own events.
+    /// What QEMU's main loop has to wait for besides its own events.
     pub(crate) fn main_loop_wake_up(&self) -> &WakeUp {
         &self.main_loop
     }
 
-    /// Simulated time begins at 0 for every CPU.
+    /// Begins simulated time, at 0 for every CPU.
     pub(crate) fn start(&self) {
         let mut times = self.lock();
         times.start();
@@ -51,19 +51,19 @@ impl Pace {
         self.main_loop.wake();
     }
 
-    /// Simulated time ends at a CPU's own time, ps; the guest's clock goes on with the host's.
+    /// Ends simulated time at a CPU's own time, ps; the guest's clock then follows the host's.
     pub(crate) fn stop(&self, time_ps: u64) {
         let mut times = self.lock();
         times.stop(time_ps);
         self.clock.set_ps(times.now_ps());
         self.clock.run_with_host();
-        // It waits for no timer, or for one that is due by simulated time.
+        // The main loop waits for no timer, or for one that is due by simulated time.
         self.main_loop.wake();
         self.let_go(&times);
     }
 
-    /// A CPU says how far it is, ps, and waits until the slowest is near. Returns how long it may run until it reports
-    /// again, ps.
+    /// A CPU reports its time, ps, and waits until the slowest is near. Returns how long it may run until its next
+    /// report, ps.
     pub(crate) fn report(&self, cpu: usize, time_ps: u64, lead: Lead, model: &Model) -> u64 {
         let mut times = self.lock();
         times.report(cpu, time_ps);
@@ -77,8 +77,8 @@ impl Pace {
         times.report_ps(cpu)
     }
 
-    /// A CPU halts at a time of its own, and waits until it is woken. `unlocked` runs when it can be. Returns its time
-    /// then, ps.
+    /// A CPU halts at its own time, and waits until it is woken. `unlocked` runs once it can be woken. Returns its time
+    /// at wake-up, ps.
     pub(crate) fn halt(&self, cpu: usize, time_ps: u64, model: &Model, unlocked: impl FnOnce()) -> u64 {
         let mut times = self.lock();
         times.halt(cpu, time_ps);
@@ -90,11 +90,11 @@ impl Pace {
         times.time_of(cpu)
     }
 
-    /// A CPU is woken at a time, ps, if it is halted.
+    /// Wakes a CPU at a time, ps, if it is halted.
     pub(crate) fn wake(&self, cpu: usize, time_ps: u64, by: Option<usize>, model: &Model) {
         let mut times = self.lock();
         if times.wake(cpu, time_ps, by) {
-            // Queues follow the clock, before a CPU that slept uses them.
+            // Queues must follow the clock before a CPU that slept uses them.
             model.advance(times.now_ps());
             self.go[cpu].notify_one();
         }
@@ -108,7 +108,7 @@ impl Pace {
         idle
     }
 
-    /// There is work for QEMU's main loop, which a CPU asked for at a time of its own, ps, or another thread did.
+    /// QEMU's main loop has work, requested by a CPU at its own time, ps, or by another thread.
     pub(crate) fn call_main_loop(&self, asked_ps: Option<u64>) {
         let mut times = self.lock();
         let asked_ps = asked_ps.unwrap_or(times.now_ps());
@@ -117,7 +117,7 @@ impl Pace {
         }
     }
 
-    /// QEMU's main loop is at work, after so many ns of the host in which no CPU ran.
+    /// QEMU's main loop is at work, after this many ns of host time in which no CPU ran.
     pub(crate) fn main_loop_works(&self, idle_ns: u64) {
         let mut times = self.lock();
         times.main_loop_works();
@@ -127,14 +127,14 @@ impl Pace {
         }
     }
 
-    /// A change of what the clock depends on, beside CPUs and QEMU's main loop.
+    /// Changes a condition that the clock depends on, other than CPUs and QEMU's main loop.
     pub(crate) fn change(&self, model: &Model, change: impl FnOnce(&mut Times)) {
         let mut times = self.lock();
         change(&mut times);
         self.advance(&mut times, model);
     }
 
-    /// A thread that works on files waits until there is a request. `unlocked` runs when it can be called.
+    /// A file worker thread waits for a request. `unlocked` runs once it can be called.
     pub(crate) fn rest_worker(&self, is_new: bool, model: &Model, unlocked: impl FnOnce()) {
         let mut times = self.lock();
         if is_new {
@@ -148,13 +148,13 @@ impl Pace {
         }
     }
 
-    /// There is a request for a thread that works on files, if one waits.
+    /// Hands a request to a file worker thread, if one waits.
     pub(crate) fn call_worker(&self) {
         self.lock().call_worker();
         self.requests.notify_one();
     }
 
-    /// Waits until the simulated disk has moved a worker's bytes.
+    /// Waits until the simulated disk has transferred a worker's bytes.
     pub(crate) fn transfer(&self, worker: u32, bytes: u64, model: &Model) {
         let mut times = self.lock();
         times.transfer(worker, bytes);
@@ -164,7 +164,7 @@ impl Pace {
         }
     }
 
-    /// A thread waits inside QEMU, from `true` until `false`, for CPUs to leave the code that they execute: they cannot
+    /// A thread waits inside QEMU, from `true` to `false`, for CPUs to leave the code that they execute: they cannot
     /// while they are held here.
     pub(crate) fn wait_inside(&self, begins: bool) {
         let mut times = self.lock();
@@ -174,14 +174,14 @@ impl Pace {
         }
     }
 
-    /// Lets every CPU that waits take one more step, where the clock stands and nothing that is known moves it.
+    /// Lets every waiting CPU take one more step, when the clock stands still and no known event moves it.
     pub(crate) fn release(&self) {
         let mut times = self.lock();
         times.release();
         self.let_go(&times);
     }
 
-    /// What is asked of the times.
+    /// Queries the times.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Times) -> T) -> T {
         look(&self.lock())
     }

@@ -1,28 +1,28 @@
-//! Where the guest keeps the entries of its page tables, read from its own memory: the lab's kernels have four levels,
-//! and map all physical memory at a fixed place (see the lab's `-cpu` and its kernel's command line).
+//! Finds entries of the guest's page tables in its own memory: the lab's kernels use four levels, and map all physical
+//! memory at a fixed address (see the lab's `-cpu` and its kernel's command line).
 
 use crate::qemu::read_memory;
 use model::PageEntry;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where Linux maps all physical memory, with four levels and `nokaslr` (its own `Documentation/arch/x86/x86_64/mm.rst`).
+/// Address of Linux's direct map, with four levels and `nokaslr` (its own `Documentation/arch/x86/x86_64/mm.rst`).
 const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
-/// An entry's part that is a physical address.
+/// The physical address in an entry.
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 const PRESENT: u64 = 1;
-/// The entry is a large page's, not a table's.
+/// The entry maps a large page instead of a table.
 const LEAF: u64 = 1 << 7;
-/// Address bits that a table of the first level covers: 2 MiB.
+/// Address bits covered by a table of the first level: 2 MiB.
 const REGION_BITS: u32 = 21;
-/// Regions whose entries are remembered.
+/// Number of regions whose entries are cached.
 const REGIONS: usize = 1024;
 const NOTHING: u64 = u64::MAX;
-/// Marks the place of a table, not of a large page's entry.
+/// Marks the address of a table, as opposed to a large page's entry.
 const TABLE: u64 = 1;
 
-/// The entries of one CPU's present address space. Only its own thread may use it.
+/// Cached entries of one CPU's current address space. Only its own thread may use it.
 pub(crate) struct PageTable {
-    /// The table of the highest level, as the kernel addresses it; 0 where it is not known.
+    /// Kernel virtual address of the top-level table; 0 if unknown.
     root: AtomicU64,
     /// Region, and the physical address of its large page's entry or, with [`TABLE`], of its table.
     regions: Box<[[AtomicU64; 2]]>,
@@ -36,7 +36,7 @@ impl Default for PageTable {
 }
 
 impl PageTable {
-    /// Takes note of the root; whether it is another one than before.
+    /// Sets the root; returns whether it has changed.
     pub(crate) fn set_root(&self, root: u64) -> bool {
         let changed = self.root.load(Relaxed) != root;
         if changed {
@@ -46,14 +46,14 @@ impl PageTable {
         changed
     }
 
-    /// Tables may have changed.
+    /// Drops the cache, because tables may have changed.
     pub(crate) fn forget(&self) {
         for [region, _] in &self.regions {
             region.store(NOTHING, Relaxed);
         }
     }
 
-    /// The entry that has an address's frame; none where there is none. Only within a callback of that CPU.
+    /// The entry that maps an address; `None` if there is none. Only within a callback of that CPU.
     pub(crate) fn entry(&self, address: u64) -> Option<PageEntry> {
         let wanted = address >> REGION_BITS;
         let [region, place] = self.regions.get(wanted as usize % REGIONS)?;
@@ -69,8 +69,8 @@ impl PageTable {
     }
 }
 
-/// The physical address of a region's last table, with [`TABLE`], or of its large page's entry. `read` is given the
-/// address of a table as the kernel has it, and an index.
+/// The physical address of a region's last-level table, with [`TABLE`], or of its large page's entry. `read` gets the
+/// kernel virtual address of a table, and an index.
 fn find(root: u64, address: u64, read: impl Fn(u64, u64) -> Option<u64>) -> Option<u64> {
     let (mut table, mut physical) = (root, None);
     for bits in [39, 30, REGION_BITS] {

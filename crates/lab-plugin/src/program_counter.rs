@@ -1,10 +1,10 @@
-//! Where the code is that a CPU executes.
+//! The address of the code that a CPU executes.
 
 use crate::qemu::{self, Register, read_register};
 use std::sync::OnceLock;
 
 const PAGE_BYTES: u64 = 4096;
-/// No instruction is longer, so that the counter is nowhere so far behind the one that is executed.
+/// Maximum length of an instruction, and so the largest distance of the counter behind the executed one.
 const INSTRUCTION_BYTES: u64 = 16;
 
 /// A CPU's program counter.
@@ -12,7 +12,7 @@ const INSTRUCTION_BYTES: u64 = 16;
 pub(crate) struct ProgramCounter(OnceLock<Option<Register>>);
 
 impl ProgramCounter {
-    /// Looks the register up. Only within that CPU's own callback.
+    /// Looks up the register. Only within that CPU's own callback.
     pub(crate) fn find_register(&self) {
         self.0.get_or_init(|| {
             let [register] = qemu::registers([c"rip"]);
@@ -20,16 +20,16 @@ impl ProgramCounter {
         });
     }
 
-    /// The address of an instruction in the address space that executes it. QEMU translates code once for all that map
-    /// its page, and `translated` is the address in the first of them. Only within a callback of that CPU.
+    /// The address of an instruction in the address space that executes it. QEMU translates code once for all address
+    /// spaces that map its page; `translated` is the address in the first of them. Only within a callback of that CPU.
     pub(crate) fn address(&self, translated: u64) -> u64 {
         let counter = self.0.get().copied().flatten().and_then(read_register);
         counter.map_or(translated, |counter| executed(translated, counter))
     }
 }
 
-/// The counter is at some instruction of the same block, which is shorter than a page, and not behind the one that is
-/// looked for. Pages are mapped as a whole, so the place in its page is the same in all address spaces.
+/// The counter is at some instruction of the same block, which is shorter than a page, and not after the instruction in
+/// question. Pages are mapped as a whole, so the offset in the page is the same in all address spaces.
 fn executed(translated: u64, counter: u64) -> u64 {
     let first = counter.wrapping_sub(INSTRUCTION_BYTES);
     first.wrapping_add(translated.wrapping_sub(first) % PAGE_BYTES)
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn an_instruction_is_where_the_counter_is() {
-        // In the same address space; behind the beginning of its block, on the next page; and just executed.
+        // In the same address space; after the start of its block, on the next page; and just executed.
         assert_eq!(executed(0x7000_1234, 0x7000_1200), 0x7000_1234);
         assert_eq!(executed(0x7000_1234, 0x5000_3200), 0x5000_3234);
         assert_eq!(executed(0x7000_2004, 0x5000_3ff0), 0x5000_4004);

@@ -1,5 +1,5 @@
-//! QEMU's plugin interface, as far as it is used here, in types that cannot be misused. Every function says from where
-//! QEMU allows it to be called.
+//! The used part of QEMU's plugin interface, in types that cannot be misused. Every function says from where QEMU
+//! allows it to be called.
 
 use crate::qemu_api as sys;
 use std::ffi::{CStr, c_uint, c_void};
@@ -13,7 +13,7 @@ pub(crate) type OnAccess = unsafe extern "C" fn(c_uint, sys::qemu_plugin_meminfo
 /// A function that translated code calls for each instruction or block.
 pub(crate) type OnCode = unsafe extern "C" fn(c_uint, *mut c_void);
 
-/// One number a CPU, which translated code adds to without a call.
+/// One number per CPU, which translated code increments without a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Scoreboard(sys::qemu_plugin_u64);
 
@@ -63,7 +63,7 @@ impl Block {
         unsafe { sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function, which may read and write registers, before an execution for which the CPU's entry has reached a
+    /// Calls a function, which may read and write registers, before an execution if the CPU's entry has reached a
     /// number.
     pub(crate) fn call_when_at_least(&self, entry: Scoreboard, value: u64, call: OnCode) {
         let condition = sys::QEMU_PLUGIN_COND_GE;
@@ -104,7 +104,8 @@ impl Instruction {
         bytes
     }
 
-    /// In the address space that it is translated in: see [`ProgramCounter`](crate::program_counter::ProgramCounter).
+    /// The address in the address space where it was translated: see
+    /// [`ProgramCounter`](crate::program_counter::ProgramCounter).
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: as above.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }
@@ -131,9 +132,9 @@ impl Instruction {
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, operation, to.0, value) };
     }
 
-    /// Calls a function with `word` for each load, and another for each store. They may read registers in programs, as
-    /// [`ProgramCounter`](crate::program_counter::ProgramCounter) does; QEMU has to keep them up to date at each access,
-    /// and need not in the kernel, which has the same addresses in all address spaces.
+    /// Calls a function with `word` for each load, and another for each store. In programs they may read registers, as
+    /// [`ProgramCounter`](crate::program_counter::ProgramCounter) does: QEMU has to keep these up to date at each
+    /// access. In the kernel, which has the same addresses in all address spaces, it need not.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
         let is_programs = self.address() >> 63 == 0;
         let flags = if is_programs { sys::QEMU_PLUGIN_CB_R_REGS } else { sys::QEMU_PLUGIN_CB_NO_REGS };
@@ -145,11 +146,11 @@ impl Instruction {
     }
 }
 
-/// The guest-physical address of the memory that an access reached; none for a device, or where QEMU does not know. Only
-/// within an access callback.
+/// The guest-physical address that an access reached; `None` for a device, or if QEMU does not know it. Only within an
+/// access callback.
 #[inline]
 pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<u64> {
-    // SAFETY: called within an access callback with what QEMU gave it; the result is valid until that returns.
+    // SAFETY: called within an access callback with QEMU's arguments; the result is valid until that returns.
     unsafe {
         let found = sys::qemu_plugin_get_hwaddr(info, address);
         if found.is_null() {
@@ -159,9 +160,9 @@ pub(crate) fn reached(info: sys::qemu_plugin_meminfo_t, address: u64) -> Option<
     }
 }
 
-/// What was loaded; none for more than 64 bits. Only within a load's callback.
+/// The value loaded; `None` for more than 64 bits. Only within a load's callback.
 pub(crate) fn loaded_value(info: sys::qemu_plugin_meminfo_t) -> Option<u64> {
-    // SAFETY: called within a load's callback with what QEMU gave it.
+    // SAFETY: called within a load's callback with QEMU's arguments.
     let value = unsafe { sys::qemu_plugin_mem_get_value(info) };
     match value.kind {
         sys::QEMU_PLUGIN_MEM_VALUE_U32 => Some(u64::from(value.low as u32)),
@@ -179,10 +180,10 @@ unsafe impl Send for Register {}
 // SAFETY: as above.
 unsafe impl Sync for Register {}
 
-/// The registers with these names, in their order. Only within a CPU's own callbacks.
+/// The registers with these names, in the same order. Only within a CPU's own callbacks.
 pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
     let mut found = [None; N];
-    // SAFETY: QEMU returns an array of descriptors that is ours to free; names are C strings that live with QEMU.
+    // SAFETY: QEMU returns an array of descriptors that the caller must free; names are C strings that live with QEMU.
     unsafe {
         let array = sys::qemu_plugin_get_registers();
         if array.is_null() {
@@ -203,7 +204,7 @@ pub(crate) fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>;
     found
 }
 
-/// A growing array of `GLib`'s, in which QEMU returns values.
+/// A growing `GLib` array, in which QEMU returns values.
 struct Bytes(*mut sys::GByteArray);
 
 impl Bytes {
@@ -225,7 +226,8 @@ impl Drop for Bytes {
     }
 }
 
-/// The value of a 64-bit register. Only within a callback of that CPU; in one that may not read registers there is none.
+/// The value of a 64-bit register; `None` in a callback that may not read registers. Only within a callback of that
+/// CPU.
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     let bytes = Bytes::new();
     // SAFETY: the handle came from QEMU; it appends the value to the array.
@@ -243,7 +245,8 @@ pub(crate) fn write_register(register: Register, value: u64) {
     }
 }
 
-/// Guest memory at a virtual address of the running CPU; none where nothing is mapped. Only within a CPU's callback.
+/// Guest memory at a virtual address of the running CPU; `None` if nothing is mapped there. Only within a CPU's
+/// callback.
 pub(crate) fn read_memory<const N: usize>(address: u64) -> Option<[u8; N]> {
     let bytes = Bytes::new();
     // SAFETY: the array exists; QEMU writes N bytes to it and checks the address.

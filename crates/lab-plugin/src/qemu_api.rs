@@ -1,11 +1,11 @@
-//! QEMU's plugin interface as its own `qemu-plugin.h` has it, version 7: only what is used here, with QEMU's names. What
-//! each function asks for and when it may be called is written there.
+//! Declarations from QEMU's `qemu-plugin.h`, version 7: only the used ones, with QEMU's names. The header documents
+//! what each function requires and when it may be called.
 
 #![allow(non_camel_case_types, reason = "QEMU's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The version of the interface; 7 came with QEMU 11.1, which takes no older one.
+/// The version of the interface; 7 came with QEMU 11.1, which accepts no older one.
 pub(crate) const QEMU_PLUGIN_VERSION: c_int = 7;
 
 pub(crate) type qemu_plugin_id_t = u64;
@@ -16,7 +16,7 @@ pub(crate) type qemu_plugin_vcpu_udata_cb_t = unsafe extern "C" fn(c_uint, *mut 
 pub(crate) type qemu_plugin_vcpu_tb_trans_cb_t = unsafe extern "C" fn(*mut qemu_plugin_tb, *mut c_void);
 pub(crate) type qemu_plugin_vcpu_mem_cb_t = unsafe extern "C" fn(c_uint, qemu_plugin_meminfo_t, u64, *mut c_void);
 
-/// Structures of which only QEMU knows what is in them.
+/// Structures that are opaque to plugins.
 macro_rules! opaque {
     ($($name:ident),*) => {
         $(
@@ -35,12 +35,12 @@ pub struct qemu_info_t {
     pub(crate) version_min: c_int,
     pub(crate) version_cur: c_int,
     pub(crate) system_emulation: bool,
-    // A union, of which system emulation uses these.
+    // A union, of which system emulation uses these members.
     pub(crate) smp_vcpus: c_int,
     pub(crate) max_vcpus: c_int,
 }
 
-/// One number of each CPU in a scoreboard.
+/// One number per CPU in a scoreboard.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct qemu_plugin_u64 {
@@ -56,11 +56,11 @@ pub(crate) struct qemu_plugin_reg_descriptor {
     pub(crate) is_readonly: bool,
 }
 
-/// What was loaded or stored.
+/// The value loaded or stored.
 #[repr(C)]
 pub(crate) struct qemu_plugin_mem_value {
     pub(crate) kind: c_uint,
-    /// In the host's order of bytes; the value is in as many of the first ones as its kind says.
+    /// In the host's byte order; the kind says how many of the first bytes hold the value.
     pub(crate) low: u64,
     pub(crate) high: u64,
 }
@@ -69,12 +69,12 @@ pub(crate) struct qemu_plugin_mem_value {
 pub(crate) const QEMU_PLUGIN_MEM_VALUE_U32: c_uint = 2;
 pub(crate) const QEMU_PLUGIN_MEM_VALUE_U64: c_uint = 3;
 
-/// What a function that code calls may do with registers.
+/// Register access of a callback.
 pub(crate) const QEMU_PLUGIN_CB_NO_REGS: c_uint = 0;
 pub(crate) const QEMU_PLUGIN_CB_R_REGS: c_uint = 1;
 pub(crate) const QEMU_PLUGIN_CB_RW_REGS: c_uint = 2;
 
-/// Accesses for which a function is called.
+/// Accesses for which a callback is called.
 pub(crate) const QEMU_PLUGIN_MEM_R: c_uint = 1;
 pub(crate) const QEMU_PLUGIN_MEM_W: c_uint = 2;
 
@@ -157,7 +157,7 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_scoreboard_new(bytes: usize) -> *mut qemu_plugin_scoreboard;
     pub(crate) fn qemu_plugin_scoreboard_find(scoreboard: *mut qemu_plugin_scoreboard, cpu: c_uint) -> *mut c_void;
 
-    // GLib's, which QEMU itself is linked with.
+    // GLib functions, which QEMU itself is linked with.
     pub(crate) fn g_byte_array_new() -> *mut GByteArray;
     pub(crate) fn g_byte_array_append(array: *mut GByteArray, bytes: *const u8, count: c_uint) -> *mut GByteArray;
     pub(crate) fn g_byte_array_set_size(array: *mut GByteArray, bytes: c_uint) -> *mut GByteArray;

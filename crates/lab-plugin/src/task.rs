@@ -1,11 +1,11 @@
-//! Which thread a CPU runs, read from the guest kernel's own memory.
+//! The thread that a CPU runs, read from the guest kernel's own memory.
 
 use crate::qemu::{self, Register, read_memory, read_register};
 use model::pmu::TaskOffsets;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The running thread. All zero where it cannot be found out.
+/// The running thread. All zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Task {
     pub(crate) pid: u32,
@@ -13,8 +13,9 @@ pub(crate) struct Task {
     pub(crate) name: [u8; 16],
 }
 
-/// Where the guest's kernel keeps one CPU's own data. It never changes once the kernel has set it, so it is read once,
-/// when the registers can be: they hold it whenever the kernel runs, and one of them does while user code runs.
+/// Base of one CPU's per-CPU data in the guest's kernel. It never changes once the kernel has set it, so it is read
+/// once, as soon as registers can be read: they hold it whenever the kernel runs, and one of them does while user code
+/// runs.
 #[derive(Debug, Default)]
 pub(crate) struct PerCpuBase {
     registers: OnceLock<Option<[Register; 2]>>,
@@ -22,7 +23,7 @@ pub(crate) struct PerCpuBase {
 }
 
 impl PerCpuBase {
-    /// Looks the registers up. Only within that CPU's own callback.
+    /// Looks up the registers. Only within that CPU's own callback.
     pub(crate) fn find_registers(&self) {
         self.registers.get_or_init(|| {
             let [gs_base, kernel_gs_base] = qemu::registers([c"gs_base", c"k_gs_base"]);
@@ -30,7 +31,7 @@ impl PerCpuBase {
         });
     }
 
-    /// Reads the registers if that is still to be done. Only within a callback of that CPU that may read registers.
+    /// Reads the registers unless that is done. Only within a callback of that CPU that may read registers.
     pub(crate) fn find(&self) {
         if self.base.load(Relaxed) == 0
             && let Some(Some(registers)) = self.registers.get()
@@ -41,7 +42,7 @@ impl PerCpuBase {
         }
     }
 
-    /// The page table in use, as the kernel addresses it. Only within a callback of that CPU.
+    /// Kernel virtual address of the page table in use. Only within a callback of that CPU.
     pub(crate) fn page_table(&self, offsets: TaskOffsets) -> Option<u64> {
         let task = self.record(offsets)?;
         let space = number(task, offsets.address_space)?;
@@ -54,7 +55,7 @@ impl PerCpuBase {
         if offsets.current_task == 0 || base == 0 { None } else { number(base, offsets.current_task) }
     }
 
-    /// The thread that runs. Only within a callback of that CPU.
+    /// The running thread. Only within a callback of that CPU.
     pub(crate) fn running(&self, offsets: TaskOffsets, with_name: bool) -> Option<Task> {
         let task = self.record(offsets)?;
         let id = |offset| read_memory(task.wrapping_add(offset)).map(u32::from_le_bytes);
@@ -63,7 +64,7 @@ impl PerCpuBase {
     }
 }
 
-/// A number of 64 bits in the kernel's memory. Only within a CPU's callback.
+/// A 64-bit number in the kernel's memory. Only within a CPU's callback.
 fn number(address: u64, offset: u64) -> Option<u64> {
     read_memory(address.wrapping_add(offset)).map(u64::from_le_bytes)
 }

@@ -1,4 +1,4 @@
-//! What each thread of the guest did, from what its CPUs did while it ran.
+//! Work of each thread of the guest, derived from the work of its CPUs while it ran.
 
 use crate::task::Task;
 use model::MeasuredTask;
@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Threads that are counted at most: their counts fit into the virtual PMU.
+/// Maximum number of threads counted: their counts fit into the virtual PMU.
 const TASKS_MAX: usize = 2048;
 
-/// What a CPU or a thread did so far.
+/// Work of a CPU or a thread so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) instructions: u64,
     pub(crate) ran_ps: u64,
     pub(crate) waited_ps: u64,
-    /// Accesses that memory served, by node.
+    /// Accesses served by memory, by node.
     pub(crate) dram_accesses: Vec<u64>,
 }
 
 impl Work {
-    /// What was done since.
+    /// The work since an earlier state.
     fn since(&self, before: &Self) -> Self {
         let before_of = |node: usize| before.dram_accesses.get(node).copied().unwrap_or(0);
         let nodes = self.dram_accesses.iter().enumerate();
@@ -41,16 +41,16 @@ impl Work {
     }
 }
 
-/// Who runs on a CPU, and what the CPU had done when that was last counted.
+/// The thread on a CPU, and the CPU's work when that was last counted.
 #[derive(Debug, Default)]
 struct Running {
-    /// The address of the kernel's record of it.
+    /// The address of its `task_struct`.
     record: u64,
     task: Task,
     counted: Work,
 }
 
-/// A thread: the address of the kernel's record as well, since numbers are given out again.
+/// A thread, identified also by the address of its `task_struct`, since thread ids are reused.
 type Key = (u64, u32, u32);
 
 #[derive(Debug, Default)]
@@ -59,14 +59,14 @@ struct Counted {
     left_out: u64,
 }
 
-/// What all threads did.
+/// The work of all threads.
 pub(crate) struct TaskCounts {
     /// By CPU.
     running: Vec<Mutex<Running>>,
     counted: Mutex<Counted>,
 }
 
-/// Nothing below panics half-way through a change, so a poisoned lock still guards whole values.
+/// No code below panics during a change, so a poisoned lock still guards consistent values.
 fn lock<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
     guarded.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,7 +76,7 @@ impl TaskCounts {
         Self { running: (0..cpus).map(|_| Mutex::default()).collect(), counted: Mutex::default() }
     }
 
-    /// Everything is forgotten. What CPUs did so far counts for none.
+    /// Resets all counts. The work of CPUs so far counts for no thread.
     pub(crate) fn start(&self, work: impl Fn(usize) -> Work) {
         *lock(&self.counted) = Counted::default();
         for (cpu, running) in self.running.iter().enumerate() {
@@ -84,8 +84,8 @@ impl TaskCounts {
         }
     }
 
-    /// A CPU runs the thread with this record. Where it is another one than before, what the CPU did meanwhile is what
-    /// the one before did, or, where that was idle, this one: it began since.
+    /// A CPU runs the thread with this record. If the thread has changed, the CPU's work since the last call is counted
+    /// for the previous one or, if that was the idle thread, for this one, which has started since.
     pub(crate) fn see(&self, cpu: usize, record: u64, read: impl FnOnce() -> Task, work: impl FnOnce() -> Work) {
         let Some(running) = self.running.get(cpu) else { return };
         let mut running = lock(running);
@@ -100,7 +100,7 @@ impl TaskCounts {
     }
 
     fn count(&self, record: u64, task: &Task, work: &Work) {
-        // 0 is a CPU that is idle.
+        // 0 stands for an idle CPU.
         if task.tid == 0 || work.instructions == 0 {
             return;
         }
@@ -113,7 +113,7 @@ impl TaskCounts {
         counted.tasks.entry(key).or_insert_with(|| (task.name, Work::default())).1.add(work);
     }
 
-    /// What all threads did until now, and how often a thread was left out, as there were too many.
+    /// The work of all threads so far, and the number of threads left out because there were too many.
     pub(crate) fn take(&self, work: impl Fn(usize) -> Work) -> (Vec<MeasuredTask>, u64) {
         for (cpu, running) in self.running.iter().enumerate() {
             let mut running = lock(running);
@@ -136,7 +136,7 @@ impl TaskCounts {
     }
 }
 
-/// A name of the kernel's: up to the first zero.
+/// A name from the kernel, up to the first zero byte.
 fn text(name: &[u8; 16]) -> String {
     String::from_utf8_lossy(name.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
@@ -171,10 +171,10 @@ mod tests {
         counts.start(|_| work(100));
         counts.see(0, 0x10, || task(0), || work(110));
         counts.see(0, 0x20, || task(7), || work(130));
-        counts.see(0, 0x20, || unreachable!("it is the same one"), || unreachable!());
+        counts.see(0, 0x20, || unreachable!("the same thread"), || unreachable!());
         counts.see(0, 0x30, || task(8), || work(180));
         counts.see(0, 0x10, || task(0), || work(200));
-        assert_eq!(taken(&counts, 1000), [(7, 20 + 50), (8, 20)], "what it did while idle is of none");
+        assert_eq!(taken(&counts, 1000), [(7, 20 + 50), (8, 20)], "work while idle counts for no thread");
         let (tasks, left_out) = counts.take(|_| work(1000));
         let first = tasks.iter().find(|task| task.tid == 7).unwrap();
         assert_eq!((first.name.as_str(), first.pid, left_out), ("program", 7, 0));

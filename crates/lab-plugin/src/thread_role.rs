@@ -1,4 +1,4 @@
-//! What the calling thread does in QEMU: functions of the C library that this library answers have to know who asks.
+//! The role of the calling thread in QEMU: the interposed C library functions depend on it.
 
 use crate::host;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ pub(crate) enum Role {
     Cpu(usize),
     /// Runs timers and devices.
     MainLoop,
-    /// Works on files.
+    /// A file worker thread.
     Worker,
     /// Anything else.
     Other,
@@ -29,7 +29,7 @@ pub(crate) fn own() -> Role {
     })
 }
 
-/// Notes the role of the calling thread.
+/// Sets the role of the calling thread.
 pub(crate) fn set(role: Role) {
     ROLE.set(Some(role));
 }

@@ -1,35 +1,35 @@
-//! The guest's time stamp counter: `rdtsc` and `rdtscp` show the guest's clock, one tick a nanosecond.
+//! The guest's time stamp counter: `rdtsc` and `rdtscp` show the guest's clock, one tick per nanosecond.
 //!
-//! QEMU has the host's counter there. What the instruction left in registers is written over before the next one, which
-//! is in the same block or, where the instruction ends its block, the first of the next one.
+//! QEMU returns the host's counter. The registers that the instruction has set are overwritten before the next
+//! instruction runs, which is in the same block or, if the instruction ends its block, the first of the next one.
 
 use crate::qemu::{self, Block, Instruction, Register, Scoreboard, write_register};
 use std::sync::OnceLock;
 
-/// What an instruction that ends its block adds to the CPU's entry, so that the next block begins with a look: nothing
-/// else counts so far. The second is added as well where the reader is held.
+/// Added to the CPU's entry by an instruction that ends its block, so that the next block starts with a check: no other
+/// count is that large. The second is also added if the reader is held.
 pub(crate) const OWED: u64 = 1 << 62;
 const OWED_TO_HELD: u64 = 1 << 61;
 
-/// A word for the functions that are called: whether the reader is held.
+/// Argument of the callbacks: whether the reader is held.
 const HELD: u64 = 1;
 
 /// The registers of one CPU that the instructions write.
 #[derive(Debug, Default)]
 pub(crate) struct TimeStampCounter(OnceLock<Option<[Register; 2]>>);
 
-/// Who has read the counter.
+/// The code that has read the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// It goes on at once: the kernel, which bears that another CPU reads an earlier time afterwards, and recorders, which
-    /// order what one thread does.
+    /// It continues at once: the kernel, which tolerates that another CPU reads an earlier time afterwards, and
+    /// recorders, which only order events of one thread.
     Free,
     /// It waits until no CPU can read an earlier time: a program.
     Held,
 }
 
 impl Reader {
-    /// Who reads by an instruction, if it does. The kernel has the upper half of the address space.
+    /// The reader behind an instruction, if that reads the counter. The kernel has the upper half of the address space.
     fn by(instruction: &Instruction) -> Option<Self> {
         let by_program = instruction.address() >> 63 == 0;
         if instruction.reads_own_ticks() {
@@ -39,7 +39,7 @@ impl Reader {
         }
     }
 
-    /// From the word that a function was called with.
+    /// From a callback's argument.
     pub(crate) fn from_word(word: u64) -> Self {
         if word == HELD { Self::Held } else { Self::Free }
     }
@@ -53,7 +53,7 @@ impl Reader {
     }
 }
 
-/// Takes note of what is owed off a CPU's entry: who read the counter at the end of the block before, if any did.
+/// Removes the pending mark from a CPU's entry: the reader of the counter at the end of the previous block, if any.
 pub(crate) fn take_owed(entry: &mut u64) -> Option<Reader> {
     let owed = *entry & (OWED | OWED_TO_HELD);
     *entry -= owed;
@@ -64,8 +64,8 @@ pub(crate) fn take_owed(entry: &mut u64) -> Option<Reader> {
     }
 }
 
-/// Has a function called after each instruction of a block that reads the counter, with a word for
-/// [`Reader::from_word`], or makes the CPU's entry tell.
+/// Registers a callback after each instruction of a block that reads the counter, with an argument for
+/// [`Reader::from_word`], or marks the CPU's entry.
 pub(crate) fn follow_reads(block: &Block, owed: Scoreboard, call: qemu::OnCode) {
     let mut instructions = block.instructions().peekable();
     while let Some(instruction) = instructions.next() {
@@ -79,7 +79,7 @@ pub(crate) fn follow_reads(block: &Block, owed: Scoreboard, call: qemu::OnCode) 
 }
 
 impl TimeStampCounter {
-    /// Looks the registers up. Only within that CPU's own callback.
+    /// Looks up the registers. Only within that CPU's own callback.
     pub(crate) fn find_registers(&self) {
         self.0.get_or_init(|| {
             let [low, high] = qemu::registers([c"rax", c"rdx"]);
@@ -87,7 +87,7 @@ impl TimeStampCounter {
         });
     }
 
-    /// The CPU's code sees this value. Only within a callback of that CPU that may write registers.
+    /// Shows this value to the CPU's code. Only within a callback of that CPU that may write registers.
     pub(crate) fn show(&self, ticks: u64) {
         if let Some(Some([low, high])) = self.0.get() {
             write_register(*low, ticks & u64::from(u32::MAX));

@@ -1,47 +1,47 @@
-//! Simulated time, and what moves it: pure, without locks and threads.
+//! Simulated time and its rules: pure, without locks and threads.
 //!
-//! Each CPU has a time of its own. The clock shows the time of the slowest CPU that runs, and is held back by all that
-//! happens outside the CPUs: by the next timer, by files, and by the host's work for the guest, which takes no simulated
-//! time. While no CPU runs, it goes to the next event at once.
+//! Each CPU has its own time. The clock shows the time of the slowest running CPU, and is held back by events outside
+//! the CPUs: the next timer, files, and work of the host for the guest, which takes no simulated time. While no CPU
+//! runs, it jumps to the next event.
 
 /// How far a CPU may be ahead of the slowest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lead {
-    /// When it reports, ps.
+    /// The limit when it reports, ps.
     ahead_ps: u64,
-    /// When it goes on after it had to wait, ps: well below the other where the CPU works, or it would wait again at its
-    /// next report.
+    /// The limit at which it continues after a wait, ps: well below the other for a working CPU, or it would wait again
+    /// at its next report.
     near_ps: u64,
 }
 
 impl Lead {
-    /// Of a CPU that works. It reports every [`REPORT_PS`], so that it is never further ahead than the sum of both: less
-    /// than two of the model's windows, as the model asks.
+    /// For a working CPU. It reports every [`REPORT_PS`], so it is never further ahead than the sum of both: less than
+    /// two of the model's windows, as the model requires.
     pub(crate) const WORKING: Self = Self { ahead_ps: 50_000_000, near_ps: 10_000_000 };
-    /// Of a CPU that has lately woken another one or been woken: what each of them does next depends on the other, as in
-    /// the scheduler's locks.
+    /// For a CPU that has lately woken another one or been woken: their next steps depend on each other, as in the
+    /// scheduler's locks.
     const WAKING: Self = Self { ahead_ps: 5_000_000, near_ps: 1_000_000 };
-    /// Of a CPU that waits in a loop for what another one writes. What it sees must not be older than that.
+    /// For a CPU that spins on memory that another one writes. What it sees must not be older than this.
     pub(crate) const SPINNING: Self = Self { ahead_ps: 1_000_000, near_ps: 0 };
-    /// Of a CPU that has read the clock: none of the others may read an earlier time afterwards.
+    /// For a CPU that has read the clock: no other may read an earlier time afterwards.
     pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
 }
 
-/// How often a CPU reports, ps of its own time; and for how long, and how often, one that has woken another one does, or
-/// has been woken.
+/// Reporting interval of a CPU, ps of its own time; and for a CPU that has woken another one, or has been woken, for
+/// how long it reports at which interval.
 pub(crate) const REPORT_PS: u64 = 8_000_000;
 const WAKING_PS: u64 = 20_000_000;
 const WAKING_REPORT_PS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
-    /// What it reported last.
+    /// The time in its last report.
     time_ps: u64,
-    /// It runs, or is about to as soon as the host has time for it.
+    /// It runs, or will as soon as the host schedules it.
     active: bool,
-    /// It waits until the clock is that near, ps.
+    /// It waits until the clock is this near, ps.
     held: Option<u64>,
-    /// Until when it counts as waking others or being woken, ps.
+    /// Until when it counts as waking or being woken, ps.
     waking_until_ps: u64,
 }
 
@@ -51,31 +51,31 @@ impl Cpu {
     }
 }
 
-/// What QEMU's main loop does: timers, devices, and streams of the host.
+/// State of QEMU's main loop: timers, devices, and streams of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MainLoop {
-    /// It is at work, or there is work for it.
+    /// It is working, or has work.
     Busy,
     /// It waits for work, or for its next timer, ps.
     Waits { timer_ps: Option<u64> },
 }
 
-/// The threads in which QEMU works on files.
+/// QEMU's file worker threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Workers {
     all: usize,
-    /// Of them, those that wait for requests.
+    /// Those that wait for requests.
     idle: usize,
-    /// Of those, the ones that there is a request for.
+    /// Those that wait and have a request.
     called: usize,
 }
 
-/// What streams of the host wait for.
+/// Pending streams of the host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streams {
-    /// The guest waits for input of the host that is on its way.
+    /// The guest waits for input that is on its way from the host.
     input: bool,
-    /// What the guest wrote waits for its reader on the host.
+    /// The guest's output waits for its reader on the host.
     output: bool,
 }
 
@@ -86,7 +86,7 @@ struct Transfer {
     done_ps: u64,
 }
 
-/// A simulated disk: a transfer takes the latency, and the time of its bytes in turn with others.
+/// A simulated disk: a transfer takes the latency, and the time of its bytes, one transfer after another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disk {
     pub(crate) latency_ps: u64,
@@ -99,7 +99,7 @@ impl From<&machine::Disk> for Disk {
     }
 }
 
-/// Who has to go on because the clock has moved.
+/// Waiters that may continue because the clock has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakes {
     Cpu(usize),
@@ -107,41 +107,41 @@ pub(crate) enum Wakes {
     Workers,
 }
 
-/// What QEMU's main loop has to do when it has no work.
+/// The next step of QEMU's main loop when it has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Look for timers: one is due.
+    /// Check timers: one is due.
     Over,
-    /// Look for work: it was called since it looked.
+    /// Check for work: it was called since the last check.
     Called,
     /// Wait for work.
     Wait,
-    /// Wait for work, and until a timer that is due after so many ns of the host's time.
+    /// Wait for work, and until a timer that is due after this many ns of host time.
     WithHost(u64),
 }
 
-/// The times of all CPUs, and what else the clock depends on.
+/// The times of all CPUs, and the other conditions of the clock.
 #[derive(Debug)]
 pub(crate) struct Times {
     now_ps: u64,
     measuring: bool,
     cpus: Vec<Cpu>,
     main_loop: MainLoop,
-    /// How often there was work for QEMU's main loop.
+    /// Number of times that QEMU's main loop had work.
     calls: u64,
     workers: Workers,
     transfers: Vec<Transfer>,
     disk: Disk,
-    /// When the disk has moved all bytes that it was asked for, ps.
+    /// When the disk has finished all requested transfers, ps.
     disk_free_ps: u64,
     /// The time of the last request to a device, ps: it may be ahead of the clock.
     asked_ps: u64,
     streams: Streams,
-    /// Threads that wait inside QEMU for CPUs to leave the code that they execute.
+    /// Number of threads that wait inside QEMU for CPUs to leave the code that they execute.
     inside: usize,
-    /// While no CPU runs, time passes as on the host.
+    /// While no CPU runs, whether time passes as on the host.
     idles_with_host: bool,
-    /// How often CPUs were let go although the clock had not moved.
+    /// Number of times that CPUs were released although the clock had not moved.
     releases: u64,
 }
 
@@ -165,7 +165,7 @@ impl Times {
         }
     }
 
-    /// Simulated time begins at 0 for every CPU; QEMU's main loop is to look for its timers by the new clock.
+    /// Begins simulated time, at 0 for every CPU; QEMU's main loop must check its timers by the new clock.
     pub(crate) fn start(&mut self) {
         (self.now_ps, self.measuring, self.releases) = (0, true, 0);
         (self.disk_free_ps, self.asked_ps, self.streams) = (0, 0, Streams::default());
@@ -175,11 +175,11 @@ impl Times {
         }
     }
 
-    /// Simulated time ends, at a CPU's own time.
+    /// Ends simulated time, at a CPU's own time.
     pub(crate) fn stop(&mut self, time_ps: u64) {
         self.now_ps = self.now_ps.max(time_ps);
         self.measuring = false;
-        // What disks still move is there at once.
+        // Pending disk transfers complete at once.
         self.transfers.clear();
     }
 
@@ -203,12 +203,12 @@ impl Times {
         self.cpus[cpu].time_ps
     }
 
-    /// A CPU is at a time of its own.
+    /// Sets a CPU's own time.
     pub(crate) fn report(&mut self, cpu: usize, time_ps: u64) {
         self.cpus[cpu].time_ps = time_ps;
     }
 
-    /// Whether a CPU that has reported may go on. It has waited already where `again` says so.
+    /// Whether a CPU that has reported may continue. `again` says that it has waited already.
     pub(crate) fn may_go_on(&mut self, cpu: usize, lead: Lead, again: bool) -> bool {
         let lead = if lead == Lead::WORKING && self.cpus[cpu].is_waking() { Lead::WAKING } else { lead };
         let lead_ps = if again { lead.near_ps } else { lead.ahead_ps };
@@ -217,13 +217,13 @@ impl Times {
         goes
     }
 
-    /// A CPU halts at a time of its own.
+    /// A CPU halts at its own time.
     pub(crate) fn halt(&mut self, cpu: usize, time_ps: u64) {
         self.cpus[cpu] = Cpu { time_ps, active: false, held: None, ..self.cpus[cpu] };
     }
 
-    /// A halted CPU has been woken at a time, by another one or a device: it runs from then on, whenever the host gets
-    /// round to it. Whether it was halted.
+    /// A halted CPU has been woken at a time, by another CPU or a device: it runs from then on, no matter when the host
+    /// schedules it. Returns whether it was halted.
     pub(crate) fn wake(&mut self, cpu: usize, time_ps: u64, by: Option<usize>) -> bool {
         let Cpu { time_ps: own_ps, active, .. } = self.cpus[cpu];
         if active {
@@ -238,17 +238,17 @@ impl Times {
         true
     }
 
-    /// How long a CPU may run until it reports again, ps.
+    /// How long a CPU may run until its next report, ps.
     pub(crate) fn report_ps(&self, cpu: usize) -> u64 {
         if self.cpus[cpu].is_waking() { WAKING_REPORT_PS } else { REPORT_PS }
     }
 
-    /// How often there was work for QEMU's main loop.
+    /// Number of times that QEMU's main loop had work.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// QEMU's main loop has no work until a timer is due, as far as it knows: it looked when there had been so many calls.
+    /// QEMU's main loop has no work until a timer is due, as of its last check, when there had been this many calls.
     pub(crate) fn main_loop_waits(&mut self, timer_ps: Option<u64>, calls: u64) -> Idle {
         if calls != self.calls {
             return Idle::Called;
@@ -263,14 +263,14 @@ impl Times {
         Idle::Wait
     }
 
-    /// There is work for QEMU's main loop, which was asked for at a time. Whether it waited.
+    /// QEMU's main loop has work, requested at a time. Returns whether it was waiting.
     pub(crate) fn call_main_loop(&mut self, asked_ps: u64) -> bool {
         self.calls += 1;
         self.asked_ps = self.asked_ps.max(asked_ps);
         std::mem::replace(&mut self.main_loop, MainLoop::Busy) != MainLoop::Busy
     }
 
-    /// QEMU's main loop is at work.
+    /// QEMU's main loop is working.
     pub(crate) fn main_loop_works(&mut self) {
         self.main_loop = MainLoop::Busy;
     }
@@ -282,22 +282,22 @@ impl Times {
         }
     }
 
-    /// A thread that works on files is seen for the first time.
+    /// A new file worker thread.
     pub(crate) fn add_worker(&mut self) {
         self.workers.all += 1;
     }
 
-    /// A thread that works on files waits for a request.
+    /// A file worker thread waits for a request.
     pub(crate) fn worker_rests(&mut self) {
         self.workers.idle += 1;
     }
 
-    /// There is a request for a thread that works on files, if one waits.
+    /// Hands a request to a file worker thread, if one waits.
     pub(crate) fn call_worker(&mut self) {
         self.workers.called = (self.workers.called + 1).min(self.workers.idle);
     }
 
-    /// A thread that waits for a request takes one, if there is one. Whether there was.
+    /// A waiting file worker thread takes a request. Returns whether there was one.
     pub(crate) fn worker_works(&mut self) -> bool {
         let called = self.workers.called > 0;
         if called {
@@ -307,7 +307,7 @@ impl Times {
         called
     }
 
-    /// A worker has moved bytes of a file: its request ends when the simulated disk would have done so.
+    /// A worker has transferred bytes of a file: its request ends when the simulated disk would have finished.
     pub(crate) fn transfer(&mut self, worker: u32, bytes: u64) {
         if !self.measuring {
             return;
@@ -321,7 +321,7 @@ impl Times {
         self.transfers.iter().any(|transfer| transfer.worker == worker)
     }
 
-    /// The guest waits for input of the host that is on its way, or does not any more.
+    /// Whether the guest waits for input that is on its way from the host.
     pub(crate) fn set_input(&mut self, on_its_way: bool) {
         self.streams.input = on_its_way;
     }
@@ -330,29 +330,29 @@ impl Times {
         self.streams.input
     }
 
-    /// What the guest wrote waits for its reader on the host, or does not any more.
+    /// Whether the guest's output waits for its reader on the host.
     pub(crate) fn set_output(&mut self, waits: bool) {
         self.streams.output = waits;
     }
 
-    /// A thread begins to wait inside QEMU for CPUs to leave the code that they execute, or ends it. None may be held
-    /// meanwhile.
+    /// A thread starts or stops waiting inside QEMU for CPUs to leave the code that they execute. No CPU may be held
+    /// during that.
     pub(crate) fn wait_inside(&mut self, begins: bool) {
         self.inside = if begins { self.inside + 1 } else { self.inside.saturating_sub(1) };
     }
 
-    /// Lets CPUs go although the clock has not moved.
+    /// Releases CPUs although the clock has not moved.
     pub(crate) fn release(&mut self) {
         self.releases += 1;
     }
 
-    /// Whether the host works on files, on input for the guest or on its output, which may take it any time.
+    /// Whether the host works on files, on input for the guest or on its output, which may take any time.
     pub(crate) fn host_works(&self) -> bool {
         let Workers { all, idle, called } = self.workers;
         self.streams.input || self.streams.output || all - idle + called > self.transfers.len()
     }
 
-    /// Whether time passes as on the host: QEMU's main loop sees to that.
+    /// Whether time passes as on the host, driven by QEMU's main loop.
     fn passes_with_host(&self) -> bool {
         self.idles_with_host
             && !self.host_works()
@@ -360,7 +360,7 @@ impl Times {
             && self.cpus.iter().all(|cpu| !cpu.active)
     }
 
-    /// Where the clock may go, ps; none while the host works for the guest, which takes no simulated time.
+    /// How far the clock may move, ps; `None` while the host works for the guest, which takes no simulated time.
     fn next_ps(&self) -> Option<u64> {
         let MainLoop::Waits { timer_ps } = self.main_loop else { return None };
         if !self.measuring || self.host_works() {
@@ -371,7 +371,8 @@ impl Times {
         [slowest_ps, timer_ps, transfer_ps].into_iter().flatten().min()
     }
 
-    /// Moves the clock as far as it may go, and tells who has to go on. Whether it moved.
+    /// Moves the clock as far as it may go, and calls `wake` for each waiter that may continue. Returns whether it has
+    /// moved.
     pub(crate) fn advance(&mut self, mut wake: impl FnMut(Wakes)) -> bool {
         let Some(next_ps) = self.next_ps() else { return false };
         if self.passes_with_host() {
@@ -413,7 +414,7 @@ mod tests {
         times.main_loop_waits(timer_ps, times.calls())
     }
 
-    /// Simulated time of some CPUs that run, while QEMU's main loop waits for a timer.
+    /// Simulated time with some running CPUs, while QEMU's main loop waits for a timer.
     fn started(cpus: usize, timer_ps: Option<u64>) -> Times {
         let mut times = Times::new(cpus, DISK, false);
         times.start();
@@ -421,7 +422,7 @@ mod tests {
         times
     }
 
-    /// Moves the clock. Returns where it is, and who goes on.
+    /// Moves the clock. Returns its time, and the waiters that may continue.
     fn advanced(times: &mut Times) -> (u64, Vec<Wakes>) {
         let mut wakes = Vec::new();
         times.advance(|who| wakes.push(who));
@@ -438,8 +439,8 @@ mod tests {
         times.halt(1, 7 * US);
         assert_eq!(advanced(&mut times).0, 9 * US);
         assert!(times.wake(1, 5 * US, None), "it was halted");
-        assert_eq!(times.time_of(1), 9 * US, "none has slept in the past");
-        assert!(!times.wake(1, 20 * US, None), "it runs already");
+        assert_eq!(times.time_of(1), 9 * US, "no CPU sleeps in the past");
+        assert!(!times.wake(1, 20 * US, None), "already running");
     }
 
     #[test]
@@ -450,7 +451,7 @@ mod tests {
         assert_eq!(advanced(&mut times).0, 40 * US);
         assert!(times.wake(1, 45 * US, None));
         times.halt(0, 50 * US);
-        // Its thread has not run yet, and still the clock waits for it.
+        // Its thread has not run yet, but the clock waits for it.
         assert_eq!(advanced(&mut times), (45 * US, vec![]));
     }
 
@@ -488,9 +489,9 @@ mod tests {
         times.halt(0, 3 * US);
         times.main_loop_works();
         let calls = times.calls();
-        assert!(!times.call_main_loop(4 * US), "it does not wait yet");
+        assert!(!times.call_main_loop(4 * US), "not waiting yet");
         assert_eq!(times.main_loop_waits(Some(1000 * US), calls), Idle::Called);
-        assert_eq!(advanced(&mut times), (0, vec![]), "it has to look for the work first");
+        assert_eq!(advanced(&mut times), (0, vec![]), "it must check for the work first");
         assert_eq!(waits(&mut times, Some(154 * US)), Idle::Wait);
         assert_eq!(advanced(&mut times).0, 154 * US);
     }
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(advanced(&mut times), (0, vec![]));
         times.call_worker();
         assert_eq!(waits(&mut times, Some(1000 * US)), Idle::Wait);
-        assert_eq!(advanced(&mut times), (0, vec![]), "there is a request that no worker has taken yet");
+        assert_eq!(advanced(&mut times), (0, vec![]), "a request is not taken yet");
         assert!(times.worker_works() && !times.worker_works(), "there is one request");
         assert_eq!(advanced(&mut times), (0, vec![]), "the worker reads the host's file");
         times.transfer(7, 4096);
@@ -524,7 +525,7 @@ mod tests {
         let done_ps = (12 + 50) * US + 4096 * 2000;
         assert_eq!(advanced(&mut times), (done_ps, vec![Wakes::Workers]));
         assert!(!times.is_transferring(7));
-        assert_eq!(advanced(&mut times), (done_ps, vec![]), "the worker has not told yet");
+        assert_eq!(advanced(&mut times), (done_ps, vec![]), "the worker has not reported yet");
         assert!(times.call_main_loop(0));
         times.worker_rests();
         assert_eq!(advanced(&mut times), (done_ps, vec![]), "the main loop has not woken the CPU yet");
@@ -568,7 +569,7 @@ mod tests {
         times.wait_inside(false);
         assert!(!times.may_go_on(0, Lead::WORKING, false));
         times.stop(80 * US);
-        assert!(times.may_go_on(0, Lead::WORKING, false), "time has ended");
+        assert!(times.may_go_on(0, Lead::WORKING, false), "simulated time has ended");
         assert_eq!(times.now_ps(), 80 * US);
     }
 
@@ -578,7 +579,7 @@ mod tests {
         times.start();
         assert_eq!(waits(&mut times, Some(500 * US)), Idle::Wait);
         times.halt(0, 3 * US);
-        assert_eq!(advanced(&mut times), (0, vec![Wakes::MainLoop]), "the main loop has to look at the host's clock");
+        assert_eq!(advanced(&mut times), (0, vec![Wakes::MainLoop]), "the main loop must read the host's clock");
         assert_eq!(waits(&mut times, Some(500 * US)), Idle::WithHost(500_000));
         times.pass(200_000);
         assert_eq!(waits(&mut times, Some(500 * US)), Idle::WithHost(300_000));
@@ -609,8 +610,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: the clock never goes back, never passes a CPU that runs, a timer or a transfer, and stands
-        /// while there is work.
+        /// In any sequence of events the clock never goes back, never passes a running CPU, a timer or a transfer, and
+        /// stands still while there is work.
         #[test]
         fn the_clock_passes_nothing(steps in steps()) {
             let mut times = started(4, None);

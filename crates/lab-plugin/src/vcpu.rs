@@ -1,5 +1,5 @@
-//! What the plugin keeps of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
-//! stores; others only look.
+//! The plugin's state of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
+//! stores; other threads only read.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -13,41 +13,41 @@ const CLASSES: usize = 64;
 pub(crate) struct Vcpu {
     /// Simulated time without the instructions that are not settled yet, ps.
     time_ps: AtomicU64,
-    /// When it must report, ps.
+    /// When its next report is due, ps.
     pub(crate) report_at_ps: AtomicU64,
-    /// Instructions executed since the last look: QEMU's scoreboard, which translated code counts in.
+    /// Instructions executed since the last check: QEMU's scoreboard, which translated code increments.
     executed: AtomicPtr<u64>,
-    /// So many of them have been turned into time.
+    /// How many of them have been converted to time.
     settled: AtomicU64,
     instructions: AtomicU64,
     /// How long it ran, and how much of that it waited for memory, ps.
     ran_ps: AtomicU64,
     waited_ps: AtomicU64,
-    /// The virtual line last used in each class: to use it again is a hit in L1 that changes nothing there. This is
-    /// exact but for the first access after a change of address space, so it is forgotten at every report.
+    /// The virtual line last used in each class: using it again is a hit in L1 that changes nothing there. This is
+    /// exact except for the first access after a change of address space, so it is cleared at every report.
     recent: [AtomicU64; CLASSES],
-    /// The line whose values the model wants to know.
+    /// The line whose loaded values the model needs.
     wanted: AtomicU64,
     recent_loads: AtomicU64,
     recent_stores: AtomicU64,
-    /// One miss in so many is sampled; 0 for none.
+    /// One in this many misses is sampled; 0 for none.
     sample_period: AtomicU64,
     /// Misses until the next sample.
     until_sample: AtomicU64,
-    /// QEMU's condition variable that it waits for while it is halted; null until it has done so.
+    /// QEMU's condition variable that it waits for while it is halted; null until the first halt.
     pub(crate) halted_at: AtomicPtr<c_void>,
-    /// Whether it has stored since its last look, and how many accesses the model has seen since.
+    /// Whether it has stored since its last check, and how many accesses the model has seen since.
     stored: AtomicBool,
     modelled: AtomicU64,
-    /// Loads that it had repeated at its last look.
+    /// Repeated loads as of its last check.
     loads_at_look: AtomicU64,
-    /// Its program has asked for the time, and does not know it yet.
+    /// Its program has read the clock, and does not know the time yet.
     clock_read: AtomicBool,
 }
 
 const NOTHING: u64 = u64::MAX;
-/// How many accesses the model sees at most of a CPU that waits in a loop, from one of its looks to the next: each of its
-/// lines once, since its report makes it forget which ones it used last.
+/// Maximum number of accesses that the model sees of a spinning CPU between two of its checks: each of its lines once,
+/// since a report clears its last used lines.
 const SPINNING_LINES: u64 = 8;
 
 /// A line in [`Vcpu::recent`] that was written: line numbers have 58 bits.
@@ -83,7 +83,7 @@ impl Vcpu {
         }
     }
 
-    /// Everything but time starts anew. `executed` is the CPU's scoreboard entry.
+    /// Resets everything but time. `executed` is the CPU's scoreboard entry.
     pub(crate) fn start(&self, executed: *mut u64) {
         self.executed.store(executed, Relaxed);
         self.set_time_ps(0);
@@ -106,19 +106,20 @@ impl Vcpu {
         self.report_at_ps.store(time_ps, Relaxed);
     }
 
-    /// It runs, beside its instructions.
+    /// Adds running time other than that of its own instructions.
     pub(crate) fn run_ps(&self, ps: u64) {
         add(&self.time_ps, ps);
         add(&self.ran_ps, ps);
     }
 
-    /// It waits for memory.
+    /// Adds waiting time for memory.
     pub(crate) fn wait_ps(&self, ps: u64) {
         self.run_ps(ps);
         add(&self.waited_ps, ps);
     }
 
-    /// Turns the instructions executed meanwhile into time. Returns the time, ps. By the CPU's own thread only.
+    /// Converts the instructions executed since the last call to time. Returns the time, ps. Only by the CPU's own
+    /// thread.
     pub(crate) fn settle(&self, ps_per_instruction: u64) -> u64 {
         let executed = self.executed.load(Relaxed);
         // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU moves
@@ -131,7 +132,7 @@ impl Vcpu {
         self.time_ps()
     }
 
-    /// The CPU has looked at its time, and has settled it. By its own thread only.
+    /// Ends a check, after the time was settled. By the CPU's own thread only.
     pub(crate) fn looked(&self) {
         let executed = self.executed.load(Relaxed);
         if !executed.is_null() {
@@ -171,8 +172,8 @@ impl Vcpu {
         hit
     }
 
-    /// Whether all that it has done since its last look is to load a few lines again and again, which none has written:
-    /// it waits for another CPU.
+    /// Whether it has done nothing since its last check but load a few lines repeatedly, without changes to them: it
+    /// waits for another CPU.
     pub(crate) fn spins(&self) -> bool {
         let loads = self.recent_loads.load(Relaxed);
         let loaded = self.loads_at_look.swap(loads, Relaxed) != loads;
@@ -180,13 +181,13 @@ impl Vcpu {
         loaded & few & !self.stored.swap(false, Relaxed)
     }
 
-    /// Its program asks for the time, which is the CPU's own. The next access of the program is none that is passed over.
+    /// Its program reads the clock, at the CPU's own time. The program's next access must not be skipped.
     pub(crate) fn read_clock(&self) {
         self.clock_read.store(true, Relaxed);
         self.forget_recent();
     }
 
-    /// Whether the clock was read since this was last asked.
+    /// Whether the clock was read since the last call.
     #[inline]
     pub(crate) fn take_clock_read(&self) -> bool {
         let read = self.clock_read.load(Relaxed);
@@ -201,7 +202,7 @@ impl Vcpu {
         self.recent[line as usize % CLASSES].store(if store { written(line) } else { line }, Relaxed);
     }
 
-    /// Whether the model wants to know what is loaded from a line.
+    /// Whether the model needs the values loaded from a line.
     #[inline]
     pub(crate) fn wants(&self, line: u64) -> bool {
         self.wanted.load(Relaxed) == line
@@ -211,7 +212,7 @@ impl Vcpu {
         self.wanted.store(line, Relaxed);
     }
 
-    /// Its next use may be no hit.
+    /// The line's next use may miss.
     pub(crate) fn forget_line(&self, line: u64) {
         add(&self.modelled, 1);
         self.recent[line as usize % CLASSES].store(NOTHING, Relaxed);
@@ -223,8 +224,8 @@ impl Vcpu {
         }
     }
 
-    /// Loads and stores that hit the most recently used line since this was last asked. By the CPU's own thread only,
-    /// or while it does not run; a few are lost otherwise.
+    /// Loads and stores that hit the most recently used line since the last call. By the CPU's own thread only, or
+    /// while it does not run; otherwise a few are lost.
     pub(crate) fn take_recent_hits(&self) -> (u64, u64) {
         (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
     }
@@ -233,12 +234,12 @@ impl Vcpu {
         self.sample_period.store(misses, Relaxed);
     }
 
-    /// One miss in so many is sampled; 0 for none.
+    /// One in this many misses is sampled; 0 for none.
     pub(crate) fn sample_period(&self) -> u64 {
         self.sample_period.load(Relaxed)
     }
 
-    /// Whether this miss is the one in a period that is sampled.
+    /// Whether to sample this miss: the last one of a period.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
         let period = self.sample_period();
@@ -290,7 +291,7 @@ mod tests {
         let vcpu = Vcpu::new();
         assert!(!vcpu.hits_recent(5, false));
         vcpu.set_recent(5, false);
-        assert!(!vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false), "it is yet to be written");
+        assert!(!vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false), "not written yet");
         vcpu.set_recent(5, true);
         assert!(vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false));
         vcpu.set_recent(5 + CLASSES as u64, false);

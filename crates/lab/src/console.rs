@@ -1,18 +1,18 @@
-//! The last lines of what QEMU and the guest's kernel say, and what they mean.
+//! Keeps the last lines of output of QEMU and of the guest's kernel, and interprets them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Lines that are kept, and how many of them are shown.
+/// Number of lines kept, and number of lines shown.
 const KEPT: usize = 200;
 const SHOWN: usize = 12;
-/// A line longer than this is cut: nobody reads it, and a guest must not fill the host's memory.
+/// Longer lines are cut: they are of no use, and a guest must not fill the host's memory.
 const LINE_MAX: u64 = 4096;
-/// What the firmware says of itself before the kernel starts.
+/// The firmware's banner before the kernel starts.
 const FIRMWARE: &str = "SeaBIOS (version";
 
-/// Follows QEMU's output and error streams in the background.
+/// Reads QEMU's output and error streams in the background.
 pub(crate) struct Console {
     lines: Arc<Mutex<Vec<String>>>,
     threads: Vec<JoinHandle<()>>,
@@ -39,18 +39,18 @@ impl Console {
         }
     }
 
-    /// The last lines, for a person.
+    /// The last lines, for messages.
     pub(crate) fn tail(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines[lines.len().saturating_sub(SHOWN)..].join("\n")
     }
 
-    /// Why the guest's kernel panicked, if it did.
+    /// The reason of the guest's kernel panic, if it panicked.
     pub(crate) fn panic(&self) -> Option<String> {
         panic_reason(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The process that the guest's kernel killed last because memory had run out: its number and name.
+    /// The last process that the guest's kernel killed for lack of memory: pid and name.
     pub(crate) fn out_of_memory(&self) -> Option<String> {
         killed_process(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -74,7 +74,8 @@ fn follow(stream: Box<dyn Read + Send>, lines: Arc<Mutex<Vec<String>>>) -> JoinH
     })
 }
 
-/// Without what would steer the terminal it is shown on: escape sequences (ECMA-48, 5.4) and other control characters.
+/// Removes whatever would control the terminal it is shown on: escape sequences (ECMA-48, 5.4) and other control
+/// characters.
 fn printable(line: &str) -> String {
     let mut text = String::new();
     let mut chars = line.chars();

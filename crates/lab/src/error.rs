@@ -6,26 +6,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why a run in the lab failed. Whatever it was, the virtual machine is gone and nothing of it is left.
+/// Why a run in the lab failed. In each case the virtual machine has ended, and nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// QEMU or the kernel is missing, or too old.
+    /// QEMU or the kernel is missing or too old.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The preset cannot be built as asked.
+    /// The preset cannot be built with these options.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// A file of the host.
+    /// A file operation on the host failed.
     #[error("cannot {what} {}: {why}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's error.
         why: io::Error,
     },
-    /// The plugin's library is not where this program looks for it.
+    /// The plugin's library was not found.
     #[error(
         "the lab's plugin is missing: looked for {name} in {}\nbuild it with `make install` (or `cargo build --release --workspace`), or name it in {variable}",
         folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" and ")
@@ -33,74 +33,74 @@ pub enum LabError {
     NoPlugin {
         /// The library's file name.
         name: &'static str,
-        /// Where it was looked for.
+        /// The folders searched.
         folders: Vec<PathBuf>,
-        /// The environment variable that can name it.
+        /// The environment variable that overrides the search.
         variable: &'static str,
     },
     /// The host has too little memory.
     #[error(
-        "the virtual machine would have {asked} of memory, and this host has {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
+        "the virtual machine would have {asked} of memory, but this host has only {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
     )]
     HostMemory {
-        /// Of the virtual machine.
+        /// Memory of the virtual machine.
         asked: String,
-        /// Of the host.
+        /// Available memory of the host.
         available: String,
     },
-    /// QEMU ended before its time.
+    /// QEMU ended too early.
     #[error("QEMU ended {when} ({status}){advice}{}", quoted("QEMU", said))]
     Qemu {
-        /// At what point.
+        /// The phase of the run.
         when: &'static str,
-        /// How.
+        /// QEMU's exit status.
         status: String,
         /// What to do.
         advice: &'static str,
-        /// Its last words.
+        /// The last lines of its output.
         said: String,
     },
-    /// The guest's kernel gave up.
+    /// The guest's kernel panicked.
     #[error(
         "the guest's kernel panicked {when}: {reason}\nthis may be too little memory: try --memory-per-node with more{}",
         quoted("the guest", console)
     )]
     Panic {
-        /// At what point.
+        /// The phase of the run.
         when: &'static str,
         /// The kernel's reason.
         reason: String,
         /// The console's last lines.
         console: String,
     },
-    /// The guest's own part of the lab failed.
+    /// The guest's part of the lab failed.
     #[error("the guest could not {what}{}", quoted("the guest", console))]
     Guest {
-        /// What it says it could not do.
+        /// The operation that failed.
         what: String,
         /// The console's last lines.
         console: String,
     },
-    /// The command's working directory is not in the guest.
+    /// The command's working directory does not exist in the guest.
     #[error(
-        "the working directory {} is not there in the guest: {why}\nfolders below /dev, /proc, /run and /sys are the guest's own; start from another one",
+        "the working directory {} does not exist in the guest: {why}\nfolders below /dev, /proc, /run and /sys are the guest's own; start from another one",
         path.display()
     )]
     NoDirectory {
-        /// It.
+        /// The directory.
         path: PathBuf,
-        /// What the guest's kernel answered.
+        /// The error of the guest's kernel.
         why: io::Error,
     },
-    /// The disk of `--out` is full, or the like.
+    /// A file of `--out` could not be written, for example because the disk is full.
     #[error(
-        "cannot keep what the command wrote to {}: {why}\nit did end, but files there are not complete; free some room, or name another folder with --out",
+        "cannot keep what the command wrote to {}: {why}\nit did end, but files there are incomplete; free some space, or name another folder with --out",
         path.display()
     )]
     NotKept {
         /// The folder.
         path: PathBuf,
-        /// What the host's kernel answered.
+        /// The error of the host's kernel.
         why: io::Error,
     },
     /// The command could not be started.
@@ -108,13 +108,13 @@ pub enum LabError {
     NotStarted {
         /// The command's name.
         command: String,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
-    /// It took too long.
+    /// The time limit expired.
     #[error("the guest {state} within {} s of host time{advice}{}", limit.as_secs(), quoted("the guest", console))]
     Timeout {
-        /// What it did not do.
+        /// What was not reached in time.
         state: &'static str,
         /// The limit.
         limit: Duration,
@@ -123,15 +123,15 @@ pub enum LabError {
         /// The console's last lines.
         console: String,
     },
-    /// A signal asked this program to end.
+    /// A signal asked nearside to end.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
-    /// Something between host and guest broke.
+    /// A failure between host and guest.
     #[error("cannot {what}: {why}")]
     Host {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What came back.
+        /// The error.
         why: io::Error,
     },
 }
@@ -145,7 +145,7 @@ impl LabError {
         move |why| Self::Host { what, why: why.into() }
     }
 
-    /// The exit status that says so, as shells and `timeout` have it.
+    /// The exit status for the error, following shells and `timeout`.
     pub fn status(&self) -> i32 {
         match self {
             Self::NotStarted { why, .. } if why.kind() == io::ErrorKind::NotFound => 127,

@@ -1,4 +1,4 @@
-//! The guest's first file system (initramfs): this very program as the first process, the libraries it needs, kernel
+//! The guest's first file system (initramfs): this same program as the init process, the libraries it needs, kernel
 //! modules, and the task.
 
 use crate::LabError;
@@ -16,7 +16,8 @@ pub(crate) struct FirstFile {
 
 /// This program as `init`, with its dynamic loader and libraries where the loader looks for them.
 pub(crate) fn this_program() -> Result<Vec<FirstFile>, LabError> {
-    // This link leads to the file even when it has been replaced since this process began, and for other processes too.
+    // This link leads to the file even if the file was replaced after this process started; it also works for other
+    // processes.
     let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
     let mut files = vec![read(&program, "init", 0o755)?];
     for library in libraries(&program)? {
@@ -31,20 +32,20 @@ fn read(file: &Path, path: &str, mode: u32) -> Result<FirstFile, LabError> {
     Ok(FirstFile { path: path.to_owned(), mode, contents })
 }
 
-/// The loader and shared libraries of a program, as its own loader finds them.
+/// The loader and shared libraries of a program, as determined by its own loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, LabError> {
     let listed = Command::new("ldd").arg(program).output();
     let listed = listed.map_err(|why| LabError::file("run `ldd` on", program, why))?;
     Ok(parse_libraries(&String::from_utf8_lossy(&listed.stdout)))
 }
 
-/// The paths in what `ldd` prints: `name => /path (address)`, or `/path (address)` for the loader.
+/// The paths in the output of `ldd`: `name => /path (address)`, or `/path (address)` for the loader.
 fn parse_libraries(listed: &str) -> Vec<PathBuf> {
     let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
     listed.lines().filter_map(path).collect()
 }
 
-/// Packs the files, and the folders above them, as the kernel wants them (cpio, "newc").
+/// Packs the files and their parent folders in the format of the kernel's initramfs (cpio, "newc").
 pub(crate) fn pack(files: &[FirstFile]) -> io::Result<Vec<u8>> {
     let mut archive = Vec::new();
     let mut folders = std::collections::BTreeSet::from(["proc", "sys", "dev"].map(PathBuf::from));

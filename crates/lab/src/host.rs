@@ -1,8 +1,8 @@
-//! What this process's host has settled: memory that is free.
+//! Properties of this host: available memory.
 
 use std::fs;
 
-/// Memory that programs can still have, bytes; none where the kernel does not say.
+/// Memory available to programs, bytes; `None` if the kernel does not report it.
 pub(crate) fn available_memory() -> Option<u64> {
     parse_available(&fs::read_to_string("/proc/meminfo").ok()?)
 }

@@ -1,5 +1,5 @@
-//! The guest's kernel as QEMU can start it at once. What distributions ship unpacks itself when it starts, which takes an
-//! emulated processor a second; the host does that in a tenth of it.
+//! The guest's kernel in a form that QEMU starts at once. Distributions ship kernels that decompress themselves at
+//! boot, which takes an emulated processor a second; the host needs a tenth of that.
 
 use lzma_rust2::XzReader;
 use object::elf::{FileHeader64, NoteType, PT_NOTE};
@@ -7,26 +7,26 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian, ReadRef};
 use std::io::Read;
 
-/// Where an x86 kernel image says what it has ("The Linux/x86 Boot Protocol"): sectors of its setup code, the signature,
-/// the protocol's version, and where the compressed kernel is in what follows the setup code.
+/// Offsets of an x86 kernel image's header fields ("The Linux/x86 Boot Protocol"): number of setup sectors, signature,
+/// protocol version, and position of the compressed kernel in the data after the setup code.
 const SETUP_SECTORS: usize = 0x1f1;
 const SIGNATURE: usize = 0x202;
 const VERSION: usize = 0x206;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_BYTES: usize = 0x24c;
-/// The first version that says where the compressed kernel is.
+/// The first protocol version that has the compressed kernel's position.
 const VERSION_WITH_PAYLOAD: u16 = 0x208;
 const SECTOR: usize = 512;
-/// How compressed data begin.
+/// Magic numbers of compression formats.
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// No kernel comes near this size in bytes; a damaged image could claim to.
+/// Upper limit of a kernel's size in bytes, far above real ones; a damaged image could claim more.
 const MOST_BYTES: u32 = 256 << 20;
-/// The note that says where a kernel starts without setup code (Xen's PVH: `XEN_ELFNOTE_PHYS32_ENTRY`).
+/// The ELF note with the entry point of a kernel without setup code (Xen's PVH: `XEN_ELFNOTE_PHYS32_ENTRY`).
 const START: (&[u8], NoteType) = (b"Xen", NoteType(18));
 
-/// The kernel in an image, if it is compressed in a known way and can be started as it is. Otherwise the image is to be
-/// started, which takes longer.
+/// The kernel in an image, if it is compressed in a known format and can be started directly. Otherwise the image
+/// itself has to be started, which takes longer.
 pub(crate) fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     let payload = payload(image)?;
     // The kernel's build appends the size.
@@ -50,7 +50,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     if !image.get(SIGNATURE..)?.starts_with(b"HdrS") || version < VERSION_WITH_PAYLOAD {
         return None;
     }
-    // 0 stands for 4, from times of old.
+    // For historical reasons, 0 stands for 4.
     let setup_sectors = match *image.get(SETUP_SECTORS)? {
         0 => 4,
         sectors => usize::from(sectors),
@@ -59,7 +59,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(begin..begin.checked_add(number(PAYLOAD_BYTES)?)?)
 }
 
-/// Whether a kernel has the note that QEMU asks for where it starts one without setup code.
+/// Whether a kernel has the note that QEMU needs to start it without setup code.
 fn says_where_to_start<'data>(kernel: impl ReadRef<'data>) -> bool {
     let found = || {
         let header = FileHeader64::<LittleEndian>::parse(kernel).ok()?;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A kernel of 64 bits that is nothing but a note.
+    /// A 64-bit kernel that consists only of a note.
     fn kernel(note: (&[u8; 4], u32)) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -103,7 +103,7 @@ mod tests {
         bytes
     }
 
-    /// An image around what is compressed to this.
+    /// An image around this compressed data.
     fn image(compressed: &[u8], size: usize) -> Vec<u8> {
         let mut image = vec![0; 3 * SECTOR + 16];
         image[SETUP_SECTORS] = 2;
@@ -127,8 +127,8 @@ mod tests {
         let good = kernel((b"Xen\0", 18));
         let compressed = zstd(&good);
         assert_eq!(unpacked(&image(&compressed, good.len())), Some(good.clone()));
-        assert_eq!(unpacked(&image(&compressed, good.len() + 1)), None, "it has another size");
-        assert_eq!(unpacked(&image(&compressed, 1 << 30)), None, "it claims to be too large");
+        assert_eq!(unpacked(&image(&compressed, good.len() + 1)), None, "wrong size");
+        assert_eq!(unpacked(&image(&compressed, 1 << 30)), None, "claims to be too large");
         for (name, number) in [(b"Xen\0", 6), (b"Zen\0", 18)] {
             let other = kernel((name, number));
             assert_eq!(unpacked(&image(&zstd(&other), other.len())), None, "QEMU cannot start it");

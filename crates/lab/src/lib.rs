@@ -14,8 +14,8 @@ pub mod setup;
 mod shape;
 mod streams;
 
-/// The environment variable that tells programs in the guest by what the periods of the kernel's services are divided:
-/// those that work in seconds themselves divide theirs likewise.
+/// The environment variable that holds the divisor of the periods of kernel services, for programs in the guest: those
+/// with periods of seconds divide them likewise.
 pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 
 pub use error::LabError;

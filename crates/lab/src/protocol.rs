@@ -1,26 +1,26 @@
-//! What host and guest say to each other over the machine's one serial port: frames of a length and a postcard value.
+//! Messages between host and guest over the machine's one serial port: frames of a length and a postcard value.
 
 use model::pmu::TaskOffsets;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-/// The port's name: the guest finds the port by it.
+/// The port's name, by which the guest finds it.
 pub const PORT: &str = "nearside";
-/// Where the guest finds its [`Task`] in its first file system.
+/// Path of the [`Task`] in the guest's first file system.
 pub const TASK_FILE: &str = "task";
-/// Bytes of a stream in one frame.
+/// Maximum number of stream bytes in one frame.
 pub const CHUNK: usize = 64 << 10;
 const FRAME_MAX: u32 = 1 << 20;
 
-/// What the guest is to do. It is in the guest's first file system, so that nothing has to be sent before it starts.
+/// The guest's task. It is in the guest's first file system, so that nothing has to be sent before the guest starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Program and arguments.
     pub command: Vec<OsString>,
     /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Its working directory. Not a path: serde refuses those that are not UTF-8.
+    /// Its working directory. Not a path: serde rejects paths that are not UTF-8.
     pub directory: OsString,
     /// Its file mode creation mask.
     pub umask: u32,
@@ -30,63 +30,63 @@ pub struct Task {
     pub gid: u32,
     /// See `uid`.
     pub groups: Vec<u32>,
-    /// Whether it gets a terminal, of so many rows and columns, in place of three streams.
+    /// Rows and columns of its terminal, or `None` for three streams.
     pub terminal: Option<(u16, u16)>,
-    /// The machine that is simulated, as a machine file.
+    /// The simulated machine, as a machine file.
     pub machine: String,
     /// The folder whose files come back to the host.
     pub out: Option<OsString>,
-    /// Kernel modules to load, in this order: names of files in the first file system.
+    /// Kernel modules to load, in this order: file names in the first file system.
     pub modules: Vec<String>,
-    /// The kernel's own NUMA balancing; none leaves its default.
+    /// The kernel's own NUMA balancing; `None` keeps its default.
     pub numa_balancing: Option<bool>,
-    /// `always`, `madvise` or `never`; none leaves the kernel's default.
+    /// `always`, `madvise` or `never`; `None` keeps the kernel's default.
     pub transparent_huge_pages: Option<String>,
-    /// Divides the periods of kernel services that work in seconds.
+    /// Divisor of the periods of kernel services that work in seconds.
     pub time_scale: u32,
-    /// One first-level miss in so many is sampled for the host; 0 for none, and programs of the guest may take samples.
+    /// One in this many first-level misses is sampled for the host; with 0 none is, and programs of the guest may take
+    /// samples.
     pub sample_period: u64,
     /// Whether samples carry thread names.
     pub sample_names: bool,
 }
 
-/// From the host.
+/// Messages from the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// What the guest asked for: the next part of the standard input; empty at its end.
+    /// The requested next part of the standard input; empty at its end.
     Input(Vec<u8>),
-    /// Nobody reads the command's output any more: writing to it is to fail, as it would on the host.
+    /// The reader of the command's output has closed it: writing must fail, as it would on the host.
     OutputClosed,
-    /// The same of its error stream.
+    /// The same for its error stream.
     ErrorClosed,
     /// The terminal's new rows and columns.
     Resize(u16, u16),
 }
 
-/// From the guest.
+/// Messages from the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToHost {
-    /// The guest's kernel is up and says where it keeps the running thread.
+    /// The guest's kernel is up, and the location of the running thread is known.
     Booted(TaskOffsets),
     /// The command is about to start.
     Started,
-    /// The command can take more standard input. The host sends it only then, so that a command which reads nothing
-    /// blocks nothing.
+    /// The command can take more standard input. The host sends it only then, so that a command that reads nothing does
+    /// not block the port.
     WantInput,
     /// Standard output.
     Output(Vec<u8>),
     /// Standard error.
     Error(Vec<u8>),
-    /// The command could not be started: the error number, and what was tried.
+    /// The command could not be started: error number and attempted operation.
     NotStarted(i32, String),
-    /// The command's working directory cannot be entered: the error number.
+    /// The command's working directory cannot be entered: error number.
     NoDirectory(i32),
     /// The command has ended, its output is sent and its files are written.
     Ended(Ended),
-    /// The command has ended, but what it wrote to the folder that comes back could not all be written: the error
-    /// number.
+    /// The command has ended, but not all its files in the output folder could be written: error number.
     NotKept(i32),
-    /// The guest could not do its part.
+    /// The guest failed.
     Failed(String),
 }
 
@@ -100,7 +100,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// As a shell reports it.
+    /// The exit status that a shell would report.
     pub fn status(self) -> i32 {
         match self {
             Self::Exit(status) => status,
@@ -115,7 +115,7 @@ pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let body = postcard::to_stdvec(value).map_err(|why| invalid(&why))?;
     let length = u32::try_from(body.len()).ok().filter(|&length| length <= FRAME_MAX);
     let length = length.ok_or_else(|| invalid(&format!("a frame of {} bytes is too long", body.len())))?;
-    // One write, so that frames of several threads cannot mix.
+    // A single write, so that frames of several threads do not mix.
     let mut frame = Vec::with_capacity(4 + body.len());
     frame.extend(length.to_le_bytes());
     frame.extend(body);
@@ -123,13 +123,13 @@ pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     to.flush()
 }
 
-/// Receives one value; none at the end of the stream, be it within a frame: whoever sent that is gone.
+/// Receives one value; `None` at the end of the stream, even within a frame: the sender has ended.
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     match receive_frame(from) {
         Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(why) => Err(why),
         Ok(body) => {
-            let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, format!("a frame is not understood: {why}"));
+            let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, format!("cannot decode a frame: {why}"));
             postcard::from_bytes(&body).map(Some).map_err(invalid)
         }
     }

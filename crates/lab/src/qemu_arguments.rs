@@ -1,4 +1,4 @@
-//! The virtual machine as QEMU's command line.
+//! QEMU's command line for the virtual machine.
 
 use crate::guest::{OUT_TAG, ROOT_TAG};
 use crate::protocol::PORT;
@@ -9,7 +9,7 @@ use model::pmu;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Files that QEMU opens by number: memory that has no name, so that nothing can be left behind.
+/// Files that QEMU opens by descriptor: unnamed memory, so that nothing can be left behind.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) plugin: PathBuf,
@@ -17,13 +17,13 @@ pub(crate) struct Files {
     pub(crate) pmu: PathBuf,
     pub(crate) kernel: PathBuf,
     pub(crate) initrd: PathBuf,
-    /// Number of the connected socket that is the guest's serial port.
+    /// Descriptor of the connected socket behind the guest's serial port.
     pub(crate) port: i32,
 }
 
-/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin has go with simulated time, one
-/// tick a nanosecond. What slows booting down and changes nothing afterwards is left out. Pages of other processes may be
-/// copied as root asks, which newer kernels of Debian leave to debuggers.
+/// The kernel's command line. The guest's clock is the time stamp counter, which the plugin derives from simulated
+/// time, one tick per nanosecond. Options switch off what slows booting and has no effect afterwards.
+/// `proc_mem.force_override` lets root copy pages of other processes, which newer Debian kernels reserve for debuggers.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never \
@@ -43,9 +43,9 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off".into());
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
-    // step of a string instruction as an access of its own.
-    // Page tables have four levels, as on the machines of the presets: the plugin reads them. Where there are MTRRs or
-    // page attributes, Linux stops all CPUs for each one that it starts, which takes most of the time of booting.
+    // step of a string instruction as a separate access.
+    // Page tables have four levels, as on the presets' machines: the plugin reads them. With MTRRs or page attributes,
+    // Linux stops all CPUs for each one that it starts, which takes most of the boot time.
     add("-cpu", "max,-erms,-fsrm,-la57,-mtrr,-pat".into());
     add("-m", format!("{}M", memory >> 20));
     let t = shape.topology;
@@ -71,7 +71,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     }
     let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
     add("-display", "none".into());
-    // As many files as the guest may read at a time; none of the threads ends, so that the plugin knows all of them.
+    // As many threads as the guest may read files at a time; none of them ends, so that the plugin knows all of them.
     add("-object", "main-loop,id=main-loop,thread-pool-min=8,thread-pool-max=8".into());
     add("-serial", "stdio".into());
     add("-device", "virtio-serial-pci".into());
@@ -82,7 +82,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     let sharing = "security_model=none,multidevs=remap";
     add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,{sharing}"));
     if let Some(out) = out {
-        // QEMU doubles a comma within a value.
+        // QEMU requires commas within a value to be doubled.
         let path = out.to_string_lossy().replace(',', ",,");
         add("-virtfs", format!("local,path={path},mount_tag={OUT_TAG},{sharing}"));
     }
@@ -97,7 +97,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     arguments
 }
 
-/// Firmware distances for QEMU, which wants 10 for local and 11 to 255 for others.
+/// Firmware distances for QEMU, which requires 10 for local and 11 to 255 for others.
 fn distances(shape: &Shape) -> Vec<(usize, usize, u32)> {
     let Some(Distances { matrix, .. }) = &shape.machine.distances else { return Vec::new() };
     let rows = matrix.iter().enumerate();

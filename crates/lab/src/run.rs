@@ -1,4 +1,4 @@
-//! Runs one command on a virtual machine: boots it, connects the streams, waits, and takes everything down.
+//! Runs one command on a virtual machine: boots it, connects the streams, waits, and removes everything.
 
 use crate::LabError;
 use crate::console::Console;
@@ -34,34 +34,34 @@ use std::time::{Duration, Instant};
 
 /// The plugin's file name.
 pub const PLUGIN: &str = "libnearside_lab_plugin.so";
-/// Names the plugin's file where it is not beside this program.
+/// Overrides the plugin's path, if it is not beside this program.
 pub const PLUGIN_VARIABLE: &str = "NEARSIDE_PLUGIN";
 
-/// Host time that booting may take: a busy host with few cores needs a minute for 48 CPUs.
+/// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// How long the run sleeps at most. Samples leave the ring at least this often, so that it fills only when they come
+/// Longest sleep of the run. Samples leave the ring at least at this interval, so that it only overflows if they arrive
 /// faster.
 const LOOK: Duration = Duration::from_millis(20);
-/// Messages that wait for this program. When it cannot get rid of the command's output, the guest has to wait too.
+/// Capacity of the message queue. If this program cannot write the command's output, the guest has to wait, too.
 const MESSAGES_WAITING: usize = 16;
 const KILLED: &str = "\nthis host may have run out of memory: ask for less with --memory-per-node";
 /// Signals that end a run.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// What to run, and where.
+/// What to run, and on which machine.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The virtual machine.
     pub shape: Shape,
     /// The parts of the model that are switched on.
     pub mechanisms: Mechanisms,
-    /// What the guest is to do.
+    /// The guest's task.
     pub task: Task,
-    /// Host time that all of it may take.
+    /// Limit of host time for the whole run.
     pub timeout: Option<Duration>,
 }
 
-/// Where a run is.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The kernel boots.
@@ -72,25 +72,25 @@ pub enum Stage {
     Running,
 }
 
-/// What happens during a run.
+/// An event during a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// It got so far.
+    /// A phase has begun.
     Stage(Stage),
-    /// A sample was taken. They come in the order in which they were taken.
+    /// A sample was taken. Samples come in order.
     Sample(Sample),
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// How the command ended.
     pub ended: Ended,
-    /// What the model measured until then.
+    /// The model's measurements so far.
     pub measured: Measured,
-    /// Samples for which there was no room.
+    /// Number of samples dropped because the ring was full.
     pub samples_dropped: u64,
-    /// The process that the guest's kernel killed because memory had run out: its number and name.
+    /// The process that the guest's kernel killed for lack of memory: pid and name.
     pub out_of_memory: Option<String>,
     /// Host time from the start of QEMU to the start of the command.
     pub boot: Duration,
@@ -98,8 +98,8 @@ pub struct Outcome {
     pub ran: Duration,
 }
 
-/// Boots the machine, runs the command with this process's own streams, and ends the machine. `tell` hears what happens
-/// meanwhile. Signals that ask this process to end do so by ending the run, and are ignored afterwards: see
+/// Boots the machine, runs the command with this process's own streams, and ends the machine. `tell` receives the
+/// events of the run. Signals that ask this process to end do so by ending the run, and are ignored afterwards: see
 /// [`default_signals`].
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
     tell(Event::Stage(Stage::Booting));
@@ -116,14 +116,15 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
     result
 }
 
-/// Has signals that ask this process to end do so by themselves again. For after a run; there can be no other one then.
+/// Restores the default action of signals that ask this process to end. Call it after a run; no further run is possible
+/// then.
 pub fn default_signals() -> io::Result<Vec<SigId>> {
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
 }
 
-/// The guest takes its memory from the host as it uses it; a host without that much would kill QEMU in the middle of a
-/// run.
+/// The guest allocates memory from the host as it uses it; on a host without enough, QEMU would be killed in the middle
+/// of a run.
 fn check_memory(shape: &Shape) -> Result<(), LabError> {
     let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
     match host::available_memory() {
@@ -135,7 +136,7 @@ fn check_memory(shape: &Shape) -> Result<(), LabError> {
     }
 }
 
-/// A virtual machine and the threads that belong to it. Dropping it ends them.
+/// A virtual machine and its threads. Dropping it ends them.
 struct Running {
     qemu: Child,
     port: UnixStream,
@@ -155,7 +156,7 @@ impl Running {
         signals: Signals,
     ) -> Result<Self, LabError> {
         let (port, guest_port) = UnixStream::pair().map_err(LabError::host("make a pair of sockets"))?;
-        // QEMU inherits its end; ours is closed on exec as every file of Rust's.
+        // QEMU inherits its end; the other is close-on-exec, as every file that Rust opens.
         rustix::io::fcntl_setfd(&guest_port, rustix::io::FdFlags::empty())
             .map_err(LabError::host("pass a socket on"))?;
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
@@ -183,12 +184,12 @@ impl Running {
             initrd: by_number(&first_files),
             port: guest_port.as_raw_fd(),
         };
-        // By number, since a space or a colon in a path would be the end of it here.
+        // By descriptor, since a space or a colon would end a path here.
         let mut command = assets.qemu.command(&by_number(&plugin_file));
         command.args(arguments(assets, &run.shape, &files, out.as_ref().map(by_number).as_deref()));
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.die_with_parent();
-        // Signals of the terminal are for this program, which then ends QEMU.
+        // The terminal's signals are for this program, which then ends QEMU.
         command.process_group(0);
         let mut qemu = command.spawn().map_err(|why| LabError::file("run", &assets.qemu.program, why))?;
         drop(guest_port);
@@ -196,7 +197,7 @@ impl Running {
         let console = Console::follow(qemu.stdout.take(), qemu.stderr.take());
         let (sender, messages) = sync_channel(MESSAGES_WAITING);
         let (to_guest, for_guest) = sync_channel::<ToGuest>(MESSAGES_WAITING);
-        // The guest asks for one part at a time; one that does not keep to that is not heard.
+        // The guest requests one part at a time; further requests are ignored.
         let (input_wanted, wanted) = sync_channel(1);
         let signal = Arc::new(AtomicI32::new(0));
         let handle = signals.handle();
@@ -233,7 +234,7 @@ impl Running {
         Ok(machine)
     }
 
-    /// From the first message to the last.
+    /// Handles messages from the first to the last.
     fn follow(
         &mut self,
         run: &Run,
@@ -269,7 +270,7 @@ impl Running {
                 }
                 Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
             };
-            // Output for which there is a reader, but a slow one, must not outlast the run.
+            // Output with a slow reader must not outlast the run.
             let go_on = || self.signal.load(SeqCst) == 0 && started.elapsed() < limit;
             match message {
                 ToHost::Booted(_) => {
@@ -313,12 +314,12 @@ impl Running {
         }
     }
 
-    /// The port was closed: by a signal's handler, or because QEMU ended.
+    /// The port was closed, by a signal handler or because QEMU ended.
     fn died(&mut self, stage: Stage) -> LabError {
         if let signal @ 1.. = self.signal.load(SeqCst) {
             return LabError::Interrupted(signal);
         }
-        // A machine that only hung up has still to be ended; one that ended by itself says how.
+        // A machine that only closed the port still has to be ended; one that has ended has an exit status.
         thread::sleep(Duration::from_millis(100));
         let ours = matches!(self.qemu.try_wait(), Ok(None));
         let _ = self.qemu.kill();
@@ -342,7 +343,7 @@ impl Running {
         LabError::Timeout { state: not_done, limit, advice, console: self.console.tail() }
     }
 
-    /// Ends QEMU and lets the threads go.
+    /// Ends QEMU and joins the threads.
     fn end(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
@@ -357,10 +358,10 @@ impl Drop for Running {
     }
 }
 
-/// A stream of the command's as it leaves this process.
+/// An output stream of the command, on the host's side.
 struct Output<S> {
     to: S,
-    /// What the guest is told once nobody reads it any more.
+    /// The message to the guest once the reader has closed it.
     closed: ToGuest,
     open: bool,
 }
@@ -379,33 +380,33 @@ impl<S: AsFd> Output<S> {
                 Err(Closed::ByError(why)) => return Err(LabError::Host { what: "write the command's output", why }),
             }
         }
-        // There may be no room for the message; more output will give another occasion.
+        // The queue may be full; further output will retry.
         let _ = to_guest.try_send(self.closed.clone());
         Ok(())
     }
 }
 
-/// Sends what comes, until the guest has gone.
+/// Sends each part as it comes, until the guest has ended.
 fn send_all(messages: &Receiver<ToGuest>, port: &mut UnixStream, words: &SharedWords) {
     let mut parts = 0;
     while let Ok(message) = messages.recv()
         && send(port, &message).is_ok()
     {
-        // The guest asks for one part at a time, and gets it.
+        // The guest requests one part at a time, and gets it.
         parts += u64::from(matches!(message, ToGuest::Input(_)));
         answer_input(words, parts);
     }
 }
 
-/// The guest's simulated time goes on: so many of its questions for input are answered.
+/// Resumes the guest's simulated time: this many of its requests for input are answered.
 fn answer_input(words: &SharedWords, questions: u64) {
     if let Ok(pmu) = Pmu::open(words) {
         pmu.answer_input(questions);
     }
 }
 
-/// Empties the ring of samples, which is the guest's business where the host asked for none. A guest that fills it faster
-/// than that shall not keep us here for ever.
+/// Drains the sample ring, unless the guest itself takes the samples. A guest that fills it faster than it drains must
+/// not keep this loop running for ever.
 fn tell_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
     if let Ok(pmu) = Pmu::open(words) {
         std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize).for_each(|sample| tell(Event::Sample(sample)));
@@ -420,7 +421,7 @@ fn when(stage: Stage) -> &'static str {
     }
 }
 
-/// The kernel of an image in unnamed memory, unless QEMU has to start the image.
+/// The kernel of an image in unnamed memory, or `None` if QEMU has to start the image itself.
 fn unpacked_kernel(image: &Path) -> Result<Option<OwnedFd>, LabError> {
     let image = std::fs::read(image).map_err(|why| LabError::file("read", image, why))?;
     kernel_image::unpacked(&image).map(|kernel| memory("nearside-kernel", kernel.len(), &kernel)).transpose()
@@ -437,12 +438,12 @@ fn memory(name: &str, bytes: usize, contents: &[u8]) -> Result<OwnedFd, LabError
     make().map_err(LabError::host("make shared memory"))
 }
 
-/// A file or folder that QEMU inherits, open.
+/// An open file or folder that QEMU inherits.
 fn inherited(path: &Path, flags: OFlags) -> Result<OwnedFd, LabError> {
     open(path, flags, Mode::empty()).map_err(|why| LabError::file("open", path, why.into()))
 }
 
-/// The name of an open file for a process that inherits it.
+/// The path of an open file for a process that inherits it.
 fn by_number(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -461,7 +462,7 @@ fn first_files(assets: &Assets, task: &Task) -> Result<Vec<u8>, LabError> {
     pack(&files).map_err(LabError::host("pack the guest's first files"))
 }
 
-/// Beside this program, or in `lib/nearside` beside the folder it is in, or where the variable says.
+/// Beside this program, or in `lib/nearside` beside its folder, or where the variable says.
 fn find_plugin() -> Result<PathBuf, LabError> {
     if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
         let named = PathBuf::from(named);
@@ -474,8 +475,8 @@ fn find_plugin() -> Result<PathBuf, LabError> {
     found.ok_or(LabError::NoPlugin { name: PLUGIN, folders, variable: PLUGIN_VARIABLE })
 }
 
-/// Notes a signal that asks this program to end, and closes the port so that it does. A second one ends it whatever it
-/// does; QEMU goes with it.
+/// Notes a signal that asks this program to end, and closes the port, which ends the run. A second signal ends the
+/// program at once; QEMU ends with it.
 fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_guest: &SyncSender<ToGuest>) {
     for signal in &mut signals {
         if signal == SIGWINCH {
@@ -490,7 +491,7 @@ fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_
     }
 }
 
-/// Rows and columns of the terminal that standard input is; none where it is none.
+/// Rows and columns of the terminal on standard input, if it is one.
 pub fn terminal_size() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(io::stdin()).ok()?;
     Some((size.ws_row, size.ws_col))

@@ -1,62 +1,62 @@
-//! The shape of a virtual machine: a preset cut down to what is asked for, renumbered as QEMU and Linux will number it,
-//! and the place of each node's memory.
+//! The shape of a virtual machine: a preset cut down to the requested size and renumbered as QEMU and Linux will number
+//! it, with the place of each node's memory.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing};
 use model::MemoryRange;
 use std::collections::BTreeMap;
 
-/// Memory of each node unless something else is asked for.
+/// Default memory of each node.
 pub const MEMORY_PER_NODE: u64 = 1 << 30;
-/// The most CPUs that QEMU's `pc` machine takes.
+/// Maximum number of CPUs of QEMU's `pc` machine.
 pub const CPUS_MAX: usize = 255;
-/// The most nodes that QEMU takes.
+/// Maximum number of nodes of QEMU.
 pub const NODES_MAX: usize = 128;
-/// What a kernel with its first file system needs to boot.
+/// Memory that a kernel with its first file system needs to boot.
 const MEMORY_MIN: u64 = 512 << 20;
-/// QEMU gives memory to nodes in units of this.
+/// Unit of node memory in QEMU.
 const MEMORY_UNIT: u64 = 2 << 20;
-/// Guest memory up to 3 GiB lies below the devices; once there are 3.5 GiB, all above 3 GiB moves behind 4 GiB (QEMU,
+/// Guest memory up to 3 GiB lies below the devices; from 3.5 GiB on, all memory above 3 GiB moves to 4 GiB (QEMU,
 /// `hw/i386/pc_piix.c`).
 const LOW_MEMORY: u64 = 3 << 30;
 const LOW_MEMORY_ALONE: u64 = LOW_MEMORY + (512 << 20);
 const HIGH_MEMORY: u64 = 4 << 30;
 
-/// What to change in a preset.
+/// Changes to a preset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Memory of each node that has some, bytes; by default [`MEMORY_PER_NODE`].
     pub memory_per_node: Option<u64>,
-    /// The first so many CPUs of each node only.
+    /// Keep only the first N CPUs of each node.
     pub cpus_per_node: Option<u32>,
 }
 
 /// A virtual machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// As its own Linux sees it.
+    /// The machine as its own Linux sees it.
     pub machine: Machine,
-    /// Where each node's memory is.
+    /// Addresses of each node's memory.
     pub memory: Vec<MemoryRange>,
-    /// Packages, nodes a package, cores a node and CPUs a core, where all are alike.
+    /// Packages, nodes per package, cores per node and CPUs per core, if all are alike.
     pub topology: Topology,
 }
 
-/// How QEMU nests CPUs.
+/// QEMU's nesting of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Packages.
     pub sockets: usize,
-    /// Nodes a package.
+    /// Nodes per package.
     pub dies: usize,
-    /// Cores a node.
+    /// Cores per node.
     pub cores: usize,
-    /// CPUs a core.
+    /// CPUs per core.
     pub threads: usize,
 }
 
 /// Why a preset cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "each says itself")]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum ShapeError {
     #[error("machine {machine} has no memory: give at least one node some, or ask for it with --memory-per-node")]
     NoMemory { machine: String },
@@ -64,17 +64,19 @@ pub enum ShapeError {
     NoCpus { machine: String },
     #[error("--cpus-per-node 0 leaves no CPU to run on: ask for at least 1")]
     ZeroCpus,
-    #[error("{asked} memory a node is too little: Linux needs {least} in all; ask for more with --memory-per-node")]
+    #[error(
+        "{asked} of memory per node is too little: Linux needs {least} in all; ask for more with --memory-per-node"
+    )]
     TooLittleMemory { asked: String, least: String },
     #[error("{asked} is not a multiple of {unit}, the unit in which a node gets memory")]
     UnevenMemory { asked: String, unit: String },
     #[error(
-        "machine {machine} has {has} {what}, QEMU's PC takes {most}: choose a smaller machine or use --cpus-per-node"
+        "machine {machine} has {has} {what}, but QEMU's PC takes at most {most}: choose a smaller machine or use --cpus-per-node"
     )]
     TooMany { machine: String, what: &'static str, has: usize, most: usize },
 }
 
-/// Shapes a virtual machine after a preset.
+/// Builds the shape of a virtual machine from a preset.
 pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     let name = || preset.name.clone();
     if changes.cpus_per_node == Some(0) {
@@ -108,7 +110,7 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     }
 }
 
-/// The machine with the first CPUs of each node only, and with nodes and CPUs numbered from 0 without gaps: CPUs of a
+/// The machine with only the first CPUs of each node, and with nodes and CPUs numbered from 0 without gaps: CPUs of a
 /// package together, of a node together, of a core together, as QEMU numbers them.
 fn keep_cpus(preset: &Machine, per_node: usize) -> Machine {
     let package_of: BTreeMap<CpuId, usize> = (preset.packages.iter().enumerate())
@@ -189,7 +191,7 @@ fn topology(machine: &Machine) -> Topology {
     if nodes_alike && packages_alike && cores_alike && covers {
         topology
     } else {
-        // QEMU nests CPUs evenly or not at all; nodes are told to Linux separately and stay right.
+        // QEMU nests CPUs evenly or not at all; Linux gets the nodes separately, and they stay right.
         Topology { sockets: 1, dies: 1, cores: cpus, threads: 1 }
     }
 }

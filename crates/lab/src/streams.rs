@@ -1,4 +1,4 @@
-//! This process's own streams, which are the command's.
+//! This process's own streams, which are passed to the command.
 
 use crate::protocol::{CHUNK, ToGuest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,21 +8,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
-/// A pipe that is ready takes this much without waiting for its reader (`PIPE_BUF` of Linux).
+/// A writable pipe takes this many bytes without blocking (`PIPE_BUF` of Linux).
 const AT_ONCE: usize = 4096;
-/// How long to wait for a reader before asking again whether to go on.
+/// How long to wait for a reader before checking again whether to continue.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Why no more can be written to a stream.
+/// Why a stream takes no more data.
 #[derive(Debug)]
 pub(crate) enum Closed {
-    /// Its reader has gone.
+    /// The reader has closed it.
     ByReader,
-    /// The disk is full, or the like.
+    /// A write error, such as a full disk.
     ByError(io::Error),
 }
 
-/// Writes all bytes, however slow the reader is, while `go_on` says so.
+/// Writes all bytes, however slow the reader is, while `go_on` returns true.
 pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) -> Result<(), Closed> {
     while !bytes.is_empty() && go_on() {
         let mut ready = [PollFd::new(&to, PollFlags::OUT)];
@@ -41,8 +41,8 @@ pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) 
     Ok(())
 }
 
-/// Sends standard input, a part whenever the guest asks for one.
-/// `none_yet` is called with the number of times that it was asked when it would have to wait for a part.
+/// Sends standard input, one part for each request of the guest. `none_yet` is called with the number of requests so
+/// far when it would have to wait for a part.
 pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest>, none_yet: &dyn Fn(u64)) {
     let mut buffer = vec![0; CHUNK];
     for questions in 1.. {
@@ -60,8 +60,8 @@ pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest
     }
 }
 
-/// A process in the background that reads from its terminal is stopped (SIGTTIN), and nobody knows whether the command
-/// is going to read.
+/// A background process that reads from its terminal is stopped (SIGTTIN), and it is unknown whether the command will
+/// read.
 fn wait_for_foreground() {
     while in_background() {
         std::thread::sleep(Duration::from_millis(100));
@@ -72,7 +72,7 @@ fn in_background() -> bool {
     rustix::termios::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Whether a stream can be read without waiting: there is something, or its end.
+/// Whether a stream can be read without blocking: it has data or is at its end.
 fn is_ready(stream: BorrowedFd) -> bool {
     poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_up_nobody() -> io::Result<()> {
+    fn a_reader_that_does_not_read_blocks_no_writer() -> io::Result<()> {
         let (_reader, writer) = pipe()?;
         let asked = Cell::new(0);
         let written = write(writer.as_fd(), &vec![0; 1 << 20], &|| {
@@ -96,7 +96,7 @@ mod tests {
             asked.get() < 30
         });
         assert!(written.is_ok());
-        assert_eq!(asked.get(), 30, "it asked until it was told to stop");
+        assert_eq!(asked.get(), 30, "it asked until it was stopped");
         Ok(())
     }
 

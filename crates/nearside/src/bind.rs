@@ -1,4 +1,4 @@
-//! `nearside bind`: where the threads of a running process may run, and pages that follow them.
+//! `nearside bind`: which CPUs the threads of a running process may use, with pages that follow them.
 
 use crate::interrupt::interrupted;
 use crate::output;
@@ -23,31 +23,31 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Something that was asked for was not done.
+/// Exit code: part of the request was not done.
 const PARTIAL: u8 = 3;
-/// How long Ctrl-C may have to wait.
+/// Longest delay before Ctrl-C takes effect.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Say on which CPUs the threads of a running process may run, and let its memory follow them
+/// Set the CPUs that the threads of a running process may use, and let its memory follow
 ///
-/// Every thread that the process has gets the CPUs; threads that it starts later inherit them, unless it gives them
-/// others itself. With --follow it keeps watching: threads that have other CPUs get these too, and when no thread of the
-/// process runs on a node any more, its private first-touch pages there follow the thread that left last. Pages of a
-/// node on which other threads still run may be theirs, and are left alone, as are pages that other processes map.
-/// With --trace each thread goes to the node whose memory it uses, as nearside record has seen it.
+/// Every thread of the process gets the CPUs. Threads that it starts later inherit them, unless the process sets their
+/// affinity itself. With --follow, nearside keeps watching: threads with other CPUs get these too, and when the last
+/// thread of the process has left a node, its private first-touch pages there follow that thread. Pages on a node where
+/// other threads still run may be theirs and are left alone, as are pages that other processes map. With --trace, each
+/// thread goes to the node whose memory it uses, according to a trace of nearside record.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-NODES and CPUS are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes \
+NODES and CPUS are written as for numactl: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes \
 also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
 
 With --trace, each thread with more than 300 samples gets the CPUs of the node whose memory it accessed most; others keep theirs. The \
-trace is of this process while it ran: nearside record --pid.
+trace must be of this running process: nearside record --pid.
 
-Rights: to be the process's user, or CAP_SYS_NICE. For --follow also to be its user, or CAP_SYS_PTRACE.
+Privileges: the process's user, or CAP_SYS_NICE. --follow also needs the process's user, or CAP_SYS_PTRACE.
 
 Examples:
   nearside bind 4711 --cpunodebind 1                  all its threads to the CPUs of node 1
-  nearside bind 4711 --physcpubind 0-3 --intersect    each thread to those of its own CPUs that are among 0-3
+  nearside bind 4711 --physcpubind 0-3 --intersect    each thread to those of its CPUs that are in 0-3
   nearside bind 4711 --physcpubind 5 --thread 4713    one thread
   nearside bind 4711 --cpunodebind 1 --follow         and watch it; memory follows at 100 MB/s
   nearside bind 4711 --cpunodebind 0,1 --follow --budget 500 --json
@@ -55,16 +55,16 @@ Examples:
                                                       each thread to the node whose memory it uses
 
 Exit codes:
-  0  all threads have the CPUs, or the process has ended meanwhile
-  1  the system refused, also when no thread got the CPUs; the message or the report says why and what to do
-  2  the command line is wrong, or names a node, a CPU or a thread that is not there
+  0  all threads have the CPUs, or the process has ended
+  1  the kernel refused, or no thread got the CPUs; the message or the report says why and what to do
+  2  the command line is wrong, or names a node, a CPU or a thread that does not exist
   3  some threads kept other CPUs: the report says which, and why")]
 pub struct Arguments {
     /// The process
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
 
-    /// The nodes on whose CPUs to run
+    /// The nodes whose CPUs to run on
     #[arg(
         long,
         short = 'N',
@@ -78,7 +78,7 @@ pub struct Arguments {
     #[arg(long, short = 'C', value_name = "CPUS")]
     physcpubind: Option<Cpus>,
 
-    /// Let each thread run where the memory is that it uses, by this trace
+    /// Run each thread where the memory that it uses is, according to this trace
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["cpunodebind", "physcpubind", "thread", "follow"])]
     trace: Option<PathBuf>,
 
@@ -86,23 +86,23 @@ pub struct Arguments {
     #[arg(long, value_name = "TID", conflicts_with = "follow")]
     thread: Vec<u32>,
 
-    /// Give each thread those of its own CPUs that are among these, and never others
+    /// Restrict each thread to those of its current CPUs that are in the set; never add CPUs
     #[arg(long)]
     intersect: bool,
 
-    /// Keep watching: bind later threads, and let pages follow, until the process ends or Ctrl-C
+    /// Keep watching: bind new threads and let pages follow, until the process ends or Ctrl-C
     #[arg(long)]
     follow: bool,
 
-    /// Let at most so many megabytes (10^6 bytes) a second follow
+    /// Let at most this many megabytes (10^6 bytes) follow per second
     #[arg(long, value_name = "MB/S", default_value_t = 100, requires = "follow", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     budget: u64,
 
-    /// Look at the threads every so many seconds
+    /// Interval between two checks of the threads, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", requires = "follow", value_parser = parse_seconds)]
     interval: Duration,
 
-    /// Print the report as JSON; with --follow, one line for each event
+    /// Print the report as JSON; with --follow, one line per event
     #[arg(long)]
     json: bool,
 }
@@ -126,10 +126,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let cpus = match (&arguments.cpunodebind, &arguments.physcpubind) {
         (Some(nodes), _) => places.cpus_of(nodes)?,
         (None, Some(cpus)) => places.cpus(cpus)?,
-        (None, None) => CpuSet::new(), // the command line has one of them
+        (None, None) => CpuSet::new(), // clap requires one of them
     };
     let interrupted = interrupted()?;
-    // Where threads are before they are bound: their pages follow from there.
+    // Where threads are before they are bound: their pages will follow from there.
     let mut follower = Follower::default();
     let state = &places.situation.nodes;
     follower.look(&nodes_of_threads(&process, state).map_err(|error| unseen(pid, &error))?);
@@ -160,7 +160,7 @@ fn exit_code<'a>(all: impl IntoIterator<Item = &'a Threads>) -> ExitCode {
     }
 }
 
-/// Binds each thread to the node whose memory it uses, as far as enough of its accesses are known.
+/// Binds each thread with enough samples to the node whose memory it uses.
 fn by_trace(
     traced: &Traced,
     process: &Process,
@@ -185,7 +185,7 @@ fn by_trace(
     Ok(report)
 }
 
-/// Prints a report or an event. Whether anybody still reads.
+/// Prints a report or an event. Returns whether the reader is still there.
 fn show<T: Serialize + Display>(arguments: &Arguments, told: &T) -> Result<bool, Box<dyn Error>> {
     let text = match (arguments.json, arguments.follow) {
         (true, false) => serde_json::to_string_pretty(told)? + "\n",
@@ -195,8 +195,8 @@ fn show<T: Serialize + Display>(arguments: &Arguments, told: &T) -> Result<bool,
     Ok(output::write_more(&text)?)
 }
 
-/// On which node each thread ran last. One that sleeps since it was bound elsewhere will wake there, and counts as
-/// being there.
+/// The node each thread ran on last. A thread that has slept since it was bound elsewhere will wake there, and counts
+/// as being there.
 fn nodes_of_threads(process: &Process, state: &NodeState) -> Result<BTreeMap<Tid, NodeId>, ProcessError> {
     let threads = linux::threads(process, None)?;
     let node = |thread: &linux::Thread| {
@@ -206,7 +206,7 @@ fn nodes_of_threads(process: &Process, state: &NodeState) -> Result<BTreeMap<Tid
     Ok(threads.iter().filter_map(|thread| Some((thread.tid, node(thread)?))).collect())
 }
 
-/// A process that is followed.
+/// A process being followed.
 struct Watch<'a> {
     process: &'a Process,
     arguments: &'a Arguments,
@@ -214,8 +214,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Looks at the process again and again, until it ends, somebody interrupts, or nobody reads any more. Threads that
-    /// were refused once are not tried again.
+    /// Checks the process periodically until it ends, the user interrupts, or the reader closes the output. Threads
+    /// that were refused once are not tried again.
     fn run(
         &self,
         follower: &mut Follower,
@@ -225,7 +225,7 @@ impl Watch<'_> {
     ) -> Result<(), Box<dyn Error>> {
         let mut next = Instant::now();
         loop {
-            // Looks that were missed while pages followed are not made up for.
+            // Checks missed while pages were moving are not made up for.
             next = (next + self.arguments.interval).max(Instant::now());
             while !self.interrupted.load(Relaxed) && Instant::now() < next {
                 sleep(PATIENCE.min(next.saturating_duration_since(Instant::now())));
@@ -264,11 +264,11 @@ impl Watch<'_> {
         }
     }
 
-    /// Moves the private first-touch pages of the node that was left.
+    /// Moves the private first-touch pages from the node that was left.
     fn let_follow(&self, departure: Departure) -> Result<BindEvent, Box<dyn Error>> {
         let set = |node: NodeId| [node].into_iter().collect();
         let Some(route) = Route::new(Some(set(departure.from)), &set(departure.to)) else {
-            return Ok(BindEvent::Ended); // both sets have a node
+            return Ok(BindEvent::Ended); // both sets are non-empty
         };
         let migration = Migration {
             ranges: first_touch_ranges(self.process),
@@ -287,7 +287,7 @@ impl Watch<'_> {
     }
 }
 
-/// Mappings that the process alone writes to and that have no memory policy of their own. None, once it has ended.
+/// Mappings that only this process writes to and that have no memory policy of their own. Empty once it has ended.
 fn first_touch_ranges(process: &Process) -> Vec<std::ops::Range<u64>> {
     let Ok(mappings) = process.mappings() else { return Vec::new() };
     let policies =

@@ -9,13 +9,13 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show two traces beside each other: what got better, what got worse, and what is chance
+/// Show two traces side by side: what got better, what got worse, and what is noise
 ///
-/// Of both traces (of nearside record, or perf.data files) it shows verdict, share of local accesses and mean latency;
-/// then sites, matched by the functions, callers and lines that allocate, not by addresses, so that the program may have
-/// been built anew; threads by name, and nodes. What got better or worse did so by its mean latency, or by its share of
-/// remote accesses where no latencies are known. A difference that chance explains one time in twenty or more is marked
-/// as noise: record longer, or with a shorter period. Needs no privileges.
+/// For both traces (of nearside record, or perf.data files) it shows the verdict, the share of local accesses and the
+/// mean latency; then allocation sites, matched by functions, callers and lines rather than addresses, so that the
+/// program may have been rebuilt; then threads by name, and nodes. Better and worse refer to the mean latency, or to
+/// the share of remote accesses where latencies are not known. A difference with a p-value of 0.05 or more is marked as
+/// noise: record longer, or with a shorter period. Needs no privileges.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,11 +28,11 @@ Exit codes:
   1  a trace cannot be read; the message says why
   2  the command line is wrong, or names what neither trace has")]
 pub struct Arguments {
-    /// The first trace: what was
+    /// The first trace: before
     #[arg(value_name = "A")]
     a: PathBuf,
 
-    /// The second trace: what is
+    /// The second trace: after
     #[arg(value_name = "B")]
     b: PathBuf,
 

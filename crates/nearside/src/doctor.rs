@@ -9,13 +9,13 @@ use std::error::Error;
 use std::process::ExitCode;
 use trace::live::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 
-/// Something does not work.
+/// Exit code: some feature does not work.
 const PARTIAL: u8 = 3;
 
-/// Tell what works on this host, what does not, why, and what clears it
+/// Report what works on this host, what does not, why, and how to fix it
 ///
-/// Tries every feature of the kernel that nearside uses, as the user that runs it, on memory and a thread of its own:
-/// nothing else is changed. Needs no rights; more works with more of them, so try it with sudo as well.
+/// Tries every kernel feature that nearside uses, as the current user, on memory and a thread of its own; nothing else
+/// is changed. Needs no privileges; more works with more of them, so try it with sudo as well.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let tried = Feature::examine_all().map_err(|error| format!("cannot try anything: {error}"))?;
+    let tried = Feature::examine_all().map_err(|error| format!("cannot test any feature: {error}"))?;
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
     features.extend(lab_pmu());
     features.extend(sources());
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
 }
 
-/// What a recording can see. Programs that are started by the one who asks need the least rights.
+/// What a recording can observe. Starting the program oneself needs the fewest privileges.
 fn sources() -> [Finding; 3] {
     let target = Target::Program;
     let options = PerfOptions { target: target.clone(), ..PerfOptions::default() };
@@ -60,24 +60,24 @@ fn sources() -> [Finding; 3] {
     [
         source("perf_samples", "record: accesses that the processor samples", samples),
         source("side_band", "record: processes, threads and mappings", side_band),
-        source("hint_faults", "record: who uses a page, without a PMU", faults),
+        source("hint_faults", "record: which thread uses a page, without a PMU", faults),
     ]
 }
 
-/// Whether the virtual PMU may be used, where this is the lab.
+/// Whether the virtual PMU can be used, inside the lab.
 fn lab_pmu() -> Option<Finding> {
     let found = LabPmu::find().transpose()?;
     let why = found.err().map(|error| error.to_string());
     Some(Finding {
         name: "lab_pmu".to_owned(),
-        used_for: "record: accesses that the virtual machine times".to_owned(),
+        used_for: "record: accesses timed by the virtual machine".to_owned(),
         works: why.is_none(),
         what_to_do: None,
         why,
     })
 }
 
-/// A source, with what else helps where the processor is in the way.
+/// A source, with an alternative where the processor lacks support.
 fn source(name: &str, used_for: &str, tried: Result<(), (LiveError, Option<&str>)>) -> Finding {
     let error = tried.err();
     let diagnosis = error.as_ref().map(|(error, otherwise)| (&error.diagnosis, *otherwise));

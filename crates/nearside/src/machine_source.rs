@@ -1,4 +1,4 @@
-//! Where a machine's description comes from: this host, a saved one, firmware tables, a file or a preset.
+//! Reads a machine's description from this host, a saved system, firmware tables, a file or a preset.
 
 use machine::acpi::AcpiError;
 use machine::{HwlocError, Machine, MachineError, SysfsError, presets};
@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Longer than any description: hwloc XML of 8,192 CPUs has about 10 MB.
+/// Upper limit of a description's size: hwloc XML of 8,192 CPUs takes about 10 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why there is no machine.
+/// Why no machine could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The sysfs tree shows none.
+    /// The sysfs tree describes none.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
-    /// The firmware tables of a folder describe none.
+    /// The firmware tables in a folder describe none.
     #[error("the firmware tables in {}: {source}", folder.display())]
     Acpi {
         /// The folder.
@@ -34,48 +34,48 @@ pub enum SourceError {
     /// The machine file has mistakes.
     #[error(transparent)]
     File(#[from] MachineError),
-    /// A file or folder is there but cannot be read.
+    /// A file or folder exists but cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// A folder holds nothing that describes a machine.
+    /// A folder has nothing that describes a machine.
     #[error(
         "the folder {} describes no machine: it has neither devices/system (a sysfs tree such as /sys), nor sys/devices/system \
          (the root of a saved system), nor SRAT (firmware tables, as in /sys/firmware/acpi/tables)",
         .0.display()
     )]
     Folder(PathBuf),
-    /// A file that is no text.
+    /// A file that is not text.
     #[error(
-        "{} is no text, so neither a machine file (TOML) nor hwloc XML; firmware tables are read from their folder, where they are named \
+        "{} is not text, so it is neither a machine file (TOML) nor hwloc XML; firmware tables are read from their folder, where they are named \
          SRAT, SLIT and HMAT",
         .0.display()
     )]
     Binary(PathBuf),
-    /// A file too long to be a description.
-    #[error("{} is longer than {} MiB: no description of a machine is", .0.display(), MAX_FILE_BYTES >> 20)]
+    /// A file that is too long to be a description.
+    #[error("{} is longer than {} MiB: too long for a machine description", .0.display(), MAX_FILE_BYTES >> 20)]
     TooLong(PathBuf),
-    /// The text names nothing.
+    /// The text names no machine.
     #[error(
         "`{text}` names no machine: it is no file, no folder and no preset{}; the presets are {}",
         nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(), all.join(", ")
     )]
     Unknown {
-        /// What was asked for.
+        /// The name or path given.
         text: String,
-        /// The preset whose name is most like it, if any is like it.
+        /// The preset with the most similar name, if any is similar.
         nearest: Option<&'static str>,
         /// All presets.
         all: Vec<&'static str>,
     },
 }
 
-/// Reads the machine that `from` names, or this host. The name of a preset is that preset, even where a file has the
-/// same name: `./name` is the file. What a file or folder holds is decided by its content.
+/// Reads the machine that `from` names, or this host. A preset's name means the preset even if a file has the same
+/// name: use `./name` for the file. The contents of a file or folder decide its kind.
 pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
     let Some(from) = from else { return Ok(Machine::from_sysfs(Path::new("/sys"))?) };
     let unknown = match presets::find(from) {
@@ -91,8 +91,8 @@ pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
     }
 }
 
-/// The machine that this program runs on, and whether it is simulated: the lab says itself what its machine is like, which
-/// its firmware's tables do not.
+/// The machine that this program runs on, and whether it is simulated: the lab describes its own machine, with facts
+/// that its firmware tables lack.
 pub fn running() -> Result<(Machine, bool), SourceError> {
     let simulated = Path::new(model::pmu::MACHINE_FILE);
     if simulated.exists() { Ok((from_file(simulated)?, true)) } else { Ok((read(None)?, false)) }
@@ -123,7 +123,7 @@ fn from_file(path: &Path) -> Result<Machine, SourceError> {
     if text.contains('\0') {
         return Err(SourceError::Binary(path.to_owned()));
     }
-    // TOML cannot begin with `<`, and XML must.
+    // TOML cannot begin with `<`; XML must.
     if text.trim_start().starts_with('<') {
         Machine::from_hwloc_xml(text).map_err(|source| SourceError::Hwloc { path: path.to_owned(), source })
     } else {

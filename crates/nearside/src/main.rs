@@ -1,4 +1,4 @@
-//! The command: arguments in, crates called, nothing else. One file a verb.
+//! The command line: parses arguments and calls the crates. One file per verb.
 
 mod agent;
 mod bind;
@@ -85,7 +85,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The lab's virtual machines run this very program as their first process.
+    // The lab's virtual machines run this same program as their init process.
     if ::lab::guest::is_guest() {
         ::lab::guest::main();
         return ExitCode::FAILURE;
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an error and those of its causes that it does not tell itself.
+/// Prints an error and those causes that its own message does not contain.
 fn report(error: &dyn Error) {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -134,6 +134,6 @@ fn report(error: &dyn Error) {
         }
         cause = error.source();
     }
-    // There is nobody left to tell when standard error is closed.
+    // With standard error closed there is nowhere to report this.
     let _ = writeln!(std::io::stderr(), "nearside: {message}");
 }

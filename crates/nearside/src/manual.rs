@@ -1,5 +1,5 @@
-//! `nearside manual`: man pages and completions, from the command line's own definition. For `make install`, hence
-//! hidden.
+//! `nearside manual`: man pages and shell completions, generated from the command line's definition. Hidden, for `make
+//! install`.
 
 use crate::Cli;
 use crate::output;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where shells look for completions, below a `share`.
+/// Where shells look for completions, below a `share` folder.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/nearside"),
     (Shell::Zsh, "zsh/site-functions/_nearside"),
@@ -21,7 +21,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub struct Arguments {
-    /// The folder to write them below, such as /usr/local/share
+    /// The folder to write to, such as /usr/local/share
     share: PathBuf,
 }
 

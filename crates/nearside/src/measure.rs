@@ -1,4 +1,4 @@
-//! `nearside measure`: what this machine's memory is really like.
+//! `nearside measure`: measures this machine's memory.
 
 use crate::interrupt::interrupted;
 use crate::output;
@@ -13,18 +13,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Something that was asked for is missing.
+/// Exit code: the result is incomplete.
 const PARTIAL: u8 = 3;
 
 /// Measure this machine: latency, bandwidth, contention and caches of its nodes
 ///
-/// Needs no rights, and an idle machine: a number whose repeats spread too much is not told. Ctrl-C ends it early and
-/// keeps what is complete.
+/// Needs no privileges, but an idle machine: a number whose repeats spread too much is left out. Ctrl-C ends it early
+/// and keeps what is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  nearside measure                                 everything; it says how long that takes
-  nearside measure --quick                         less of everything
+  nearside measure                                 everything, with the expected time
+  nearside measure --quick                         less of everything, faster
   nearside measure --only latency,bandwidth        some of it
   nearside measure --output host.toml              a machine file, for nearside topology and the lab
   nearside measure --format svg > host.svg         heat maps of latency and bandwidth
@@ -45,20 +45,21 @@ pub struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,...")]
     only: Vec<Choice>,
 
-    /// Measurements of each number, of which the median is told; more are made where they spread [default: 7; quick: 3]
+    /// Measurements of each number, of which the median is reported; more are made where they spread [default: 7;
+    /// quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: Option<u16>,
 
-    /// Memory to work on: of each node one array for latencies and one for bandwidths, of this size each [default: four
-    /// times the node's caches, at least 64 MiB and at most 2 GiB, or what is free]
+    /// Memory to work on: each node gets one array for latencies and one for bandwidths, each of this size [default:
+    /// four times the node's caches, at least 64 MiB and at most 2 GiB, or the free memory]
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
 
-    /// The largest spread, the distance between the quartiles over the median, at which a number is told
+    /// The largest spread, as interquartile range over median, at which a number is reported
     #[arg(long, value_name = "RATIO", default_value_t = 0.1, value_parser = parse_spread)]
     max_spread: f64,
 
-    /// Pages to ask for
+    /// Pages to request
     #[arg(long, value_enum, default_value_t = Pages::Huge)]
     pages: Pages,
 
@@ -70,28 +71,28 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Write a machine file with the measured numbers as well
+    /// Also write a machine file with the measured numbers
     #[arg(long, short, value_name = "FILE.toml")]
     output: Option<PathBuf>,
 
-    /// Say nothing of progress
+    /// Print no progress
     #[arg(long)]
     quiet: bool,
 }
 
-/// What can be measured; see [`Part`].
+/// The parts of a measurement; see [`Part`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
     /// Idle latency of every pair of nodes
     Latency,
-    /// Read, write and copy bandwidth of every pair of nodes, with one core and with all of the node, and of the whole
-    /// machine
+    /// Read, write and copy bandwidth of every pair of nodes, with one core and with all cores of the node, and of the
+    /// whole machine
     Bandwidth,
     /// Latency of each controller's memory under rising load
     Loaded,
-    /// Latency of lines that another core's cache has, clean and modified
+    /// Latency of lines that are in another core's cache, clean and modified
     CacheToCache,
-    /// How cores of a node share the way to another node's memory
+    /// How the cores of a node share the path to another node's memory
     Links,
     /// Sizes and latencies of the caches, and the clock
     Caches,
@@ -99,9 +100,9 @@ enum Choice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pages {
-    /// Huge pages where they can be had: latencies without TLB misses
+    /// Huge pages where available: latencies without TLB misses
     Huge,
-    /// Pages of the usual size only
+    /// Base pages only
     Base,
 }
 
@@ -180,12 +181,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         [] => (String::new(), String::new()),
     };
     let more = if count > 1 { more } else { String::new() };
-    // There is nobody left to tell when standard error is closed.
+    // With standard error closed there is nowhere to report this.
     let _ = writeln!(io::stderr(), "nearside: the result is partial: {first}{more}");
     Ok(ExitCode::from(PARTIAL))
 }
 
-/// How far it is: a bar on a terminal, otherwise one line with the expected time.
+/// Progress: a bar on a terminal, otherwise one line with the expected time.
 struct Line(Option<ProgressBar>);
 
 impl Line {

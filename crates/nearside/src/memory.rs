@@ -1,4 +1,4 @@
-//! `nearside memory`: how the memory of nodes, processes and control groups is used, now and as it changes.
+//! `nearside memory`: memory use of nodes, processes and control groups, once or repeatedly.
 
 use crate::look::{is_gone, mappings};
 use crate::output;
@@ -13,38 +13,38 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Show how the memory of each node is used, and that of processes and control groups by node
+/// Show how much memory of each node is used, and by which processes and control groups
 ///
-/// As numastat does, and with pages of every size counted as what they are. With --watch counters are told a second,
-/// and the use of each node look by look. Needs no rights but for processes of other users.
+/// Like numastat, but with pages of every size counted correctly. With --watch, counters are shown per second, and the
+/// use of each node over time. Needs no privileges, except for processes of other users.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   nearside memory                          as numastat and numastat -m
-  nearside memory 4711 4712                as numastat -p, by what the memory is
+  nearside memory 4711 4712                as numastat -p, by kind of memory
   nearside memory --cgroup /system.slice   a control group
   nearside memory --watch=5                rates, and a history
   nearside memory --watch=5 --json >> memory.jsonl
   nearside memory --format openmetrics > /var/lib/node_exporter/textfile/nearside.prom
 
-Words for allocations are the kernel's: numa_hit (taken where it was wanted), numa_miss (taken here, as the wanted node \
-was full), numa_foreign (wanted here, taken elsewhere), interleave_hit, local_node and other_node (by a CPU of this \
-node, of another).
+Allocation counters are the kernel's: numa_hit (allocated on the intended node), numa_miss (allocated here, as the intended node \
+was full), numa_foreign (intended for here, allocated elsewhere), interleave_hit, local_node and other_node (by a CPU of this \
+node, of another node).
 
 Exit codes:
   0  all went well
   1  something could not be read, such as another user's process
   2  the command line is wrong, or there is no such control group")]
 pub struct Arguments {
-    /// Processes to tell of as well
+    /// Processes to show as well
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
 
-    /// A control group of version 2 to tell of as well, by its path from the hierarchy's top
+    /// A control group (version 2) to show as well, by its path from the top of the hierarchy
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<String>,
 
-    /// In text, all that the kernel tells of nodes; JSON always has it
+    /// In text, show all node counters of the kernel; JSON always has them
     #[arg(long)]
     all: bool,
 
@@ -67,9 +67,9 @@ pub struct Arguments {
 enum Format {
     /// Tables for people
     Text,
-    /// All of it (see docs/show.md)
+    /// Everything (see docs/show.md)
     Json,
-    /// Metrics for Prometheus and the like; once, without --watch
+    /// Metrics for Prometheus and the like; a single reading, without --watch
     Openmetrics,
 }
 
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if format == Format::Openmetrics {
         if watch.is_on() {
             return Err(Wrong::because(
-                "--format openmetrics is one look: whoever reads it looks again, and works out rates",
+                "--format openmetrics is a single reading: the monitoring system reads again, and computes rates",
             ));
         }
         let report = look(arguments, &mut opened(system, pids)?)?;
@@ -110,7 +110,7 @@ fn opened(system: &System, pids: &[u32]) -> Result<Vec<Process>, Box<dyn Error>>
     pids.iter().map(|pid| Ok(system.process(Pid(*pid))?)).collect()
 }
 
-/// One look. Processes that have ended leave the list.
+/// One reading. Processes that have ended are removed from the list.
 fn look(arguments: &Arguments, processes: &mut Vec<Process>) -> Result<MemoryReport, Box<dyn Error>> {
     let system = &arguments.system;
     let time_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -147,7 +147,7 @@ fn of_process(system: &System, process: &Process) -> Result<(ProcessMemory, Vec<
 }
 
 fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Error>> {
-    // As people copy it from the file system.
+    // Accept a path copied from the file system.
     let path = Path::new(path);
     let inside = path.strip_prefix(cgroups.folder()).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest));
     let name = Path::new("/").join(&inside).display().to_string();

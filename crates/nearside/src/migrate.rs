@@ -19,46 +19,47 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Something that was asked for was not done.
+/// Exit code: part of the request was not done.
 const PARTIAL: u8 = 3;
 
 /// Move the memory of a running process to other nodes
 ///
-/// Moves the pages that are in memory now, while the process runs: it keeps every write, and waits for a page only while
-/// that page is copied. Later pages still go where the process's own policy says. With --trace memory goes to the nodes
-/// that use it, as nearside record has seen it. Reports what was moved, what was there
-/// already, and what stayed with the reason. A process that ends, forks or executes another program meanwhile is no error.
+/// Moves the pages that are in memory now, while the process runs: it loses no write, and waits for a page only while
+/// that page is copied. Future pages still go where the process's own policy puts them. With --trace, memory goes to
+/// the nodes that use it, according to a trace of nearside record. The report says what was moved, what was already
+/// there, and what stayed and why. It is no error if the process ends, forks or executes another program in the
+/// meantime.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-NODES are named as numactl's users name them: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows), or the node of \
+NODES are written as for numactl: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows), or the node of \
 a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
 
-With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, beginning again where \
---to has fewer. Without it, pages that are on a node of --to stay, and all others are dealt to these nodes by their address.
+With --from, pages of its first node go to the first node of --to, those of the second to the second, and so on, starting again if \
+--to has fewer. Without it, pages on a node of --to stay, and all others are spread over these nodes by address.
 
-With --trace, each 2 MiB of addresses go to the node whose CPUs accessed them most; where nine of ten accesses are not that node's, each of \
-their pages goes to its own. What the trace has no access to stays. The trace is of this \
-process while it ran: nearside record --pid.
+With --trace, each 2 MiB of addresses goes to the node whose CPUs accessed it most; if less than nine of ten accesses are that node's, each of \
+its pages goes to its own node. Pages without accesses in the trace stay. The trace must be of this \
+running process: nearside record --pid.
 
-Rights: to be the process's user, or CAP_SYS_PTRACE. CAP_SYS_NICE for --shared, and for --threads of other users.
+Privileges: the process's user, or CAP_SYS_PTRACE. CAP_SYS_NICE for --shared, and for --threads of other users.
 
 Examples:
   nearside migrate 4711 --to 1                            all its memory to node 1
   nearside migrate 4711 --from 0 --to 1                   what lies on node 0; the rest stays
-  nearside migrate 4711 --to all                          what is elsewhere, evenly
+  nearside migrate 4711 --to all                          what is on other nodes, evenly
   nearside migrate 4711 --to 1 --threads                  its threads to the CPUs of node 1 as well
   nearside migrate 4711 --to 1 --mapping '[heap]'         one mapping, by its name in /proc/PID/maps
   nearside migrate 4711 --to 1 --range 7f0000000000-7f0000200000 --range 7f0000400000
                                                           an address range, and a single page
-  nearside migrate 4711 --to 1 --budget 200               at 200 MB/s at most
+  nearside migrate 4711 --to 1 --budget 200               at no more than 200 MB/s
   nearside record --pid 4711 --duration 5 -o seen && nearside migrate 4711 --trace seen
                                                           each part to the node that uses it
   nearside migrate 4711 --to 1 --json | jq .stayed
 
 Exit codes:
-  0  all pages are where they should be, or the process has ended meanwhile
+  0  all pages are where they should be, or the process has ended
   1  the system refused; the message says why and what to do
-  2  the command line is wrong, or names a node or a range that is not there
+  2  the command line is wrong, or names a node or a range that does not exist
   3  the result is partial: the report says which pages stayed, and why")]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
@@ -70,11 +71,11 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NODES", required_unless_present = "trace")]
     to: Option<Nodes>,
 
-    /// Move memory to the nodes that use it, by this trace
+    /// Move memory to the nodes that use it, according to this trace
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["to", "from", "range", "mapping", "threads"])]
     trace: Option<PathBuf>,
 
-    /// Move only what lies on these nodes [default: all]
+    /// Move only pages on these nodes [default: all]
     #[arg(long, short, value_name = "NODES")]
     from: Option<Nodes>,
 
@@ -82,20 +83,20 @@ pub struct Arguments {
     #[arg(long, value_name = "START[-END]", value_parser = ranges::parse)]
     range: Vec<std::ops::Range<u64>>,
 
-    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last part, or a name in brackets. May be
-    /// repeated
+    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last component, or a name in brackets.
+    /// May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "range")]
     mapping: Vec<String>,
 
-    /// Move pages that other processes map too
+    /// Also move pages that other processes map
     #[arg(long)]
     shared: bool,
 
-    /// Let its threads run on the CPUs of the nodes to move to, and nowhere else
+    /// Restrict its threads to the CPUs of the nodes to move to
     #[arg(long)]
     threads: bool,
 
-    /// Move at most so many megabytes (10^6 bytes) a second
+    /// Move at most this many megabytes (10^6 bytes) per second
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     budget: Option<u64>,
 
@@ -103,7 +104,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Say nothing of progress
+    /// Print no progress
     #[arg(long)]
     quiet: bool,
 }
@@ -118,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let interrupted = interrupted()?;
     let begin = Instant::now();
-    // Threads first: what they touch from now on is then already where the rest is going.
+    // Threads first: what they touch from now on is then already where the rest will go.
     let bound = arguments.to.as_ref().filter(|_| arguments.threads).map(|to| places.cpus_of(to)).transpose()?;
     let bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false)).transpose()?;
     let bar = (!arguments.quiet).then(|| Bar::begin(&plan.legs));
@@ -152,17 +153,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// What to move where.
+/// What to move, and where to.
 struct Plan {
     from: Option<NodeSet>,
     to: NodeSet,
     legs: Vec<(Route, Vec<Range<u64>>)>,
-    /// What was asked for and is not mapped, bytes.
+    /// Requested but not mapped, bytes.
     unmapped_bytes: u64,
 }
 
 impl Plan {
-    /// What was asked for, to the nodes that were.
+    /// The requested mappings and ranges, to the requested nodes.
     fn to_nodes(arguments: &Arguments, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
         let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
@@ -171,12 +172,12 @@ impl Plan {
         Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
     }
 
-    /// What a trace has accesses to and is still mapped, to the nodes that use it.
+    /// Mapped memory that the trace has accesses to, to the nodes that use it.
     fn by_trace(traced: &Traced, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let mut plan = Self { from: None, to: NodeSet::new(), legs: Vec::new(), unmapped_bytes: 0 };
         for (node, used) in traced.memory_homes()? {
             let to = places.memory(&NodeSet::from_iter([node]).into())?;
-            // Memory that was given back since is nowhere.
+            // Memory freed since the recording is not mapped.
             if let (Some(route), Ok(chosen)) = (Route::new(None, &to), ranges::choose(mappings, &used, &[])) {
                 plan.to.extend(to.iter());
                 plan.legs.push((route, chosen.ranges));
@@ -186,7 +187,7 @@ impl Plan {
     }
 }
 
-/// Why its pages cannot be moved.
+/// Explains why pages cannot be moved.
 pub fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn Error> {
     match error {
         MigrateError::Process(error) => unseen(pid, &error).into(),
@@ -200,13 +201,13 @@ pub fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn 
     }
 }
 
-/// What each node has free, bytes.
+/// Free memory of each node, bytes.
 fn free_bytes() -> BTreeMap<NodeId, u64> {
     let free = |node: &linux::NodeFiles| node.memory.get("MemFree").map(|bytes| (node.node, *bytes));
     linux::nodes(Path::new("/sys")).iter().flatten().filter_map(free).collect()
 }
 
-/// How far it is, on a terminal.
+/// Progress, on a terminal.
 struct Bar(ProgressBar);
 
 impl Bar {
@@ -220,7 +221,7 @@ impl Bar {
         Self(bar)
     }
 
-    /// `before` is what came of earlier legs.
+    /// `before` is the result of earlier legs.
     fn show(&self, before: &Tally, leg: &Tally) {
         self.0.set_position(before.passed_bytes + leg.passed_bytes);
         self.0.set_message(format!("{} moved", report::bytes(before.moved().bytes + leg.moved().bytes)));

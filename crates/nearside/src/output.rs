@@ -1,4 +1,4 @@
-//! What a verb prints: to standard output or into a file.
+//! Output of a verb: to standard output or into a file.
 
 use rustix::fs::{Access, access};
 use std::fs::File;
@@ -14,8 +14,8 @@ pub struct OutputError {
     source: io::Error,
 }
 
-/// Fails where a file could not be written in the end, before work begins whose outcome would be lost; `-` is standard
-/// output. Makes nothing.
+/// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard
+/// output. Creates nothing.
 pub fn check(file: &Path) -> Result<(), OutputError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let checked = match File::options().append(true).open(file) {
@@ -26,19 +26,19 @@ pub fn check(file: &Path) -> Result<(), OutputError> {
     checked.map_err(|source| OutputError { path: Some(file.to_owned()), source })
 }
 
-/// Writes a text to a file in the end, or to standard output as `-`.
+/// Writes the final text to a file, or to standard output if it is `-`.
 pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
     write(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
-/// Writes all of a text. A reader that has seen enough (`| head`) is no error.
+/// Writes all of a text. A reader that stops early (`| head`) is no error.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
     let Some(path) = file else { return write_more(text).map(|_| ()) };
     let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|source| OutputError { path: Some(path.to_owned()), source })
 }
 
-/// Writes a text to standard output; whether somebody reads on.
+/// Writes a text to standard output. Returns whether the reader is still there.
 pub fn write_more(text: &str) -> Result<bool, OutputError> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -14,21 +14,21 @@ use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Cells of a strip that shows all of a mapping, and of one that was asked for.
+/// Cells of a strip for a whole mapping, and of one for a requested range.
 const FEW_CELLS: u64 = 256;
 const MANY_CELLS: u64 = 1024;
-/// Rows of pages of one mapping that are told: interleaved memory has as many as it has pages.
+/// Maximum number of rows per mapping: interleaved memory has as many rows as pages.
 const MOST_RUNS: usize = 1 << 18;
-/// Lines are written in pieces of about so many bytes.
+/// Output is written in chunks of about this many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Show where each page of a process is: as strips, run by run or page by page
+/// Show where each page of a process is: as strips, runs or single pages
 ///
-/// A strip has a letter for each piece of address space: the number of the node that more than half of its memory lies
-/// on (a to Z from 10 on), * where it is dealt to several, and a dot where nothing is in memory. Nothing is touched,
-/// and what is swapped out is left out.
+/// A strip has a letter for each piece of address space: the number of the node that holds more than half of its memory
+/// (a to Z from 10 on), * where it is spread over several nodes, and a dot where nothing is in memory. Pages are not
+/// touched, and swapped-out pages are left out.
 ///
-/// Needs to be the process's user or root. Frames, and what the kernel does with them, are for root alone.
+/// Needs the process's user or root. Page frames and their flags are for root only.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -49,16 +49,16 @@ pub struct Arguments {
     #[arg(value_name = "PID")]
     pid: u32,
 
-    /// What of it: addresses in hexadecimal, START-END or one of a page, or the name of mappings, such as [heap] or
+    /// Which part: hexadecimal addresses, START-END or a single one for its page, or a mapping name such as [heap] or
     /// libc.so.6 [default: all]
     #[arg(value_name = "RANGE")]
     range: Option<String>,
 
-    /// A line for each page, with its frame; in JSON, an object a line
+    /// One line for each page, with its frame; in JSON, one object per line
     #[arg(long)]
     each: bool,
 
-    /// With --each, also what the kernel does with the frame, in its words (as root; three times as slow)
+    /// With --each, also the kernel's flags of the frame (as root; three times as slow)
     #[arg(long, requires = "each")]
     kernel_flags: bool,
 
@@ -70,25 +70,25 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Write to this file and not to standard output
+    /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE", conflicts_with = "each")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Strips for a terminal, and runs of pages where a range is given
+    /// Strips for a terminal, and runs of pages if a range is given
     Text,
-    /// Amounts, strip and runs of each mapping (see docs/show.md)
+    /// Sizes, strip and runs of each mapping (see docs/show.md)
     Json,
     /// Strips as a picture
     Svg,
 }
 
-/// What to know of pages that could not be looked at to the end.
-const ENDED: &str = "the process ended, or executed another program, while it was looked at: what follows is missing";
+/// Note for a process whose pages could not be read to the end.
+const ENDED: &str = "the process ended, or executed another program, while it was read: the rest is missing";
 
-/// A part of a mapping.
+/// Part of a mapping.
 struct Part<'a> {
     of: &'a MappingUse,
     range: Range<u64>,
@@ -134,7 +134,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What of which mappings to look at: what has memory, in what was asked for.
+/// Selects the requested parts of those mappings that have memory.
 fn parts<'a>(
     uses: &'a [MappingUse],
     range: Option<&str>,
@@ -152,7 +152,7 @@ fn parts<'a>(
         notes.push(format!("{} of the range are not mapped", machine::size::rounded(chosen.unmapped_bytes)));
     }
     let part = |range: Range<u64>| {
-        // Mappings are in ascending order of address.
+        // Mappings are sorted by address.
         let of = uses.get(uses.partition_point(|used| used.mapping.range.end <= range.start))?;
         Some(Part { of, range })
     };
@@ -189,7 +189,7 @@ fn look(
                 notes.push(ENDED.to_owned());
                 break;
             }
-            // Nothing breaks off here.
+            // Any other error ends the command.
             visited => drop(visited?),
         }
     }
@@ -199,7 +199,7 @@ fn look(
     let left_out = mappings.iter().fold(0, |sum: u64, pages| sum.saturating_add(pages.runs_left_out));
     if left_out > 0 {
         notes.push(format!(
-            "{left_out} rows of pages are left out, behind the first {MOST_RUNS} of each mapping: --each tells all"
+            "{left_out} rows of pages are left out, after the first {MOST_RUNS} of each mapping: --each shows all"
         ));
     }
     if !walk.tells_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {
@@ -210,7 +210,7 @@ fn look(
     Ok(PagesReport { pid: process.pid().0, name, mappings, notes })
 }
 
-/// Prints each page at once: there may be many millions.
+/// Prints each page at once: there may be many millions of them.
 fn each(
     arguments: &Arguments,
     walk: &mut PageWalk,
@@ -234,7 +234,7 @@ fn each(
             text.clear();
             match written {
                 Ok(true) => return ControlFlow::Continue(()),
-                // The reader has seen enough.
+                // The reader has closed the output.
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
@@ -253,24 +253,24 @@ fn each(
     }
     output::write(&text, None)?;
     if frames_hidden {
-        note("frames are not shown: the kernel tells them to root alone (CAP_SYS_ADMIN)");
+        note("frames are not shown: the kernel shows them only to root (CAP_SYS_ADMIN)");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a reader should know of the lines, apart from them.
+/// Prints a note on standard error, apart from the lines.
 fn note(text: &str) {
-    // There is nobody left to tell when standard error is closed.
+    // With standard error closed there is nowhere to report this.
     let _ = writeln!(io::stderr(), "nearside: note: {text}");
 }
 
-/// Whether the memory went while it was looked at, which is no error: it is told as far as it was seen.
+/// Whether the process's memory disappeared during the read. This is no error: what was read is reported.
 fn has_ended(error: &WalkError) -> bool {
     matches!(error, WalkError::Process(ProcessError::Gone(_)))
 }
 
 fn add_line(text: &mut String, page: &Page, json: bool) {
-    // Writing to a String cannot fail, and a page has nothing that JSON could not hold.
+    // Writing to a String cannot fail, and a page serializes to JSON without error.
     let _ = if json {
         serde_json::to_string(&PageLine(page)).map(|line| *text += &line).map_err(|_| std::fmt::Error)
     } else {

@@ -1,4 +1,4 @@
-//! `nearside report --html` and its like: what a trace shows, as pictures in files.
+//! `nearside report --html` and similar options: pictures of a trace, in files.
 
 use crate::output::{self, OutputError};
 use clap::Args;
@@ -7,28 +7,30 @@ use report::{ProfileReport, RemoteCost, TraceFacts, Wanted, profile_to_html, pro
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Rows of a table on a page, at least: a page can be scrolled.
+/// Minimum number of rows of a table on a page, which can be scrolled.
 const ROWS: usize = 30;
 
 /// Pictures to draw.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Pictures, in addition to the text; a FILE of - is standard output, in its place")]
+#[command(
+    next_help_heading = "Pictures, in addition to the text; - as FILE writes to standard output instead of the text"
+)]
 pub struct Pictures {
     /// Write a page with pictures: access map, heat map of nodes, latency over time, timelines of objects
     ///
-    /// One file that needs no network and no other file, for any browser, in light and dark, on screen and on paper.
+    /// A self-contained file for any browser, in light and dark, on screen and on paper.
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     html: Option<PathBuf>,
 
-    /// Write a trace for the Perfetto UI (ui.perfetto.dev): accesses by thread, lives of objects, counters of nodes
+    /// Write a trace for the Perfetto UI (ui.perfetto.dev): accesses by thread, lifetimes of objects, counters of nodes
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     perfetto: Option<PathBuf>,
 
-    /// Write a flame graph (SVG) of what remote accesses cost, by the call chains that led to them
+    /// Write a flame graph (SVG) of the cost of remote accesses, by call chain
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     flamegraph: Option<PathBuf>,
 
-    /// Write the same as folded stacks, which other tools draw
+    /// Write the same as folded stacks, for other tools
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     folded: Option<PathBuf>,
 }
@@ -39,13 +41,13 @@ pub fn is_output(file: &Path) -> bool {
 }
 
 impl Pictures {
-    /// How many of them standard output is to get.
+    /// Number of outputs that go to standard output.
     pub fn on_output(&self) -> usize {
         let files = [&self.html, &self.perfetto, &self.flamegraph, &self.folded];
         files.into_iter().flatten().filter(|file| is_output(file)).count()
     }
 
-    /// Draws those that are asked for.
+    /// Draws the requested pictures.
     pub fn draw(&self, view: &View, facts: &TraceFacts, wanted: &Wanted) -> Result<(), Box<dyn Error>> {
         if let Some(file) = &self.html {
             let wanted = Wanted { top: wanted.top.max(ROWS), ..wanted.clone() };

@@ -27,24 +27,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trace::live::Target;
 
-/// Everything that is not the program's own failure has a status that programs seldom use.
+/// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
-/// How often the program is looked at that is not managed any more.
+/// Interval between two checks of a program that is no longer managed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long Ctrl-C may have to wait.
+/// Longest delay before Ctrl-C takes effect.
 const CTRL_C: Duration = Duration::from_millis(20);
 const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
        nearside place [OPTIONS] --pid <PID>,...
        nearside place [OPTIONS] --system";
 
-/// Put a program's pages and threads where a policy has them, while it runs
+/// Place a program's pages and threads according to a policy, while it runs
 ///
-/// Starts the program with this terminal, environment and user, observes who accesses which memory, and moves pages and
-/// threads, round by round. The program is not changed. What it starts is placed, too. Threads and memory that the
-/// program or its owner has put somewhere (affinity, memory policies, cpusets) stay there.
+/// Starts the program with this terminal, environment and user, observes which threads access which memory, and moves
+/// pages and threads, round by round. The program is not changed. Its child processes are placed, too. Threads and
+/// memory that the program or its owner has already placed (affinity, memory policies, cpusets) stay there.
 ///
-/// Ctrl-C and other signals go to the program as ever, however many they are. When that ends, or with --pid and --system at Ctrl-C,
-/// CPUs and the kernel's switches are as they were before; pages stay where they are.
+/// Ctrl-C and other signals are passed to the program, no matter how many arrive. When the program ends, or with --pid
+/// and --system at Ctrl-C, CPU affinities and kernel switches are restored; pages stay where they are.
 #[derive(Debug, Args)]
 #[command(after_help = help(), override_usage = USAGE)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
@@ -53,69 +53,70 @@ pub struct Arguments {
     #[arg(long, short, value_name = "POLICY", default_value = "carrefour")]
     policy: String,
 
-    /// The policy for memory, where --policy is one for threads: `--policy balanced --memory local` is balanced+local
+    /// The policy for memory, if --policy is one for threads: `--policy balanced --memory local` is balanced+local
     #[arg(long, short, value_name = "POLICY")]
     memory: Option<String>,
 
-    /// Decide and say what would be done, and change nothing
+    /// Decide and print what would be done, but change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
 
-    /// Say each step and its reason as it is taken
+    /// Print each step and its reason as it is taken
     #[arg(long, short)]
     explain: bool,
 
-    /// Write all that is decided into this file, with what it was decided by: for `nearside replay`
+    /// Write all decisions and their inputs to this file, for `nearside replay`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Write what came of it as JSON to this file; - is standard output
+    /// Write the result as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Say nothing in the end
+    /// Print no summary
     #[arg(long, short)]
     quiet: bool,
 
-    /// How long a round is, in seconds
+    /// Length of a round, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
     round: Duration,
 
-    /// Divide rounds by this [default: in the lab what its --time-scale is, else 1]
+    /// Divide the length of rounds by this [default: in the lab its --time-scale, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     time_scale: Option<u32>,
 
-    /// Move at most so much in a second: bytes, or a number with K, M or G [default: as much as the policy likes]
+    /// Maximum to move per second: bytes, or a number with K, M or G [default: the policy's choice]
     #[arg(long, value_name = "BYTES", value_parser = parse_budget)]
     budget: Option<u64>,
 
-    /// Observing and deciding may take this part of one CPU, in percent, over some dozens of rounds; samples are fewer
-    /// where they would take more
+    /// CPU time that observing and deciding may take, in percent of one CPU, averaged over some dozens of rounds; the
+    /// sampling rate is lowered to stay within it
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
     cpu_limit: f64,
 
-    /// Place also what the program or its owner has put somewhere; cpusets are kept to in any case
+    /// Also place threads and memory that the program or its owner has placed already; cpusets are respected in any
+    /// case
     #[arg(long = "override")]
     overrides: bool,
 
-    /// Whether the kernel's own NUMA balancing is switched off meanwhile, for policies that move pages or threads as they
-    /// run. Needs root
+    /// Whether to switch off the kernel's own NUMA balancing while a policy runs that moves pages or threads. Needs
+    /// root
     #[arg(long, value_enum, default_value = "off")]
     kernel_balancing: KernelBalancing,
 
-    /// Who observes accesses to memory
+    /// Source of memory access samples
     #[arg(long, value_enum, default_value = "auto")]
     source: Source,
 
-    /// The measured description of this machine, as `nearside measure --output` writes it
+    /// The measured description of this machine, as written by `nearside measure --output`
     #[arg(long, value_name = "FILE")]
     machine: Option<String>,
 
-    /// Place processes that run already, with what they have started and start, until they end or Ctrl-C: numbers, separated by commas
+    /// Place running processes and their children, until they end or Ctrl-C: process ids, separated by commas
     #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "system"])]
     pid: Vec<u32>,
 
-    /// Place whoever is busy, until Ctrl-C: other users' processes only as root
+    /// Place all busy processes, until Ctrl-C: those of other users only as root
     #[arg(long, conflicts_with = "command")]
     system: bool,
 
@@ -126,9 +127,9 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KernelBalancing {
-    /// Switched off meanwhile, where that is permitted
+    /// Switched off during the run, if permitted
     Off,
-    /// As it is
+    /// Left as it is
     Keep,
 }
 
@@ -139,11 +140,11 @@ fn help() -> String {
         "\
 Policies:
 {policies}
-Of carrefour, auto, auto-threads and thread-clustering accesses have to be observed: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
-virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads begin.
+carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
+virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads start.
 
-Privileges: none for one's own programs, where `kernel.perf_event_paranoid` allows to observe them (2 or less); splitting huge \
-pages and switching the kernel's balancing off need root. Pages that other processes map as well stay where they are, or are copied.
+Privileges: none for your own programs, if `kernel.perf_event_paranoid` allows observing them (2 or less); splitting huge \
+pages and switching off the kernel's balancing need root. Pages that other processes also map stay where they are, or are copied.
 
 Examples:
   nearside place -- ./program --its-options
@@ -152,10 +153,10 @@ Examples:
   sudo nearside place --policy auto --pid 4711,4712 --budget 200M
   nearside lab run --machine opteron-6164x2 --time-scale 20 -- nearside place --log /tmp/decisions -- ./program
 
-Exit codes: the program's own, 128 + n where signal n ended it. Of nearside itself, with nothing started: 2 the command line is wrong, \
-also where it names nodes or CPUs that the machine lacks, 125 something else that was asked for cannot be done, 126 the program cannot \
-be run, 127 there is no such program. 125 as well where placing fails later: the program runs on, and the exit code follows its end.
-Without a program: 0 it was ended, or the processes have; 125 it failed.
+Exit codes: the program's own, 128 + n if signal n ended it. Nearside's own, with nothing started: 2 the command line is wrong, \
+or names nodes or CPUs that the machine lacks, 125 another part of the request cannot be done, 126 the program cannot \
+be run, 127 there is no such program. 125 also if placing fails later: the program runs on, and nearside exits when it ends.
+Without a program: 0 it was interrupted, or the processes ended; 125 it failed.
 
 Environment: NEARSIDE_TIME_SCALE (the default of --time-scale)."
     )
@@ -171,13 +172,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 fn parse_percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.01..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("a part of one CPU in percent, from 0.01 to 100".to_owned()),
+        _ => Err("a share of one CPU in percent, from 0.01 to 100".to_owned()),
     }
 }
 
 fn parse_budget(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
-        0 => Err("above 0; without this option it is as much as the policy likes".to_owned()),
+        0 => Err("above 0; without this option the policy chooses".to_owned()),
         budget => Ok(budget),
     }
 }
@@ -198,18 +199,18 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let policy = policy_of(arguments).map_err(Wrong::because)?;
     let time_scale = time_scale(arguments.time_scale)?;
     let (machine, simulated) = described(arguments.machine.as_deref())?;
-    // What it names may not be there.
+    // The policy may name nodes or CPUs that the machine lacks.
     let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(Wrong::because)?;
     let is_idle = set_to_work.has_nothing_to_place();
     let json = arguments.json.as_deref();
     json.map_or(Ok(()), output::check)?;
     if json.is_some() && arguments.json == arguments.log {
-        return Err(Wrong::because("--json and --log name one file, and each is to have its own"));
+        return Err(Wrong::because("--json and --log name the same file; each needs its own"));
     }
     let placing = Placing { arguments, policy, time_scale, machine: &machine, simulated, is_idle };
     let (status, report) = if arguments.command.is_empty() { placing.processes()? } else { placing.program()? };
     if let Some((json, report)) = json.zip(report) {
-        // What the program came to is not lost with it.
+        // A failure to write must not hide the program's exit code.
         if let Err(error) = output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json) {
             crate::report(&error);
         }
@@ -224,21 +225,21 @@ fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
     })
 }
 
-/// These processes, and what they have started so far: what they start from now on is told by the kernel.
+/// These processes and their current descendants; the kernel reports later ones.
 fn with_descendants(pids: &[u32]) -> Vec<u32> {
     let mut all = pids.to_vec();
     let mut seen: BTreeSet<u32> = pids.iter().copied().collect();
     let mut next = 0;
     while let Some(pid) = all.get(next).copied() {
         next += 1;
-        // One that has ended has none, and is told where it was named.
+        // A process that has ended has no children; the error is reported where it was named.
         let children = Process::open(Pid(pid)).and_then(|process| process.children()).unwrap_or_default();
         all.extend(children.iter().map(|pid| pid.0).filter(|pid| seen.insert(*pid)));
     }
     all
 }
 
-/// This machine, as its own kernel has it or as it was measured, and whether it is simulated.
+/// This machine, as described by its kernel or measured, and whether it is simulated.
 pub fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> {
     let (machine, simulated) = machine_source::running()?;
     let Some(file) = file else { return Ok((machine, simulated)) };
@@ -247,13 +248,13 @@ pub fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> 
         machine.nodes.iter().map(|node| (node.id, node.cpus.clone(), node.memory_bytes > 0)).collect()
     };
     if nodes(&measured) != nodes(&machine) {
-        let why = format!("{file} describes another machine: its nodes and their CPUs are not those of this one");
+        let why = format!("{file} describes another machine: its nodes and their CPUs differ from this one's");
         return Err(Wrong::because(why));
     }
     Ok((measured, simulated))
 }
 
-/// What is asked for, or what the lab divides the kernel's periods by.
+/// The requested time scale, or the one by which the lab divides the kernel's periods.
 pub fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
     let told = || std::env::var(lab::TIME_SCALE).ok();
     let Some(told) =
@@ -261,10 +262,10 @@ pub fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
     else {
         return Ok(1);
     };
-    told.map_err(|text| Wrong::because(format!("{} is `{text}`, and not a number from 1 up", lab::TIME_SCALE)))
+    told.map_err(|text| Wrong::because(format!("{} is `{text}`, not a number of at least 1", lab::TIME_SCALE)))
 }
 
-/// What is to be placed, and how.
+/// What to place, and how.
 struct Placing<'a> {
     arguments: &'a Arguments,
     policy: PolicyName,
@@ -276,7 +277,7 @@ struct Placing<'a> {
 }
 
 impl Placing<'_> {
-    /// What to end with, and what came of it, where it went on to the end.
+    /// The exit code, and the report if placing ran to the end.
     fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let mut agent = self.open(Target::Program, Scope::default(), Arc::default())?;
         let start = agent.program_start()?;
@@ -289,7 +290,7 @@ impl Placing<'_> {
         if let Err(error) = &placed {
             crate::report(error.as_ref());
         }
-        // The program's end is its own affair.
+        // A failure of placing must not end the program.
         while !program.is_over() {
             program.wait(PATIENCE);
         }
@@ -302,7 +303,7 @@ impl Placing<'_> {
 
     fn processes(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let stop = asked_to_end()?;
-        // Nobody has to ask where there is nothing to do.
+        // With nothing to place, it ends at once.
         stop.fetch_or(self.is_idle, Relaxed);
         let (report, put_back) = if self.arguments.system {
             let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
@@ -366,19 +367,19 @@ impl Placing<'_> {
             note(why);
         }
         if !self.arguments.quiet {
-            // There is nobody left to tell when standard error is closed.
+            // With standard error closed there is nowhere to report this.
             let _ = write!(std::io::stderr(), "{}", PlaceText(report));
         }
     }
 }
 
-/// Of these, whom this user may place.
+/// Restricts the scope to processes that this user may place.
 pub fn own_processes(scope: Scope) -> Scope {
     let user = geteuid();
     if user.is_root() { scope } else { scope.of_user(user.as_raw()) }
 }
 
-/// A program is placed until it ends, however often it is asked to.
+/// A program is placed until it ends, no matter how many signals arrive.
 struct ToItsEnd(Program);
 
 impl Followed for ToItsEnd {
@@ -391,7 +392,7 @@ impl Followed for ToItsEnd {
     }
 }
 
-/// The system goes on until somebody has enough.
+/// The system is placed until the user interrupts.
 struct Everybody(Arc<AtomicBool>);
 
 impl Followed for Everybody {

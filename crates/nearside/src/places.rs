@@ -1,4 +1,4 @@
-//! Nodes and CPUs that a command line names, checked against the machine and the cpuset.
+//! Nodes and CPUs from the command line, checked against the machine and the cpuset.
 
 use crate::wrong::Wrong;
 use linux::{Attempt, Cause, Diagnosis, Situation, cpus_in_the_way, diagnose, nodes_in_the_way};
@@ -6,26 +6,26 @@ use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
 use std::error::Error;
 use std::path::Path;
 
-/// Nodes as numactl's users name them: what `--help` says of every option that takes them.
+/// Nodes in numactl's syntax, for the `--help` of every option that takes them.
 pub type Nodes = Selection<NodeId>;
-/// CPUs, likewise.
+/// CPUs in numactl's syntax.
 pub type Cpus = Selection<CpuId>;
 
-/// Where a process may be, and what its options named so far.
+/// The allowed nodes and CPUs of a process, and the last set that its options named.
 #[derive(Debug)]
 pub struct Places {
-    /// The state of the system.
+    /// State of the system.
     pub situation: Situation,
     allowed_nodes: NodeSet,
     allowed_cpus: CpuSet,
-    /// Whether the whole machine is meant, and the kernel is to say what the cpuset allows.
+    /// Whether to take the whole machine as the base set, and let the kernel enforce the cpuset.
     all: bool,
-    /// The nodes of the option before, which `same` means.
+    /// The nodes of the preceding option, which `same` refers to.
     before: Option<NodeSet>,
 }
 
 impl Places {
-    /// Of the process that the situation is about; with `all`, of the whole machine.
+    /// For the process that the situation describes; with `all`, for the whole machine.
     pub fn new(situation: Situation, all: bool) -> Self {
         let online = &situation.nodes.online;
         let status = situation.status();
@@ -39,7 +39,7 @@ impl Places {
         Self { situation, allowed_nodes, allowed_cpus, all, before: None }
     }
 
-    /// Nodes to have memory of.
+    /// Nodes to allocate memory on.
     pub fn memory(&mut self, nodes: &Nodes) -> Result<NodeSet, Box<dyn Error>> {
         let with_memory = self.allowed_nodes.intersection(&self.situation.nodes.with_memory);
         let set = self.resolve(nodes, &with_memory)?;
@@ -50,7 +50,7 @@ impl Places {
         }
     }
 
-    /// The CPUs of nodes to run on. Nodes that have CPUs and no memory are as good as others.
+    /// CPUs of the given nodes. Nodes with CPUs and without memory are allowed.
     pub fn cpus_of(&mut self, nodes: &Nodes) -> Result<CpuSet, Box<dyn Error>> {
         let state = &self.situation.nodes;
         let with_cpus = self.allowed_nodes.iter().chain(state.nodes_of(&self.allowed_cpus).iter()).collect();
@@ -89,7 +89,8 @@ impl Places {
     }
 }
 
-/// What is not there was asked wrongly; what is there and cannot be had, the system refuses.
+/// Nodes and CPUs that do not exist are a wrong request; those that exist but are not allowed are refused by the
+/// system.
 fn refused(asked: &impl ToString, diagnosis: &Diagnosis) -> Box<dyn Error> {
     let message = format!("cannot use {}: {diagnosis}", asked.to_string());
     match diagnosis.cause {

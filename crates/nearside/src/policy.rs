@@ -1,4 +1,4 @@
-//! The memory policy that a command line asks for, option for option as numactl has them.
+//! The memory policy of a command line, with numactl's options.
 
 use crate::places::{Nodes, Places};
 use crate::wrong::Wrong;
@@ -11,38 +11,38 @@ use std::io::{self, Write};
 /// At most one policy.
 #[derive(Debug, Args)]
 pub struct Policy {
-    /// Take memory from these nodes in turn, page by page
+    /// Interleave memory over these nodes, page by page
     #[arg(long, short, alias = "interleaved", value_name = "NODES", group = "policy")]
     interleave: Option<Nodes>,
 
-    /// Take memory from these nodes in turn, so many pages of each as its weight says in
-    /// `/sys/kernel/mm/mempolicy/weighted_interleave` (Linux 6.9)
+    /// Interleave memory over these nodes, with pages per node as set in `/sys/kernel/mm/mempolicy/weighted_interleave`
+    /// (Linux 6.9)
     #[arg(long, short, value_name = "NODES", group = "policy")]
     weighted_interleave: Option<Nodes>,
 
-    /// Take memory from this node, and from others when it is full
+    /// Allocate memory on this node, and on others when it is full
     #[arg(long, short, value_name = "NODE", group = "policy")]
     preferred: Option<Nodes>,
 
-    /// Take memory from these nodes, the nearest first, and from others when they are full (Linux 5.15)
+    /// Allocate memory on these nodes, the nearest first, and on others when they are full (Linux 5.15)
     #[arg(long, short = 'P', value_name = "NODES", group = "policy")]
     preferred_many: Option<Nodes>,
 
-    /// Take memory from these nodes only; when they are full, the program is out of memory
+    /// Allocate memory on these nodes only; when they are full, the program is out of memory
     #[arg(long, short, value_name = "NODES", group = "policy")]
     membind: Option<Nodes>,
 
-    /// Take memory from the node of the CPU that touches it first, and from others when it is full
+    /// Allocate memory on the node of the CPU that touches it first, and on others when it is full
     #[arg(long, short, group = "policy")]
     localalloc: bool,
 
-    /// With --membind, let the kernel's NUMA balancing move pages among the nodes (Linux 5.12)
+    /// With --membind, let the kernel's NUMA balancing move pages among these nodes (Linux 5.12)
     #[arg(long, short)]
     balancing: bool,
 }
 
 impl Policy {
-    /// Whether its nodes are those that another option names.
+    /// Whether its nodes are those of another option (`same`).
     pub fn is_same(&self) -> bool {
         self.asked().is_some_and(|(nodes, _)| nodes.is_same())
     }
@@ -58,7 +58,7 @@ impl Policy {
         asked.into_iter().find_map(|(nodes, mode)| Some((nodes.as_ref()?, mode)))
     }
 
-    /// The policy, if one is asked for.
+    /// The policy, if one was requested.
     pub fn resolve(&self, places: &mut Places) -> Result<Option<MemoryPolicy>, Box<dyn Error>> {
         let mut policy = match self.asked() {
             Some((nodes, mode)) => MemoryPolicy::new(mode, places.memory(nodes)?),
@@ -70,7 +70,7 @@ impl Policy {
         };
         if policy.mode == MemoryMode::Preferred && policy.nodes.len() != 1 {
             return Err(Wrong::because(format!(
-                "--preferred takes one node, and got {}: --preferred-many takes several",
+                "--preferred takes one node, but got {}: --preferred-many takes several",
                 policy.nodes
             )));
         }
@@ -79,21 +79,21 @@ impl Policy {
         Ok(Some(policy))
     }
 
-    /// numactl ignores it elsewhere, and says nothing.
+    /// numactl ignores it silently in other modes.
     fn note_idle_balancing(&self, mode: Option<MemoryMode>) {
         if self.balancing && mode != Some(MemoryMode::Bind) {
-            note("--balancing goes with --membind only, and is ignored");
+            note("--balancing is only for --membind, and is ignored");
         }
     }
 }
 
-/// Says something that is no error.
+/// Prints a note that is not an error.
 pub fn note(text: &str) {
-    // There is nobody left to tell when standard error is closed.
+    // With standard error closed there is nowhere to report this.
     let _ = writeln!(io::stderr(), "nearside: {text}");
 }
 
-/// Has a policy set. A kernel that has no balancing under it gets it without, as numactl does, and says so.
+/// Sets a policy. A kernel without balancing under it gets the policy without the flag, as with numactl, and a note.
 pub fn set(
     policy: &MemoryPolicy,
     what: &str,

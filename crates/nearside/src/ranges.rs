@@ -1,22 +1,22 @@
-//! Which addresses of a process are meant: all, ranges, or mappings by name.
+//! Selects addresses of a process: all, by range, or by mapping name.
 
 use linux::{BASE_PAGE, Mapping};
 use std::ops::Range;
 
-/// What was chosen of a process's mappings.
+/// The selected part of a process's mappings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Mapped addresses, ascending, without overlaps.
     pub ranges: Vec<Range<u64>>,
-    /// What was asked for and is not mapped, bytes.
+    /// Requested but not mapped, bytes.
     pub unmapped_bytes: u64,
 }
 
-/// Reads `START-END` or `ADDRESS`, in hexadecimal with or without 0x, and rounds it to whole pages.
+/// Parses `START-END` or `ADDRESS`, in hexadecimal with or without 0x, and rounds it to whole pages.
 pub fn parse(text: &str) -> Result<Range<u64>, String> {
     let hex = |text: &str| {
         let digits = text.trim().trim_start_matches("0x");
-        u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is no address in hexadecimal"))
+        u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is not a hexadecimal address"))
     };
     let page = |address: u64| address / BASE_PAGE * BASE_PAGE;
     let (start, last) = match text.split_once('-') {
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Range<u64>, String> {
     Ok(page(start)..end)
 }
 
-/// The parts of these mappings that are in the ranges or have one of the names; all of them when neither is given.
+/// The parts of these mappings that are in the ranges or have one of the names; all of them if neither is given.
 pub fn choose(mappings: &[Mapping], ranges: &[Range<u64>], names: &[String]) -> Result<Chosen, String> {
     if ranges.is_empty() {
         for name in names {

@@ -1,4 +1,4 @@
-//! A trace, read: what it says of itself, and the profile of its samples and events.
+//! Reads a trace: its description, and the profile of its samples and events.
 
 use crate::machine_source;
 use crate::policy::note;
@@ -17,42 +17,42 @@ use trace::{About, HostFiles, ImageState, Loss, ReadError, Record, Records, Stac
 
 /// The folders of a trace's tables.
 const TABLES: [&str; 8] = ["samples", "events", "counts", "stacks", "code", "images", "ranges", "segments"];
-/// Looks at the clock after so many records.
+/// Number of records between two checks of the clock.
 const SHOWN_EVERY: usize = 1 << 14;
-/// What takes longer shows how far it is.
+/// Reading that takes longer shows its progress.
 const SOON: Duration = Duration::from_secs(2);
 
-/// How to read traces.
+/// Options for reading traces.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct Reading {
-    /// The machine that was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside topology --from).
-    /// Traces of nearside describe theirs; perf.data files name nodes and CPUs only, without latencies [default: what
-    /// the trace says, or else this host]
+    /// The machine that the trace was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside
+    /// topology --from). Nearside's traces describe theirs; perf.data files only name nodes and CPUs, without latencies
+    /// [default: from the trace, or else this host]
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
 
-    /// A function of the program that allocates for others, so that the code that calls it is the site; malloc, operator
-    /// new and those of languages' libraries are known (may be given several times)
+    /// A function of the program that allocates for others, so that its caller is the allocation site; malloc, operator
+    /// new and those of language runtimes are known (may be repeated)
     #[arg(long, value_name = "FUNCTION")]
     wrapper: Vec<String>,
 }
 
-/// A trace, read.
+/// A trace that was read.
 pub struct Recorded {
     pub profile: Profile,
     pub facts: TraceFacts,
     pub about: About,
 }
 
-/// What names code and data of a trace.
+/// Resolves names of code and data of a trace.
 enum Names {
     Kept(trace::Symbols),
     Host(HostFiles),
 }
 
 impl Reading {
-    /// Reads a trace of nearside's or a perf.data file.
+    /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<Recorded, Box<dyn Error>> {
         let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
         let (machine, from) = self.machine(&trace)?;
@@ -66,7 +66,7 @@ impl Reading {
         if trace.is_folder() && trace.about().complete {
             lost.extend(TABLES.iter().filter_map(|table| missing_files(path, table)));
         }
-        // Of perf.data files and of recordings that were killed nobody has looked anything up.
+        // perf.data files and recordings that were killed have no resolved names.
         let names = if trace.is_folder() && trace.about().complete {
             Names::Kept(trace.symbols()?)
         } else {
@@ -85,7 +85,7 @@ impl Reading {
         Ok(Recorded { profile, facts, about: trace.about().clone() })
     }
 
-    /// The machine, and where its description is from.
+    /// The machine, and the source of its description.
     fn machine(&self, trace: &Trace) -> Result<(Machine, String), Box<dyn Error>> {
         if let Some(from) = &self.machine {
             return Ok((machine_source::read(Some(from))?, format!("as --machine {from} describes it")));
@@ -123,24 +123,24 @@ impl Names {
         let why = |(path, state): (Arc<str>, ImageState)| match state {
             ImageState::Read => None,
             ImageState::Missing => Some(format!("in {path}, which is not there any more")),
-            ImageState::Changed => Some(format!("in {path}, which is not known to be the file that was recorded")),
+            ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
         };
         states.into_iter().filter(|(path, _)| of_code.contains(&**path)).filter_map(why).collect()
     }
 }
 
-/// Files of a table of a finished trace that are not there. They are numbered from 1 on as they are written; of the last
-/// ones nothing tells.
+/// Number of missing files in a table of a finished trace. Files are numbered from 1 in the order of writing, so
+/// missing ones at the end go unnoticed.
 fn missing_files(trace: &Path, table: &str) -> Option<Loss> {
     let entries = fs::read_dir(trace.join(table)).ok()?.flatten();
     let number = |path: &Path| -> Option<u64> { path.file_stem()?.to_str()?.parse().ok() };
     let tables = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "parquet"));
     let numbers: Vec<u64> = tables.filter_map(|path| number(&path)).collect();
-    // A folder is made for the first one.
+    // The folder is created for the first file.
     let last = numbers.iter().copied().max().unwrap_or(1);
     let count = last.saturating_sub(numbers.len() as u64);
-    (count > 0).then(|| Loss { what: format!("of the files in {table}/, with what they told"), count })
+    (count > 0).then(|| Loss { what: format!("of the files in {table}/, with their records"), count })
 }
 
 /// The times of the first and the last record, ns.
@@ -158,7 +158,7 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
         match record {
             Record::Sample(sample) => recording.add_samples([sample]),
             Record::Event(event) => {
-                // perf tells at 0 what was there before.
+                // perf gives the time 0 to what existed before.
                 if event.time_ns > 0 {
                     span = Some((span.map_or(event.time_ns, |(first, _)| first), event.time_ns));
                 }
@@ -169,7 +169,7 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
     Ok((stacks, lost, span))
 }
 
-/// How far reading is, on a terminal and after a while.
+/// Progress of reading, on a terminal and after a while.
 struct Progress {
     since: Instant,
     line: ProgressBar,

@@ -1,4 +1,4 @@
-//! `nearside replay`: decides again what a decision log has.
+//! `nearside replay`: repeats the decisions of a decision log.
 
 use crate::output;
 use crate::wrong::Wrong;
@@ -12,14 +12,14 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// No line of a decision log is longer, bytes: one has as many pages and threads as a round looks at.
+/// Maximum length of a line of a decision log, bytes: it has as many pages and threads as a round considers.
 const MOST_LINE_BYTES: u64 = 256 << 20;
 
-/// Decide again what a decision log has, by the same policy or another
+/// Repeat the decisions of a decision log, with the same policy or another
 ///
-/// Reads a log of `nearside place --log`, has the policy decide again from what it was told then, and shows what is
-/// decided otherwise, step by step, each with its reason. The same policy on the same log decides the same. Another one
-/// shows what it would have done first: later rounds are those that came of what was done then.
+/// Reads a log of `nearside place --log`, lets the policy decide again on the same input, and shows each step that
+/// differs, with its reason. The same policy on the same log decides the same. Of another policy, only the first rounds
+/// show what it would have done: later rounds depend on what was done then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,12 +27,12 @@ Examples:
   nearside replay decisions
   nearside replay decisions --policy interleave
 
-Exit codes: 0 all is decided the same; 1 something is decided otherwise, or the log cannot be read; 2 the command line is wrong.")]
+Exit codes: 0 all decisions are the same; 1 some decision differs, or the log cannot be read; 2 the command line is wrong.")]
 pub struct Arguments {
     /// The decision log
     log: PathBuf,
 
-    /// Decide by this policy, and not by the one that decided then; `nearside place --help` lists them
+    /// Decide by this policy instead of the log's; `nearside place --help` lists them
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
@@ -57,11 +57,11 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         let number = place + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
         match serde_json::from_slice::<LogLine>(&line) {
-            // The last line, of a log that was not finished.
+            // The last line of an unfinished log may be incomplete.
             Err(_) if number > 1 && line.last() != Some(&b'\n') => Ok(None),
-            read => {
-                read.map(Some).map_err(|error| format!("line {number} of {path} is none of a decision log: {error}"))
-            }
+            read => read
+                .map(Some)
+                .map_err(|error| format!("line {number} of {path} is not part of a decision log: {error}")),
         }
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;
@@ -73,7 +73,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let name = policy.as_ref().unwrap_or(logged);
     let mut report =
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
-    // A log begins with the line that `of` wants.
+    // A log starts with the line that `of` needs.
     let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
     let mut replay = replay.map_err(Wrong::because)?;
     for line in lines {
@@ -99,13 +99,13 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     Ok(report)
 }
 
-/// A step, with its first page: steps that differ in nothing but pages are to be told apart.
+/// A step with its first page, so that steps that differ only in pages can be distinguished.
 fn told(step: &Step) -> String {
     let first = step.action.first_page().map_or_else(String::new, |page| format!(", from {page:#x} on"));
     format!("{step}{first}")
 }
 
-/// The next line, if there is one more.
+/// The next line, if there is one.
 fn line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     reader.take(MOST_LINE_BYTES + 1).read_until(b'\n', &mut line)?;

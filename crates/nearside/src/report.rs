@@ -1,4 +1,4 @@
-//! `nearside report`: what a trace shows.
+//! `nearside report`: shows what is in a trace.
 
 use crate::output;
 use crate::pictures::{Pictures, is_output};
@@ -13,25 +13,25 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show what a trace says: whether NUMA is the problem, which objects and threads, and what to do
+/// Show what a trace says: whether NUMA is the problem, which objects and threads cause it, and what to do
 ///
-/// Reads a trace of nearside record or a perf.data file (perf mem record, perf record --data). First comes the verdict
-/// with its numbers, then what was lost and cannot be seen, advice for what costs most, and objects, sites,
-/// threads, functions and nodes. An address that no known object covers is unknown, and its share is told. Of a trace of
-/// the lab, times are simulated. Needs no privileges.
+/// Reads a trace of nearside record or a perf.data file (perf mem record, perf record --data). It shows the verdict
+/// with its numbers, then what was lost and what cannot be seen, advice for what costs most, and rankings of objects,
+/// sites, threads, functions and nodes. Addresses outside all known objects count as unknown, and their share is shown.
+/// Times of lab traces are simulated. Needs no privileges.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   nearside report trace                              all of it, ten rows of each ranking
-  nearside report perf.data --machine server.toml    of perf, with the machine that it is from
+  nearside report perf.data --machine server.toml    a perf trace, with the machine it was recorded on
   nearside report trace --object 12                  one object: timeline, call chain, pages, functions
   nearside report trace --remote --user --dram       only the program's accesses to other nodes' memory
   nearside report trace --time 0.5-1 --from-node 0   in half a second, from CPUs of node 0
   nearside report trace --html trace.html            a page with pictures, for a browser
   nearside report trace --json | jq '.advice[0]'
 
-Costs are shares of the time that accesses wait for memory; remote cost is that of accesses to other nodes. Where a trace \
-has no latencies, remote accesses are counted instead. Numbers of objects and sites are the same whenever the same trace \
+Costs are shares of the time spent waiting for memory; remote cost is the share of accesses to other nodes. If a trace \
+has no latencies, remote accesses are counted instead. Objects and sites keep their numbers whenever the same trace \
 is read.
 
 Exit codes:
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "OBJECT", group = "subject")]
     object: Option<u32>,
 
-    /// One thread in detail, by the kernel's number
+    /// One thread in detail, by its kernel thread id
     #[arg(long, value_name = "TID", group = "subject")]
     thread: Option<u32>,
 
@@ -63,11 +63,11 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 
-    /// What decides who comes first
+    /// The key that rankings are sorted by
     #[arg(long, value_enum, default_value_t = Order::Cost)]
     by: Order,
 
-    /// Rows of a timeline: one an access where there are no more
+    /// Maximum number of rows of a timeline
     #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
 
@@ -75,7 +75,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Write to this file and not to standard output, which is -
+    /// Write to this file instead of standard output, which is -
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is asked for alone, as what its accesses have in common.
+/// The single requested subject, as what its accesses have in common.
 enum Only {
     Object(ObjectId),
     Thread(ThreadId),
@@ -145,14 +145,14 @@ enum Only {
 }
 
 impl Arguments {
-    /// Refuses to write several things to standard output. The text gives way to a picture there; JSON and `--output -`
-    /// were asked for.
+    /// Rejects several outputs to standard output. A picture replaces the text there, but JSON and `--output -` were
+    /// requested explicitly.
     fn check_output(&self) -> Result<(), Box<dyn Error>> {
         let told = self.output.as_deref().map_or(self.json, is_output);
         if self.pictures.on_output() + usize::from(told) < 2 {
             return Ok(());
         }
-        Err(Wrong::because("standard output can have one of these only: name a file in place of - for the others"))
+        Err(Wrong::because("only one of these can go to standard output: name a file instead of - for the others"))
     }
 
     fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {
@@ -165,7 +165,7 @@ impl Arguments {
             let there = profile.objects().len();
             if object as usize >= there {
                 return Err(Wrong::because(format!(
-                    "the trace has no object {object}: they are numbered from 0 to {}, and `nearside report` lists those that cost most",
+                    "the trace has no object {object}: they are numbered from 0 to {}, and `nearside report` lists the costliest",
                     there.saturating_sub(1)
                 )));
             }
@@ -187,7 +187,7 @@ impl Arguments {
     }
 }
 
-/// The thread with a number, among those that did any of the accesses.
+/// The thread with a given number, among those that did any of the accesses.
 fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
     let threads = view.profile().threads();
     let has = |thread: &ThreadId| threads.get(thread.0 as usize).is_some_and(|thread| thread.tid == tid);
@@ -224,7 +224,7 @@ fn detail(
         Only::Site(site) => Subject::site(&view, *site),
         Only::Function(name) if view.tally().samples == 0 => {
             return Err(Wrong::because(format!(
-                "no function `{name}` did any of these accesses: the name is to be whole, and --by-function finds parts of names"
+                "no function `{name}` did any of these accesses: give the whole name; --by-function finds parts of names"
             )));
         }
         Only::Function(name) => Some(Subject::function(&view, name, top)),

@@ -1,4 +1,4 @@
-//! `nearside run`: starts a program under a policy of memory and CPUs, with numactl's options.
+//! `nearside run`: starts a program under a memory and CPU policy, with numactl's options.
 
 use crate::output;
 use crate::places::{Cpus, Nodes, Places};
@@ -21,24 +21,24 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// What has glibc's malloc ask for huge pages where the switch says `madvise`.
+/// Makes glibc's malloc use huge pages where the kernel's setting is `madvise`.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 
-/// Start a program on chosen CPUs, with its memory from chosen nodes
+/// Start a program on chosen CPUs, with memory from chosen nodes
 ///
-/// Takes the options of numactl, with the same letters and the same effect; the program, and all that it starts, inherit
-/// them. It takes nearside's place: same process, same exit status. Needs no rights.
+/// Takes numactl's options, with the same letters and the same effect; the program's child processes inherit them. The
+/// program replaces nearside: same process, same exit status. Needs no privileges.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(infer_long_args = true)]
 #[command(after_help = "\
-Options may be shortened as long as no other begins so (--inter, --cpunode, --mem).
+Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
 
-NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); counted among those that are allowed (+0-1); those of the option \
-before (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
+NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); relative to the allowed set (+0-1); those of the preceding \
+option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
 
-Nodes without memory are good to run on, and nodes without CPUs to have memory of.
+Nodes without memory can be run on, and nodes without CPUs can provide memory.
 
 Examples:
   nearside run --cpunodebind 0 --membind 0,1 -- ./program --its-options
@@ -47,17 +47,17 @@ Examples:
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
   nearside run --interleave all --file /dev/shm/pool --length 1G --touch
   nearside run --dump-nodes --file /dev/shm/pool
-  nearside run --membind 1 --show                 in numactl's own lines
+  nearside run --membind 1 --show                 in numactl's format
 
 Exit codes, unless the program runs, which then has its own:
   0  the shared memory has its policy
-  1  the system refused, the program cannot be started, or --verify found pages elsewhere; the message says why and what to do
-  2  the command line is wrong, or names a node or CPU that is not there")]
+  1  the kernel refused, the program cannot be started, or --verify found pages elsewhere; the message says why and what to do
+  2  the command line is wrong, or names a node or CPU that does not exist")]
 pub struct Arguments {
     #[command(flatten)]
     policy: Policy,
 
-    /// Run on the CPUs of these nodes only. Of this option and the next one, the last holds
+    /// Run on the CPUs of these nodes only. If this and the next option are both given, the last one holds
     #[arg(
         long,
         short = 'N',
@@ -78,29 +78,29 @@ pub struct Arguments {
     )]
     physcpubind: Option<Cpus>,
 
-    /// Mean the whole machine by `all`, `!` and `+`, and not the cpuset
+    /// Let `all`, `!` and `+` refer to the whole machine instead of the cpuset
     #[arg(long, short)]
     all: bool,
 
-    /// Transparent huge pages: `never`, whatever the switch says; `always`, which also has malloc ask for them where the
-    /// switch says madvise. Without a value: huge pages for a segment that --shm makes
+    /// Transparent huge pages: `never`, regardless of the system setting; `always`, which also makes malloc use them
+    /// where the system setting is madvise. Without a value: huge pages for a segment that --shm creates
     #[arg(long, short = 'u', value_enum, num_args = 0..=1, default_missing_value = "segment", value_name = "never|always", hide_possible_values = true)]
     huge: Option<Huge>,
 
-    /// Run in this control group (version 2), which is made if it is not there: a path from the hierarchy's top, such as
-    /// /batch
+    /// Run in this control group (version 2), which is created if missing: a path from the top of the hierarchy, such
+    /// as /batch
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
 
-    /// Print the policy and places that would hold for a program, as numactl does, and run nothing
+    /// Print the policy and affinity that a program would get, in numactl's format, and run nothing
     #[arg(long, short)]
     show: bool,
 
-    /// Print the machine's nodes, as numactl does, whatever the cpuset allows, and run nothing
+    /// Print the machine's nodes, in numactl's format, regardless of the cpuset, and run nothing
     #[arg(long, short = 'H', conflicts_with = "policy")]
     hardware: bool,
 
-    /// With --hardware, print CPUs as ranges and how many they are
+    /// With --hardware, print CPUs as ranges with their count
     #[arg(long, requires = "hardware")]
     cpu_compress: bool,
 
@@ -139,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         join(cgroup)?;
     }
     let mut places = Places::new(Situation::of(None), arguments.all);
-    // `same` means the other option's nodes, which are therefore first.
+    // `same` refers to the other option's nodes, so those are resolved first.
     let (policy, cpus) = if arguments.policy.is_same() {
         let cpus = arguments.cpus(&mut places)?;
         (arguments.policy.resolve(&mut places)?, cpus)
@@ -148,7 +148,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     if arguments.shared.is_asked_for() {
         if !arguments.command.is_empty() || cpus.is_some() || arguments.cgroup.is_some() {
-            return Err(Wrong::because("shared memory runs no command, and has no CPUs and no control group"));
+            return Err(Wrong::because(
+                "options for shared memory cannot be combined with a command, CPUs or a control group",
+            ));
         }
         arguments.shared.run(policy.as_ref(), arguments.huge == Some(Huge::Segment))?;
         return Ok(ExitCode::SUCCESS);
@@ -178,23 +180,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Err(format!("cannot start {}: {error}", Path::new(program).display()).into())
 }
 
-/// Joins a control group, and makes it first if it is not there.
+/// Joins a control group, and creates it first if missing.
 fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
     let relative = cgroup.strip_prefix("/").unwrap_or(cgroup);
     if relative.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Err(Wrong::because(format!("{} is no path of a control group", cgroup.display())));
+        return Err(Wrong::because(format!("{} is not a path of a control group", cgroup.display())));
     }
     let folder = Cgroups::find()?.folder().join(relative);
     let failed = |what: &str, error: std::io::Error| {
         let why = match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::BUSY) => {
-                "it hands controllers on to groups below it, and then has no processes of its own: name one below it"
+                "it enables controllers for its child groups, so it cannot have processes itself: name a child group"
             }
-            Some(Errno::OPNOTSUPP) => "it is of threads, or below one that is: name another",
+            Some(Errno::OPNOTSUPP) => "it is a threaded group, or below one: name another",
             Some(Errno::AGAIN) => {
-                "a group above it may have no more groups: see its cgroup.max.descendants and cgroup.max.depth"
+                "a group above it has reached its limit of groups: see its cgroup.max.descendants and cgroup.max.depth"
             }
-            Some(Errno::NOENT) => "a group above it is not there, or it was removed just now: make that one first",
+            Some(Errno::NOENT) => "a group above it does not exist, or was just removed: create that one first",
             _ => "it needs root, or a group that was delegated to you (systemd-run --user --scope -p Delegate=yes)",
         };
         format!("cannot {what} the control group {} ({error}): {why}", folder.display())
@@ -202,11 +204,11 @@ fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
     if !folder.is_dir() {
         fs::create_dir(&folder).map_err(|error| failed("make", error))?;
     }
-    // 0 is the process that writes.
+    // 0 stands for the writing process.
     Ok(fs::write(folder.join("cgroup.procs"), "0").map_err(|error| failed("join", error))?)
 }
 
-/// Sets what the program inherits of huge pages, and returns what its environment needs.
+/// Sets the huge page settings that the program inherits, and returns its environment variables for them.
 fn huge_pages(huge: Huge) -> Result<Option<OsString>, Box<dyn Error>> {
     let failed = |error| format!("cannot set the use of huge pages (prctl PR_SET_THP_DISABLE: {error})");
     match huge {
@@ -228,7 +230,7 @@ fn huge_pages(huge: Huge) -> Result<Option<OsString>, Box<dyn Error>> {
                 other => {
                     let path = switch.path().display();
                     return Err(format!(
-                        "no program can have huge pages: {path} says {other}; to allow them to those that ask: \
+                        "huge pages are off for all programs: {path} says {other}; to allow them on request: \
                          echo madvise | sudo tee {path}"
                     )
                     .into());
@@ -240,9 +242,9 @@ fn huge_pages(huge: Huge) -> Result<Option<OsString>, Box<dyn Error>> {
     Ok(None)
 }
 
-/// What holds for what is run.
+/// Prints the policy and affinity that a program would get.
 fn shown(places: &Places) -> Result<PolicyReport, Box<dyn Error>> {
-    let failed = |error: std::io::Error| format!("cannot read what holds: {error}");
+    let failed = |error: std::io::Error| format!("cannot read the current policy: {error}");
     let policy = memory_policy().map_err(failed)?;
     let in_turn = matches!(policy.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave);
     let next = in_turn.then(next_interleave_node).transpose().map_err(failed)?;

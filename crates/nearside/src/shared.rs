@@ -13,44 +13,44 @@ use std::fmt::{Display, Write};
 use std::io;
 use std::path::PathBuf;
 
-/// Which shared memory, and what to do with it beside giving it the policy.
+/// Which shared memory, and what to do with it besides setting the policy.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(next_help_heading = "Options for shared memory, instead of a command")]
 pub struct Shared {
-    /// Give the policy to the System V segment of this key file, which is made if there is a --length
+    /// Set the policy of the System V segment with this key file, which is created if --length is given
     #[arg(long, short = 'S', value_name = "KEYFILE", group = "shared")]
     shm: Option<PathBuf>,
 
-    /// The number of the segment's key beside its file
+    /// The project id of the segment's key, besides its file
     #[arg(long, short = 'I', value_name = "ID", default_value_t = 0, requires = "shm")]
     shmid: i32,
 
-    /// Give the policy to this file on tmpfs or hugetlbfs, which is made, or made longer, if there is a --length
+    /// Set the policy of this file on tmpfs or hugetlbfs, which is created or extended if --length is given
     #[arg(long, short, value_name = "FILE", group = "shared")]
     file: Option<PathBuf>,
 
-    /// From here on: bytes, or a number with K, M, G or T [default: 0]
+    /// Start offset: bytes, or a number with K, M, G or T [default: 0]
     #[arg(long, short, value_name = "BYTES", value_parser = size::parse, requires = "shared")]
     offset: Option<u64>,
 
-    /// So much of it: bytes, or a number with K, M, G or T [default: all the rest]
+    /// Length: bytes, or a number with K, M, G or T [default: all the rest]
     #[arg(long, short = 'L', value_name = "BYTES", value_parser = size::parse, requires = "shared")]
     length: Option<u64>,
 
-    /// The mode of what is made, in octal
+    /// The mode of a created segment or file, in octal
     #[arg(long, short = 'M', value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     shmmode: u32,
 
-    /// Fail when a page lies elsewhere already; makes all its pages present
+    /// Fail if a page is on another node already; faults in all its pages
     #[arg(long, short = 't')]
     strict: bool,
 
-    /// Make all its pages present, by the policy
+    /// Fault in all its pages, by the policy
     #[arg(long, short = 'T', requires = "shared")]
     touch: bool,
 
-    /// Fail when pages have another policy or lie elsewhere than the policy says, and print which; makes them present
+    /// Fail if pages have another policy or are on other nodes than the policy says, and print which; faults them in
     #[arg(long, short = 'V', requires = "shared", requires = "policy")]
     verify: bool,
 
@@ -58,7 +58,7 @@ pub struct Shared {
     #[arg(long, short, requires = "shared")]
     dump: bool,
 
-    /// Print the nodes of its pages, which are made present
+    /// Print the nodes of its pages, which are faulted in
     #[arg(long, short = 'D', requires = "shared")]
     dump_nodes: bool,
 }
@@ -71,19 +71,19 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 }
 
 impl Shared {
-    /// Whether shared memory is meant at all.
+    /// Whether shared memory is requested at all.
     pub fn is_asked_for(&self) -> bool {
         self.shm.is_some() || self.file.is_some()
     }
 
-    /// Says what is asked for and does not count for a program.
+    /// Notes options that have no effect on a program.
     pub fn note_idle(&self) {
         if self.strict {
             note("--strict is for shared memory, and is ignored");
         }
     }
 
-    /// Gives it the policy, and does the rest.
+    /// Sets the policy, and does the rest.
     pub fn run(&self, policy: Option<&MemoryPolicy>, huge: bool) -> Result<(), Box<dyn Error>> {
         if policy.is_none() && !self.touch && !self.dump && !self.dump_nodes {
             return Err(Wrong::because("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
@@ -152,21 +152,20 @@ impl Shared {
     }
 }
 
-/// Refuses what the kernel would end a process for, before the policy is set.
+/// Rejects requests for which the kernel would kill a process, before the policy is set.
 fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> Result<(), Box<dyn Error>> {
-    // Huge pages are of pools, and come from no node's free memory.
+    // Huge pages come from pools, not from a node's free memory.
     if is_huge(range) {
         return Ok(());
     }
     let absent =
         range.absent_bytes().map_err(|error| format!("cannot look at the pages of {name} (mincore: {error})"))?;
     let bound = policy.filter(|policy| policy.mode == MemoryMode::Bind).map(|policy| &policy.nodes);
-    let refused =
-        |why| format!("cannot make all pages of {name} present, and has left its policy as it was: {why}").into();
+    let refused = |why| format!("cannot make all pages of {name} present; its policy is unchanged: {why}").into();
     Room::of_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
 }
 
-/// Whether its pages are of hugetlb's pools.
+/// Whether its pages come from hugetlb's pools.
 fn is_huge(range: &SharedRange) -> bool {
     range.page_bytes() > BASE_PAGE
 }
@@ -174,10 +173,12 @@ fn is_huge(range: &SharedRange) -> bool {
 fn why_absent(error: &io::Error, range: &SharedRange) -> &'static str {
     match (error.raw_os_error().map(Errno::from_raw_os_error), is_huge(range)) {
         (_, true) => {
-            "the pools of the policy's nodes have no huge page left: nearside show has them, \
+            "the pools of the policy's nodes have no huge page left: nearside show lists them, \
                       /sys/devices/system/node/node*/hugepages/*/nr_hugepages sets them"
         }
-        (Some(Errno::FAULT), false) => "its file system is full: df has its size, mount -o remount,size=BYTES sets it",
+        (Some(Errno::FAULT), false) => {
+            "its file system is full: df shows its size, mount -o remount,size=BYTES sets it"
+        }
         _ => "the policy's nodes have no memory left",
     }
 }
@@ -188,7 +189,7 @@ fn why_unusable(error: &io::Error, huge: bool) -> &'static str {
             "; huge pages for a segment need CAP_IPC_LOCK, or the group of vm.hugetlb_shm_group"
         }
         (Some(Errno::NOMEM), _) => {
-            "; if it is of huge pages, to have some: echo 64 | sudo tee /proc/sys/vm/nr_hugepages"
+            "; if it uses huge pages, reserve some: echo 64 | sudo tee /proc/sys/vm/nr_hugepages"
         }
         (Some(Errno::INVAL), false) => "; a segment has at most kernel.shmmax bytes",
         _ => "",

@@ -1,4 +1,4 @@
-//! `nearside show`: where the memory of a process is and what decides that; or what the machine has.
+//! `nearside show`: where the memory of a process is and why; or the machine's memory.
 
 use crate::look::{is_gone, mappings};
 use crate::system::System;
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// Show where a process's memory is, and the policies and affinities of its threads; or what the machine has
+/// Show where a process's memory is, and the policies and affinities of its threads; or the machine's memory
 ///
-/// Of each mapping that has pages it tells how many of which size lie on which node, which policy holds, and what
-/// others map as well. Needs to be the process's user or root. The process runs on meanwhile: what changes between
-/// two reads of /proc is told in a note.
+/// For each mapping with pages, shows how many pages of which size are on which node, its policy, and how much of it
+/// other processes map. Needs the process's user or root. The process keeps running: changes between two reads of /proc
+/// are noted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,14 +31,14 @@ Examples:
   nearside show --root /mnt/saved 4711     of a saved /proc and /sys
 
 Policies are in the kernel's words: default (first touch), bind:0-1, interleave:0-3 and so on (man 7 numa). A mapping \
-without one of its own has the first thread's.
+without its own policy has the first thread's.
 
 Exit codes:
   0  all went well
   1  the process is gone, is no user program, or may not be looked at
   2  the command line is wrong")]
 pub struct Arguments {
-    /// The process; without one, the machine
+    /// The process; without it, the machine
     #[arg(value_name = "PID")]
     pid: Option<u32>,
 
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             let process = system.process(Pid(*pid))?;
             let mut seen = false;
             watch.print(|| match look_at(system, &process) {
-                // A process that ends while it is watched is no error.
+                // A process that ends under --watch is no error.
                 Err(error) if seen && is_gone(error.as_ref()) => Ok(None),
                 found => {
                     seen = true;
@@ -94,8 +94,8 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
     let untold = found.mappings.iter().filter(|mapping| !mapping.huge_pages_told).count();
     if untold > 0 {
         notes.push(format!(
-            "in {untold} mappings transparent huge pages are counted as base pages: the kernel tells on which nodes \
-             they lie since Linux 6.7, and they may not change meanwhile"
+            "in {untold} mappings transparent huge pages are counted as base pages: the kernel reports on which nodes \
+             they are only since Linux 6.7, and only if they do not change during the read"
         ));
     }
     let unseen = |error| system.unseen(process.pid(), &error);
@@ -116,7 +116,7 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
     })
 }
 
-/// The process's control group and the cpuset that holds for it. A system without is no error.
+/// The process's control group and its effective cpuset. A system without control groups is no error.
 fn cgroup(system: &System, process: &Process, notes: &mut Vec<String>) -> (Option<String>, Option<CpusetReport>) {
     let found = Cgroups::find_in(system.root()).and_then(|cgroups| {
         let cgroup = cgroups.of(process)?;

@@ -1,4 +1,4 @@
-//! `nearside sql`: asks the tables of a trace.
+//! `nearside sql`: queries the tables of a trace.
 
 use crate::output;
 use crate::wrong::Wrong;
@@ -15,17 +15,17 @@ use std::time::Duration;
 use trace::Trace;
 use trace::sql::{Answer, COLUMNS, Database};
 
-/// So many rows are aligned with each other at least: more would have to be kept until the last is known.
+/// Number of rows that are buffered to align columns: aligning all would need the whole result in memory.
 const ALIGNED: usize = 8192;
-/// What takes longer shows that it goes on.
+/// Queries that take longer show progress.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Ask the tables of a trace in SQL
+/// Query the tables of a trace in SQL
 ///
-/// The tables are those of docs/trace.md: samples, events, stacks, counts, images, segments, ranges and code; those that
-/// the trace does not have are empty. Without a query, they are listed with their columns. The SQL is DataFusion's, and
-/// only reads: what would create, change or write anything is refused. Of a recording that was cut off, what came last
-/// is missing, which is said. Needs no privileges.
+/// The tables are those of docs/trace.md: samples, events, stacks, counts, images, segments, ranges and code; a table
+/// that the trace lacks is empty. Without a query, tables and their columns are listed. The SQL dialect is
+/// DataFusion's, read-only: statements that create, change or write anything are rejected. If a recording was cut off,
+/// its end is missing, and a note says so. Needs no privileges.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -43,11 +43,11 @@ pub struct Arguments {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
-    /// What to ask, one SQL query [default: what tables and columns there are]
+    /// One SQL query [default: list tables and columns]
     #[arg(value_name = "QUERY", default_value = COLUMNS, hide_default_value = true)]
     query: String,
 
-    /// As JSON: an array of objects, a row each
+    /// As JSON: an array with one object per row
     #[arg(long)]
     json: bool,
 }
@@ -57,8 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let database = Database::of(&trace)?;
     let answer = database.query(&arguments.query).map_err(Wrong::because)?;
     if !trace.about().complete {
-        // There is nobody left to tell when standard error is closed.
-        let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: what came last is missing");
+        // With standard error closed there is nowhere to report this.
+        let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: its end is missing");
     }
     let progress = Progress::new();
     if arguments.json {
@@ -73,7 +73,7 @@ fn print_table(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Er
     let (mut table, mut rows) = (Table::new(answer.columns()), 0);
     for batch in answer {
         for row in batch?.texts()? {
-            // Names are whatever was recorded: they are not to change the terminal.
+            // Names come from the recorded program: escape them, so that they cannot control the terminal.
             table.row(row.iter().map(|cell| cell.replace(char::is_control, "?")));
             rows += 1;
         }
@@ -93,7 +93,7 @@ fn print_json(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Err
     let mut names = HashSet::new();
     if let Some(twice) = answer.columns().into_iter().find(|name| !names.insert(name.clone())) {
         return Err(Wrong::because(format!(
-            "two columns of the answer are called {twice}, which JSON cannot tell apart: give one another name with AS"
+            "two columns of the answer are called {twice}, which JSON cannot distinguish: rename one with AS"
         )));
     }
     let mut before = "[\n";
@@ -113,7 +113,7 @@ fn print_json(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Err
     Ok(output::write(if before == "[\n" { "[]\n" } else { "\n]\n" }, None)?)
 }
 
-/// That an answer is being made, on a terminal and after a while.
+/// Shows that a query is running, on a terminal and after a while.
 struct Progress(ProgressBar);
 
 impl Progress {
@@ -122,7 +122,7 @@ impl Progress {
         let later = line.clone();
         thread::spawn(move || {
             thread::sleep(SOON);
-            // One that has ended does not tick.
+            // A finished query does not tick.
             later.enable_steady_tick(Duration::from_millis(100));
         });
         Self(line)

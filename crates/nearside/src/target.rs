@@ -4,7 +4,7 @@ use crate::places::Places;
 use crate::system::{System, UnseenError};
 use linux::{Pid, Process, ProcessError, Situation, Status};
 
-/// A process with memory, held, and where it may be.
+/// An open process with memory, and where it may run and allocate.
 pub struct Target {
     pub process: Process,
     pub status: Status,
@@ -12,7 +12,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes hold of a process.
+    /// Opens a process.
     pub fn open(pid: u32) -> Result<Self, UnseenError> {
         let pid = Pid(pid);
         let process = System::live().process(pid)?;
@@ -21,7 +21,7 @@ impl Target {
     }
 }
 
-/// Why a process cannot be looked at.
+/// Explains why a process cannot be read.
 pub fn unseen(pid: Pid, error: &ProcessError) -> UnseenError {
     System::live().unseen(pid, error)
 }

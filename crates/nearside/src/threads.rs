@@ -1,4 +1,4 @@
-//! The CPUs of a process's threads.
+//! CPU affinities of a process's threads.
 
 use crate::target::unseen;
 use crate::wrong::Wrong;
@@ -9,12 +9,11 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 
-/// The number of the error that says that a thread has ended.
+/// The error number for a thread that has ended.
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
-/// Lets all threads of a process run on these CPUs only or, with `intersect`, on those of their own that are among
-/// these. Threads that begin meanwhile have the CPUs of the one that began them: when a look finds no new one, none is
-/// left.
+/// Restricts all threads of a process to these CPUs or, with `intersect`, to those of their current CPUs that are in
+/// the set. New threads inherit the CPUs of the thread that starts them: when a pass finds no new thread, none is left.
 pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Threads, Box<dyn Error>> {
     let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
     let mut seen = BTreeSet::new();
@@ -30,7 +29,7 @@ pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Thr
     }
 }
 
-/// Likewise, these threads of it only.
+/// The same, for these of its threads only.
 pub fn bind_these(
     process: &Process,
     cpus: &CpuSet,
@@ -48,14 +47,14 @@ pub fn bind_these(
     Ok(result)
 }
 
-/// Gives one thread its part of the CPUs, and notes what came of it.
+/// Sets the CPUs of one thread, and notes the result.
 pub fn bind(thread: Tid, process: &Process, intersect: bool, result: &mut Threads) {
     let wanted =
         if intersect { affinity(thread).map(|own| own.intersection(&result.cpus)) } else { Ok(result.cpus.clone()) };
     let refused = |why: String| RefusedThread { tid: thread.0, why };
     let error = match wanted {
         Ok(cpus) if cpus.is_empty() => {
-            let why = format!("none of CPUs {} is among its own", result.cpus);
+            let why = format!("none of CPUs {} is among its current ones", result.cpus);
             return result.refused.push(refused(why));
         }
         Ok(cpus) => match set_affinity(thread, &cpus) {

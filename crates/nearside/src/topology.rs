@@ -1,4 +1,4 @@
-//! `nearside topology`: what machine is this.
+//! `nearside topology`: describes a machine.
 
 use crate::{machine_source, output};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Show a machine: its nodes, CPUs, caches, distances, latencies and links
 ///
-/// Without --from, the machine is this host, as Linux shows it in /sys.
+/// Without --from, the machine is this host, as reported by Linux in /sys.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,9 +35,9 @@ pub struct Arguments {
     ///   the name of a preset, such as opteron-8380x4;
     ///   a machine file (TOML), or XML that hwloc 2.x has written;
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
-    ///   a folder of ACPI tables in files SRAT and, where there are any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
+    ///   a folder of ACPI tables in files SRAT and, if any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
     ///
-    /// What a file or folder is, its content tells, not its name. A file that is named like a preset is given as
+    /// The contents of a file or folder decide its kind, not its name. For a file that is named like a preset, use
     /// ./NAME.
     #[arg(long, value_name = "PATH|PRESET", verbatim_doc_comment)]
     from: Option<String>,
@@ -50,26 +50,26 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// In text, say where each number comes from; JSON and TOML always do
+    /// In text, show where each number comes from; JSON and TOML always do
     #[arg(long)]
     sources: bool,
 
-    /// Write to this file and not to standard output
+    /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Tables for people. A large machine is summed up: no more than a page or two at any size
+    /// Tables for people. A large machine is summarized, in no more than a page or two
     Text,
-    /// The whole description, as in a machine file, and what follows from it under "derived" (see docs/topology.md)
+    /// The whole description, as in a machine file, with derived facts under "derived" (see docs/topology.md)
     Json,
-    /// What hwloc's tools read: `lstopo -i FILE`. hwloc has no place for links, routes and sources
+    /// XML for hwloc's tools: `lstopo -i FILE`. hwloc has no elements for links, routes and sources
     HwlocXml,
     /// A picture: nodes with caches and cores, links with bandwidth, and a heat map of latencies or distances
     Svg,
-    /// A machine file: what --from and the lab read
+    /// A machine file, for --from and the lab
     Toml,
 }
 
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The JSON form: the fields of a machine file, and what follows from them.
+/// The JSON form: the fields of a machine file, and facts derived from them.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -96,7 +96,7 @@ struct Document<'a> {
     derived: Derived,
 }
 
-/// What every reader of a description would have to work out. `docs/topology.md` is its manual.
+/// Derived facts, so that readers of a description need not compute them. Documented in `docs/topology.md`.
 #[derive(Serialize)]
 struct Derived {
     node_count: usize,
@@ -105,10 +105,10 @@ struct Derived {
     package_count: usize,
     memory_bytes: u64,
     nodes: Vec<DerivedNode>,
-    /// Links on the way from the row's node to the column's; absent without links, `null` where no way leads.
+    /// Number of links on the route from the row's node to the column's; absent without links, `null` without a route.
     #[serde(skip_serializing_if = "Option::is_none")]
     hops: Option<Vec<Vec<Option<usize>>>>,
-    /// Idle latency, ns, rows being the accessing nodes; absent where nothing is known.
+    /// Idle latency, ns; rows are the accessing nodes. Absent if no latencies are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_ns: Option<Vec<Vec<Option<f64>>>>,
 }
@@ -118,7 +118,7 @@ struct DerivedNode {
     id: NodeId,
     /// The CPUs of each core.
     cores: Vec<CpuSet>,
-    /// The packages that the node's CPUs are in.
+    /// The packages that contain the node's CPUs.
     packages: IdSet<PackageId>,
 }
 

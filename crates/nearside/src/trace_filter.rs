@@ -1,4 +1,4 @@
-//! Which accesses of a trace to look at, as options.
+//! Options that select accesses of a trace.
 
 use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
@@ -11,56 +11,56 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Served};
 
-/// Which accesses to look at: those that all of these hold for.
+/// Selects the accesses for which all of these hold.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Which accesses (those that all options hold for)")]
+#[command(next_help_heading = "Filters on accesses (all must hold)")]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option without a value")]
 pub struct FilterOptions {
-    /// That go to another node
+    /// Accesses to other nodes
     #[arg(long, conflicts_with = "local")]
     remote: bool,
 
-    /// That go to the node of their CPU
+    /// Accesses to the node of their CPU
     #[arg(long)]
     local: bool,
 
-    /// Of the program itself, not of the kernel
+    /// Accesses of the program itself, not of the kernel
     #[arg(long)]
     user: bool,
 
-    /// That read
+    /// Loads
     #[arg(long, conflicts_with = "stores")]
     loads: bool,
 
-    /// That write
+    /// Stores
     #[arg(long)]
     stores: bool,
 
-    /// That memory served
+    /// Served by memory
     #[arg(long)]
     dram: bool,
 
-    /// That no cache of their own node served
+    /// Not served by a cache of their own node
     #[arg(long)]
     not_local_cache: bool,
 
-    /// That took at least so long, ns
+    /// Latency of at least this, ns
     #[arg(long, value_name = "NS", value_parser = latency)]
     min_latency: Option<f32>,
 
-    /// Of processes with this name
+    /// From processes with this name
     #[arg(long, value_name = "NAME")]
     application: Option<String>,
 
-    /// Of these processes
+    /// From these processes
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// Of these threads, by the kernel's numbers
+    /// From these threads, by kernel thread id
     #[arg(long, value_name = "TID,...", value_delimiter = ',')]
     tid: Vec<u32>,
 
-    /// On these CPUs, such as 0-3,8
+    /// From these CPUs, such as 0-3,8
     #[arg(long, value_name = "CPUS")]
     cpu: Option<CpuSet>,
 
@@ -72,11 +72,11 @@ pub struct FilterOptions {
     #[arg(long, value_name = "NODES")]
     to_node: Option<NodeSet>,
 
-    /// By functions whose names have this in them; =NAME is the whole name
+    /// By functions whose names contain this; =NAME is the whole name
     #[arg(long, value_name = "PART")]
     by_function: Option<String>,
 
-    /// To objects of sites whose labels have this in them
+    /// To objects of sites whose labels contain this
     #[arg(long, value_name = "PART")]
     of_site: Option<String>,
 
@@ -88,50 +88,50 @@ pub struct FilterOptions {
     #[arg(long)]
     not_stacks: bool,
 
-    /// To objects that several threads access
+    /// To objects that more than one thread accesses
     #[arg(long, conflicts_with = "unshared")]
     shared: bool,
 
-    /// To objects that one thread accesses
+    /// To objects that only one thread accesses
     #[arg(long)]
     unshared: bool,
 
-    /// In this time, seconds since the first access: FROM-TO, FROM- or -TO
+    /// Within this time, in seconds since the first access: FROM-TO, FROM- or -TO
     #[arg(long, value_name = "FROM-TO", value_parser = seconds, allow_hyphen_values = true)]
     time: Option<Seconds>,
 
-    /// To these virtual addresses, START-END in hexadecimal, the end not included
+    /// To these virtual addresses, START-END in hexadecimal, without the end
     #[arg(long, value_name = "START-END", value_parser = addresses)]
     address: Option<Addresses>,
 
-    /// To these physical addresses, START-END in hexadecimal, the end not included
+    /// To these physical addresses, START-END in hexadecimal, without the end
     #[arg(long, value_name = "START-END", value_parser = addresses)]
     physical: Option<Addresses>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// What the program allocated
+    /// Heap allocations of the program
     Heap,
     /// Variables of programs and libraries
     Static,
-    /// Mapped files that are no programs
+    /// Mapped files that are not programs or libraries
     File,
-    /// Parts of programs that are no variables
+    /// Parts of programs and libraries other than variables
     Section,
     /// Stacks
     Stacks,
-    /// What no known object lies at
+    /// Addresses outside all known objects
     Unknown,
 }
 
 /// Times since the first access, s.
 type Seconds = (f64, Option<f64>);
-/// Addresses, both ends included.
+/// Addresses, with both ends included.
 type Addresses = RangeInclusive<u64>;
 
 impl FilterOptions {
-    /// As the profile's filter. Times are since its first access.
+    /// The profile's filter for these options. Times are relative to its first access.
     pub fn filter(&self, profile: &Profile) -> Filter {
         let mut found: Vec<Predicate> = Vec::new();
         let flags = [
@@ -172,13 +172,13 @@ impl FilterOptions {
         Filter(found)
     }
 
-    /// The time of a trace that begins at `start_ns`, ns.
+    /// The selected time of a trace that begins at `start_ns`, ns.
     fn time_ns(&self, start_ns: u64) -> Option<RangeInclusive<u64>> {
         let at = |seconds: f64| start_ns.saturating_add((seconds * 1e9) as u64);
         self.time.map(|(from, to)| at(from)..=to.map_or(u64::MAX, at))
     }
 
-    /// What a trace says of itself, of the time that is looked at.
+    /// Restricts a trace's facts to the selected time.
     pub fn facts(&self, facts: TraceFacts) -> TraceFacts {
         match self.time_ns(facts.start_ns) {
             Some(time) => facts.within((*time.start(), *time.end())),
@@ -186,14 +186,14 @@ impl FilterOptions {
         }
     }
 
-    /// Whether everything that is named is in one of these traces, whatever it did there.
+    /// Checks that everything named in the options exists in one of these traces, even if it has no matching access.
     pub fn check(&self, profiles: &[&Profile]) -> Result<(), Box<dyn Error>> {
         let missing = self.named().into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
         let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
         missing.map_or(Ok(()), |named| Err(Wrong::because(format!("{who} {named}"))))
     }
 
-    /// Everything that is named, one by one.
+    /// Everything that the options name, one by one.
     fn named(&self) -> Vec<Named<'_>> {
         let mut named: Vec<Named> = Vec::new();
         named.extend(self.application.as_deref().map(Named::Application));
@@ -209,7 +209,7 @@ impl FilterOptions {
         named
     }
 
-    /// In words, one for each option that was given.
+    /// Descriptions for reports, one for each option given.
     pub fn words(&self) -> Vec<String> {
         let flags = [
             (self.remote, "remote accesses"),
@@ -278,7 +278,7 @@ impl Named<'_> {
             Self::Application(name) => process(&|process| process.name.as_deref() == Some(name)),
             Self::Process(pid) => process(&|process| process.pid == pid),
             Self::Thread(tid) => thread(&|thread| thread.tid == tid),
-            // A description may be of less than what was recorded.
+            // The machine's description may cover less than what was recorded.
             Self::Cpu(cpu) => {
                 profile.machine().node_of_cpu(cpu).is_some() || profile.accesses().any(|access| access.cpu == cpu)
             }
@@ -300,7 +300,7 @@ impl fmt::Display for Named<'_> {
             Self::Thread(Tid(tid)) => write!(f, "thread {tid}"),
             Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
             Self::Node(node) => write!(f, "node {node}"),
-            Self::Function(name) => write!(f, "function `{name}`, which after = is to be the whole name"),
+            Self::Function(name) => write!(f, "function `{name}` (= takes the whole name)"),
             Self::PartOfFunction(part) => write!(f, "function with `{part}` in its name"),
             Self::PartOfSite(part) => write!(f, "site with `{part}` in its label"),
         }
@@ -328,7 +328,7 @@ fn latency(text: &str) -> Result<f32, String> {
 fn seconds(text: &str) -> Result<Seconds, String> {
     let number = |text: &str| match text.trim().parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(format!("`{text}` is no number of seconds")),
+        _ => Err(format!("`{text}` is not a number of seconds")),
     };
     let (from, to) = text.split_once('-').ok_or("a time is FROM-TO, FROM- or -TO, in seconds")?;
     let from = if from.trim().is_empty() { 0.0 } else { number(from)? };
@@ -342,7 +342,7 @@ fn seconds(text: &str) -> Result<Seconds, String> {
 fn addresses(text: &str) -> Result<Addresses, String> {
     let hex = |text: &str| {
         let digits = text.trim().trim_start_matches("0x");
-        u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is no address in hexadecimal"))
+        u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is not a hexadecimal address"))
     };
     let (start, end) = text.split_once('-').ok_or("addresses are START-END, in hexadecimal")?;
     let (start, end) = (hex(start)?, hex(end)?);

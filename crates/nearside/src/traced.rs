@@ -1,4 +1,4 @@
-//! A trace of a process that still runs.
+//! A trace of a process that is still running.
 
 use crate::recorded::Reading;
 use crate::target::unseen;
@@ -13,17 +13,17 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::{About, Clock};
 
-/// Addresses of a process, by the node that they belong to.
+/// Addresses of a process, by the node that should hold them.
 pub type RangesByNode = BTreeMap<NodeId, Vec<Range<u64>>>;
 
-/// What a trace says of a process that still runs.
+/// What a trace says about a running process.
 pub struct Traced<'a> {
     profile: Profile,
     process: &'a Process,
 }
 
 impl<'a> Traced<'a> {
-    /// Reads a trace. One of another machine, of another process that had this number, or of none, is refused.
+    /// Reads a trace. Rejects one of another machine, of an earlier process with this pid, or without this process.
     pub fn read(trace: &Path, process: &'a Process) -> Result<Self, Box<dyn Error>> {
         let recorded = Reading::default().read(trace)?;
         let traced = Self { profile: recorded.profile, process };
@@ -31,7 +31,7 @@ impl<'a> Traced<'a> {
         why.map_or(Ok(traced), |why| Err(Wrong::because(format!("{} cannot be used: {why}", trace.display()))))
     }
 
-    /// Where its threads belong, as far as they still are.
+    /// The best node of each of its threads that still run.
     pub fn thread_homes(&self) -> Vec<ThreadHome> {
         let mut homes = self.profile.view(&Filter::default()).thread_homes(self.process.pid());
         homes.retain(|home| {
@@ -41,7 +41,7 @@ impl<'a> Traced<'a> {
         homes
     }
 
-    /// What of its memory belongs on which node. A huge page goes as a whole.
+    /// The best node of each part of its memory. A huge page is treated as a whole.
     pub fn memory_homes(&self) -> Result<RangesByNode, Box<dyn Error>> {
         let homes = self.profile.view(&Filter::default()).memory_homes(self.process.pid());
         let mut present = PresentPages::of(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
@@ -59,7 +59,7 @@ impl<'a> Traced<'a> {
         Ok(ranges)
     }
 
-    /// Why the trace is not of this process.
+    /// Explains why the trace is not of this process.
     fn is_of_another(&self) -> Result<Option<String>, Box<dyn Error>> {
         let pid = self.process.pid();
         let birth = match self.process.birth() {
@@ -67,34 +67,34 @@ impl<'a> Traced<'a> {
             birth => birth?,
         };
         Ok(match self.profile.view(&Filter::default()).last_access_ns(pid) {
-            None => Some(format!("it has no accesses of process {pid}: nearside report says what it has, and why")),
+            None => Some(format!("it has no accesses of process {pid}: nearside report shows what it has, and why")),
             Some(last_ns) if birth.monotonic_ns() > last_ns => {
-                Some(format!("process {pid} has begun since, and is another one than the trace's"))
+                Some(format!("process {pid} started later: it is not the recorded one"))
             }
             Some(_) => None,
         })
     }
 }
 
-/// Whether a huge page is there, as far as the kernel tells.
+/// Whether a huge page is present, as far as the kernel reports it.
 fn is_huge(part: &Range<u64>, present: &mut PresentPages) -> bool {
     let mut extents = Vec::new();
     present.find(part, &mut extents).is_ok() && extents.iter().any(|extent| extent.page_bytes == HUGE_PAGE)
 }
 
-/// Why processes of a trace cannot be those of this machine.
+/// Explains why processes of a trace cannot be those of this machine.
 fn is_from_elsewhere(about: &About) -> Option<String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let booted = now.saturating_sub(linux::ticks() / 100);
     if about.host != host {
-        Some(format!("it is of {}, and this is {host}", about.host))
+        Some(format!("it was recorded on {}, and this is {host}", about.host))
     } else if about.clock != Clock::Monotonic {
-        let cure = "perf record -k CLOCK_MONOTONIC, and nearside record, have a clock that can";
-        Some(format!("its times are perf's own, which cannot be compared with those of processes: {cure}"))
+        let cure = "use perf record -k CLOCK_MONOTONIC, or nearside record";
+        Some(format!("its times are from perf's own clock, which cannot be compared with those of processes: {cure}"))
     } else if about.began_unix_s + 1 < booted {
-        Some("this machine has started again since".to_owned())
+        Some("this machine has rebooted since".to_owned())
     } else {
         None
     }

@@ -1,10 +1,10 @@
-//! Whether the pages of shared memory are as its policy says.
+//! Checks whether the pages of shared memory follow its policy.
 
 use linux::{MemoryMode, MemoryPolicy, Row};
 use machine::NodeId;
 
-/// Pages of this size that have another policy than this one, or lie elsewhere than it says: what is wrong with each row
-/// of them. Where nodes get pages in turn, the first page may be on any of them.
+/// Pages of this size that have another policy than this one, or are on other nodes than it says, with a description of
+/// each row of them. For interleave, the first page may be on any of the nodes.
 pub fn mismatches(
     policy: &MemoryPolicy,
     page_bytes: u64,
@@ -21,7 +21,7 @@ pub fn mismatches(
         let is_right = match policy.mode {
             MemoryMode::Default | MemoryMode::Local => true,
             _ if !policy.nodes.contains(row.value) => false,
-            // A row of several pages on one node is none that takes turns.
+            // A row of several pages on one node is not interleaved.
             _ if in_turn => next.is_none_or(|next| next == row.value) && row.range.end - row.range.start == page_bytes,
             _ => true,
         };
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_on_other_nodes_are_told() {
+    fn pages_on_other_nodes_are_reported() {
         assert_eq!(wrong(MemoryMode::Bind, "1-2", &[(3, 1), (1, 0), (1, 2)]), "3-4: on node 0;");
         assert_eq!(wrong(MemoryMode::Preferred, "1", &[(3, 1)]), "");
         assert_eq!(wrong(MemoryMode::Local, "", &[(3, 1)]), "");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn another_policy_is_told() {
+    fn another_policy_is_reported() {
         let bind = |node| MemoryPolicy::bind(NodeId(node));
         let policies = [Row { range: 0..4096, value: bind(1) }, Row { range: 4096..8192, value: bind(2) }];
         let wrong = mismatches(&bind(1), 4096, &policies, &[]);

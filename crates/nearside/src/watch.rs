@@ -1,4 +1,4 @@
-//! Printing something once, or again and again.
+//! Prints something once or repeatedly.
 
 use crate::interrupt::interrupted;
 use crate::output;
@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long Ctrl-C may have to wait.
+/// Longest delay before Ctrl-C takes effect.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Empties the terminal and goes to its top.
+/// Clears the terminal and moves to its top.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// How often to look.
+/// The interval between two readings.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Watch {
-    /// Look again every so many seconds until Ctrl-C [default: 2]; in JSON, one line each time
+    /// Repeat every SECONDS until Ctrl-C [default: 2]; in JSON, one line each time
     #[arg(
         long,
         value_name = "SECONDS",
@@ -39,12 +39,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Watch {
-    /// Whether there is more than one look.
+    /// Whether there is more than one reading.
     pub fn is_on(self) -> bool {
         self.watch.is_some()
     }
 
-    /// Prints what `look` finds: once, or until it finds nothing more, it fails, the reader has seen enough or Ctrl-C.
+    /// Prints the result of `look` once, or until there is no further result, it fails, the reader closes the output,
+    /// or Ctrl-C.
     pub fn print(self, mut look: impl FnMut() -> Result<Option<String>, Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
         let Some(period) = self.watch else {
             return Ok(look()?.map_or(Ok(()), |text| output::write(&text, None))?);
@@ -58,7 +59,7 @@ impl Watch {
             if !output::write_more(&text)? {
                 break;
             }
-            // What took longer than the period, or a night of suspension, is not made up for.
+            // Readings missed because one took long, or the machine was suspended, are not made up for.
             next = (next + period).max(Instant::now());
             while !stop.load(Relaxed) && Instant::now() < next {
                 sleep(next.saturating_duration_since(Instant::now()).min(PATIENCE));
@@ -67,13 +68,13 @@ impl Watch {
         Ok(())
     }
 
-    /// What was found, as text.
+    /// The reading as text.
     pub fn text(self, found: &impl Display) -> String {
-        // Looks are an empty line apart.
+        // Readings are separated by an empty line.
         if self.is_on() { format!("{found}\n") } else { found.to_string() }
     }
 
-    /// What was found, as JSON: on several lines, or each time on one.
+    /// The reading as JSON: pretty-printed, or one line per reading.
     pub fn json(self, found: &impl Serialize) -> Result<String, serde_json::Error> {
         let json = if self.is_on() { serde_json::to_string(found)? } else { serde_json::to_string_pretty(found)? };
         Ok(json + "\n")

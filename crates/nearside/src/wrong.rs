@@ -1,14 +1,14 @@
-//! What was asked wrongly, in ways that the command line's own grammar cannot tell.
+//! Wrong requests that the command line's grammar cannot detect.
 
 use std::error::Error;
 
-/// Ends nearside with exit code 2.
+/// Makes nearside exit with code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(Box<dyn Error>);
 
 impl Wrong {
-    /// What is wrong, as an error of any kind.
+    /// The message, as an error of any kind.
     pub fn because(why: impl Into<Box<dyn Error>>) -> Box<dyn Error> {
         Box::new(Self(why.into()))
     }

@@ -1,4 +1,4 @@
-//! What nearside costs beside the bare calls of the kernel, and beside numactl.
+//! Cost of nearside's commands that act on programs, compared with bare system calls and with numactl.
 
 use crate::target::{Row, Target, median};
 use bench::{Error, FULL, Machine, nearside};
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const MACHINE: &str = "small-4x2";
-/// Room for 1 GiB on each node.
+/// Leaves room for 1 GiB on each node.
 const MEMORY_PER_NODE: u64 = 2500 << 20;
 /// Pages of 4 KiB in 1 GiB.
 const PAGES: usize = 262_144;
-/// Enough for a host that has other things to do as well.
+/// Limit of host time, generous for a busy host, s.
 const TIMEOUT_S: u64 = 1800;
-/// Starts of a program, one with nearside after each one with numactl.
+/// Number of program starts; runs with nearside and with numactl alternate.
 const STARTS: usize = 200;
 
-/// A process holds 1 GiB of small pages, which go from node to node: by a bare loop, by nearside, and so on. One line of
-/// JSON each.
+/// A process holds 1 GiB of small pages, which move between nodes: with a bare loop, with nearside, and so on. Prints
+/// one line of JSON for each move.
 const SCRIPT: &str = "
 echo never > /sys/kernel/mm/transparent_hugepage/enabled
 numactl --membind 0 nearside-workloads hold --size 1G > /tmp/held & pid=$!
@@ -30,7 +30,7 @@ done; done
 kill $pid
 ";
 
-/// Both.
+/// Runs both benchmarks.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let mut rows = vec![moving()?];
     rows.extend(starting()?);
@@ -63,7 +63,7 @@ fn moving() -> Result<Row, Error> {
     })
 }
 
-/// Nothing where numactl is not there, or not allowed to do anything.
+/// `None` if numactl is missing or not permitted.
 fn starting() -> Result<Option<Row>, Error> {
     let nearside = nearside()?;
     let numactl = Path::new("numactl");

@@ -1,4 +1,4 @@
-//! What the service costs on a machine where there is nothing to place.
+//! Cost of the service on a machine with nothing to place.
 
 use crate::target::{Row, Target};
 use bench::{Error, nearside};
@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long it is watched.
+/// Length of the observation.
 const WATCHED: Duration = Duration::from_secs(30);
-/// It answers sooner, on however busy a host.
+/// Limit for the agent to answer, on a host however busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The service, which is ended when nobody watches it any more.
+/// The service; dropping this ends it.
 struct Service(Child);
 
 impl Drop for Service {
@@ -25,7 +25,7 @@ impl Drop for Service {
     }
 }
 
-/// Watches a service that writes its metrics every five seconds, and is asked for its status once.
+/// Observes a service that writes its metrics every five seconds and answers one status query.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let nodes = linux::nodes(Path::new("/sys")).map_or(0, |nodes| nodes.len());
     if nodes != 1 {
@@ -63,14 +63,14 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(vec![row("of one CPU", 0.2, share, "%"), row("resident", 20.0, resident_mib(&service)?, "MiB")])
 }
 
-/// Whether it answers.
+/// Whether the agent answers.
 fn asked(socket: &Path) -> Result<bool, Error> {
     let mut command = Command::new(nearside()?);
     command.args(["agent", "status", "--socket"]).arg(socket).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command.status().map_err(Error::system("run nearside agent status"))?.success())
 }
 
-/// CPU time of all its threads: `schedstat`, whose first number is nanoseconds.
+/// CPU time of all its threads, from `schedstat`, whose first number is nanoseconds.
 fn cpu_time_ns(service: &Service) -> Result<u64, Error> {
     let read = || -> io::Result<u64> {
         let mut all = 0;

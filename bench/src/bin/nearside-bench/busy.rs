@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 const PROCESSES: usize = 8;
 
-/// Processes that use the host's CPUs, until this is dropped.
+/// Processes that keep the host's CPUs busy until this is dropped.
 pub struct Busy(Vec<Child>);
 
 impl Busy {
@@ -26,7 +26,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         for process in &mut self.0 {
-            // It can only have ended already.
+            // A failure means that it has ended already.
             let _ = process.kill();
             let _ = process.wait();
         }

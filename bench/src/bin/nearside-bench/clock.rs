@@ -1,22 +1,22 @@
-//! What threads take to wait for each other in the lab, and that this does not depend on what else the host does.
+//! How long threads wait for each other in the lab, and that this does not depend on the host's load.
 
 use crate::busy::Busy;
 use crate::target::{Row, Target, median, spread_percent};
 use bench::{Error, FULL, Run, run, shown};
 
 const MACHINE: &str = "opteron-6164x2";
-/// Runs of each wait on an idle host, and as many on a busy one.
+/// Runs of each wait on an idle host, and again on a busy one.
 const RUNS: usize = 10;
-/// Rounds of waiting that one run counts.
+/// Waiting rounds of one run.
 const ROUNDS: usize = 300;
 
-/// A way to wait, and what it has to reach.
+/// A kind of wait, with its targets.
 struct Wait {
     how: &'static str,
     cpus: &'static str,
-    /// The most that a round may take, us: the median.
+    /// Maximum duration of a round, us: the median.
     most_us: f64,
-    /// The most that the runs may spread, hundredths.
+    /// Maximum spread of the runs, hundredths.
     spread: Target,
 }
 
@@ -35,7 +35,7 @@ const WAITS: [Wait; 8] = [
     wait("asleep", "0-23", 195.0, Target::AtMost(3.0)),
 ];
 
-/// Runs each wait on an idle host and on a busy one, and a sleep.
+/// Runs each kind of wait on an idle host and on a busy one, and a sleep.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for wait in &WAITS {
@@ -67,7 +67,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// What a round of a wait took in each of several runs, in one boot, us.
+/// Duration of a round in each of several runs, in one boot, us.
 fn repeated(command: &str) -> Result<Vec<f64>, Error> {
     eprintln!("{command}, {RUNS} runs");
     let script = format!("for run in $(seq {RUNS}); do {command} || exit; done");

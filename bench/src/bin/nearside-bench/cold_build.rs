@@ -1,4 +1,4 @@
-//! How long it takes to build everything from nothing.
+//! Duration of a build from nothing.
 
 use crate::target::{Row, Target};
 use bench::Error;
@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Instant;
 
 const COMMAND: [&str; 4] = ["build", "--release", "--workspace", "--locked"];
-/// Minutes.
+/// Target, minutes.
 const MOST: f64 = 6.0;
 
-/// Builds the workspace in a folder of its own, which goes afterwards.
+/// Builds the workspace in a temporary target folder.
 pub fn measure() -> Result<Row, Error> {
     let target = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let cargo = || {
@@ -18,7 +18,7 @@ pub fn measure() -> Result<Row, Error> {
         command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).env("CARGO_TARGET_DIR", target.path());
         command
     };
-    // Downloads are not part of it.
+    // Downloads are not counted.
     run(cargo().args(["fetch", "--locked", "--quiet"]))?;
     eprintln!("cargo {}", COMMAND.join(" "));
     let started = Instant::now();

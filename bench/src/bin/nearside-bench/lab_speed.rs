@@ -1,4 +1,4 @@
-//! How fast the lab is on this host, and how well its time repeats.
+//! Speed of the lab on this host, and the repeatability of its times.
 
 use crate::target::{Row, Target, median, spread_percent};
 use bench::{Error, FULL, Run, run};
@@ -10,22 +10,22 @@ const LARGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/machines/8-nodes-48-cp
 /// Boots of the large machine: each takes long, and they differ little.
 const LARGE_BOOTS: usize = 3;
 
-/// A program that is run several times.
+/// A program that runs several times.
 struct Program {
     command: &'static str,
     fidelity: &'static str,
     threads: usize,
-    /// Its own time, whatever the unit.
+    /// JSON pointer of its own time, in any unit.
     own_time: &'static str,
-    /// Accesses a second that it has to reach, millions.
+    /// Target: accesses per second, millions.
     speed: Target,
-    /// The spread of its own time that it may have, hundredths.
+    /// Target: spread of its own time, hundredths.
     spread: Target,
 }
 
 const READERS: &str = "nearside-workloads readers --pin 0-7 --repeat 10 --json";
 
-/// `readers` mostly hits its caches; the others miss them more often.
+/// `readers` mostly hits in its caches; the others miss more often.
 const PROGRAMS: [Program; 5] = [
     Program {
         command: READERS,
@@ -69,7 +69,7 @@ const PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// Runs each program so often, and boots the large machine.
+/// Runs each program `runs` times, and boots the large machine.
 pub fn measure(runs: usize) -> Result<Vec<Row>, Error> {
     let (mut speeds, mut spreads, mut boots) = (Vec::new(), Vec::new(), Vec::new());
     for program in &PROGRAMS {

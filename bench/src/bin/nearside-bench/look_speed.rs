@@ -1,4 +1,4 @@
-//! How fast a large process is shown, and a million pages.
+//! How fast `nearside show` reads a large process, and `nearside pages` a million pages.
 
 use crate::saved_process::{MAPPINGS, PID, RESIDENT_BYTES, saved_process};
 use crate::target::{Row, Target, median};
@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// How often each is measured.
+/// Number of runs of each.
 const RUNS: usize = 11;
-/// Pages of this process that are shown: a file of `FILE_BYTES`, mapped `TIMES` times, has so many without as much
-/// memory.
+/// Pages of this process to show: a file of `FILE_BYTES`, mapped `TIMES` times, which has that many pages without as
+/// much memory.
 const PAGES: usize = 1 << 20;
 const FILE_BYTES: usize = 64 << 20;
 const TIMES: usize = PAGES * 4096 / FILE_BYTES;
 
-/// Times both.
+/// Times both commands.
 pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(vec![show()?, pages()?])
 }
@@ -73,7 +73,7 @@ fn pages() -> Result<Row, Error> {
     })
 }
 
-/// What a command of nearside prints.
+/// Standard output of a nearside command.
 fn run(arguments: &[&str]) -> Result<Vec<u8>, Error> {
     let output = Command::new(nearside()?).args(arguments).output().map_err(Error::system("run nearside"))?;
     if output.status.success() {
@@ -86,7 +86,7 @@ fn run(arguments: &[&str]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The median time of a command whose output nobody keeps, s.
+/// Median run time of a command whose output is discarded, s.
 fn timed(arguments: &[&str]) -> Result<f64, Error> {
     let nearside = nearside()?;
     let mut seconds = Vec::with_capacity(RUNS);

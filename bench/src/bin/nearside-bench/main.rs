@@ -1,4 +1,4 @@
-//! Every figure that SPECIFICATION.md promises of this host and of the virtual machines, measured.
+//! Measures every figure that SPECIFICATION.md promises for this host and for the virtual machines.
 
 mod act_speed;
 mod agent_idle;
@@ -24,16 +24,16 @@ use report::Table;
 use std::process::ExitCode;
 use target::Row;
 
-/// Measure what SPECIFICATION.md promises
+/// Measure the figures that SPECIFICATION.md promises
 ///
-/// Prints a table of targets and measured figures, and fails when one is missed. Run it on an idle host.
+/// Prints a table of targets and measured figures, and fails if one is missed. Run it on an idle host.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// How often to run each program in the lab; figures are medians
+    /// Runs of each program in the lab; figures are medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..))]
     runs: u8,
-    /// Build the workspace from nothing as well, which takes minutes
+    /// Also build the workspace from nothing, which takes minutes
     #[arg(long)]
     cold_build: bool,
     /// Measure only these [default: all]
@@ -45,27 +45,27 @@ struct Arguments {
 enum Part {
     /// The model alone
     Model,
-    /// Commands that look at programs
+    /// Commands that inspect programs
     Look,
     /// The lab
     Lab,
     /// The lab's clock
     Clock,
-    /// Programs in the lab that were not written for it
+    /// Programs in the lab that were not written for nearside
     Programs,
     /// Commands that act on programs
     Act,
-    /// The service, where it has nothing to do
+    /// The service, with nothing to do
     Agent,
     /// Flows of objects and threads
     Profile,
     /// Decisions of policies
     Placement,
-    /// The library that tells of objects
+    /// The library that reports objects
     Preload,
     /// Traces, and perf.data files
     Trace,
-    /// Recording programs, in the lab and here
+    /// Recording of programs, in the lab and on this host
     Record,
 }
 
@@ -77,7 +77,7 @@ fn tell(rows: &[Row]) -> ExitCode {
     print!("\n{}", table(rows));
     let missed: Vec<&Row> = rows.iter().filter(|row| !row.is_met()).collect();
     for row in &missed {
-        eprintln!("missed: {}: {}, and the target is {}", row.what, row.measured(), row.target);
+        eprintln!("missed: {}: {}, the target is {}", row.what, row.measured(), row.target);
     }
     if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -108,7 +108,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
 }
 
 fn table(rows: &[Row]) -> Table {
-    // Commands are flush left.
+    // Commands are flush left, so they are not a table column.
     let width = rows.iter().map(|row| row.command.len()).max().unwrap_or(0);
     let mut table = Table::new(["what", "target", "measured", "", &format!("{:width$}", "command")]);
     for row in rows {

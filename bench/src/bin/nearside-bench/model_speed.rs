@@ -1,4 +1,4 @@
-//! How fast the model alone is, on one thread of this host.
+//! Speed of the model alone, on one thread of this host.
 
 use crate::target::{Row, Target, median};
 use bench::Error;
@@ -7,18 +7,18 @@ use std::time::Instant;
 
 const MACHINE: &str = "opteron-6164x2";
 const NODE_BYTES: u64 = 1 << 30;
-/// Accesses between two looks at the clock, as in the lab.
+/// Accesses between two checks of the clock, as in the lab.
 const BATCH: usize = 1000;
-/// Accesses that are timed at once, and how often.
+/// Accesses per measurement, and number of measurements.
 const SAMPLE: usize = 100_000;
 const SAMPLES: usize = 200;
-/// Less than an L1 cache, and more than all caches.
+/// Array sizes: less than an L1 cache, and more than all caches.
 const SMALL_BYTES: u64 = 16 << 10;
 const LARGE_BYTES: u64 = 1 << 30;
 /// Time between the accesses of a CPU, ps.
 const WORK_PS: u64 = 400;
 
-/// Times accesses that hit L1 and accesses that go to memory.
+/// Times accesses that hit in L1 and accesses that go to memory.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for (level, mechanisms) in [("full", Mechanisms::full()), ("fast", Mechanisms::fast())] {
@@ -40,7 +40,7 @@ fn row(what: &str, least: f64, accesses_per_s: f64) -> Row {
     }
 }
 
-/// Lets CPU 0 load random lines of so many bytes.
+/// CPU 0 loads random lines of an array of `bytes`.
 fn accesses_per_s(mechanisms: &Mechanisms, bytes: u64) -> Result<f64, Error> {
     let machine = machine::presets::find(MACHINE)?;
     let range = |node| MemoryRange { start: node as u64 * NODE_BYTES, end: (node as u64 + 1) * NODE_BYTES, node };
@@ -48,7 +48,7 @@ fn accesses_per_s(mechanisms: &Mechanisms, bytes: u64) -> Result<f64, Error> {
     let model = Model::new(&machine, &memory, mechanisms)?;
     let mut random = 1_u64;
     let mut address = || {
-        // Knuth's MMIX generator; its high bits are the random ones.
+        // Knuth's MMIX generator; only its high bits are random.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 20) % (bytes / LINE_BYTES) * LINE_BYTES
     };
@@ -64,7 +64,7 @@ fn accesses_per_s(mechanisms: &Mechanisms, bytes: u64) -> Result<f64, Error> {
         }
         SAMPLE as f64 / started.elapsed().as_secs_f64()
     };
-    // The first ones fill the caches of the model and of the host.
+    // The first accesses fill the caches of the model and of the host.
     for _ in 0..SAMPLES / 10 {
         sample();
     }

@@ -1,4 +1,4 @@
-//! How long one decision of `carrefour` takes: the round that `cargo bench -p nearside-placement` has as well.
+//! Duration of one decision of `carrefour`, on the same round as `cargo bench -p nearside-placement`.
 
 #[path = "../../../../crates/placement/benches/round/mod.rs"]
 mod round;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const RUNS: usize = 15;
 
-/// Times decisions about few and about many pages: processor time, as a decision waits for nothing.
+/// Times decisions about few and about many pages, as CPU time, since a decision waits for nothing.
 pub fn measure() -> Result<Vec<Row>, Error> {
     [(30_000, 3.0), (1_000_000, 150.0)].into_iter().map(|(pages, most_ms)| row(pages, most_ms)).collect()
 }
@@ -40,7 +40,7 @@ fn none(said: String) -> Error {
     Error::NoFigure { command: "placement::Policy::decide".into(), figure: "decision that moves pages".into(), said }
 }
 
-/// What this thread has had of a processor.
+/// CPU time of this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

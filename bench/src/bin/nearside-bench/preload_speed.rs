@@ -1,4 +1,4 @@
-//! What the library costs that tells of a program's objects, beside heaptrack.
+//! Cost of the library that reports a program's objects, compared with heaptrack.
 
 use crate::host_time::Cycles;
 use crate::target::{Row, Target, median};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use trace::objects::{ObjectLosses, ObjectOptions, ObjectRings, ObjectsError, library};
 use trace::{Stacks, TickClock};
 
-/// How often each is measured, one after the other.
+/// Number of runs of each, alternating.
 const RUNS: usize = 7;
-/// The recorder looks again at once after so many events.
+/// Number of events after which the recorder drains again at once.
 const BUSY: usize = 1000;
-/// Bursts with rests between them: what is told is less than the recorder can take in, so that nobody waits.
+/// Bursts with rests between them: the recorder keeps up, so that no thread waits.
 const BURSTS: [&str; 7] =
     ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=300", "--rest=1000"];
-/// No rest: the recorder has to keep up, on CPUs that the program uses.
+/// No rests: the recorder has to keep up, on CPUs that the program uses.
 const WITHOUT_REST: [&str; 6] = ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=1000"];
 
-/// Times pairs of malloc and free: plain, told, counted by site, and under heaptrack where that is installed.
+/// Times pairs of malloc and free: plain, recorded, counted by site, and under heaptrack if that is installed.
 pub fn measure() -> Result<Vec<Row>, Error> {
     eprintln!("pairs of malloc and free, in several ways");
     let small = ObjectOptions { small_bytes: 1024, ..ObjectOptions::default() };
@@ -50,7 +50,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     };
     let (ours, ours_kept_up) = (median(told), median(kept_up));
     let mut rows = vec![
-        row("a pair of malloc and free that is told, 2 threads, over plain", Target::AtMost(60.0), ours, "ns", &BURSTS),
+        row("a recorded pair of malloc and free, 2 threads, over plain", Target::AtMost(60.0), ours, "ns", &BURSTS),
         row(
             "an event of an object, half of that; MemProf's library, claim C68: 400",
             Target::AtMost(400.0),
@@ -59,7 +59,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
             &BURSTS,
         ),
         row("such a pair, counted by site only", Target::None, median(counted), "ns", &BURSTS),
-        row("likewise, told, without rest, the mean", Target::None, ours_kept_up, "ns", &WITHOUT_REST),
+        row("a recorded pair, without rest, the mean", Target::None, ours_kept_up, "ns", &WITHOUT_REST),
         row("events lost in all of these", Target::AtMost(0.0), lost as f64, "", &WITHOUT_REST),
     ];
     if !theirs.is_empty() {
@@ -76,7 +76,7 @@ fn workloads() -> Result<std::path::PathBuf, Error> {
     Ok(nearside()?.with_file_name("nearside-workloads"))
 }
 
-/// What a command printed under this path, and what was not told.
+/// The number that a command printed at this path, and the number of lost events.
 fn recorded(arguments: &[&str], options: &ObjectOptions, figure: &str) -> Result<(f64, ObjectLosses), Error> {
     let failed = |why: ObjectsError| Error::system("record objects")(std::io::Error::other(why));
     let library = library().map_err(failed)?;
@@ -114,7 +114,7 @@ fn read_figure(printed: &[u8], figure: &str) -> Result<f64, Error> {
     Err(Error::NoFigure { command, figure: figure.to_owned(), said })
 }
 
-/// The same under heaptrack; none where that is not installed.
+/// The same under heaptrack; `None` if that is not installed.
 fn heaptrack(arguments: &[&str], figure: &str) -> Result<Option<f64>, Error> {
     let folder = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let mut command = Command::new("heaptrack");

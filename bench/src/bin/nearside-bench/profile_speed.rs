@@ -1,4 +1,4 @@
-//! How fast flows are built from a large recording, and in how much memory.
+//! Time and memory to build flows from a large recording.
 
 use crate::host_time::processor_time;
 use crate::target::{Row, Target, median};
@@ -14,40 +14,40 @@ use trace::{About, AccessKind, Event, Flush, Sample, Served, Source, StackId, St
 
 const MACHINE: &str = "opteron-6174x4";
 const CPUS: u64 = 48;
-/// More than anybody has recorded in a minute.
+/// More than a real recording of one minute has.
 const MUCH: Recorded = Recorded { samples: 10_000_000, object_ns: 1000 };
-/// A minute, at the 1,000 samples a second of each CPU that `nearside record` takes unless told otherwise.
+/// One minute, at the default of `nearside record`: 1,000 samples per second on each CPU.
 const MINUTE: Recorded = Recorded { samples: 60 * 1000 * CPUS, object_ns: 60_000_000_000 / (OBJECTS - PLACES) };
-/// A recorder empties the buffers of all CPUs so many times, one after another.
+/// Number of times that a recorder drains the buffers of all CPUs, one after another.
 const ROUNDS: u64 = 100;
 const A_ROUND: u64 = MUCH.samples / ROUNDS;
-/// Allocated objects, of which so many live at a time: each place is used again and again.
+/// Allocated objects, and how many of them live at a time: addresses are reused.
 const OBJECTS: u64 = 1_000_000;
 const PLACES: u64 = 1 << 18;
 const PLACE_BYTES: u64 = 256;
 const SITES: u64 = 1000;
-/// Objects that live all the time and get every other sample; a thread stays in one for so many.
+/// Long-lived objects, which get every other sample, and how many samples in a row a thread stays in one.
 const LARGE: u64 = 64;
 const STAY: u64 = 100;
 const LARGE_BYTES: u64 = 64 << 20;
 const LARGE_START: u64 = 0x7000_0000_0000;
 const SMALL_START: u64 = 0x5500_0000_0000;
-/// Of so many objects and all threads the flows are built.
+/// Number of objects whose flows are built, besides those of all threads.
 const FLOWS: usize = 50;
 const RUNS: usize = 3;
 
-/// How much was recorded.
+/// Size of a recording.
 struct Recorded {
     samples: u64,
     /// Time from one allocation to the next, ns.
     object_ns: u64,
 }
 
-/// Times it, and measures its memory.
+/// Measures time and memory.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let command = || "nearside-bench --only profile".to_owned();
     let refused = || Error::system("measure this process's memory");
-    // The largest size so far is forgotten: other parts may have been measured before.
+    // Reset the peak size: earlier benchmarks may have raised it.
     fs::write("/proc/self/clear_refs", "5").map_err(refused())?;
     let seconds: Result<Vec<f64>, Error> = (0..RUNS).map(|_| flows()).collect();
     let status = fs::read_to_string("/proc/self/status").map_err(refused())?;
@@ -66,7 +66,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// From a trace of a minute to its report, as a user waits for it.
+/// From a trace of one minute to its report: the time that a user waits.
 fn minute() -> Result<Row, Error> {
     eprintln!("a trace of a minute, and its report");
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
@@ -117,14 +117,13 @@ fn write_minute(folder: &Path, machine: &Machine) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// From samples and events as a trace has them to the flows of the top objects and of all threads: processor time of all
-/// threads, s.
+/// From a trace's samples and events to the flows of the top objects and of all threads: CPU time of all threads, s.
 fn flows() -> Result<f64, Error> {
     let mut recording = Recording::new(machine::presets::find(MACHINE)?);
     let mut stacks = Stacks::new();
     let sites = sites(&mut stacks);
     let mut taken = Duration::ZERO;
-    // Making them takes time and memory that reading them from a trace takes too, and which is not measured here.
+    // Generating the input takes time and memory that reading it from a trace takes too, and is not measured here.
     for round in 0..ROUNDS {
         for cpu in 0..CPUS {
             let numbers = (round * A_ROUND + cpu..(round + 1) * A_ROUND).step_by(CPUS as usize);
@@ -156,13 +155,13 @@ fn flows() -> Result<f64, Error> {
     Ok(taken.as_secs_f64())
 }
 
-/// Knuth's MMIX generator, one step; its high bits are the random ones.
+/// One step of Knuth's MMIX generator; only its high bits are random.
 fn random(number: u64) -> u64 {
     number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20
 }
 
 fn address_of(object: u64) -> u64 {
-    // Neighbours in time are no neighbours in memory.
+    // Neighbours in time are not neighbours in memory.
     SMALL_START + object.wrapping_mul(0x9e37_79b1) % PLACES * PLACE_BYTES
 }
 
@@ -180,7 +179,7 @@ fn large(site: StackId) -> impl Iterator<Item = Event> {
 
 impl Recorded {
     fn sample(&self, number: u64, cpu: u64) -> Sample {
-        // All places are taken when the first comes, and objects begin until the last has come.
+        // All addresses are in use at the first sample, and objects are allocated until the last.
         let Self { samples, object_ns } = self;
         let time_ns = object_ns * PLACES + number * object_ns * (OBJECTS - PLACES) / samples;
         let chance = random(random(number));
@@ -188,7 +187,7 @@ impl Recorded {
             let object = random(number / CPUS / STAY * CPUS + cpu) % LARGE;
             LARGE_START + object * LARGE_BYTES + chance % LARGE_BYTES
         } else {
-            // One that lives: the newest, or one of those before it.
+            // A live object: the newest, or one of its predecessors.
             address_of(time_ns / object_ns - chance % (PLACES - 1)) + chance % PLACE_BYTES
         };
         Sample {
@@ -210,7 +209,7 @@ impl Recorded {
         }
     }
 
-    /// An object begins, where another one ended right before.
+    /// Allocates an object at the address of one that is freed right before.
     fn lifetime(&self, object: u64, site: StackId) -> impl Iterator<Item = Event> + use<> {
         let (begins, address) = (object * self.object_ns, address_of(object));
         let ends = (object >= PLACES).then(|| event(begins - 1, What::Freed { address }));

@@ -1,4 +1,4 @@
-//! How well the simulated times of programs repeat that were not written for nearside: OpenMP, threads, and a server with
+//! Repeatability of simulated times of programs that were not written for nearside: OpenMP, threads, and a server with
 //! its client.
 
 use crate::busy::Busy;
@@ -9,16 +9,16 @@ use std::fs;
 use std::path::Path;
 
 const MACHINE: &str = "small-4x2";
-/// Runs on an idle host, and as many on a busy one; each boots a machine of its own.
+/// Runs on an idle host, and again on a busy one; each boots its own machine.
 const RUNS: usize = 2;
-/// Numbers in the text that is compressed.
+/// Count of numbers in the text to compress.
 const NUMBERS: usize = 250_000;
-/// Proteins that are aligned, and how long each is.
+/// Number of proteins to align, and their length.
 const PROTEINS: usize = 6;
 const RESIDUES: usize = 60;
 const AMINO_ACIDS: &[u8; 20] = b"ACDEFGHIKLMNPQRSTVWY";
 
-/// Debian's packages of the same names.
+/// Programs of the Debian packages with the same names.
 const PROGRAMS: [(&str, &str); 3] = [
     ("clustalo", "OMP_NUM_THREADS=8 clustalo --threads=8 --in proteins --out /tmp/aligned"),
     ("pigz", "pigz --processes 8 --stdout numbers | wc -c"),

@@ -1,4 +1,4 @@
-//! What recording costs the recorded program, and what is lost of much.
+//! Cost of recording for the recorded program, and losses at high rates.
 
 use crate::target::{Row, Target, median};
 use bench::{Error, FULL, Run, nearside, run};
@@ -6,36 +6,37 @@ use serde_json::Value;
 use std::process::Command;
 
 const MACHINE: &str = "small-4x2";
-/// How often the program is run in each way.
+/// Number of runs in each way.
 const RUNS: usize = 3;
-/// Bound by memory: all threads read what one node has.
+/// Memory-bound: all threads read memory of one node.
 const PROGRAM: &str = "nearside-workloads streamcluster --pin 0-7 --repeat 10 --json";
 const CPUS: f64 = 8.0;
-/// So many cycles from one sample of a CPU to the next, with how much the published profiler slowed programs down then,
-/// %, and the number of that claim.
+/// Sampling periods of a CPU in cycles, with the published profiler's slow-down at that period, %, and the number of
+/// that claim.
 const PACES: [(f64, f64, &str); 2] = [(60_000.0, 5.0, "C65"), (20_000.0, 20.0, "C66")];
-/// Samples that are to be kept at least.
+/// Minimum number of samples kept.
 const SAMPLES: f64 = 10_000.0;
-/// What came of it is told on the stream that the program leaves alone.
+/// The summary goes to the stream that the program does not use.
 const RECORD: &str = "nearside record --quiet --json /dev/stderr -o /tmp/nearside-bench-trace";
-/// Two events a pair, for a second or more.
+/// Two events per pair, for at least a second.
 const PAIRS: [&str; 6] = ["allocate", "--json", "--threads=2", "--bytes=64", "--pairs=1000", "--bursts=500"];
 const EVENTS_PER_S: f64 = 200_000.0;
 
-/// Runs a program in the lab with and without a recorder, and lets programs tell faster than recorders have to take it.
+/// Runs a program in the lab with and without a recorder, and lets programs produce events faster than recorders can
+/// drain.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let mut rows = slow_down()?;
     rows.extend(losses()?);
     Ok(rows)
 }
 
-/// A program, recorded in one way, as often as without.
+/// A program recorded in one way, with as many runs as without.
 #[derive(Default)]
 struct Recorded {
     command: String,
     seconds: Vec<f64>,
     samples: Vec<f64>,
-    /// How long CPUs ran, with all that they did, s.
+    /// Running time of all CPUs, s.
     cpu_seconds: Vec<f64>,
 }
 
@@ -78,7 +79,7 @@ fn slow_down() -> Result<Vec<Row>, Error> {
     let slower = |recorded: &Recorded| longer(recorded) / plain * 100.0;
     let mut rows = vec![
         row("slow-down of streamcluster while it is recorded".into(), Target::AtMost(3.0), slower(&usual), "%", &usual),
-        row("samples kept meanwhile".into(), Target::AtLeast(SAMPLES), kept(&usual), "", &usual),
+        row("samples kept during these runs".into(), Target::AtLeast(SAMPLES), kept(&usual), "", &usual),
     ];
     for (recorded, (cycles, theirs, claim)) in paced.iter().zip(PACES) {
         let apart = median(recorded.cpu_seconds.iter().copied()) * clock_hz / kept(recorded);
@@ -115,7 +116,7 @@ fn losses() -> Result<Vec<Row>, Error> {
     let told = told(&complained, &shown)?;
     let pairs = explore::numbers(&printed, "/number").first().copied().unwrap_or(f64::NAN);
     let lost: f64 = told["lost"].as_array().into_iter().flatten().map(|loss| number_of(loss, "/count")).sum();
-    // A pair is told if its object is; what is lost is at most that many of the others.
+    // A pair is recorded if its object is; the losses account for at most that many others.
     let unaccounted = (pairs - number_of(&told, "/objects") - lost).max(0.0);
     let row = |what: &str, target, measured, unit| Row {
         what: what.to_owned(),
@@ -127,12 +128,12 @@ fn losses() -> Result<Vec<Row>, Error> {
     let per_s = number_of(&told, "/events") / number_of(&told, "/seconds");
     Ok(vec![
         row("events recorded", Target::AtLeast(EVENTS_PER_S), per_s, "/s"),
-        row("pairs neither told nor counted as lost meanwhile", Target::AtMost(0.0), unaccounted, ""),
-        row("events lost and counted meanwhile", Target::None, lost, ""),
+        row("pairs neither recorded nor counted as lost", Target::AtMost(0.0), unaccounted, ""),
+        row("events counted as lost", Target::None, lost, ""),
     ])
 }
 
-/// What `nearside record` told of itself.
+/// The summary of `nearside record`.
 fn told(text: &str, command: &str) -> Result<Value, Error> {
     let start = text.find('{').unwrap_or(0);
     serde_json::from_str(text.get(start..).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! A saved system with one large process: /proc files as Linux 6.12 writes them, made and not kept.
+//! Creates a saved system with one large process, with /proc files in the format of Linux 6.12.
 
 use bench::Error;
 use std::fmt::Write;
@@ -8,17 +8,17 @@ use tempfile::TempDir;
 
 /// The process.
 pub const PID: u32 = 4711;
-/// Its mappings.
+/// Number of its mappings.
 pub const MAPPINGS: u64 = 10_000;
-/// Bytes of it that are in memory.
+/// Its resident bytes.
 pub const RESIDENT_BYTES: u64 = 64 << 30;
 const NODES: u64 = 4;
 const THREADS: u32 = 64;
-/// Addresses from one mapping to the next.
+/// Distance of mappings in the address space.
 const STEP: u64 = 64 << 20;
 const START: u64 = 0x7f00_0000_0000;
 
-/// Writes the system into a folder that goes with what is returned.
+/// Writes the system into a temporary folder, removed when the result is dropped.
 pub fn saved_process() -> Result<TempDir, Error> {
     let root = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let put = |path: String, text: &str| put(root.path(), &path, text).map_err(Error::system(format!("write {path}")));
@@ -49,8 +49,8 @@ fn put(root: &Path, path: &str, text: &str) -> std::io::Result<()> {
     fs::write(path, text)
 }
 
-/// Every tenth mapping of a library, every seventh of hugetlb pages, every fifth with transparent huge pages, the rest
-/// of base pages; all but those of libraries equally large.
+/// Every tenth mapping is of a library, every seventh of hugetlb pages, every fifth has transparent huge pages, the
+/// rest base pages; all but the libraries' have the same size.
 fn mappings() -> (String, String) {
     let (mut smaps, mut numa_maps) = (String::new(), String::new());
     let mut rest = RESIDENT_BYTES;
@@ -59,7 +59,7 @@ fn mappings() -> (String, String) {
         let bytes = match number {
             last if last + 1 == MAPPINGS => rest,
             library if library % 10 == 0 => 64 << 10,
-            // Whole huge pages, so that these are right as well.
+            // Whole huge pages, so that these counts are right as well.
             _ => 6 << 20,
         };
         rest -= bytes;

@@ -1,36 +1,36 @@
-//! What a figure has to reach.
+//! Targets of figures.
 
 use explore::number;
 use std::fmt;
 
-/// What a figure has to reach, in the unit of its [`Row`].
+/// The target of a figure, in the unit of its [`Row`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// This or more.
+    /// At least this.
     AtLeast(f64),
-    /// This or less.
+    /// At most this.
     AtMost(f64),
-    /// Nothing: it is told beside another one.
+    /// No target: shown for comparison.
     None,
 }
 
-/// One line of what the benchmarks measured.
+/// One line of the results.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// What it has to reach.
+    /// Its target.
     pub target: Target,
-    /// What it came to.
+    /// The measured value.
     pub measured: f64,
     /// The unit of both.
     pub unit: &'static str,
-    /// What measured it.
+    /// The command that measured it.
     pub command: String,
 }
 
 impl Target {
-    /// Whether the figure reaches it. What is no number reaches nothing.
+    /// Whether a value meets the target. NaN never does.
     pub fn is_met_by(self, measured: f64) -> bool {
         match self {
             Self::AtLeast(least) => measured >= least,
@@ -51,7 +51,7 @@ impl fmt::Display for Target {
 }
 
 impl Row {
-    /// Whether it reaches its target.
+    /// Whether it meets its target.
     pub fn is_met(&self) -> bool {
         self.target.is_met_by(self.measured)
     }
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; no number for no values.
+/// The median: the middle value, or the mean of the two in the middle; NaN for no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -70,7 +70,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(1).zip(middle(0)).map_or(f64::NAN, |(low, high)| f64::midpoint(low, high))
 }
 
-/// The largest less the smallest, in hundredths of the median.
+/// The range, in hundredths of the median.
 pub fn spread_percent(values: &[f64]) -> f64 {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);

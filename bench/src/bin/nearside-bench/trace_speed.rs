@@ -1,7 +1,7 @@
-//! How fast perf.data files are read and reported of, beside perf; and how fast a trace is written and read.
+//! Speed of reading and reporting perf.data files, compared with perf; and of writing and reading a trace.
 
 #[path = "../../../../crates/trace/tests/perf_file/mod.rs"]
-#[allow(dead_code, reason = "the tests that it is shared with need more of it")]
+#[allow(dead_code, reason = "shared with tests that need more of it")]
 mod perf_file;
 
 use crate::host_time::{Cycles, processor_time};
@@ -16,20 +16,20 @@ use std::time::Instant;
 use tempfile::TempDir;
 use trace::{About, Flush, Record, Trace, Writer};
 
-/// Of the records of the perf.data file.
+/// Number of records of the perf.data file.
 const FILE_BYTES: u64 = 1 << 30;
-/// perf reads a part, of which its time for all follows: it takes minutes.
+/// perf reads only a part, extrapolated to the whole: the whole takes minutes.
 const PERF_PART: u64 = 8;
-/// Samples of a trace that is written.
+/// Number of samples of the written trace.
 const SAMPLES: u64 = 2_000_000;
 const PROCESSES: u64 = 4;
 const CPUS: u64 = 8;
 const ROUND: u64 = 20_000;
 const START: u64 = 1_000_000_000;
-/// Measured so many times.
+/// Number of measurements.
 const RUNS: usize = 3;
 
-/// All.
+/// Runs all benchmarks.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
     let (mut rows, decoded_ns) = perf_data(&scratch)?;
@@ -39,8 +39,8 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// What a sample takes of processors from perf's record to a row of a trace, beside what it took the published
-/// profiler's handler, which was in the kernel. What it takes the processor and the kernel to make the record is neither's.
+/// CPU time from perf's record of a sample to a row of a trace, compared with the published profiler's handler, which
+/// ran in the kernel. Neither includes the time of the processor and the kernel to produce the record.
 fn a_sample(decoded_ns: f64, written_ns: f64) -> [Row; 2] {
     let cycles = Cycles::of_host();
     let row = |what: &str, most, ns| Row {
@@ -56,7 +56,7 @@ fn a_sample(decoded_ns: f64, written_ns: f64) -> [Row; 2] {
     ]
 }
 
-/// And what it takes processors to decode a sample, ns.
+/// Also returns the CPU time to decode a sample, ns.
 fn perf_data(scratch: &TempDir) -> Result<(Vec<Row>, f64), Error> {
     let (whole, part) = (scratch.path().join("perf.data"), scratch.path().join("part.data"));
     eprintln!("a perf.data file of 1 GiB, and perf");
@@ -96,7 +96,7 @@ fn timed(run: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
     Ok(median(times))
 }
 
-/// Runs a command, which says nothing.
+/// Runs a command with its output discarded.
 fn run(command: &mut Command) -> Result<(), Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status =
@@ -107,7 +107,7 @@ fn run(command: &mut Command) -> Result<(), Error> {
     Err(Error::Failed { command: name, status: status.to_string(), said: String::new() })
 }
 
-/// Writes a file as `perf mem record -a` does: processes, their mappings, then samples of every CPU in turn.
+/// Writes a file like one of `perf mem record -a`: processes, their mappings, then samples of every CPU in turn.
 fn generate(path: &Path, bytes: u64) -> io::Result<u64> {
     let mut starting = Vec::new();
     for pid in (100..).take(PROCESSES as usize) {
@@ -116,11 +116,11 @@ fn generate(path: &Path, bytes: u64) -> io::Result<u64> {
     }
     let starting = starting.concat();
     let one = |number: u64| {
-        // A generator of the simplest kind is good enough to spread addresses.
+        // A simple generator suffices to spread addresses.
         let random = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20;
         let (cpu, remote) = (number / 64 % CPUS, random.is_multiple_of(3));
         sample(&MemorySample {
-            // Each CPU's samples are in order, and CPUs take turns.
+            // Each CPU's samples are in order, and CPUs alternate.
             time: START + number / 512 * 64_000 + number % 64 * 1000 + cpu,
             pid: 100 + (cpu % PROCESSES) as u32,
             tid: 100 + (cpu % PROCESSES) as u32,
@@ -154,7 +154,7 @@ fn failed(why: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::System { what: "keep a trace".to_owned(), why: io::Error::other(why) }
 }
 
-/// Reads all records; how many there are.
+/// Reads all records; returns their number.
 fn read(path: &Path) -> Result<u64, Error> {
     let mut count = 0;
     for record in Trace::open(path).and_then(|trace| trace.records()).map_err(failed)? {
@@ -164,7 +164,7 @@ fn read(path: &Path) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// A trace of the samples of a perf.data file, written and read; and how long a sample took to be written, ns.
+/// Writes and reads a trace of the samples of a perf.data file; also returns the time to write a sample, ns.
 fn kept(scratch: &TempDir) -> Result<([Row; 2], f64), Error> {
     eprintln!("a trace of {SAMPLES} samples");
     let (perf, folder) = (scratch.path().join("perf.data"), scratch.path().join("trace"));
@@ -193,7 +193,7 @@ fn kept(scratch: &TempDir) -> Result<([Row; 2], f64), Error> {
         unit: "M/s",
         command: format!("{samples} samples, one thread"),
     };
-    // Five times what a recorder has to keep up with.
+    // Five times the rate that a recorder has to sustain.
     let rows = [
         row("a trace: samples written", Target::AtLeast(1.0), samples.len() as u64, written),
         row("a trace: samples read", Target::None, count, taken),

@@ -1,23 +1,23 @@
-//! What is compared where.
+//! The machines and workloads of the comparison.
 
 use std::path::Path;
 
-/// A virtual machine, and what runs on it.
+/// A virtual machine and its workloads.
 pub struct Machine {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: &'static str,
     pub preset: &'static str,
-    /// So many CPUs of each node, if not all.
+    /// CPUs used of each node, if not all.
     pub cpus_per_node: Option<u32>,
-    /// CPUs in all.
+    /// Total number of CPUs.
     pub cpus: u32,
     pub time_scale: u32,
     pub cases: &'static [Case],
-    /// A boot is lost as a whole when the host ends it.
+    /// Workloads per boot. A boot that the host kills loses all of its results.
     pub cases_per_boot: usize,
 }
 
-/// A workload: its verb, and how much of it takes some tenths of a second of simulated time.
+/// A workload: its verb, with a size that takes some tenths of a second of simulated time.
 pub struct Case {
     pub verb: &'static str,
     pub options: &'static str,
@@ -37,13 +37,14 @@ const fn free(verb: &'static str, options: &'static str) -> Case {
 
 /// Policies of every workload.
 const POLICIES: &str = "first-touch,interleave,kernel,carrefour";
-/// Numad looks at processes of 300 MB and more, every second at most: it is seen to leave smaller ones alone once.
+/// numad considers only processes of at least 300 MB, once per second at most: one workload shows that it ignores
+/// smaller ones.
 const OF_STREAMCLUSTER: &str = "first-touch,interleave,kernel,numad,carrefour";
-/// Those that place processes have something to place here.
+/// Policies that place processes, which only these workloads have.
 pub const OF_MIX: &str = "first-touch,interleave,kernel,numad,carrefour,balanced+local,auto,auto-threads";
 
-/// A round is 20 ms. `streamcluster` has some 70 of them, as a page takes as long to move as on a real machine, and only a
-/// long run makes up for that; the others have ten and more. The hot node of `is` moves once a round.
+/// A round is 20 ms. `streamcluster` has some 70 of them, because moving a page takes as long as on a real machine and
+/// only a long run amortizes that; the others have at least ten. The hot node of `is` moves once per round.
 pub const CASES: [Case; 13] = [
     Case { policies: OF_STREAMCLUSTER, ..pinned("streamcluster", "--repeat 100") },
     pinned("facerec", "--size 15M --repeat 6"),
@@ -60,7 +61,8 @@ pub const CASES: [Case; 13] = [
     Case { policies: OF_MIX, ..free("mix", "--repeat 6") },
 ];
 
-/// Rounds of 100 ms, and five times the work, of what loses most by rounds of 20 ms: a round costs as much, however long it is.
+/// Rounds of 100 ms and five times the work, for the workloads that lose most with rounds of 20 ms: a round costs the
+/// same, whatever its length.
 const LONGER_ON_B: [Case; 2] = [
     Case { policies: OF_LONGER, ..pinned("psearchy", "--size 48M --repeat 300") },
     Case { policies: OF_LONGER, ..pinned("facerec", "--size 15M --repeat 30") },
@@ -71,7 +73,8 @@ const LONGER_ON_MAGNY_COURS: [Case; 2] = [
 ];
 const OF_LONGER: &str = "first-touch,carrefour";
 
-/// What a second of programs and policies is divided by. Memory is some tens of times smaller than real programs', too.
+/// Divisor of the periods of programs and policies. Memory is some tens of times smaller than that of real programs,
+/// too.
 const TIME_SCALE: u32 = 50;
 const TIME_SCALE_OF_LONGER: u32 = 10;
 
@@ -125,12 +128,12 @@ pub const MACHINES: [Machine; 5] = [
 ];
 
 impl Machine {
-    /// Whether rounds are longer here than elsewhere, and programs as well.
+    /// Whether rounds and programs are longer here than elsewhere.
     pub fn has_longer_rounds(&self) -> bool {
         self.time_scale < TIME_SCALE
     }
 
-    /// Where its runs are kept.
+    /// Folder of its results.
     pub fn folder(&self) -> String {
         if self.has_longer_rounds() {
             format!("{}-time-scale-{}", self.preset, self.time_scale)
@@ -141,19 +144,19 @@ impl Machine {
 }
 
 impl Case {
-    /// Runs under each policy. Where the kernel chooses CPUs each run is another.
+    /// Runs under each policy. If the kernel chooses CPUs, runs differ.
     fn runs(&self) -> u32 {
         if self.pinned { 1 } else { 3 }
     }
 
-    /// The workload, as one can type it.
+    /// The workload's command line.
     pub fn command(&self, machine: &Machine) -> String {
         let pin = if self.pinned { format!(" --pin 0-{}", machine.cpus - 1) } else { String::new() };
         let command = format!("nearside-workloads {} {}", self.verb, self.options);
         format!("{}{pin} --json", command.trim_end())
     }
 
-    /// Runs it under a policy, whatever comes of it.
+    /// Runs it under a policy, ignoring failures.
     pub fn script(&self, policy: &str, machine: &Machine, json: &Path) -> String {
         format!(
             "nearside compare --policies {policy} --repeat {} --seconds /seconds --json - -- {} >> '{}' || true\n",

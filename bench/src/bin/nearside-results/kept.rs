@@ -1,4 +1,4 @@
-//! What has been measured already: a file for each machine and workload, with a comparison of one policy after another.
+//! Earlier results: a file for each machine and workload, with one comparison per policy.
 
 use super::cases::{Case, Machine};
 use bench::Error;
@@ -7,25 +7,25 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A folder of them.
+/// A folder of results.
 pub struct Kept<'a> {
     pub folder: &'a Path,
-    /// Policies that are to run again.
+    /// Policies to run again.
     pub again: &'a [String],
 }
 
 impl Kept<'_> {
-    /// Those of a machine.
+    /// The folder of a machine.
     pub fn of(&self, machine: &Machine) -> PathBuf {
         self.folder.join(machine.folder())
     }
 
-    /// Where a program's are: each policy's is written to the end.
+    /// The file of a workload; each policy's result is appended.
     pub fn file(&self, machine: &Machine, case: &Case) -> PathBuf {
         self.of(machine).join(format!("{}.json", case.verb))
     }
 
-    /// The policies that have to run, and have a file to write to.
+    /// The policies that still have to run; creates the file.
     pub fn missing(&self, machine: &Machine, case: &Case) -> Result<Vec<&'static str>, Error> {
         let mut there = self.read(machine, case)?;
         there.retain(|one| one.policies.iter().all(|runs| !self.again.contains(&runs.policy)));
@@ -55,7 +55,7 @@ impl Kept<'_> {
         Ok(all)
     }
 
-    /// Those of the program as it is now; of one that was cut off nothing.
+    /// The results of the current command line; a partial line is skipped.
     fn read(&self, machine: &Machine, case: &Case) -> Result<Vec<Comparison>, Error> {
         let file = self.file(machine, case);
         let text = match fs::read_to_string(&file) {

@@ -1,4 +1,4 @@
-//! Runs every workload under every policy on virtual machines, and writes what came of it: docs/results.md.
+//! Runs every workload under every policy on virtual machines, and writes the results: docs/results.md.
 
 mod cases;
 mod kept;
@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-/// Host time after which a boot is given up, s.
+/// Limit of host time for a boot, s.
 const TIMEOUT_S: u32 = 3600;
 
 /// Compare all policies on all workloads in the lab, and print a page of Markdown
@@ -30,41 +30,41 @@ struct Arguments {
     /// Only on these machines
     #[arg(long, value_name = "PRESET", value_delimiter = ',', value_parser = one_of(presets()))]
     machines: Vec<String>,
-    /// So many virtual machines at a time
+    /// Number of virtual machines at a time
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
-    /// Fail when a target is missed
+    /// Fail if a target is missed
     #[arg(long)]
     check: bool,
     /// Write the page to this file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep what each policy came to in this folder; what is there already is not run again
+    /// Keep the results of each policy in this folder; existing ones are not run again
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Run these policies again, whatever is kept of them
+    /// Run these policies again, even if they have results
     #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = one_of(OF_MIX.split(',')))]
     again: Vec<String>,
 }
 
-/// What one virtual machine compares before it ends.
+/// The comparisons of one boot.
 type Boot = (&'static Machine, Vec<&'static Case>);
 
 /// A workload on a machine, under all policies.
 struct Compared {
     machine: &'static Machine,
     verb: &'static str,
-    /// Those that were to run.
+    /// The policies to run.
     policies: &'static str,
     report: CompareReport,
 }
 
-/// Each once.
+/// Each preset once.
 fn presets() -> impl Iterator<Item = &'static str> {
     MACHINES.iter().filter(|machine| !machine.has_longer_rounds()).map(|machine| machine.preset)
 }
 
-/// Other names are refused, with these.
+/// A parser that accepts these names only.
 fn one_of(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
     PossibleValuesParser::new(names)
 }
@@ -96,8 +96,8 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
     Ok(if arguments.check && is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Some boots at a time: a virtual machine keeps little more than one CPU of the host busy, and its own clock does not
-/// depend on how busy the host is.
+/// Runs several boots at a time: a virtual machine keeps little more than one host CPU busy, and its own clock does not
+/// depend on the host's load.
 fn compare_all(boots: &[Boot], jobs: usize, kept: &Kept) -> Result<Vec<Compared>, Error> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Vec<Compared>)>, Error> {
@@ -117,7 +117,7 @@ fn compare_all(boots: &[Boot], jobs: usize, kept: &Kept) -> Result<Vec<Compared>
     Ok(all.into_iter().flat_map(|(_, compared)| compared).collect())
 }
 
-/// Compares with one boot what is not kept yet.
+/// Runs the missing comparisons in one boot.
 fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> Result<Vec<Compared>, Error> {
     let mut missing = Vec::new();
     for case in cases {

@@ -13,13 +13,13 @@ does it ([compare.md](compare.md)). Times are those in which the programs work, 
 policy, and no policy to a workload. Pages are of 4 KiB (`--thp never`), as in the studies: memory is some tens of times smaller than real programs', and of so little a huge page
 would be a large part. Simulated times of one policy repeat within 1 %, those of `carrefour` and of the kernel, whose rounds begin at other moments, within some percent.
 The kernel chooses CPUs for `hmake` and `mix`, so that no run of them is like the one before.
-Rounds, and what the kernel and numad do every so often, are shorter by the time scale, as memory is smaller; but to move a page takes as long as ever, and so does a sample:
+Rounds, and the periods of the kernel and of numad, are shorter by the time scale, as memory is smaller; but to move a page takes as long as ever, and so does a sample:
 both weigh more here than on a machine whose programs run for minutes. numad leaves processes of less than 300 MB alone, and is run on two workloads only.
 Every run is in [results](results), a file for each machine and workload. `nearside-results --keep docs/results --output docs/results.md` writes this page again, and with
 `--again carrefour` after it has run one policy again.
 ";
 
-/// Why a target that is missed is missed, as far as it was found out: by the beginning of what it is about.
+/// Reasons for missed targets, as far as they are known, by the beginning of the target's description.
 const REASONS: [(&str, &str); 4] = [
     (
         "`carrefour` against first touch, the worst",
@@ -48,7 +48,7 @@ const REASONS: [(&str, &str); 4] = [
     ),
 ];
 
-/// All of the page.
+/// The whole page.
 pub fn of(all: &[Compared], targets: &[Target]) -> String {
     let mut machines: Vec<&Machine> = Vec::new();
     for compared in all {
@@ -120,7 +120,7 @@ fn of_machine(machine: &Machine, all: &[&Compared]) -> String {
     )
 }
 
-/// How often each program ran: `1, of hmake 3`.
+/// Runs of each workload: `1, of hmake 3`.
 fn runs(all: &[&Compared]) -> String {
     let of = |compared: &&Compared| compared.report.comparison.repeat;
     let usual = all.iter().map(of).min().unwrap_or_default();
@@ -129,7 +129,7 @@ fn runs(all: &[&Compared]) -> String {
     std::iter::once(usual.to_string()).chain(others).collect::<Vec<String>>().join(", ")
 }
 
-/// A row a workload, a column a policy.
+/// One row per workload, one column per policy.
 fn table(policies: &[&str], all: &[&Compared], cell: impl Fn(&PolicySummary) -> Option<String>) -> String {
     let line = |compared: &&Compared| {
         let of = |policy: &&str| {
@@ -143,7 +143,7 @@ fn table(policies: &[&str], all: &[&Compared], cell: impl Fn(&PolicySummary) -> 
     format!("| workload | {} |\n|---|{}\n{lines}", policies.join(" | "), "---|".repeat(policies.len()))
 }
 
-/// What a cell without a number says.
+/// Text of a cell without a number.
 fn failed(report: &CompareReport, policy: &str) -> &'static str {
     let runs = report.comparison.policies.iter().find(|runs| runs.policy == policy);
     match runs.map(|runs| (runs.left_out.is_some(), runs.failed.is_some())) {
@@ -153,7 +153,7 @@ fn failed(report: &CompareReport, policy: &str) -> &'static str {
     }
 }
 
-/// What is to be known of policies, each once.
+/// Notes on policies, each once.
 fn remarks(all: &[&Compared]) -> String {
     let mut remarks: Vec<String> = Vec::new();
     for policy in all.iter().flat_map(|compared| &compared.report.comparison.policies) {

@@ -1,26 +1,26 @@
-//! What policies are to reach, and whether they do.
+//! Targets of the policies, and whether they are met.
 
 use super::Compared;
 use super::cases::Machine;
 use report::{CompareReport, Estimate, PolicyRuns, PolicySummary, percent};
 
-/// A share or an imbalance that differs by less is the same.
+/// Shares and imbalances that differ by less count as equal.
 const SAME_SHARE: f64 = 0.01;
 const SAME_IMBALANCE: f64 = 0.05;
-/// Times that differ by less are the same: rounds do not begin at the same moments in each run.
+/// Times that differ by less count as equal: rounds start at different moments in each run.
 const SAME_TIME: f64 = 0.02;
-/// `carrefour` is to be so many times as fast as first touch, at least.
+/// Minimum speed-up of `carrefour` over first touch.
 const LEAST: f64 = 0.96;
-/// Fewer pages moved than this is a workload that the policy leaves alone.
+/// With fewer pages moved, the policy has left a workload alone.
 const TOUCHED_PAGES: f64 = 100.0;
-/// Workloads in which there is nothing to gain.
+/// Workloads with nothing to gain.
 const NOTHING_TO_GAIN: [&str; 3] = ["ft", "levenshtein", "psearchy"];
 
-/// Something to reach.
+/// A target.
 pub struct Target {
     pub what: &'static str,
     pub wanted: &'static str,
-    /// What came of it; nothing where it was not measured.
+    /// The result; `None` if it was not measured.
     pub measured: Option<Measured>,
 }
 
@@ -35,13 +35,13 @@ impl Target {
     }
 }
 
-/// A policy's runs and summary in a comparison, where it ran.
+/// A policy's runs and summary in a comparison, if it ran.
 pub fn row<'a>(report: &'a CompareReport, policy: &str) -> Option<(&'a PolicyRuns, &'a PolicySummary)> {
     let rows = report.comparison.policies.iter().zip(&report.summaries);
     rows.into_iter().find(|(runs, _)| runs.policy == policy && !runs.runs.is_empty())
 }
 
-/// How many times as fast a policy is as another.
+/// Speed-up of a policy over another.
 fn faster(report: &CompareReport, policy: &str, than: &str) -> Option<Estimate> {
     let seconds =
         |(runs, _): (&PolicyRuns, &PolicySummary)| runs.runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
@@ -58,7 +58,7 @@ fn gain(speedup: &Estimate) -> String {
     format!("{:+.1} %{}", 100.0 * (speedup.mean - 1.0), speedup.interval_text())
 }
 
-/// All of them.
+/// All targets.
 pub fn of(all: &[Compared]) -> Vec<Target> {
     vec![
         Target {
@@ -110,7 +110,7 @@ pub fn of(all: &[Compared]) -> Vec<Target> {
     ]
 }
 
-/// What did not run is in no other row.
+/// Policies that did not run are missing from all other rows.
 fn ran(all: &[Compared]) -> Option<Measured> {
     let wanted = || all.iter().flat_map(|compared| compared.policies.split(',').map(move |policy| (compared, policy)));
     let lost = wanted().filter(|(compared, policy)| row(&compared.report, policy).is_none());
@@ -166,7 +166,7 @@ fn kept(all: &[Compared], is_kept: fn(Counts, Counts) -> bool, show: fn(Counts) 
     (!found.is_empty()).then_some(Measured { is_met: lost.is_empty(), text })
 }
 
-/// Where a rival is faster.
+/// Where a competitor is faster.
 fn rivals(all: &[Compared]) -> Option<Measured> {
     let mut compared_with = 0;
     let mut lost = Vec::new();

@@ -1,12 +1,13 @@
-//! Where a kernel keeps the members of its structures, from its own type information (BTF; the format is in the
-//! kernel's Documentation/bpf/btf.rst).
+//! Offsets of the members of a kernel's structures, from its own type information (BTF; the format is in the kernel's
+//! Documentation/bpf/btf.rst).
 
 use std::collections::HashMap;
 
 const MAGIC: u16 = 0xeb9f;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
-/// Anonymous structures may nest; none in the kernel is deeper, and a hostile file must not recurse for ever.
+/// Depth limit for nested anonymous structures: none in the kernel is deeper, and a hostile file must not cause endless
+/// recursion.
 const DEPTH_MAX: u32 = 16;
 
 /// A kernel's structures by name.
@@ -24,7 +25,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl<'a> Btf<'a> {
-    /// Reads the type information of a little-endian kernel; none when it is damaged.
+    /// Parses the type information of a little-endian kernel; `None` if it is damaged.
     pub(crate) fn read(file: &'a [u8]) -> Option<Self> {
         if file.get(..2)? != MAGIC.to_le_bytes() {
             return None;
@@ -39,7 +40,7 @@ impl<'a> Btf<'a> {
         while at < records.len() {
             let info = word(records, at + 4)?;
             let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            // Bytes that follow the three common words, by kind.
+            // Size of the data that follows the three common words, by kind.
             let more = match kind {
                 1 | 14 | 17 => 4,
                 3 => 12,
@@ -63,7 +64,7 @@ impl<'a> Btf<'a> {
         text.split(|&byte| byte == 0).next()
     }
 
-    /// Where a structure keeps a member, bytes from its start. Members of anonymous structures within it count.
+    /// Offset of a member in a structure, in bytes. Members of nested anonymous structures count.
     pub(crate) fn offset_of(&self, structure: &str, member: &str) -> Option<u64> {
         let id = *self.by_name.get(structure.as_bytes())?;
         self.bit_offset(id, member.as_bytes(), DEPTH_MAX).map(|bits| bits / 8)

@@ -1,4 +1,4 @@
-//! Runs the command under test and carries its streams.
+//! Runs the command under test and forwards its streams.
 
 use super::pmu::GuestPmu;
 use super::{GuestError, Host, Tried};
@@ -21,9 +21,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the streams stay open, and how much more may come, after the command has ended: what it left running may
-/// hold them open for ever, and takes its time on a busy host. The amount is the largest pipe that a user may have (Linux, fs.pipe-max-size), so all that
-/// the command itself wrote arrives.
+/// How long the streams stay open after the command has ended, and how much more data is accepted: processes that it
+/// left running may hold them open for ever, and the last output may be late on a busy host. The amount is the largest
+/// pipe that a user may have (Linux, fs.pipe-max-size), so that all output of the command itself arrives.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 const LAST_BYTES: usize = 1 << 20;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     if task.time_scale > 1 {
-        // A value of the user's own holds.
+        // A value set by the user takes precedence.
         command.env(crate::TIME_SCALE, task.time_scale.to_string());
     }
     command.envs(task.environment.iter().map(|(name, value)| (name, value)));
@@ -89,7 +89,7 @@ fn ended_as(status: ExitStatus) -> Ended {
     }
 }
 
-/// A terminal's two ends: ours and the command's.
+/// The two ends of a terminal: nearside's and the command's.
 fn open_terminal((rows, columns): (u16, u16)) -> io::Result<(OwnedFd, File)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -105,15 +105,15 @@ fn resize(terminal: impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
     Ok(tcsetwinsize(terminal, size)?)
 }
 
-/// The threads that carry the command's output.
+/// The threads that forward the command's output.
 struct Carried {
     threads: Vec<JoinHandle<()>>,
-    /// Closed to say that the command has ended.
+    /// Closed to signal that the command has ended.
     running: OwnedFd,
 }
 
 impl Carried {
-    /// Waits until all output of the command, which has ended, is with the host.
+    /// Waits until all output of the ended command has reached the host.
     fn end(self) {
         drop(self.running);
         for thread in self.threads {
@@ -122,7 +122,7 @@ impl Carried {
     }
 }
 
-/// Starts the threads that carry the streams.
+/// Starts the threads that forward the streams.
 fn carry(
     child: &mut Child,
     terminal: Option<OwnedFd>,
@@ -130,7 +130,7 @@ fn carry(
     from_host: File,
     pmu: Arc<SharedWords>,
 ) -> io::Result<Carried> {
-    // A terminal's input is a person's, whom time does not wait for.
+    // A terminal's input comes from a person, and simulated time must not stop for it.
     let pmu = terminal.is_none().then_some(pmu);
     let (ended, running) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let unheard = Unheard::default();
@@ -154,7 +154,7 @@ fn carry(
     let host = host.clone();
     let ask = move || {
         host.tell(&ToHost::WantInput);
-        // After the question: simulated time stands from here on.
+        // After the request: simulated time stands still from here on.
         if let Some(pmu) = pmu.as_ref().and_then(|words| Pmu::open(words).ok()) {
             pmu.ask_for_input();
         }
@@ -164,15 +164,15 @@ fn carry(
     Ok(Carried { threads, running })
 }
 
-/// Streams whose reader on the host has gone.
+/// Streams whose reader on the host has closed them.
 #[derive(Default)]
 struct Unheard {
     output: Arc<AtomicBool>,
     error: Arc<AtomicBool>,
 }
 
-/// Sends what the command writes, until it and all who share the stream have closed it, nobody reads it any more, or
-/// the command has ended and its last words are sent. The command gets SIGPIPE if it writes on.
+/// Sends what the command writes, until all writers have closed the stream, its reader has, or the command has ended
+/// and its remaining output is sent. The command gets SIGPIPE if it writes on.
 fn forward_output(
     stream: &mut File,
     ended: &OwnedFd,
@@ -184,7 +184,7 @@ fn forward_output(
     let mut deadline = None;
     let mut left = LAST_BYTES;
     while left > 0 && wait_for_output(stream, ended, &mut deadline) {
-        // A terminal whose last user is gone answers with an error: that is its end.
+        // A terminal whose last user has closed it returns an error, which means end of file.
         let Ok(count @ 1..) = stream.read(&mut buffer) else { return };
         if unheard.load(Relaxed) {
             return;
@@ -196,8 +196,8 @@ fn forward_output(
     }
 }
 
-/// Waits until there is something to read, or an end. False when the command has ended and nothing more came in time;
-/// the deadline is set once the end is known.
+/// Waits until there is input or an end of file. Returns false if the command has ended and nothing more arrived in
+/// time; the deadline is set once the end is known.
 fn wait_for_output(stream: &File, ended: &OwnedFd, deadline: &mut Option<Instant>) -> bool {
     loop {
         let mut polled = vec![PollFd::new(stream, PollFlags::IN)];
@@ -221,7 +221,7 @@ fn wait_for_output(stream: &File, ended: &OwnedFd, deadline: &mut Option<Instant
     }
 }
 
-/// Hears what the host says, which must never wait for the command.
+/// Receives the host's messages, which must never wait for the command.
 fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedFd>, unheard: &Unheard) {
     while let Ok(Some(message)) = protocol::receive(&mut from_host) {
         match message {
@@ -237,11 +237,11 @@ fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedF
     }
 }
 
-/// Standard input. Asks for more only when the last part is with the command.
+/// Standard input. Requests more only when the command has read the last part.
 fn forward_input(input: Option<File>, parts: &Receiver<Vec<u8>>, ask: &dyn Fn()) {
     let Some(mut input) = input else { return };
     ask();
-    // An empty part is the end of the input.
+    // An empty part means end of file.
     while let Ok(bytes) = parts.recv() {
         if bytes.is_empty() || input.write_all(&bytes).is_err() {
             break;

@@ -1,14 +1,14 @@
-//! The guest's file system: the host's, read-only, under a layer in memory that takes every write.
+//! The guest's file system: the host's, read-only, below an in-memory overlay that takes every write.
 
 use super::{GuestError, Tried};
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
 use std::path::Path;
 
-/// Tag of the host's root, and of the folder whose files come back.
+/// Mount tags of the host's root, and of the folder whose files come back.
 pub(crate) const ROOT_TAG: &str = "root";
 pub(crate) const OUT_TAG: &str = "out";
-/// Options of both mounts: the protocol that Linux servers speak, and messages large enough to load programs quickly.
+/// Options of both mounts: the protocol of Linux servers, and messages large enough to load programs quickly.
 const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000";
 
 const NEW_ROOT: &str = "/new";
@@ -28,14 +28,14 @@ fn mount_at(
         .tried(format!("mount {source} ({kind}, {options}) on {shown}"))
 }
 
-/// What the kernel shows of itself.
+/// The kernel's pseudo file systems.
 pub(crate) fn mount_kernel_file_systems() -> Result<(), GuestError> {
     mount_at("proc", "/proc", "proc", MountFlags::empty(), "")?;
     mount_at("sysfs", "/sys", "sysfs", MountFlags::empty(), "")?;
     mount_at("devtmpfs", "/dev", "devtmpfs", MountFlags::empty(), "mode=0755")
 }
 
-/// Makes the host's file system the root, with everything that a program expects to be mounted there.
+/// Makes the host's file system the root, with the mounts that programs expect.
 pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
     let none = MountFlags::empty();
     mount_at(ROOT_TAG, "/lower", "9p", MountFlags::RDONLY, &format!("{NINE_P},cache=loose,ro"))?;
@@ -66,7 +66,7 @@ pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
     std::env::set_current_dir("/").tried("enter the new root")
 }
 
-/// Says which machine this is where programs find it: the firmware's tables do not say what it is really like.
+/// Describes the machine where programs look for it: the firmware's tables lack its measured properties.
 pub(crate) fn describe_machine(machine: &str) -> Result<(), GuestError> {
     let file = Path::new(model::pmu::MACHINE_FILE);
     let folder = file.parent().unwrap_or(Path::new("/"));

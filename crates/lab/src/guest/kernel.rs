@@ -19,8 +19,8 @@ fn write(path: &str, value: &str) -> Result<(), GuestError> {
     fs::write(path, value).tried(format!("write {value} to {path}"))
 }
 
-/// Starts every CPU but the first, which has booted alone: while Linux starts it patches its own code time and again,
-/// and for each patch stops every CPU there is, which costs QEMU a minute of host time for many CPUs.
+/// Starts every CPU but the first, which boots alone: while Linux boots it patches its own code repeatedly, and stops
+/// every CPU for each patch, which costs QEMU a minute of host time with many CPUs.
 pub(crate) fn start_cpus() -> Result<(), GuestError> {
     let folder = Path::new("/sys/devices/system/cpu");
     let listed = fs::read_dir(folder).tried(format!("list {}", folder.display()))?;
@@ -29,7 +29,7 @@ pub(crate) fn start_cpus() -> Result<(), GuestError> {
     cpus.sort_unstable();
     for cpu in cpus {
         let switch = folder.join(format!("cpu{cpu}/online"));
-        // The first cannot be switched off, and has no switch.
+        // The first CPU cannot be switched off, and has no switch.
         if fs::read_to_string(&switch).is_ok_and(|state| state.trim() == "0") {
             write(&switch.to_string_lossy(), "1")?;
         }
@@ -37,7 +37,7 @@ pub(crate) fn start_cpus() -> Result<(), GuestError> {
     Ok(())
 }
 
-/// Numbers in files that are periods, in ms, of kernel services which work in seconds.
+/// Files with periods, in ms, of kernel services that work in seconds.
 const PERIODS_MS: [&str; 5] = [
     "/sys/kernel/debug/sched/numa_balancing/scan_delay_ms",
     "/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms",
@@ -46,10 +46,10 @@ const PERIODS_MS: [&str; 5] = [
     "/sys/kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs",
 ];
 
-/// Applies what was asked for.
+/// Applies the requested settings.
 pub(crate) fn configure(task: &Task) -> Result<(), GuestError> {
     rustix::system::sethostname(b"nearside-lab").tried("set the host's name")?;
-    // perf and tracing are part of what the lab is for.
+    // perf and tracing are among the lab's purposes.
     write("/proc/sys/kernel/perf_event_paranoid", "-1")?;
     write("/proc/sys/kernel/kptr_restrict", "0")?;
     if let Some(on) = task.numa_balancing {

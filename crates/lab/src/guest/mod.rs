@@ -1,5 +1,5 @@
-//! The guest's side of the lab: this program is also the virtual machine's first process. It makes the host's file
-//! system its own, runs the command, and carries its streams.
+//! The guest's side of the lab: this program is also the virtual machine's init process. It mounts the host's file
+//! system as root, runs the command, and forwards its streams.
 
 mod btf;
 mod command;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Why the guest could not do its part.
+/// Why the guest failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub(crate) struct GuestError {
@@ -23,7 +23,7 @@ pub(crate) struct GuestError {
     why: io::Error,
 }
 
-/// Adds what was tried to an error.
+/// Adds the attempted operation to an error.
 pub(crate) trait Tried<T> {
     fn tried(self, what: impl Into<String>) -> Result<T, GuestError>;
 }
@@ -34,19 +34,19 @@ impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
     }
 }
 
-/// The way to the host, for any thread.
+/// Sends messages to the host, from any thread.
 #[derive(Clone)]
 pub(crate) struct Host(Arc<Mutex<File>>);
 
 impl Host {
     pub(crate) fn tell(&self, message: &ToHost) {
         let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A host that does not listen any more has ended this machine.
+        // A host that no longer listens has ended this machine.
         let _ = protocol::send(&mut *port, message);
     }
 }
 
-/// Whether this process is the first one of a virtual machine of the lab.
+/// Whether this process is the init process of a virtual machine of the lab.
 pub fn is_guest() -> bool {
     std::process::id() == 1 && Path::new("/").join(TASK_FILE).exists()
 }
@@ -54,7 +54,7 @@ pub fn is_guest() -> bool {
 /// Runs the guest's side and powers the machine off.
 pub fn main() {
     if let Err(why) = start() {
-        // The port may be what is missing; the host keeps the console's last lines.
+        // The port itself may be missing, so print to the console: the host keeps its last lines.
         eprintln!("nearside guest: {why}");
     }
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
@@ -74,7 +74,7 @@ fn start() -> Result<(), GuestError> {
     if let Err(why) = serve(&task, &to_host, from_host) {
         to_host.tell(&ToHost::Failed(why.to_string()));
     }
-    // The host ends this machine when it has read the last message; powering off at once could overtake it.
+    // The host ends this machine after it has read the last message; powering off at once could overtake that.
     std::thread::sleep(Duration::from_secs(60));
     Ok(())
 }
@@ -98,7 +98,7 @@ fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// The serial port with the lab's name; the kernel may need a moment to announce it.
+/// The serial port with the lab's name; the kernel may need a moment to create it.
 fn find_port() -> Result<PathBuf, GuestError> {
     let ports = Path::new("/sys/class/virtio-ports");
     for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! The virtual PMU as the guest sees it: the memory of a PCI device.
+//! The virtual PMU from the guest's side: the memory of a PCI device.
 
 use super::btf::Btf;
 use super::{GuestError, Tried};
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The plugin looks once a millisecond of host time; far less often on a host that is very busy.
+/// The plugin polls once per millisecond of host time; far less often on a very busy host.
 const SWITCHES_MAX: u32 = 20_000;
 
 pub(crate) struct GuestPmu {
     words: Arc<SharedWords>,
-    /// Locked while the host takes the samples.
+    /// Held locked while the host reads the samples.
     _file: File,
     offsets: TaskOffsets,
 }
 
 impl GuestPmu {
-    /// Finds the device and tells the plugin where this kernel keeps the running thread. The command's user may use the
-    /// device, and who takes samples locks it: on behalf of the host, that is done here.
+    /// Finds the device and reports to the plugin where this kernel keeps the running thread. The command's user may
+    /// use the device. A reader of samples locks it: here that is done on behalf of the host.
     pub(crate) fn find(task: &Task) -> Result<Self, GuestError> {
         let device = find_device()?;
         let tried = || format!("map {}", device.display());
@@ -47,7 +47,7 @@ impl GuestPmu {
         self.offsets
     }
 
-    /// For another thread.
+    /// A handle for another thread.
     pub(crate) fn words(&self) -> Arc<SharedWords> {
         self.words.clone()
     }
@@ -56,7 +56,7 @@ impl GuestPmu {
         Pmu::open(&self.words).map_err(io::Error::other).tried("open the virtual PMU")
     }
 
-    /// Has the plugin time memory accesses, or rest, and waits until it does.
+    /// Switches the plugin's timing of memory accesses on or off, and waits until it is done.
     pub(crate) fn switch(&self, to: Command) -> Result<(), GuestError> {
         let pmu = self.pmu()?;
         pmu.set_command(to);
@@ -64,7 +64,7 @@ impl GuestPmu {
             if pmu.state() == to {
                 return Ok(());
             }
-            // The plugin switches when it sees this CPU execute the instruction that this is.
+            // The plugin switches when this CPU executes this instruction.
             std::hint::spin_loop();
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -84,7 +84,7 @@ fn find_device() -> Result<PathBuf, GuestError> {
 fn task_offsets() -> Option<TaskOffsets> {
     let types = fs::read("/sys/kernel/btf/vmlinux").ok()?;
     let types = Btf::read(&types)?;
-    // Linux 6.2 to 6.14 keep it in a structure of hot per-CPU data, others in a variable of its own.
+    // Linux 6.2 to 6.14 keeps it in a structure of hot per-CPU data, other versions in a variable of its own.
     let (name, address) = symbol(&["pcpu_hot", "current_task"])?;
     let current_task = if name == "pcpu_hot" { address + types.offset_of(name, "current_task")? } else { address };
     let member = |name| types.offset_of("task_struct", name);
@@ -98,8 +98,8 @@ fn task_offsets() -> Option<TaskOffsets> {
     })
 }
 
-/// The first of these symbols that the kernel lists, and its address. Up to Linux 6.14 per-CPU symbols come first, and the
-/// kernel writes the list as it is read, so reading on would cost a second.
+/// The first of these symbols in the kernel's list, with its address. Up to Linux 6.14 per-CPU symbols come first. The
+/// kernel generates the list as it is read, so reading all of it would cost a second.
 fn symbol<'a>(wanted: &[&'a str]) -> Option<(&'a str, u64)> {
     let listed = BufReader::new(File::open("/proc/kallsyms").ok()?);
     listed.lines().map_while(Result::ok).find_map(|line| {

@@ -1,5 +1,5 @@
-//! A private apt: its lists, its archives and its sources are in the scratch folder, so the host's own apt and dpkg are
-//! read and never changed, and no rights are needed.
+//! A private apt: its lists, archives and sources are in the scratch folder. The host's own apt and dpkg are read but
+//! never changed, and no privileges are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use super::kernel_packages::{self, KernelOffer, kernels};
 use super::kernel_version::newest_of_each_series;
 use super::{KernelVersion, SetupError, Version};
 
-/// Options beside the paths: no hooks and no pins of the host (they are written for its own packages), no locks (the
-/// lock is ours), no lists but those of packages, and no long wait for a network that does not answer.
+/// Options beside the paths: no hooks or pins of the host (they are meant for its own packages), no locks (setup has
+/// its own), only package lists, and short network timeouts.
 const CONFIGURATION: &str = r#"
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -37,7 +37,7 @@ Dir::Etc::preferences "/dev/null";
 Dir::Etc::preferencesparts "/dev/null";
 "#;
 
-/// What apt writes, and where in the scratch folder.
+/// Paths that apt writes to, in the scratch folder.
 const PLACES: [(&str, &str); 6] = [
     ("Dir::State::lists", "lists"),
     ("Dir::State::extended_states", "extended_states"),
@@ -47,30 +47,30 @@ const PLACES: [(&str, &str); 6] = [
     ("Dir::Log", "log"),
 ];
 
-/// Debian's signatures; where the file is missing apt falls back to the keys that it trusts for every source.
+/// Debian's keys; if the file is missing apt falls back to the keys that it trusts for every source.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// The release that has the lab's QEMU in its backports.
+/// The release whose backports have the lab's QEMU.
 const QEMU_RELEASE: &str = "trixie";
 
-/// Which releases of Debian packages are taken from.
+/// The Debian releases that packages are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Releases {
-    /// That of this host and its backports.
+    /// This host's release and its backports.
     Host,
-    /// Backports to Debian's stable release as well, which have the newest kernels: those run on any host.
+    /// Also the backports of Debian's stable release, which have the newest kernels: those run on any host.
     Newer,
-    /// [`QEMU_RELEASE`] and its backports, whatever this host runs: QEMU comes with all that it needs, and nothing of it is
-    /// the host's.
+    /// [`QEMU_RELEASE`] and its backports, whatever the host's release: QEMU comes with all its dependencies and uses
+    /// none of the host's libraries.
     Qemu,
 }
 
 pub struct Apt<'a> {
     scratch: PathBuf,
     interrupts: &'a Interrupts,
-    /// How `apt-get update` ended: the reason when a package cannot be found.
+    /// Result of `apt-get update`: the reason if a package cannot be found.
     update: Finished,
 }
 
@@ -82,7 +82,7 @@ pub struct Offer {
 }
 
 impl Apt<'_> {
-    /// Reads the host's sources and fetches the lists of packages of these releases from the same mirrors.
+    /// Reads the host's sources and fetches the package lists of these releases from the same mirrors.
     pub fn new<'a>(
         scratch: &Path,
         releases: Releases,
@@ -99,7 +99,7 @@ impl Apt<'_> {
         let list = scratch.join("debian.sources");
         let mut ours = hosts + &setting("Dir::Etc::sourcelist", &list) + "Dir::Etc::sourceparts \"/dev/null\";\n";
         if releases == Releases::Qemu {
-            // As on a machine where nothing is installed yet.
+            // As on a machine without installed packages.
             let installed = scratch.join("installed");
             write(&installed, "")?;
             ours += &setting("Dir::State::status", &installed);
@@ -114,7 +114,8 @@ impl Apt<'_> {
         }
         progress("fetching the lists of Debian's packages");
         write(&list, &stanzas(&sources, Path::new(KEYRING).exists()))?;
-        // Not checked: a mirror without backports is an error to apt, and may still have all that is needed.
+        // The status is not checked: apt reports a mirror without backports as an error, but it may have all that is
+        // needed.
         let update = run(private("apt-get", scratch).arg("update"))?;
         if is_disk_full(&update.stderr) {
             return Err(SetupError::DiskFull { folder: scratch.to_path_buf() });
@@ -129,7 +130,7 @@ impl Apt<'_> {
         self.choose(QEMU_PACKAGE, minimum, offers(&listed))
     }
 
-    /// The kernel to fetch: the one that is wanted, or else the default one.
+    /// The kernel to fetch: the requested one, or else the default.
     pub fn choose_kernel(&self, wanted: Option<&KernelVersion>, minimum: Version) -> Result<KernelOffer, SetupError> {
         let search = ["search", "--names-only", kernel_packages::SEARCH];
         let listed = self.run(private("apt-cache", &self.scratch).args(search))?;
@@ -160,20 +161,20 @@ impl Apt<'_> {
         Version::choose(offered, minimum).ok_or_else(too_old)
     }
 
-    /// That `apt-get update` brought any.
+    /// Checks that `apt-get update` fetched a list.
     fn check_lists<T>(&self, offered: &[T]) -> Result<(), SetupError> {
         if offered.is_empty() && !self.update.stderr.trim().is_empty() {
-            return Err(self.update.failed("it brought no list of packages"));
+            return Err(self.update.failed("it fetched no package list"));
         }
         Ok(())
     }
 
-    /// The end of what `apt-get update` said of errors.
+    /// The last lines of errors of `apt-get update`.
     fn complaint(&self) -> String {
         if self.update.stderr.trim().is_empty() { String::new() } else { self.update.last_lines() }
     }
 
-    /// Unpacks these packages, without what they depend on; the folder they are in.
+    /// Unpacks these packages without their dependencies; returns the folder.
     pub fn download(&self, packages: &[String]) -> Result<PathBuf, SetupError> {
         let archives = self.scratch.join("kernel-archive");
         create_folder(&archives)?;
@@ -181,12 +182,12 @@ impl Apt<'_> {
         self.unpack(&archives, "kernel-unpacked")
     }
 
-    /// Unpacks QEMU and every package that it depends on; the folder they are in.
+    /// Unpacks QEMU with all its dependencies; returns the folder.
     pub fn download_qemu(&self, offer: &Offer) -> Result<PathBuf, SetupError> {
         let mut install = private("apt-get", &self.scratch);
         install.args(["install", "--yes", "--download-only", "--no-install-recommends"]);
         if offer.release.ends_with("-backports") {
-            // Its dependencies may be there as well, where apt looks only when told to.
+            // apt looks in the same release for dependencies only if told to.
             install.args(["--target-release", &offer.release]);
         }
         self.run(install.arg(format!("{QEMU_PACKAGE}={}", offer.version)))?;
@@ -217,7 +218,7 @@ impl Apt<'_> {
     }
 }
 
-/// apt with our sources.
+/// apt with the private sources.
 fn private(program: &str, scratch: &Path) -> Command {
     configured(program, &scratch.join("apt.conf"))
 }
@@ -233,7 +234,7 @@ fn configuration(scratch: &Path) -> String {
     CONFIGURATION.to_string() + &places.concat()
 }
 
-/// A line of apt's configuration. There is no way to write a quote in one; the cache folder has none.
+/// A line of apt's configuration. Quotes cannot be escaped in it; the cache folder's path has none.
 fn setting(option: &str, path: &Path) -> String {
     format!("{option} \"{}\";\n", path.display())
 }
@@ -280,17 +281,17 @@ struct Source {
     suite: String,
 }
 
-/// Suites that move from release to release; a host may follow one instead of a codename.
+/// Suites that move from release to release; a host may use one instead of a codename.
 const MOVING_SUITES: [&str; 6] = ["oldoldstable", "oldstable", "stable", "testing", "unstable", "sid"];
-/// Of these, the ones without backports.
+/// Those of them without backports.
 const DEVELOPMENT_SUITES: [&str; 3] = ["testing", "unstable", "sid"];
-/// Where Debian's newest kernels are, in short lists of packages; also by the name that the stable release has now, as
-/// mirrors that keep copies of what is asked for may have an old copy by the other.
+/// Suites with Debian's newest kernels, with short package lists; also by the codename of the current stable release,
+/// because caching mirrors may have an old copy under the other name.
 const NEWEST_SUITES: [&str; 2] = ["stable-backports", "trixie-backports"];
 
-/// The sources of this release's main component in what `apt-get update --print-uris` lists
-/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), and the backports beside them; or
-/// those of QEMU's release on the same mirrors.
+/// The sources of this release's main component in the output of `apt-get update --print-uris`
+/// (`'http://mirror/debian/dists/bookworm/main/binary-amd64/Packages.xz' name size`), with their backports; or those of
+/// QEMU's release on the same mirrors.
 fn sources(listed: &str, codename: &str, releases: Releases) -> Vec<Source> {
     let mut found: Vec<Source> = Vec::new();
     let mut add = |source: Source| {

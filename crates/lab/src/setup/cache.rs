@@ -1,4 +1,4 @@
-//! The folder that keeps what was fetched: whole or not at all, one writer at a time.
+//! The cache folder of fetched files: entries are complete or absent, and one process writes at a time.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,12 +14,12 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Work in progress; removed with everything in it when dropped.
+/// Work in progress; dropping it removes the folder.
 pub struct Scratch(PathBuf);
 
 impl Cache {
     /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification
-    /// asks.
+    /// requires.
     pub fn of_this_user() -> Result<Cache, SetupError> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
@@ -35,7 +35,7 @@ impl Cache {
         self.folder.join(name)
     }
 
-    /// Waits its turn. The lock ends with the file that is returned, so also with the process.
+    /// Waits for the lock. It is released when the returned file is closed, so also when the process ends.
     pub fn lock(&self, progress: &dyn Fn(&str)) -> Result<File, SetupError> {
         create_folder(&self.folder)?;
         let path = self.path("lock");
@@ -51,8 +51,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// An empty folder on the same file system. Only for the holder of the lock: what an interrupted setup left is
-    /// removed.
+    /// An empty folder on the same file system. Requires the lock: leftovers of an interrupted setup are removed.
     pub fn scratch(&self) -> Result<Scratch, SetupError> {
         if !is_plain(&self.folder) {
             return Err(SetupError::CacheFolder { path: self.folder.clone() });
@@ -60,7 +59,7 @@ impl Cache {
         let scratch = Scratch(self.path("unpacking"));
         remove(scratch.path())?;
         create_folder(scratch.path())?;
-        // Asked before, because apt waits for ever when the disk fills while it downloads.
+        // Checked first, because apt hangs if the disk fills up during a download.
         let disk = statvfs(scratch.path())
             .map_err(|errno| SetupError::io("ask for the free space of", scratch.path())(errno.into()))?;
         if disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < NEEDED_MIB {
@@ -69,7 +68,7 @@ impl Cache {
         Ok(scratch)
     }
 
-    /// Puts `whole` in the place of `name`, which the lock's holder found unusable.
+    /// Replaces `name`, which the holder of the lock found unusable, by `whole`.
     pub fn replace(&self, name: &str, whole: &Path) -> Result<(), SetupError> {
         let place = self.path(name);
         place.parent().map_or(Ok(()), create_folder)?;
@@ -86,12 +85,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now is tried again, and then reported, by the next setup.
+        // A folder that cannot be removed now is retried, and then reported, by the next setup.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Whether apt's configuration and the loader of libraries can take it.
+/// Whether apt's configuration and the dynamic loader can handle the path.
 fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains(['"', ':', ';', '\n']))
 }
@@ -100,7 +99,7 @@ pub fn create_folder(path: &Path) -> Result<(), SetupError> {
     fs::create_dir_all(path).map_err(SetupError::io("create", path))
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder, if it exists.
 pub fn remove(path: &Path) -> Result<(), SetupError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SetupError::io("remove", path)(error)),
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn a_second_setup_waits_for_the_first() {
         let (_folder, cache) = cache();
-        let first = cache.lock(&|_| panic!("nobody else has it")).expect("a lock");
+        let first = cache.lock(&|_| panic!("the lock is free")).expect("a lock");
         std::thread::scope(|scope| {
             let (waits, waiting) = std::sync::mpsc::channel();
             let cache = &cache;

@@ -1,10 +1,10 @@
-//! Runs a program to its end and keeps what it said.
+//! Runs a program to its end and keeps its output.
 
 use std::process::{Command, Stdio};
 
 use super::SetupError;
 
-/// Lines of output quoted in errors: apt's reason is in its last few.
+/// Number of output lines quoted in errors: apt's reason is in the last few.
 const QUOTED_LINES: usize = 6;
 
 pub struct Finished {
@@ -30,7 +30,7 @@ pub fn run(command: &mut Command) -> Result<Finished, SetupError> {
 }
 
 impl Finished {
-    /// The end of what it said: stderr, or stdout when that is empty.
+    /// The end of its output: stderr, or stdout if that is empty.
     pub fn last_lines(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -41,7 +41,7 @@ impl Finished {
         self.status.success()
     }
 
-    /// What it wrote to stdout, if it succeeded.
+    /// Its stdout, if it succeeded.
     pub fn checked(self) -> Result<String, SetupError> {
         if self.succeeded() {
             return Ok(self.stdout);
@@ -49,7 +49,7 @@ impl Finished {
         Err(self.failed(&self.status.to_string()))
     }
 
-    /// The error that says how it ended.
+    /// The error for how it ended.
     pub fn failed(&self, status: &str) -> SetupError {
         SetupError::Command { command: self.command.clone(), status: status.to_string(), output: self.last_lines() }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong before there is a machine to boot, and the way out of each.
+//! Errors of setup, each with a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use super::KernelVersion;
 use super::kernel::{KERNEL_FOLDER_VARIABLE, KERNEL_MINIMUM};
 use super::qemu::{QEMU_MINIMUM, QEMU_VARIABLE};
 
-/// Why there is no QEMU or no kernel, or why they could not be fetched.
+/// Why QEMU or a kernel is missing, or could not be fetched.
 #[derive(Debug, Error)]
 pub enum SetupError {
-    /// It was never fetched, or what was fetched no longer serves.
+    /// It was never fetched, or the fetched one is no longer usable.
     #[error("no usable {what}: {}\nrun: nearside lab setup{options}", tried.join("; "))]
     NotSetUp {
         /// QEMU or kernel.
         what: String,
-        /// Each place looked at, and what was wrong there.
+        /// The places searched, with the problem of each.
         tried: Vec<String>,
-        /// What the command that fetches it takes.
+        /// The options of the command that fetches it.
         options: String,
     },
 
-    /// The user named something that does not serve.
+    /// The user's choice is unusable.
     #[error("{variable}={}: {reason}\nset it to {expected}, or unset it and run: nearside lab setup", path.display())]
     Variable {
         /// The environment variable.
         variable: &'static str,
         /// Its value.
         path: PathBuf,
-        /// What is wrong with that.
+        /// The problem.
         reason: String,
-        /// What it should name.
+        /// What the variable should name.
         expected: String,
     },
 
@@ -40,15 +40,15 @@ pub enum SetupError {
     #[error("nowhere to keep QEMU and the kernel: set XDG_CACHE_HOME or HOME to an absolute path")]
     NoCacheFolder,
 
-    /// A path that neither apt's configuration nor a loader of libraries can take.
-    #[error("cannot keep QEMU and the kernel in {}: apt and the loader have no way to write a quote, a colon, a \
+    /// A path that neither apt's configuration nor a dynamic loader can handle.
+    #[error("cannot keep QEMU and the kernel in {}: apt and the loader cannot handle a quote, a colon, a \
              semicolon, a line break or bytes that are not UTF-8\nset XDG_CACHE_HOME to another folder", path.display())]
     CacheFolder {
-        /// It.
+        /// The path.
         path: PathBuf,
     },
 
-    /// This host's apt cannot provide them, or what it provides does not run.
+    /// This host's apt cannot provide them, or they do not run.
     #[error(
         "cannot provide QEMU and a kernel: {reason}\n\
          `lab setup` fetches from Debian's own archive, for amd64. Elsewhere provide, and name by variables:\n  \
@@ -58,61 +58,61 @@ pub enum SetupError {
         ""
     )]
     Unavailable {
-        /// What stands in the way.
+        /// The obstacle.
         reason: String,
     },
 
-    /// The archive has nothing new enough.
+    /// The archive has no version that is new enough.
     #[error(
         "no {package} {minimum} or newer in this host's Debian archive or its backports: {}\n\
              set {QEMU_VARIABLE} and {KERNEL_FOLDER_VARIABLE} to use your own",
         offer(offered, apt)
     )]
     TooOld {
-        /// What was looked for.
+        /// The package.
         package: &'static str,
-        /// The oldest version that serves.
+        /// The oldest usable version.
         minimum: super::Version,
-        /// The versions there are.
+        /// The available versions.
         offered: Vec<String>,
-        /// The last lines of the `apt-get update` that went before.
+        /// The last lines of the preceding `apt-get update`.
         apt: String,
     },
 
-    /// The archive has other kernels.
+    /// The archive has only other kernels.
     #[error(
         "no kernel {wanted} that is {minimum} or newer in this host's Debian archive or in backports: {}\n\
              ask for one of these, or set {KERNEL_FOLDER_VARIABLE} to use your own",
         offer(&offered.iter().map(ToString::to_string).collect::<Vec<_>>(), apt)
     )]
     NoSuchKernel {
-        /// What was asked for.
+        /// The requested version.
         wanted: KernelVersion,
-        /// The oldest version that serves.
+        /// The oldest usable version.
         minimum: super::Version,
-        /// The newest release of each series that serves.
+        /// The newest release of each usable series.
         offered: Vec<super::Version>,
-        /// The last lines of the `apt-get update` that went before.
+        /// The last lines of the preceding `apt-get update`.
         apt: String,
     },
 
-    /// A program that the setup needs is not installed.
+    /// A program that setup needs is not installed.
     #[error("cannot run `{program}`: {source}{}", advice(source))]
     Program {
         /// Its name.
         program: String,
-        /// What the kernel answered.
+        /// The system's error.
         source: io::Error,
     },
 
     /// A program failed.
     #[error("`{command}` failed ({status}):\n{output}")]
     Command {
-        /// The command, as a shell would read it.
+        /// The command line, quoted for a shell.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The last lines it wrote.
+        /// The last lines of its output.
         output: String,
     },
 
@@ -120,11 +120,11 @@ pub enum SetupError {
     #[error("interrupted: nothing was changed")]
     Interrupted,
 
-    /// Ctrl-C cannot be attended to.
+    /// No handler for Ctrl-C could be installed.
     #[error("cannot handle SIGINT: {0}")]
     Signal(io::Error),
 
-    /// No room for what is fetched.
+    /// Too little disk space.
     #[error("the disk with {} is full: free {} MiB there, or set XDG_CACHE_HOME to a folder with more room", folder.display(), NEEDED_MIB)]
     DiskFull {
         /// The cache folder.
@@ -136,26 +136,26 @@ pub enum SetupError {
     Io {
         /// A verb: read, create, ...
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What it answered.
+        /// The kernel's error.
         source: io::Error,
     },
 
-    /// A module that is neither there nor built in, or that cannot be unpacked.
+    /// A module that is neither in the folder nor built in, or that cannot be decompressed.
     #[error("kernel module {name}: {reason} (looked for {name}.ko and {name}.ko.xz in {})", folder.display())]
     Module {
         /// Its path without suffix.
         name: String,
-        /// The kernel's modules.
+        /// The folder of the kernel's modules.
         folder: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
 
-/// Room that a setup takes while it runs, in MiB: package lists, archives and unpacked packages came to 371 on a
-/// Debian 12 that had most libraries; the rest is for hosts that have few and for later releases.
+/// Disk space for a setup, in MiB: package lists, archives and unpacked packages took 371 on a Debian 12 that had most
+/// libraries; the rest is for hosts with few libraries and for later releases.
 pub(super) const NEEDED_MIB: u64 = 550;
 
 impl SetupError {
@@ -176,8 +176,8 @@ fn advice(source: &io::Error) -> &'static str {
 
 fn offer(offered: &[String], apt: &str) -> String {
     match (offered, apt) {
-        ([], "") => "it is not there".to_string(),
-        ([], apt) => format!("it is not there; `apt-get update` ended with\n{apt}"),
+        ([], "") => "none found".to_string(),
+        ([], apt) => format!("none found; `apt-get update` ended with\n{apt}"),
         (offered, "") => format!("only {}", offered.join(", ")),
         (offered, apt) => format!("only {}; `apt-get update` ended with\n{apt}", offered.join(", ")),
     }

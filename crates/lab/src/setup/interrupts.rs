@@ -1,5 +1,4 @@
-//! Ctrl-C while setup runs: the program that runs ends by it, and setup then ends in good order, its scratch folder
-//! removed.
+//! Ctrl-C during setup: it ends the program being run, and setup then removes its scratch folder and exits.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use signal_hook::flag;
 
 use super::SetupError;
 
-/// From its start to its drop, SIGINT is noted; after that it ends the process, as it did before.
+/// While this exists, SIGINT is only noted; afterwards it ends the process again.
 pub struct Interrupts {
     seen: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,

@@ -9,16 +9,16 @@ use super::kernel_packages::KernelOffer;
 use super::modules::{GUEST_MODULES, Place, builtin_list, place_of};
 use super::{KernelVersion, SetupError, Version};
 
-/// Names a folder with kernels laid out as packages unpack, used instead of what setup fetches.
+/// Names a folder with kernels in the layout of unpacked packages, used instead of fetched ones.
 pub const KERNEL_FOLDER_VARIABLE: &str = "NEARSIDE_KERNEL_DIR";
 
-/// The long-term series that the lab is built against: weighted interleave is there, and so is the running task where
-/// the plugin looks for it.
+/// The long-term series that the lab is built against: it has weighted interleave, and keeps the running task where the
+/// plugin looks for it.
 pub const KERNEL_MINIMUM: Version = Version::series(6, 12);
 
 /// The default kernel's name in the cache folder.
 pub const FOLDER: &str = "kernel";
-/// The cache's folder of other kernels, each in one that has the name of its release.
+/// The cache's folder of other kernels, each in a folder named by its release.
 pub const OTHERS: &str = "kernels";
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The default kernel, or the newest of those that are wanted.
+    /// The default kernel, or the newest one that matches the request.
     pub fn find(cache: &Cache, wanted: Option<&KernelVersion>) -> Result<Kernel, SetupError> {
         if let Some(path) = named_folder() {
             return Kernel::open(&path, wanted).map_err(|reason| SetupError::Variable {
@@ -59,7 +59,7 @@ impl Kernel {
         })
     }
 
-    /// The newest kernel, of those that are wanted, in a folder laid out as packages unpack; else what is wrong with it.
+    /// The newest matching kernel in a folder with the layout of unpacked packages; or the problem with it.
     fn open(folder: &Path, wanted: Option<&KernelVersion>) -> Result<Kernel, String> {
         let images =
             images(folder).into_iter().filter(|(_, release, _)| wanted.is_none_or(|wanted| wanted.matches(release)));
@@ -81,7 +81,7 @@ impl Kernel {
     }
 }
 
-/// The folder that the user named, which is all that is looked at then.
+/// The folder named by the user; no other place is searched then.
 pub fn named_folder() -> Option<PathBuf> {
     std::env::var_os(KERNEL_FOLDER_VARIABLE).map(PathBuf::from)
 }
@@ -89,8 +89,8 @@ pub fn named_folder() -> Option<PathBuf> {
 /// Debian moved from the first to the second between 12 and 13.
 const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 
-/// Every image in a folder laid out as packages unpack, with its version and release: in `boot`, or beside its modules,
-/// where newer packages have it.
+/// Every image in a folder with the layout of unpacked packages, with its version and release: in `boot`, or beside its
+/// modules, where newer packages have it.
 fn images(folder: &Path) -> Vec<(Version, String, PathBuf)> {
     let boot = files(&folder.join("boot")).into_iter().filter_map(|path| {
         let release = path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_string();
@@ -110,13 +110,13 @@ fn cached_folders(cache: &Cache) -> Vec<PathBuf> {
     folders
 }
 
-/// The entries of a folder, none when it is not there.
+/// The entries of a folder; empty if it does not exist.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// Fetches the packages of a kernel and keeps in `into` what [`Kernel::open`] asks for, a tenth of them.
+/// Fetches the packages of a kernel and keeps the files that [`Kernel::open`] needs in `into`, a tenth of them.
 pub fn fetch(apt: &Apt, offer: &KernelOffer, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
     let packages = offer.packages.join(", ");
     progress(&format!("fetching {packages} (100 MB)"));

@@ -1,18 +1,18 @@
-//! Debian's kernel packages: which ones have the files of which kernel.
+//! Debian's kernel packages: which of them have the files of which kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Version;
 
-/// What `apt-cache search` is asked for. The kernel with every driver: `cloud` has no 9p.
+/// The search term for `apt-cache search`: the kernel with every driver, as `cloud` lacks 9p.
 pub const SEARCH: &str = "^linux-(image|base|binary|modules)-[0-9].*-amd64(-unsigned)?$";
 
-/// A kernel that the archive has all of.
+/// A kernel whose packages are all in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelOffer {
     /// Its version.
     pub version: Version,
-    /// What `uname -r` says of it.
+    /// Its `uname -r`.
     pub release: String,
     /// The packages to unpack.
     pub packages: Vec<String>,
@@ -24,7 +24,7 @@ pub fn kernels(listed: &str) -> Vec<KernelOffer> {
     let releases: BTreeMap<&str, Version> = names.iter().filter_map(|name| release_of(name)).collect();
     let offer = |(release, version): (&str, Version)| {
         let has = |name: &String| names.contains(name.as_str());
-        // As built where that is there: signatures are for Secure Boot only.
+        // Unsigned packages are preferred: signatures are for Secure Boot only.
         let image = [format!("linux-image-{release}-unsigned"), format!("linux-image-{release}")].into_iter().find(has);
         let parts = ["base", "binary", "modules"].map(|part| format!("linux-{part}-{release}"));
         // Since 6.19 the image is a package without files, and Debian removes some parts of old releases before others.

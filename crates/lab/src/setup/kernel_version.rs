@@ -1,4 +1,4 @@
-//! Which kernel the user wants, of those that there are.
+//! Selects the requested kernel among the available ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,28 +7,28 @@ use thiserror::Error;
 
 use super::Version;
 
-/// Names the kernel to use where no option does.
+/// Names the kernel to use if no option does.
 pub const KERNEL_VARIABLE: &str = "NEARSIDE_KERNEL";
 
-/// What a [`KernelVersion`] may be, for messages.
+/// Valid values of a [`KernelVersion`], for messages.
 pub const KERNEL_VERSIONS: &str = "a series such as 6.18, a release such as 6.18.15, or newest";
 
 /// A kernel other than the default one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelVersion {
-    /// The newest.
+    /// The newest one.
     Newest,
-    /// The newest whose release (`6.18.15+deb13-amd64`) is this, or begins with it: `6.18.15`, `6.18` or `6`.
+    /// The newest one whose release (`6.18.15+deb13-amd64`) equals this or begins with it: `6.18.15`, `6.18` or `6`.
     Release(String),
 }
 
-/// It is neither.
+/// The text is not a valid version.
 #[derive(Debug, Error)]
 #[error("a kernel is {KERNEL_VERSIONS}")]
 pub struct NoKernelVersion;
 
 impl KernelVersion {
-    /// Whether a kernel of this release (`uname -r`) is meant. Numbers and words are compared as a whole.
+    /// Whether a kernel release (`uname -r`) matches. Numbers and words are compared as a whole.
     pub fn matches(&self, release: &str) -> bool {
         match self {
             KernelVersion::Newest => true,

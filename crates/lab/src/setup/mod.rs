@@ -1,7 +1,7 @@
-//! What the lab needs from a distribution: QEMU with its libraries and firmware, and a kernel with its modules.
+//! The lab's requirements from a distribution: QEMU with its libraries and firmware, and a kernel with its modules.
 //!
-//! [`Assets::find`] says what is there, without the network; [`setup`] fetches what is not. Everything that is fetched
-//! lands in one cache folder through a private apt, so nothing is installed and an ordinary user can do it.
+//! [`Assets::find`] locates them without network access; [`setup`] fetches missing ones. Everything fetched goes to one
+//! cache folder through a private apt, so nothing is installed and no privileges are needed.
 
 mod apt;
 mod cache;
@@ -30,22 +30,22 @@ pub use modules::GUEST_MODULES;
 pub use qemu::{QEMU_VARIABLE, Qemu};
 pub use version::Version;
 
-/// Everything a virtual machine is started with.
+/// The files that a virtual machine is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assets {
-    /// The virtual machine's program.
+    /// The QEMU program.
     pub qemu: Qemu,
     /// The guest's kernel, a bzImage.
     pub kernel_image: PathBuf,
-    /// `lib/modules/<version>/kernel`, whose entries are named as in [`GUEST_MODULES`].
+    /// `lib/modules/<version>/kernel`; its entries are named as in [`GUEST_MODULES`].
     pub modules: PathBuf,
-    /// What `uname -r` says in the guest.
+    /// `uname -r` in the guest.
     pub kernel_version: String,
 }
 
 impl Assets {
-    /// What this host has, by looking only: environment variables first, then `PATH` and the cache folder. Without
-    /// `kernel` it is the default one, or the one that [`KERNEL_VARIABLE`] names.
+    /// Locates files on this host without fetching: environment variables first, then `PATH` and the cache folder. If
+    /// `kernel` is `None`, takes the default one, or the one that [`KERNEL_VARIABLE`] names.
     pub fn find(kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
         Assets::find_in(&Cache::of_this_user()?, wanted(kernel)?.as_ref())
     }
@@ -56,13 +56,13 @@ impl Assets {
         Ok(Assets { qemu, kernel_image: kernel.image, modules: kernel.modules, kernel_version: kernel.version })
     }
 
-    /// The module with this path under [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for
-    /// `init_module`; `None` when the kernel has it built in.
+    /// The module with this path below [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for `init_module`;
+    /// `None` if it is built into the kernel.
     pub fn module(&self, name: &str) -> Result<Option<Vec<u8>>, SetupError> {
         modules::module(&self.modules, name)
     }
 
-    /// The modules that the guest loads, in the order in which it must load them, without those that are built in.
+    /// The modules that the guest loads, in loading order, without those that are built in.
     pub fn guest_modules(&self) -> Result<Vec<(&'static str, Vec<u8>)>, SetupError> {
         let read = |name: &&'static str| self.module(name).map(|bytes| bytes.map(|bytes| (*name, bytes))).transpose();
         GUEST_MODULES.iter().filter_map(read).collect()
@@ -72,7 +72,7 @@ impl Assets {
 /// Where QEMU's packages are unpacked, in the scratch folder.
 const QEMU_SCRATCH: &str = "apt-qemu";
 
-/// The kernel that an option or else the variable names.
+/// The kernel named by an option, or else by the variable.
 fn wanted(option: Option<&KernelVersion>) -> Result<Option<KernelVersion>, SetupError> {
     let from_variable = |value: OsString| {
         value.to_string_lossy().parse().map_err(|error: NoKernelVersion| SetupError::Variable {
@@ -87,14 +87,14 @@ fn wanted(option: Option<&KernelVersion>) -> Result<Option<KernelVersion>, Setup
         .map_or_else(|| std::env::var_os(KERNEL_VARIABLE).map(from_variable).transpose(), |version| Ok(Some(version)))
 }
 
-/// Fetches what is missing and tells `progress` what it is doing. Without `kernel` it is the default one, or the one
-/// that [`KERNEL_VARIABLE`] names. Two at once take turns; one that is killed leaves what was there before, and the next
-/// one clears up after it; Ctrl-C clears up at once.
+/// Fetches what is missing and reports each step to `progress`. If `kernel` is `None`, takes the default one, or the
+/// one that [`KERNEL_VARIABLE`] names. Concurrent setups take turns; a killed setup leaves the previous state, and the
+/// next one removes its leftovers; Ctrl-C removes them at once.
 pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
     let cache = Cache::of_this_user()?;
     let kernel = wanted(kernel)?;
     let kernel = kernel.as_ref();
-    // Which one that is only the archive knows, even if there is one.
+    // Only the archive knows which one is newest, even if one is cached.
     let ask_for_newest = kernel == Some(&KernelVersion::Newest) && kernel::named_folder().is_none();
     if !ask_for_newest && let Ok(assets) = Assets::find_in(&cache, kernel) {
         return Ok(assets);
@@ -124,7 +124,7 @@ pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<
     Assets::find_in(&cache, kernel)
 }
 
-/// Whether it is to be fetched. What the user asked for by a variable is not: a mistake there is theirs to mend.
+/// Whether it should be fetched. Files that the user named by a variable are not: the user has to fix a mistake there.
 fn is_missing<T>(found: Result<T, SetupError>) -> Result<bool, SetupError> {
     match found {
         Ok(_) => Ok(false),

@@ -8,8 +8,8 @@ use lzma_rust2::XzReader;
 
 use super::SetupError;
 
-/// The modules between the guest's start and the host's files as its root, in loading order: `modules.dep`, which
-/// would tell, is made when a package is installed, and these are only unpacked.
+/// The modules that the guest needs to mount the host's files as its root, in loading order. `modules.dep`, which has
+/// the order, is generated when a package is installed; these packages are only unpacked.
 pub const GUEST_MODULES: [&str; 6] = [
     "fs/netfs/netfs",
     "net/9p/9pnet",
@@ -19,7 +19,7 @@ pub const GUEST_MODULES: [&str; 6] = [
     "drivers/char/virtio_console",
 ];
 
-/// No module comes near this size in bytes; a damaged archive could claim to.
+/// Upper limit of a module's size in bytes, far above real ones; a damaged archive could claim more.
 const MODULE_LIMIT: u64 = 64 << 20;
 
 /// Where a module's code is.
@@ -30,7 +30,7 @@ pub enum Place {
     Xz(PathBuf),
 }
 
-/// Where it is in the folder of a kernel's modules, or that it is built in.
+/// Its path in the kernel's modules folder, or that it is built in.
 pub fn place_of(modules: &Path, name: &str) -> Result<Place, SetupError> {
     let plain = modules.join(format!("{name}.ko"));
     let xz = modules.join(format!("{name}.ko.xz"));
@@ -58,7 +58,7 @@ fn is_built_in(list: &str, name: &str) -> bool {
     list.lines().any(|line| line.strip_prefix("kernel/").and_then(|line| line.strip_suffix(".ko")) == Some(name))
 }
 
-/// Its code, decompressed; `None` when it is built in.
+/// Its code, decompressed; `None` if it is built in.
 pub fn module(modules: &Path, name: &str) -> Result<Option<Vec<u8>>, SetupError> {
     match place_of(modules, name)? {
         Place::BuiltIn => Ok(None),

@@ -1,4 +1,4 @@
-//! QEMU: the user's own, the host's, or the cached one, whichever is first and serves.
+//! QEMU: the user's own, the host's, or the cached one, whichever is usable first.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,20 +14,20 @@ use super::{SetupError, Version};
 /// Names the QEMU to use instead of the one on `PATH` or the one that setup fetches.
 pub const QEMU_VARIABLE: &str = "NEARSIDE_QEMU";
 
-/// The first release with version 7 of the plugin interface, which the lab's plugin is written for.
+/// The first release with version 7 of the plugin interface, which the lab's plugin uses.
 pub const QEMU_MINIMUM: Version = Version::series(11, 1);
 
 /// Its name in the cache folder.
 pub const FOLDER: &str = "qemu";
 
 const PROGRAM: &str = "qemu-system-x86_64";
-/// The program that starts others with their libraries.
+/// The dynamic loader, which starts programs with libraries of another folder.
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// What the lab's plugin is linked with beside the C library. QEMU need not be.
+/// Libraries that the lab's plugin is linked with beside the C library. QEMU need not be.
 const PLUGINS_LIBRARY: &str = "libgcc_s.so.1";
-/// Where Debian's QEMU looks for firmware, under the root.
+/// Where Debian's QEMU looks for firmware, relative to the root.
 const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
-/// Where Debian keeps shared libraries, under the root.
+/// Where Debian keeps shared libraries, relative to the root.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A QEMU, and how to start it.
@@ -37,9 +37,9 @@ pub struct Qemu {
     pub program: PathBuf,
     /// Its version.
     pub version: Version,
-    /// The folder with all of its libraries, and their loader; `None` when the host has them.
+    /// The folder with all of its libraries and their loader; `None` if it uses the host's.
     libraries: Option<PathBuf>,
-    /// The folder for its `-L` option; `None` when it finds its firmware by itself.
+    /// The folder for its `-L` option; `None` if it finds its firmware itself.
     pub firmware: Option<PathBuf>,
 }
 
@@ -82,7 +82,7 @@ impl Qemu {
         Ok(Qemu { program, version, libraries: Some(libraries), firmware: Some(folder.join("firmware")) })
     }
 
-    /// Starts it, with a library that comes before all others. Arguments may follow.
+    /// Starts it with a library preloaded before all others. Arguments may follow.
     pub fn command(&self, preloaded: &Path) -> Command {
         let mut command =
             start(&self.program, self.libraries.as_deref(), &["--preload".as_ref(), preloaded.as_os_str()]);
@@ -93,7 +93,7 @@ impl Qemu {
     }
 }
 
-/// Starts a program; with libraries that are not the host's, by their own loader, which is given `options`.
+/// Starts a program; if its libraries are not the host's, through their own loader, which gets `options`.
 fn start(program: &Path, libraries: Option<&Path>, options: &[&OsStr]) -> Command {
     let Some(libraries) = libraries else { return Command::new(program) };
     let mut command = Command::new(libraries.join(LOADER));
@@ -109,7 +109,7 @@ fn on_path() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).find(executable)
 }
 
-/// The version of a QEMU that starts, is new enough and loads plugins; else what is wrong with it.
+/// The version of a QEMU that starts, is new enough and loads plugins; else the problem with it.
 fn probe(program: &Path, libraries: Option<&Path>) -> Result<Version, String> {
     let said = |arguments: &[&str]| {
         let finished = run(start(program, libraries, &[]).args(arguments));
@@ -130,7 +130,7 @@ fn version_in(answer: &str) -> Option<Version> {
     Version::parse(answer.lines().next()?.split_once("version ")?.1)
 }
 
-/// Fetches QEMU with all of its libraries, and keeps in `into` what [`Qemu::cached`] asks for.
+/// Fetches QEMU with all of its libraries, and keeps the files that [`Qemu::cached`] needs in `into`.
 pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
     let (version, package) = apt.choose_qemu(QEMU_MINIMUM)?;
     progress(&format!("fetching QEMU {version} and its libraries (38 MB)"));
@@ -155,14 +155,14 @@ pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), Setu
     })
 }
 
-/// Reads what a loader lists: `libfdt.so.1 => /usr/lib/x86_64-linux-gnu/libfdt.so.1 (0x00007f46f21fd000)`. The loader's
-/// own line begins with a path, and the kernel's library has none.
+/// Parses the output of a dynamic loader: `libfdt.so.1 => /usr/lib/x86_64-linux-gnu/libfdt.so.1 (0x00007f46f21fd000)`.
+/// The loader's own line begins with a path, and the kernel's library has none.
 fn linked(listed: &str) -> impl Iterator<Item = &str> {
     let names = listed.lines().filter_map(|line| line.trim().split_once(" => "));
     names.map(|(name, _)| name).filter(|name| !name.contains('/'))
 }
 
-/// The entries of a folder, none when it is not there.
+/// The entries of a folder; empty if it does not exist.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| !path.is_dir()).collect()

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The numbers of a version that matter here, ordered as versions are.
+/// The relevant numbers of a version, in version order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// 10 of 10.0.2.
     pub major: u32,
     /// 0 of 10.0.2.
     pub minor: u32,
-    /// 2 of 10.0.2; 0 when there is none.
+    /// 2 of 10.0.2; 0 if there is none.
     pub patch: u32,
 }
 
@@ -20,8 +20,8 @@ impl Version {
         Version { major, minor, patch: 0 }
     }
 
-    /// Reads `10.0.2`, a Debian version (`1:10.0.2+ds-2`) or a kernel release (`6.12.95+deb12-amd64`): two or three
-    /// numbers and whatever follows them.
+    /// Parses `10.0.2`, a Debian version (`1:10.0.2+ds-2`) or a kernel release (`6.12.95+deb12-amd64`): two or three
+    /// numbers and any suffix.
     pub fn parse(text: &str) -> Option<Version> {
         let upstream = match text.split_once(':') {
             Some((epoch, rest)) if epoch.bytes().all(|byte| byte.is_ascii_digit()) => rest,
@@ -35,8 +35,8 @@ impl Version {
         Some(Version { major, minor, patch })
     }
 
-    /// The oldest series that is new enough, as the one this was tested with and the one that a stable release
-    /// carries itself, and in it the newest release; the first of equals.
+    /// The oldest series that is new enough, because that one was tested and stable releases carry it, and in it the
+    /// newest release; the first of equals.
     pub fn choose<T>(offered: impl IntoIterator<Item = (Version, T)>, minimum: Version) -> Option<(Version, T)> {
         offered
             .into_iter()

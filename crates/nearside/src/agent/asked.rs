@@ -1,4 +1,4 @@
-//! Asking the agent that runs.
+//! Queries to the running agent.
 
 use super::SOCKET;
 use crate::output;
@@ -10,20 +10,20 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the system's agent is, for those who are in its socket's group.
+/// Socket of the system's agent, for members of its socket's group.
 const SYSTEM_FOLDER: &str = "/run/nearside";
 
-/// As what an answer is printed.
+/// Output format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Text; metrics are `OpenMetrics`.
     Text,
     Json,
-    /// Metrics as Prometheus's own text.
+    /// Metrics in Prometheus's text format.
     Prometheus,
 }
 
-/// Asks, and prints the answer.
+/// Sends the query and prints the answer.
 pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
     let json = form == Form::Json;
@@ -34,7 +34,7 @@ pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<Exit
         Answer::Explained(explanation) => ExplanationText(&explanation).to_string(),
         Answer::Paused(paused) if json => format!("{{\"paused\":{paused}}}\n"),
         Answer::Paused(true) => "the agent is paused\n".to_owned(),
-        Answer::Paused(false) => "the agent goes on\n".to_owned(),
+        Answer::Paused(false) => "the agent is running\n".to_owned(),
         Answer::Metrics(text) if form == Form::Prometheus => prometheus(&text),
         Answer::Metrics(text) | Answer::Refused(text) => text,
     };
@@ -46,7 +46,7 @@ fn line(of: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string_pretty(of)? + "\n")
 }
 
-/// That of an agent of this user's own, if there is one.
+/// Socket of this user's own agent, if there is one.
 fn default_socket() -> PathBuf {
     let own = default_folder().join(SOCKET);
     if own.exists() { own } else { Path::new(SYSTEM_FOLDER).join(SOCKET) }

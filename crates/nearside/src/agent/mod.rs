@@ -1,4 +1,4 @@
-//! `nearside agent`: the service that places what runs on a machine, and those who ask it.
+//! `nearside agent`: the service that places the programs of a machine, and the verbs that query it.
 
 mod asked;
 mod name;
@@ -13,28 +13,28 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The control socket's name, in the folder of journals.
+/// Name of the control socket, in the folder of journals.
 const SOCKET: &str = "agent.sock";
 
-/// Place the pages and threads of what runs on this machine, as a service; ask it, pause it
+/// Place the pages and threads of programs on this machine, as a service; query, pause or resume it
 ///
-/// Without a verb it runs in the foreground, as services do, until SIGTERM, SIGHUP or Ctrl-C, and then puts everything back:
-/// affinities of threads and switches of the kernel. Pages stay where they are. When it was killed (SIGKILL), the next
-/// one puts back what it left: all that is changed is written down first, in a journal below /run/nearside. What
-/// somebody else has changed meanwhile stays theirs.
+/// Without a verb it runs in the foreground, as services do, until SIGTERM, SIGHUP or Ctrl-C, and then restores thread
+/// affinities and kernel switches. Pages stay where they are. Every change is written to a journal below /run/nearside
+/// first, so that after a SIGKILL the next agent restores what the killed one had changed. What another process or user
+/// has changed in the meantime is left alone.
 ///
-/// It does what `nearside place --system` does, by a configuration file (TOML), in which everything may be left out:
-/// policy, length of a round, budget, who is managed and who is not, socket, metrics, decision log. `make install`
-/// puts an example with all of it into /usr/local/etc/nearside.toml, and a systemd unit beside it. On a machine with
-/// one node there is nothing to place: it says so, and sleeps.
+/// It does what `nearside place --system` does, as set in a configuration file (TOML). All settings are optional:
+/// policy, length of a round, budget, which processes are managed, socket, metrics, decision log. `make install`
+/// installs an example of all settings as /usr/local/etc/nearside.toml, and a systemd unit. On a machine with one node
+/// there is nothing to place: the agent says so and sleeps.
 ///
-/// Verbs ask the agent that runs, through a Unix socket that its owner (root) and a group that the configuration names
-/// may use.
+/// Verbs query the running agent through a Unix socket, which only its owner (root) and the group named in the
+/// configuration may use.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-Privileges: CAP_SYS_NICE to move threads and pages of others, CAP_SYS_PTRACE to look at them, CAP_PERFMON to sample their accesses, \
-CAP_SYS_ADMIN to switch the kernel's NUMA balancing off meanwhile, CAP_CHOWN to give the socket to others. Root has them all. For \
+Privileges: CAP_SYS_NICE to move threads and pages of other users, CAP_SYS_PTRACE to inspect them, CAP_PERFMON to sample their accesses, \
+CAP_SYS_ADMIN to switch off the kernel's NUMA balancing while it runs, CAP_CHOWN to set the socket's owner. Root has them all. For \
 other users it manages their own processes, with its journal and socket in $XDG_RUNTIME_DIR/nearside.
 
 Examples:
@@ -46,15 +46,15 @@ Examples:
   nearside agent metrics --prometheus | curl --data-binary @- http://pushgateway.example:9091/metrics/job/nearside
 
 Exit codes:
-  0  the agent was ended by a signal, and everything is put back; or it has answered
-  1  it cannot begin or go on, or nobody answers; the message says why and what to do
+  0  a signal ended the agent, and everything is restored; or the agent has answered
+  1  the agent cannot start or continue, or no agent answers; the message says why and what to do
   2  the command line or the configuration is wrong")]
 pub struct Arguments {
-    /// The configuration, TOML. Without it the whole system is managed by the policy carrefour, in rounds of a second
+    /// The configuration, TOML. Without it, the policy carrefour manages the whole system in rounds of a second
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Divide rounds by this [default: in the lab what its --time-scale is, else 1]
+    /// Divide the length of rounds by this [default: in the lab its --time-scale, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     time_scale: Option<u32>,
 
@@ -64,13 +64,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Tell what the agent is doing: its policy, who is managed, what it has moved and what that costs
+    /// Show what the agent is doing: its policy, which processes it manages, what it has moved and at what cost
     Status(Asking),
-    /// Have it decide and move nothing until it is resumed; what it observes costs nothing meanwhile
+    /// Make it decide but move nothing until it is resumed; observing costs nothing while it is paused
     Pause(Asking),
-    /// Have it go on
+    /// Resume it after a pause
     Resume(Asking),
-    /// Tell what was decided of a process in the last rounds, and why; or why it is not managed
+    /// Show what was decided about a process in the last rounds, and why; or why it is not managed
     Explain {
         /// The process
         #[arg(value_name = "PID")]
@@ -78,9 +78,9 @@ enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Tell what the agent is doing as `OpenMetrics`, for Prometheus and others
+    /// Show what the agent is doing as `OpenMetrics`, for Prometheus and others
     Metrics {
-        /// As Prometheus's own text instead (0.0.4): for its Pushgateway, and `node_exporter`
+        /// In Prometheus's text format (0.0.4) instead: for its Pushgateway, and `node_exporter`
         #[arg(long)]
         prometheus: bool,
         /// The agent's socket
@@ -89,10 +89,10 @@ enum Verb {
     },
 }
 
-/// How to ask.
+/// How to reach the agent.
 #[derive(Debug, Args)]
 struct Asking {
-    /// The agent's socket. Without it that of an agent of this user, or else /run/nearside/agent.sock
+    /// The agent's socket [default: that of this user's agent if there is one, or else /run/nearside/agent.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 

@@ -1,13 +1,13 @@
-//! Names of users and groups as numbers.
+//! User and group names resolved to ids.
 
 use uzers::{get_group_by_name, get_user_by_name};
 
-/// The number of a user, from its name or its number.
+/// The id of a user, given by name or number.
 pub fn user(name: &str) -> Option<u32> {
     name.parse().ok().or_else(|| get_user_by_name(name).map(|user| user.uid()))
 }
 
-/// Likewise of a group.
+/// The id of a group, given by name or number.
 pub fn group(name: &str) -> Option<u32> {
     name.parse().ok().or_else(|| get_group_by_name(name).map(|group| group.gid()))
 }

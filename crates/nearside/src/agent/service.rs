@@ -1,4 +1,4 @@
-//! The service: puts back what a killed one has left, serves its socket, and goes round by round until a signal ends it.
+//! The service: restores what a killed agent has left, serves its socket, and runs rounds until a signal ends it.
 
 use super::SOCKET;
 use super::settings::{self, Settings};
@@ -22,7 +22,7 @@ use trace::live::Target;
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let Settings { configuration, machine, scope, access } = settings::read(file)?;
-    // Before anything is changed: from now on a signal has everything put back.
+    // Before anything is changed: from here on, a signal restores everything.
     let wake = Wake::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
     let time_scale = time_scale_of(time_scale)?;
     let folder = configuration.folder.clone().unwrap_or_else(default_folder);
@@ -39,7 +39,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
     let reply = move |request| {
         if sleeps {
-            // Nothing else ever wakes to tell.
+            // While the agent sleeps, no round updates these.
             let mut status = locked(&told);
             status.time_s = began.elapsed().as_secs_f64();
             status.cpu_time_s = own_cpu_time_s();
@@ -50,7 +50,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
         Server::start(listener, reply).map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
     note(&format!("policy {}, control socket {}", configuration.policy, socket.display()));
     locked(&status).notes.iter().for_each(|text| note(text));
-    // Where nobody waits for it there is no place to send it to.
+    // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let done = job.until_signalled(&wake, &status, metrics);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -59,10 +59,10 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the service does: all, or nothing.
+/// What the service does: everything or nothing.
 enum Job {
     Place(Box<Agent>),
-    /// There is nothing to place.
+    /// One node: nothing to place.
     Sleep(Journal, Arc<Mutex<Status>>),
 }
 
@@ -79,7 +79,7 @@ impl Job {
         if with_memory < 2 {
             let status = Status {
                 policy: configuration.policy.to_string(),
-                notes: vec![format!("{ONE_NODE}, and the agent sleeps")],
+                notes: vec![format!("{ONE_NODE}: the agent sleeps")],
                 sleeps: true,
                 ..Status::default()
             };
@@ -107,7 +107,7 @@ impl Job {
         }
     }
 
-    /// Goes on until a signal comes, and puts everything back, whether it could go on so long or not.
+    /// Runs until a signal arrives or a round fails, and restores everything in either case.
     fn until_signalled(
         mut self,
         wake: &Wake,
@@ -144,7 +144,7 @@ impl Job {
     }
 }
 
-/// Metrics for `node_exporter`, which must never read half a file.
+/// Metrics for `node_exporter`, which must never read a partial file.
 struct MetricsFile {
     path: PathBuf,
     every: Duration,
@@ -170,7 +170,7 @@ impl MetricsFile {
         self.next = Instant::now() + self.every;
         let text = prometheus(&StatusMetrics(&locked(status)).to_string());
         let written = self.write(&text);
-        // Once is enough: a full disk is full for a while.
+        // Reported once: a full disk stays full for a while.
         if let (Err(error), false) = (&written, self.has_failed) {
             note(&format!("cannot write metrics to {}: {error}", self.path.display()));
         }
@@ -191,26 +191,26 @@ impl MetricsFile {
 fn why_not(pid: Pid, scope: &Scope) -> String {
     let Ok(process) = Process::open(pid) else { return "there is no such process".to_owned() };
     if process.status().is_ok_and(|status| status.is_kernel_thread) {
-        return "it is a thread of the kernel".to_owned();
+        return "it is a kernel thread".to_owned();
     }
     let Some(described) = Described::of(pid) else { return "it has ended".to_owned() };
-    scope.why_not(&described).unwrap_or_else(|| "it has not been busy yet since the agent began".to_owned())
+    scope.why_not(&described).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
 }
 
 fn own_cpu_time_s() -> f64 {
-    // One's own is always there.
+    // A process can always read its own /proc entry.
     process_cpu_time(Pid(std::process::id())).unwrap_or_default().as_secs_f64()
 }
 
-/// To whoever reads the service's errors: the journal of systemd, as a rule.
+/// Writes to the service's standard error, usually systemd's journal.
 fn note(text: &str) {
     for line in text.lines() {
-        // There is nobody left to tell when standard error is closed.
+        // With standard error closed there is nowhere to report this.
         let _ = writeln!(std::io::stderr(), "nearside agent: {line}");
     }
 }
 
-/// A thread that panicked while it held the status has changed single numbers of it at most.
+/// A thread that panicked while holding the status has changed single numbers at most.
 fn locked(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }

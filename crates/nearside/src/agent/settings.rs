@@ -1,4 +1,4 @@
-//! What the service is to do on this machine: its configuration, with what that names looked up.
+//! Settings of the service on this machine: its configuration, with the names in it resolved.
 
 use super::name;
 use crate::place::{described, own_processes};
@@ -11,16 +11,16 @@ use rustix::process::{getegid, geteuid};
 use std::error::Error;
 use std::path::Path;
 
-/// What the service is to do.
+/// Settings of the service.
 pub struct Settings {
     pub configuration: Configuration,
     pub machine: Machine,
     pub scope: Scope,
-    /// Who may ask it.
+    /// Owner and group of the socket.
     pub access: Access,
 }
 
-/// Reads a configuration, or takes what holds without one.
+/// Reads a configuration, or takes the defaults without one.
 pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     let configuration = match file {
         Some(file) => Configuration::load(file, missing).map_err(Wrong::because)?,
@@ -42,7 +42,7 @@ fn machine_of(configuration: &Configuration) -> Result<(Machine, bool), Box<dyn 
     described(file.as_deref())
 }
 
-/// What a configuration names and is not there.
+/// Names in a configuration that do not exist on this machine.
 fn missing(configuration: &Configuration) -> Vec<Violation> {
     let mut found = missing_users(configuration);
     match machine_of(configuration) {
@@ -50,7 +50,7 @@ fn missing(configuration: &Configuration) -> Vec<Violation> {
             let policy = Policy::new(configuration.policy.clone(), &machine, placement::Settings::default());
             found.extend(policy.err().map(|error| wrong("policy", error.to_string())));
         }
-        // That of this host is told where it is needed.
+        // Errors of this host's own topology are reported where it is used.
         Err(error) => found.extend(configuration.machine.as_ref().map(|_| wrong("machine", error.to_string()))),
     }
     found
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_and_not_there_is_told_with_its_line() {
+    fn missing_names_are_reported_with_their_line() {
         let text = "policy = \"bind:4000\"\n[managed]\nusers = [\"0\", \"no-such-user\"]\n\
                     [socket]\nowner = \"no-such-user\"\ngroup = \"no-such-group\"\n";
         let told = Configuration::read(text, Path::new("/a.toml"), missing).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Sleeping until it is time, or until a signal wants the service to end: without looking again and again.
+//! Sleeps until the next round, or until a signal ends the service, without polling.
 
 use linux::is_ignored;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Wakes by SIGTERM and SIGINT, and by SIGHUP where that is not ignored, as `nohup` has it.
+/// Woken by SIGTERM and SIGINT, and by SIGHUP unless that is ignored, as under `nohup`.
 #[derive(Debug)]
 pub struct Wake {
     signalled: UnixStream,
@@ -18,8 +18,8 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// From now on these signals end nothing but sleep, however many they are: there is something to put back, and
-    /// who hangs up or uses `timeout` sends two.
+    /// From here on these signals only end the sleep, no matter how many arrive: there is state to restore, and a
+    /// closed terminal or `timeout` sends two.
     pub fn by_signals() -> io::Result<Self> {
         let (signalled, writer) = UnixStream::pair()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -35,7 +35,7 @@ impl Wake {
         self.stop.clone()
     }
 
-    /// Sleeps so long, or for ever. Whether it is not to end.
+    /// Sleeps for this long, or without limit. Returns whether the service should continue.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().cast_signed(),

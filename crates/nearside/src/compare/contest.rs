@@ -1,4 +1,4 @@
-//! All runs under all policies, in turn.
+//! Runs the program under every policy, in turn.
 
 use super::contestant::Contestant;
 use super::numad::{self, Numad};
@@ -16,65 +16,65 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Lines of a program that failed, at most.
+/// Maximum number of lines shown from a program that failed.
 const LINES: usize = 20;
 
-/// How a program is compared.
+/// Settings of a comparison.
 pub struct Contest<'a> {
     pub command: &'a [OsString],
     pub contestants: &'a [Contestant],
     pub repeat: usize,
     pub seconds: Option<&'a Seconds>,
     pub oracle_runs: usize,
-    /// The page cache, where it is to be the same before each run.
+    /// The page cache, if it is to be the same before each run.
     pub page_cache: Option<PageCache>,
     pub quiet: bool,
-    /// Whether the machine is the lab's, where nobody else runs anything.
+    /// Whether the machine is the lab's, where no other program runs.
     pub simulated: bool,
     pub nodes: NodeState,
-    /// This program, which starts others under memory policies.
+    /// Path of nearside itself, which starts programs under memory policies.
     pub nearside: PathBuf,
 }
 
-/// A policy and what is known of it so far.
+/// A policy and its results so far.
 struct Entry<'a> {
     contestant: &'a Contestant,
-    /// What the oracle found.
+    /// The binding that the oracle found.
     binding: Option<Binding>,
     runs: PolicyRuns,
 }
 
-/// What a run begins with, until it has ended.
+/// Setup of a run, held until the run has ended.
 struct Ready {
-    /// Before the program's own.
+    /// Arguments that precede the program's own.
     command: Vec<OsString>,
     numad: Option<Numad>,
     placed: Option<Placed>,
     _balancing: Option<SwitchGuard>,
 }
 
-/// Why a policy has no run, or no more.
+/// Why a policy has no further run.
 enum Stop {
-    /// It may not be, or is not there.
+    /// The policy is not permitted or not available.
     LeftOut(String),
-    /// The program went wrong.
+    /// The program failed.
     Failed(String, String),
-    /// The user ends it all.
+    /// The user interrupted.
     Interrupted,
 }
 
 impl Contest<'_> {
-    /// Runs it all. What has come of it so far is told after each run.
+    /// Runs everything. Results so far are reported after each run.
     pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
         let mut entries: Vec<Entry> = self.contestants.iter().map(Entry::of).collect();
         let mut place = 0;
-        // Why else it did not run is seen in the first run that is measured.
+        // Other reasons for a failure show in the first measured run.
         comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
         if comparison.interrupted {
             comparison.policies = entries.into_iter().map(|entry| entry.runs).collect();
             return tell(comparison);
         }
-        // Each policy comes first, last and in between: what drifts hits all alike.
+        // Each policy runs first, last and in between, so that drift affects all of them alike.
         let turns = (0..self.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
         for turn in turns.collect::<Vec<_>>() {
             let at = turn % entries.len().max(1);
@@ -88,7 +88,7 @@ impl Contest<'_> {
         }
     }
 
-    /// One run of one policy, for the first time with what it needs before.
+    /// One run of one policy, preceded by its setup on the first run.
     fn turn(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
         let mut outcome = Ok(());
         if *entry.contestant == Contestant::Oracle && entry.binding.is_none() {
@@ -125,7 +125,7 @@ impl Contest<'_> {
         let ready = self.prepare(entry)?;
         *place += 1;
         if let Some(page_cache) = &self.page_cache {
-            // Why it may not be was told before.
+            // The reason was reported before.
             let _ = page_cache.settle();
         }
         let ran = runner.run(&ready.command, ready.numad.as_ref()).map_err(|error| match error {
@@ -152,13 +152,13 @@ impl Contest<'_> {
         let mut part = None;
         if let Some(pattern) = self.seconds {
             let missing =
-                || Stop::Failed(format!("it printed no time as --seconds {pattern} has it"), ran.last_lines(LINES));
+                || Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), ran.last_lines(LINES));
             seconds = pattern.of(&ran.printed).or_else(|| pattern.of(&ran.complained)).ok_or_else(missing)?;
             part = pattern.began_ns(&ran.printed).map(|began_ns| (began_ns, seconds));
         }
         let policy_cpu_seconds = match entry.contestant {
             Contestant::Numad => ran.numad_seconds,
-            // The kernel counts what it does for a program as that program's time.
+            // The kernel charges its work for a program to that program.
             Contestant::Kernel => None,
             Contestant::Placed(_) => report.map(|report| report.cpu_time_s),
             _ => Some(0.0),
@@ -173,7 +173,7 @@ impl Contest<'_> {
         })
     }
 
-    /// Sets the machine up for a policy.
+    /// Prepares the machine for a policy.
     fn prepare(&self, entry: &mut Entry) -> Result<Ready, Stop> {
         let mut options: Vec<OsString> = match entry.contestant {
             Contestant::FirstTouch | Contestant::Kernel | Contestant::Numad | Contestant::Placed(_) => vec![],
@@ -207,7 +207,7 @@ impl Contest<'_> {
         let numad = if *entry.contestant == Contestant::Numad {
             let numad = Numad::start(self.simulated).map_err(Stop::LeftOut)?;
             entry.note(format!(
-                "it looks every 1 to 2 s (-i {}), as often as it can be told to, whatever the time scale, and at \
+                "it looks every 1 to 2 s (-i {}), its shortest interval, whatever the time scale, and at \
                  processes with 300 MB or more",
                 numad::PERIODS_S
             ));
@@ -236,7 +236,7 @@ impl Contest<'_> {
         self.nodes.cpus.iter().filter(|(_, cpus)| !cpus.is_empty()).map(|(node, _)| *node).collect()
     }
 
-    /// Finds the best static binding, with a run of each.
+    /// Finds the best static binding, with one run of each.
     fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
         let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.oracle_runs);
         let mut best: Option<(f64, Binding)> = None;
@@ -251,7 +251,7 @@ impl Contest<'_> {
                     }
                 }
                 Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-                // Not every program fits on one node.
+                // Some programs do not fit on one node.
                 Err(failed) => last = Some(failed),
             }
         }
@@ -263,8 +263,8 @@ impl Contest<'_> {
         Ok(())
     }
 
-    /// Runs the program once without a measurement, to learn which files the page cache has to hold before each run.
-    /// That the program fails is no concern yet.
+    /// Runs the program once without measuring, to learn which files the page cache must hold before each run. A
+    /// failure of the program is ignored here.
     fn rehearse(&mut self, comparison: &mut Comparison, runner: &mut Runner) -> Result<(), NoRun> {
         let Some(page_cache) = &mut self.page_cache else { return Ok(()) };
         if let Err(error) = page_cache.settle() {
@@ -282,25 +282,25 @@ impl Contest<'_> {
         };
         runner.run(self.command, None)?;
         page_cache.add(opened.end());
-        self.say("a run without a measurement, which shows what files the program reads: done");
+        self.say("unmeasured run, to see which files the program reads: done");
         Ok(())
     }
 
     fn say(&self, text: &str) {
         if !self.quiet {
-            // There is nobody left to tell when standard error is closed.
+            // With standard error closed there is nowhere to report this.
             let _ = writeln!(io::stderr(), "nearside: {text}");
         }
     }
 }
 
-/// Switches the kernel's NUMA balancing on or off until the guard goes; nothing where it is so already.
+/// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.
 fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
     let switch = Switch::numa_balancing();
     let wanted = if on { "1" } else { "0" };
     let value = match switch.value() {
         Ok(value) => value,
-        // A kernel without it.
+        // The kernel has no NUMA balancing.
         Err(_) if !on => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
@@ -317,12 +317,12 @@ impl<'a> Entry<'a> {
         Self { contestant, binding: None, runs }
     }
 
-    /// Whether it has runs to come.
+    /// Whether it has runs left.
     fn is_in(&self) -> bool {
         self.runs.left_out.is_none() && self.runs.failed.is_none()
     }
 
-    /// Says something once.
+    /// Adds a note once.
     fn note(&mut self, text: String) {
         if !self.runs.notes.contains(&text) {
             self.runs.notes.push(text);

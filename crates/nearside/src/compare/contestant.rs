@@ -1,4 +1,4 @@
-//! The policies that a program can be run under: those of others, and nearside's own.
+//! The policies that a program can be run under: those of the kernel and of other tools, and nearside's own.
 
 use linux::NodeId;
 use machine::Selection;
@@ -9,29 +9,29 @@ use std::str::FromStr;
 /// A policy to run a program under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contestant {
-    /// Memory on the node of the CPU that touches it first, and the kernel moves none.
+    /// Memory on the node of the CPU that touches it first; the kernel moves none.
     FirstTouch,
     /// The kernel's NUMA balancing.
     Kernel,
-    /// The daemon.
+    /// The numad daemon.
     Numad,
-    /// Memory on all nodes, or these, in turn.
+    /// Memory interleaved over all nodes, or over these.
     Interleave(Option<Selection<NodeId>>),
-    /// Memory and CPUs of these nodes only, or of the first that has both.
+    /// Memory and CPUs of these nodes only, or of the first node that has both.
     Bind(Option<Selection<NodeId>>),
     /// The best static binding that a short search finds.
     Oracle,
-    /// One of nearside's own, carried out by `nearside place`.
+    /// One of nearside's own policies, carried out by `nearside place`.
     Placed(PolicyName),
 }
 
-/// The names of others' policies, each with what it does.
+/// Names of the policies that are not nearside's, with what each does.
 const OTHERS: [(&str, &str); 6] = [
-    ("first-touch", "memory on the node of the CPU that touches it first, and the kernel moves none"),
+    ("first-touch", "memory on the node of the CPU that touches it first; the kernel moves none"),
     ("kernel", "the kernel's NUMA balancing (kernel.numa_balancing=1); needs root where it is off"),
     ("numad", "the daemon, which places whole processes; needs root"),
-    ("interleave[:NODES]", "memory on all nodes, or these, in turn, as numactl --interleave"),
-    ("bind[:NODES]", "CPUs and memory of these nodes only, or of the first that has both"),
+    ("interleave[:NODES]", "memory interleaved over all nodes, or over these, as numactl --interleave"),
+    ("bind[:NODES]", "CPUs and memory of these nodes only, or of the first node that has both"),
     ("oracle", "the best static binding that a short search finds: see --oracle-runs"),
 ];
 
@@ -39,13 +39,13 @@ impl FromStr for Contestant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Of two halves it is one of nearside's own.
+        // A name with `+` is one of nearside's own.
         let has_halves = text.split('+').skip(1).any(|half| half.starts_with(char::is_alphabetic));
         let whole = text.split_once(':').filter(|_| !has_halves);
         let (name, nodes) = whole.map_or((text, None), |(name, nodes)| (name, Some(nodes)));
         let nodes = || {
             let read = |nodes: &str| nodes.parse::<Selection<NodeId>>();
-            nodes.map(read).transpose().map_err(|why| format!("`{text}` is no policy: {why}"))
+            nodes.map(read).transpose().map_err(|why| format!("`{text}` is not a policy: {why}"))
         };
         match (name, text.contains(':')) {
             ("first-touch", false) => Ok(Self::FirstTouch),
@@ -66,27 +66,27 @@ impl FromStr for Contestant {
 }
 
 impl Contestant {
-    /// What is done for it, in words.
+    /// Description of the policy.
     pub fn means(&self) -> String {
         let name = self.to_string();
         let found = all().find(|(listed, _)| plain(listed) == plain(&name));
-        found.map_or_else(|| "as nearside place has it".to_owned(), |(_, what)| what.to_owned())
+        found.map_or_else(|| "as in nearside place".to_owned(), |(_, what)| what.to_owned())
     }
 }
 
-/// All policies: of two that have one name, those of others.
+/// All policies. Where two have the same name, those of the kernel and of other tools come first.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let others = || OTHERS.iter().map(|(name, _)| plain(name));
     let own = placement::POLICIES.iter().filter(move |(name, _)| !others().any(|other| other == plain(name)));
     OTHERS.iter().chain(own).copied()
 }
 
-/// A name without what may follow it.
+/// A policy's name without its arguments.
 fn plain(name: &str) -> &str {
     name.split([':', '[']).next().unwrap_or(name)
 }
 
-/// All policies, a line each.
+/// All policies, one per line.
 pub fn list() -> String {
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines: Vec<String> = all().map(|(name, what)| format!("  {name:width$}  {what}")).collect();

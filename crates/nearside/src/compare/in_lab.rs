@@ -1,7 +1,7 @@
 //! `nearside compare --machine`: the comparison in the lab, with one boot.
 //!
-//! The guest runs this very program with the same options, and hands over what came of each run through the folder
-//! whose files come back; tables and pages are made outside.
+//! The guest runs this same program with the same options, and hands over the result of each run through the output
+//! folder; tables and pages are made on the host.
 
 use super::Arguments;
 use crate::lab::{LAB_FAILED, LabArguments, MachineOptions, Recording, run_in_lab};
@@ -15,10 +15,10 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What the guest hands over.
+/// Name of the file that the guest hands over.
 const FILE: &str = "comparison.json";
 
-/// The comparison and the machine; or what nearside ends with where nothing came of it, which is told already.
+/// The comparison and the machine; or nearside's exit code where there is no result, which is reported already.
 pub fn compare(
     arguments: &Arguments,
     options: &MachineOptions,
@@ -39,7 +39,7 @@ pub fn compare(
         shell: false,
         json: None,
         quiet: arguments.quiet,
-        // It has no table of the lab's.
+        // The comparison prints no table of the lab's.
         recording: Some(Recording { report: None }),
         sample_period: 0,
         samples: None,
@@ -55,10 +55,10 @@ pub fn compare(
         model_version: model::VERSION.to_owned(),
         model_without: options.mechanisms().missing(),
         time_scale: options.time_scale,
-        // The guest knows it.
+        // Only the guest knows its kernel.
         kernel: comparison.simulation.map_or_else(String::new, |inside| inside.kernel),
     });
-    // Ctrl-C ends the machine at once: what it was doing then has not been handed over.
+    // Ctrl-C ends the machine at once: the run in progress has not been handed over.
     comparison.interrupted |= is_unfinished(&comparison);
     Ok(Ok((comparison, shape.machine)))
 }
@@ -71,7 +71,7 @@ fn is_unfinished(comparison: &Comparison) -> bool {
     !comparison.policies.iter().all(is_over)
 }
 
-/// Writes what came of it so far, for the host: all of it, or what was there before.
+/// Writes the results so far, for the host. The file is replaced atomically.
 pub fn hand_over(comparison: &Comparison, file: &Path) -> Result<(), Box<dyn Error>> {
     let new = file.with_extension("new");
     fs::write(&new, serde_json::to_string(comparison)?)
@@ -79,7 +79,7 @@ pub fn hand_over(comparison: &Comparison, file: &Path) -> Result<(), Box<dyn Err
         .map_err(|why| LabError::File { what: "write", path: file.to_owned(), why }.into())
 }
 
-/// What the guest runs: this very program, on the guest's own disk as on this host's.
+/// The guest runs this same program: its file has the same path there.
 fn guest_command(arguments: &Arguments, file: &Path) -> Result<Vec<OsString>, LabError> {
     let program =
         std::env::current_exe().map_err(|why| LabError::Host { what: "find out where this program is", why })?;

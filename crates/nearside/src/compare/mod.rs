@@ -31,29 +31,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trace::live::LabCounters;
 
-/// Run a program under several policies of memory and threads, and compare
+/// Run a program under several memory and thread policies, and compare
 ///
-/// The program is run as often as wanted under each policy, on this machine or, with --machine, in the lab; policies
-/// take turns, so that what drifts hits all alike. It gets nothing to read, and what it prints is not shown unless it
-/// fails. A table says how long it took, with the 95 % confidence interval of the mean, how many times as fast as
-/// under first touch that is, where its accesses to memory went, what was moved and what the policy itself cost; and
-/// a sentence, which policy is the fastest, where that can be told from chance.
+/// The program runs the given number of times under each policy, on this machine or, with --machine, in the lab.
+/// Policies take turns, so that drift affects all of them alike. Standard input is empty, and output is shown only if
+/// the program fails. A table shows the run time with the 95 % confidence interval of its mean, the speed-up over first
+/// touch, where memory accesses went, how many pages were moved and what the policy itself cost. A sentence names the
+/// fastest policy, if the difference is significant.
 ///
-/// Where accesses went is counted by the lab's virtual PMU, of the whole machine; on a real machine it is not known.
-/// Pages moved are those that the kernel moved from node to node, for any program. Before each run the page cache is
-/// emptied, free memory joined to large pieces, and every file read that the program opens, so that no run pays for
-/// reading them; a first run without a measurement shows which files those are. This needs root, and --keep-caches
-/// does without. The kernel's NUMA
-/// balancing is switched off for every policy but `kernel`, and put back at the end, which needs root as well.
-/// Without rights, rows say what could not be done.
+/// Where accesses went is counted by the lab's virtual PMU, for the whole machine; on a real machine it is not known.
+/// Pages moved are all those that the kernel moved between nodes, for any program. Before each run the page cache is
+/// emptied, free memory is compacted, and every file that the program opens is read, so that no run pays for reading
+/// them; a first, unmeasured run shows which files those are. This needs root; --keep-caches skips it. The kernel's
+/// NUMA balancing is switched off for every policy but `kernel` and restored at the end, which also needs root. Without
+/// privileges, rows say what could not be done.
 #[derive(Debug, Args)]
 #[command(mut_arg("machine", |arg| arg.required(false)))]
 #[command(after_help = format!("\
 Policies:
 {}
 
-NODES are as in `nearside run`, without commas: 0-3, all, !0. Those that place threads, and carrefour, are carried out by \
-`nearside place`: its manual has what they need.
+NODES are as in `nearside run`, without commas: 0-3, all, !0. Policies that place threads, and carrefour, are carried out by \
+`nearside place`: see its manual for what they need.
 
 Examples:
   nearside compare --policies first-touch,interleave,oracle -- ./program
@@ -62,7 +61,7 @@ Examples:
   nearside compare --seconds '{{}}s total' -- gm benchmark convert photo.bmp -negate null:
 
 Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the \
-command line is wrong. Ctrl-C ends the program, puts everything back, and what has run is told.
+command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
 Environment: with --machine, as of `nearside lab run`.", contestant::list()))]
 pub struct Arguments {
@@ -79,17 +78,17 @@ pub struct Arguments {
     )]
     policies: Vec<Contestant>,
 
-    /// Run the program so many times under each policy
+    /// Runs of the program under each policy
     #[arg(long, short, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    /// Take the time from what the program prints, in seconds, and not from its start and end: a JSON pointer into a
-    /// line of JSON (/seconds), or a text with {} for the number ('{}s total'). Where the same JSON has `began_ns`,
-    /// the moment of `CLOCK_MONOTONIC` at which that time began, memory is counted from there on only
+    /// Take the time in seconds from what the program prints, instead of from its start and end: a JSON pointer into a
+    /// line of JSON (/seconds), or a text with {} for the number ('{}s total'). Where the same JSON has `began_ns`, the
+    /// `CLOCK_MONOTONIC` time at which the measured part began, memory accesses are counted from then on
     #[arg(long, value_name = "PATTERN")]
     seconds: Option<Seconds>,
 
-    /// Static bindings that `oracle` tries, a run each, before the best one runs as often as the others: interleaved,
+    /// Static bindings that `oracle` tries, one run each, before the best one runs as often as the others: interleaved,
     /// a node's CPUs with its memory, all CPUs with one node's memory, and so on in turn
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     oracle_runs: u32,
@@ -102,11 +101,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a page with pictures: one file that needs no network and no other file, in light and dark
+    /// Write a page with pictures to this file: self-contained, in light and dark
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Say nothing of each run as it ends
+    /// Print nothing as each run ends
     #[arg(long, short)]
     quiet: bool,
 
@@ -119,7 +118,7 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// There is no such program, as shells have it.
+/// No such program; the exit code that shells use.
 const NO_PROGRAM: u8 = 127;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -142,10 +141,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     tell(arguments, &CompareReport::of(comparison), &machine)
 }
 
-/// Whether the machine has what policies name.
+/// Checks that the machine has the nodes that policies name.
 fn check(policies: &[Contestant], machine: &Machine) -> Result<(), Box<dyn Error>> {
     for policy in policies {
-        // Others of the same name want the same of it.
+        // Policies of the same name have the same requirements.
         if let Ok(name) = policy.to_string().parse::<PolicyName>() {
             Policy::new(name, machine, Settings::default()).map_err(crate::wrong::Wrong::because)?;
         }
@@ -153,7 +152,7 @@ fn check(policies: &[Contestant], machine: &Machine) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// A policy that would have two rows.
+/// A policy that is named twice.
 fn twice(policies: &[Contestant]) -> Option<&Contestant> {
     let mut rest = policies.iter();
     std::iter::from_fn(|| rest.next().map(|policy| (policy, rest.clone())))
@@ -171,9 +170,8 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     });
     let nodes = NodeState::read(Path::new("/sys"))?;
     if nodes.online.len() == 1 {
-        remarks.push(
-            "This machine has one node: there is nothing to place, and every policy comes to the same.".to_owned(),
-        );
+        remarks
+            .push("This machine has one node: there is nothing to place, and all policies are equivalent.".to_owned());
     }
     let seconds_are = arguments.seconds.as_ref().map_or_else(
         || "from the start of the command to its end".to_owned(),
@@ -213,7 +211,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     };
     let mut runner = Runner::new(counters, interrupted()?);
     let so_far = |comparison: &Comparison| {
-        // What cannot be written now is told at the end.
+        // A failure to write is reported at the end.
         let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
     };
     contest.run(&mut comparison, &mut runner, so_far);

@@ -11,24 +11,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "numad";
-/// Where it says which process it is.
+/// Its pid file.
 const PID_FILE: &str = "/run/numad.pid";
-/// The shortest periods that it can be given, s: it chooses between two.
+/// The shortest scan intervals that can be set, s: numad chooses between two.
 pub const PERIODS_S: &str = "1:2";
-/// How long it may take to begin or to end.
+/// Time limit for it to start or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A running numad of our own, which ends when this is dropped.
+/// A numad started by nearside; it ends when this is dropped.
 pub struct Numad {
     program: PathBuf,
     pid: Pid,
-    /// Whether it looks at all processes, or only at those that it is told.
+    /// Whether it scans all processes, or only those that are registered with it.
     all: bool,
 }
 
 impl Numad {
-    /// Starts it. With `all` it looks at every process of the machine, which is to be nobody else's. Needs root.
+    /// Starts it. With `all` it scans every process of the machine, which must not be in use by others. Needs root.
     pub fn start(all: bool) -> Result<Self, String> {
         let path = std::env::var_os("PATH");
         let program = program_file(OsStr::new(PROGRAM), path.as_deref())
@@ -39,7 +39,7 @@ impl Numad {
         if running().is_some() {
             return Err(format!("another one runs already: `{PROGRAM} -i 0` ends it"));
         }
-        // It is not to change how the kernel makes huge pages (-H).
+        // `-H 0` keeps numad from changing how the kernel makes huge pages.
         let scan = if all { "1" } else { "0" };
         let mut command = Command::new(&program);
         command.args(["-i", PERIODS_S, "-H", "0", "-S", scan]);
@@ -55,17 +55,17 @@ impl Numad {
         Err(format!("it did not start ({}): {said}", output.status))
     }
 
-    /// Tells it of a process, unless it looks at all.
+    /// Registers a process, unless it scans all of them.
     pub fn add(&self, pid: Pid) -> Result<(), String> {
         if self.all {
             return Ok(());
         }
         let told = Command::new(&self.program).args(["-p", &pid.to_string()]).stdin(Stdio::null()).output();
-        let told = told.map_err(|why| format!("cannot tell numad of process {pid}: {why}"))?;
-        if told.status.success() { Ok(()) } else { Err(format!("numad did not take process {pid}: {}", told.status)) }
+        let told = told.map_err(|why| format!("cannot register with numad process {pid}: {why}"))?;
+        if told.status.success() { Ok(()) } else { Err(format!("numad did not accept process {pid}: {}", told.status)) }
     }
 
-    /// CPU time that it has taken, s. Since Linux 2.6.9.
+    /// CPU time that it has used, s. Since Linux 2.6.9.
     pub fn cpu_seconds(&self) -> Option<f64> {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).ok()?;
         let ran_ns: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
@@ -79,14 +79,14 @@ impl Drop for Numad {
         // It may have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
         let since = Instant::now();
-        // Its file goes with it; whoever is its parent may leave its number for a while.
+        // It removes its file itself; its parent may reap it a little later.
         while running() == Some(self.pid) && since.elapsed() < PATIENCE {
             sleep(LOOK);
         }
     }
 }
 
-/// The numad that runs, if one does.
+/// The running numad, if there is one.
 fn running() -> Option<Pid> {
     let pid: u32 = fs::read_to_string(Path::new(PID_FILE)).ok()?.trim().parse().ok()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;

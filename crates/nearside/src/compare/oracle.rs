@@ -4,17 +4,17 @@ use linux::{NodeId, NodeSet};
 use std::ffi::OsString;
 use std::fmt;
 
-/// CPUs and memory of a whole run.
+/// CPUs and memory of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The CPUs of this node only.
+    /// Only the CPUs of this node; all CPUs without one.
     pub cpus: Option<NodeId>,
-    /// The memory of this node only; without one, of all in turn.
+    /// Only the memory of this node; without one, interleaved over all.
     pub memory: Option<NodeId>,
 }
 
 impl Binding {
-    /// As options of `nearside run`.
+    /// The options of `nearside run`.
     pub fn options(&self) -> Vec<OsString> {
         let mut options: Vec<OsString> = Vec::new();
         if let Some(node) = self.cpus {
@@ -36,14 +36,14 @@ impl fmt::Display for Binding {
         }
         match self.memory {
             Some(node) => write!(f, ", memory of node {node}"),
-            None => f.write_str(", memory of all nodes in turn"),
+            None => f.write_str(", memory interleaved over all nodes"),
         }
     }
 }
 
-/// At most so many bindings, those first that are most likely to be good. Kinds take turns, so that a few runs see
-/// something of each: interleaved over all nodes; a node's CPUs with its own memory; all CPUs with the memory of one
-/// node; a node's CPUs with all memory; a node's CPUs with another one's memory.
+/// Up to `most` bindings, the most promising first. Kinds take turns, so that a few runs try some of each: interleaved
+/// over all nodes; a node's CPUs with its own memory; all CPUs with the memory of one node; a node's CPUs with all
+/// memory; a node's CPUs with another node's memory.
 pub fn bindings(with_cpus: &NodeSet, with_memory: &NodeSet, most: usize) -> Vec<Binding> {
     let of = |cpus, memory| Binding { cpus, memory };
     let local = with_cpus.intersection(with_memory).iter().map(|node| of(Some(node), Some(node))).collect();
@@ -68,10 +68,10 @@ mod tests {
         assert_eq!(
             some,
             [
-                "all CPUs, memory of all nodes in turn",
+                "all CPUs, memory interleaved over all nodes",
                 "CPUs of node 0, memory of node 0",
                 "all CPUs, memory of node 0",
-                "CPUs of node 0, memory of all nodes in turn",
+                "CPUs of node 0, memory interleaved over all nodes",
                 "CPUs of node 0, memory of node 1",
                 "CPUs of node 1, memory of node 1",
             ]

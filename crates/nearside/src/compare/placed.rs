@@ -1,4 +1,4 @@
-//! A run under one of nearside's own policies: what `nearside place` tells of it.
+//! A run under one of nearside's own policies: the report of `nearside place`.
 
 use agent::PlaceReport;
 use placement::PolicyName;
@@ -7,10 +7,10 @@ use std::fs;
 use std::io;
 use tempfile::NamedTempFile;
 
-/// The exit status of `nearside place` where placing failed.
+/// The exit status of `nearside place` when placing failed.
 pub const FAILED: i32 = 125;
 
-/// Where `nearside place` tells what came of it.
+/// The file to which `nearside place` writes its report.
 pub struct Placed(NamedTempFile);
 
 impl Placed {
@@ -18,14 +18,14 @@ impl Placed {
         NamedTempFile::new().map(Self)
     }
 
-    /// What follows the name of this program, before the program and its arguments.
+    /// Arguments between nearside's own name and the program.
     pub fn arguments(&self, policy: &PolicyName) -> Vec<OsString> {
         let words = ["place", "--quiet", "--policy"].map(OsString::from);
         let rest = [policy.to_string().into(), "--json".into(), self.0.path().into(), "--".into()];
         words.into_iter().chain(rest).collect()
     }
 
-    /// What it told; nothing where it placed nothing.
+    /// Its report; `None` if it placed nothing.
     pub fn report(&self) -> Option<PlaceReport> {
         serde_json::from_str(&fs::read_to_string(self.0.path()).ok()?).ok()
     }

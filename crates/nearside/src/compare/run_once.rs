@@ -1,4 +1,4 @@
-//! One run of the program: started, watched and ended.
+//! One run of the program: start, watch, end.
 
 use super::numad::Numad;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
@@ -18,17 +18,17 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trace::live::{LabCount, LabCounters};
 
-/// How often counters are taken: a program may tell afterwards that only some milliseconds of it count.
+/// Interval between counter readings: a program may report later that only some milliseconds of it count.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often it is looked for Ctrl-C where there are no counters to take.
+/// Interval between checks for Ctrl-C when no counters are read.
 const SELDOM: Duration = Duration::from_millis(100);
-/// How long a program that is to end may take to do so.
+/// Time limit for a program to end once it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to wait for counters that are new.
+/// Time limit for new counters to appear.
 const NEWS: Duration = Duration::from_secs(5);
-/// Of what a program printed, the last is kept.
+/// Bytes kept of a program's output: the last ones.
 const KEPT_BYTES: u64 = 1 << 20;
-/// Counts that are kept, at most: of more, every second one.
+/// Maximum number of readings kept; beyond it, every second one is dropped.
 const MOST_COUNTS: usize = 4096;
 
 /// Runs programs, one at a time.
@@ -37,33 +37,33 @@ pub struct Runner {
     interrupted: Arc<AtomicBool>,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub struct Ran {
     pub status: ExitStatus,
     pub wall_seconds: f64,
-    /// What it printed on standard output.
+    /// Standard output.
     pub printed: String,
-    /// And on standard error.
+    /// Standard error.
     pub complained: String,
-    /// Pages that the kernel moved meanwhile.
+    /// Pages that the kernel moved during the run.
     pub pages_moved: Option<u64>,
-    /// CPU time that numad took.
+    /// CPU time that numad used.
     pub numad_seconds: Option<f64>,
     began_ns: u64,
     ended_ns: u64,
     counts: Vec<LabCount>,
 }
 
-/// Why nothing came of a run.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NoRun {
-    /// The user ends it all.
+    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot {what}: {why}")]
     System { what: &'static str, why: io::Error },
-    /// It cannot be told to the daemon.
+    /// The process could not be registered with the daemon.
     #[error("{0}")]
     Numad(String),
 }
@@ -81,8 +81,8 @@ impl Runner {
         self.interrupted.load(Relaxed)
     }
 
-    /// Runs a program to its end, with nothing to read. It, and what it starts, is ended where the user wants all to
-    /// end.
+    /// Runs a program to its end, with empty standard input. If the user interrupts, the program and its children are
+    /// ended.
     pub fn run(&mut self, command: &[OsString], numad: Option<&Numad>) -> Result<Ran, NoRun> {
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let stream = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
@@ -93,7 +93,7 @@ impl Runner {
         let copy = |file: &File| file.try_clone().map(Stdio::from).map_err(system("make a file in memory"));
         let mut start = Command::new(program);
         start.args(arguments).stdin(Stdio::null()).stdout(copy(&output)?).stderr(copy(&error)?);
-        // Ctrl-C is for this program, which ends the other one.
+        // Ctrl-C is for nearside, which ends the program.
         start.process_group(0).die_with_parent();
         let mut counts = Vec::new();
         self.take_counts_after(monotonic_ns(), &mut counts);
@@ -126,16 +126,16 @@ impl Runner {
         })
     }
 
-    /// Waits for its end, and takes counters meanwhile.
+    /// Waits for its end, and reads counters while it runs.
     fn wait(&mut self, child: &mut Child, counts: &mut Vec<LabCount>) -> Result<ExitStatus, NoRun> {
         let pid = rustix::process::Pid::from_raw(child.id().cast_signed());
-        // Without the descriptor (Linux 5.3) its end is seen a little later.
+        // Without the descriptor (before Linux 5.3) its end is noticed a little later.
         let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let patience = if self.counters.is_some() { LOOK } else { SELDOM };
         let patience = Timespec::try_from(patience).unwrap_or_default();
         loop {
             let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
-            // A signal ends it early.
+            // A signal interrupts the sleep.
             let _ = poll(&mut polled, Some(&patience));
             if let Some(status) = child.try_wait().map_err(system("wait for the program"))? {
                 return Ok(status);
@@ -151,7 +151,7 @@ impl Runner {
         }
     }
 
-    /// Waits until there are counters that are no older than this, ns.
+    /// Waits until there are counters at least this recent, ns.
     fn take_counts_after(&mut self, time_ns: u64, counts: &mut Vec<LabCount>) {
         let Some(counters) = &mut self.counters else { return };
         let since = Instant::now();
@@ -164,10 +164,10 @@ impl Runner {
     }
 }
 
-/// Ends a program and what it started, if need be by force.
+/// Ends a program and its children, by SIGKILL if necessary.
 fn end(child: &mut Child) {
     let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) else { return };
-    // What has ended meanwhile needs no signal.
+    // Processes that have ended need no signal.
     let _ = kill_process_group(group, Signal::TERM);
     let since = Instant::now();
     while since.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
@@ -177,7 +177,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The last that was written to a file, as text.
+/// The last bytes written to a file, as text.
 fn text(file: &mut File) -> io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(KEPT_BYTES)))?;
@@ -186,13 +186,13 @@ fn text(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Pages that were moved since boot, from node to node, or within one to make room for huge pages. Since Linux 3.8.
+/// Pages migrated since boot, between nodes, or within one to make room for huge pages. Since Linux 3.8.
 fn pages_moved() -> Option<u64> {
     system_events(Path::new("/proc")).ok()?.get("pgmigrate_success").copied()
 }
 
 impl Ran {
-    /// What the machine's memory did in a part of the run: from `began_ns` on, for so many seconds; or in all of it.
+    /// What the machine's memory did in a part of the run, from `began_ns` on for `seconds`; or in all of it.
     pub fn memory(&self, part: Option<(u64, f64)>) -> Option<MemoryCounts> {
         let (from, until) = part.map_or((self.began_ns, self.ended_ns), |(began_ns, seconds)| {
             (began_ns, began_ns.saturating_add((seconds * 1e9) as u64))
@@ -202,7 +202,7 @@ impl Ran {
         MemoryCounts::between(&before.measured()?, &after.measured()?)
     }
 
-    /// Why it is no good run; nothing where its status is 0.
+    /// Why the run failed; `None` if its status is 0.
     pub fn failure(&self) -> Option<String> {
         match (self.status.code(), self.status.signal()) {
             (Some(0), _) => None,

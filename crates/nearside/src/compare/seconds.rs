@@ -1,17 +1,17 @@
-//! How long a program worked, as it prints it.
+//! The time that a program prints as its own run time.
 
 use std::str::FromStr;
 
-/// Where a program prints for how long it worked, in seconds.
+/// Where a program prints its run time, in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seconds {
-    /// At this JSON pointer of the last line of JSON that has it.
+    /// At this JSON pointer, in the last line of JSON that has it.
     Json(String),
-    /// Between these texts of one line, the last place that has them.
+    /// Between these texts in one line, at the last match.
     Between(String, String),
 }
 
-/// Nothing takes longer, some thirty years: what does is no time.
+/// Upper limit, some thirty years: larger numbers are not times.
 const LONGEST_S: f64 = 1e9;
 /// Stands for the number.
 const NUMBER: &str = "{}";
@@ -30,7 +30,7 @@ impl FromStr for Seconds {
     }
 }
 
-/// As it was given.
+/// As given on the command line.
 impl std::fmt::Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -41,7 +41,7 @@ impl std::fmt::Display for Seconds {
 }
 
 impl Seconds {
-    /// What a program printed of it; nothing where that is no positive number.
+    /// The time in a program's output; `None` if there is no positive number.
     pub fn of(&self, printed: &str) -> Option<f64> {
         let found = match self {
             Self::Json(pointer) => explore::numbers(printed, pointer).pop(),
@@ -53,7 +53,7 @@ impl Seconds {
         found.filter(|seconds| *seconds > 0.0 && *seconds < LONGEST_S)
     }
 
-    /// When that began, ns of `CLOCK_MONOTONIC`, where the same JSON tells it as `began_ns`.
+    /// Start of the measured part, ns of `CLOCK_MONOTONIC`, where the same JSON has it as `began_ns`.
     pub fn began_ns(&self, printed: &str) -> Option<u64> {
         let Self::Json(pointer) = self else { return None };
         let (folder, _) = pointer.rsplit_once('/')?;
@@ -61,7 +61,7 @@ impl Seconds {
     }
 }
 
-/// What is left of a line from each of its characters on, but for those within a number.
+/// The rest of a line from each character on, except within a number.
 fn places(line: &str) -> impl DoubleEndedIterator<Item = &str> {
     let is_within = |at: usize| line[..at].ends_with(is_of_number) && line[at..].starts_with(is_of_number);
     line.char_indices().filter(move |(at, _)| !is_within(*at)).map(|(at, _)| &line[at..])
@@ -74,7 +74,7 @@ fn is_of_number(c: char) -> bool {
 fn number(text: &str, before: &str, after: &str) -> Option<f64> {
     let text = text.strip_prefix(before)?;
     let end = text.find(|c| !is_of_number(c)).unwrap_or(text.len());
-    // A unit may begin with a letter of a number: `1.5e` is 1.5 before an `e`.
+    // A unit may begin with a character that numbers contain: `1.5e` is 1.5 before an `e`.
     (1..=end).rev().find_map(|end| {
         let (number, rest) = text.split_at_checked(end)?;
         rest.starts_with(after).then(|| number.parse().ok())?

@@ -1,4 +1,4 @@
-//! Which virtual machine, and how it is run: options of all that runs there.
+//! Options of the virtual machine and how it runs, shared by all verbs that use one.
 
 use clap::{Args, ValueEnum};
 use lab::setup::KernelVersion;
@@ -7,37 +7,37 @@ use machine::{Disk, presets, size};
 use model::{Mechanism, Mechanisms};
 use std::error::Error;
 
-/// The machine, and how it is run.
+/// The machine, and how it runs.
 #[derive(Clone, Debug, Args)]
 pub struct MachineOptions {
     /// The machine: a preset (see `nearside lab list`), or a machine file (a path with a / or ending in .toml)
     #[arg(long, short, value_name = "PRESET|FILE")]
     machine: String,
 
-    /// Memory of each node that has any, such as 512M or 2G. Memory is taken from the host only as the guest uses it
+    /// Memory of each node that has any, such as 512M or 2G. The host provides memory only as the guest uses it
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     memory_per_node: u64,
 
-    /// Use only the first so many CPUs of each node
+    /// Use only the first N CPUs of each node
     #[arg(long, value_name = "N")]
     cpus_per_node: Option<u32>,
 
-    /// How much of the model to use
+    /// How much of the memory model to use
     #[arg(long, value_enum, default_value = "full")]
     fidelity: Fidelity,
 
-    /// Switch parts of the model off, separated by commas: translation (TLBs and page walks), overlap (of loads that miss and
-    /// wait for no other), coherence (lines in other caches, questions to them), write-backs, load-curves (latency grows before
-    /// bandwidth ends), siblings (share a core's path to memory), streams (prefetchers), store-buffer
+    /// Switch off parts of the model, separated by commas: translation (TLBs and page walks), overlap (of independent
+    /// load misses), coherence (lines in other caches, and probes to them), write-backs, load-curves (latency rises
+    /// before bandwidth is exhausted), siblings (share a core's path to memory), streams (prefetchers), store-buffer
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     without: Vec<Mechanism>,
 
-    /// The disk that all files are on: latency and bandwidth [default: the machine file's, or else 50us,500MB/s]
+    /// The disk that holds all files: latency and bandwidth [default: the machine file's, or else 50us,500MB/s]
     #[arg(long, value_name = "LATENCY,BANDWIDTH")]
     disk: Option<Disk>,
 
-    /// The guest's kernel, one that `nearside lab setup --kernel VERSION` has fetched: a series such as 6.18, a release such as
-    /// 6.18.15, or newest [default: the one of `nearside lab setup`, of series 6.12]
+    /// The guest's kernel, fetched before by `nearside lab setup --kernel VERSION`: a series such as 6.18, a release
+    /// such as 6.18.15, or newest [default: the one of `nearside lab setup`, of series 6.12]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<KernelVersion>,
 
@@ -50,21 +50,21 @@ pub struct MachineOptions {
     pub thp: Option<HugePages>,
 
     /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an
-    /// experiment with them fits in a short run; reports name it
+    /// experiment with them fits in a short run; reports state it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub time_scale: u32,
 
-    /// End the run after this much host time, booting included
+    /// End the run after this much host time, including boot
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fidelity {
-    /// All of it
+    /// The full model
     Full,
-    /// Without translation, overlap and coherence: faster, and as near where programs wait for memory one line after
-    /// another, or read it in sequence
+    /// Without translation, overlap and coherence: faster, and as accurate for programs that wait for memory one line
+    /// after another, or read it sequentially
     Fast,
 }
 
@@ -82,7 +82,7 @@ pub enum HugePages {
 }
 
 impl MachineOptions {
-    /// The machine, cut to size.
+    /// The machine, reduced to the chosen size.
     pub fn shape(&self) -> Result<Shape, Box<dyn Error>> {
         let mut preset = presets::load(&self.machine)?;
         preset.disk = self.disk.clone().or(preset.disk);

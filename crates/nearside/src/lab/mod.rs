@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 /// Run programs on a machine you do not have
 ///
-/// The lab is a virtual NUMA machine: QEMU boots an unmodified Linux kernel on the nodes, CPUs and links of a machine
-/// file, with this host's own files, and a model of that machine's memory keeps its clock. A program that runs there,
-/// unmodified, sees times as it would see them on such a machine. It needs no NUMA hardware, no KVM and no rights.
+/// The lab is a virtual NUMA machine. QEMU boots an unmodified Linux kernel on the nodes, CPUs and links of a machine
+/// file, with this host's own files; a model of that machine's memory drives the guest's clock. Unmodified programs see
+/// the times that they would see on such a machine. The lab needs no NUMA hardware, no KVM and no privileges.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `nearside lab list` and `nearside lab show`: the machines there are.
+//! `nearside lab list` and `nearside lab show`: the available machines.
 
 use crate::output;
 use clap::Args;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// List the machines that the lab can be
+/// List the machines that the lab can simulate
 #[derive(Debug, Args)]
 pub struct ListArguments {
     /// Print JSON: name, description, nodes and cpus of each
@@ -16,7 +16,7 @@ pub struct ListArguments {
     json: bool,
 }
 
-/// Show one of the machines: what `nearside topology --from` shows, and where each number comes from
+/// Show one of the machines: as `nearside topology --from`, with the source of each number
 #[derive(Debug, Args)]
 pub struct ShowArguments {
     /// A preset, or a machine file (a path with a / or ending in .toml)
@@ -51,7 +51,7 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
         for machine in &listed {
             table.row([machine.name.clone(), machine.nodes.to_string(), machine.cpus.to_string()]);
         }
-        // Descriptions are flush left, so they are no column of the table.
+        // Descriptions are flush left, so they are not a table column.
         let descriptions = std::iter::once("").chain(listed.iter().map(|machine| machine.description.as_str()));
         let lines = table.to_string();
         lines

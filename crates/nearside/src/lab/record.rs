@@ -1,4 +1,4 @@
-//! `nearside lab record`: a program's accesses to memory on a virtual machine, in one step.
+//! `nearside lab record`: records a program's memory accesses on a virtual machine, in one step.
 
 use super::machine_options::MachineOptions;
 use super::run::{self as lab_run, Recording};
@@ -10,14 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the guest's `nearside record` says what came of it, in the trace's folder: the only one whose files come back.
+/// File in the trace's folder with the summary of the guest's `nearside record`: only that folder's files come back.
 const REPORT: &str = "report.json";
 
-/// Record a program's accesses to memory on a virtual NUMA machine
+/// Record a program's memory accesses on a virtual NUMA machine
 ///
-/// Boots the machine as `nearside lab run` does, runs `nearside record` in it, and puts the trace where that would be on
-/// this host. Samples are the model's own, by the lab's virtual PMU, and times are simulated. Functions and variables have
-/// the names that they have in this host's files, which are those of the machine.
+/// Boots the machine as `nearside lab run` does, runs `nearside record` in it, and puts the trace where it would be on
+/// this host. Samples come from the model, through the lab's virtual PMU, and times are simulated. Functions and
+/// variables are named from this host's files, which are those of the guest.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -27,7 +27,7 @@ Examples:
 
 {EXIT_CODES}
 
-Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that tells of objects, where it is not installed beside \
+Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that reports objects, if it is not installed beside \
 nearside)."))]
 pub struct Arguments {
     #[command(flatten)]
@@ -36,8 +36,8 @@ pub struct Arguments {
     #[command(flatten)]
     recording: RecordOptions,
 
-    /// Write what came of it as JSON to this file; - is standard output. It has `run`, what the machine measured, as
-    /// `nearside lab run --json` has it, and `recording`, as `nearside record --json`: null where the recording failed
+    /// Write the result as JSON to this file; - is standard output. `run` is what the machine measured, as in `nearside
+    /// lab run --json`; `recording` is as in `nearside record --json`, or null if the recording failed
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -74,13 +74,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     if made {
-        // Only where nothing was recorded is there nothing in it.
+        // The folder is empty only if nothing was recorded.
         let _ = fs::remove_dir(&folder);
     }
     status
 }
 
-/// What the guest runs: this very program, on the guest's own disk as on this host's.
+/// The guest runs this same program: its file has the same path there.
 fn guest_command(
     folder: &Path,
     options: &RecordOptions,

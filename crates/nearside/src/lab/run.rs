@@ -22,11 +22,10 @@ use std::time::Duration;
 /// Run a command on a virtual NUMA machine
 ///
 /// The command runs with this working directory, environment and user, and sees this host's files. Standard input,
-/// output and error are connected; its exit status is this program's. It can read what you can read; what it writes is
-/// discarded when it ends, but for files in the folder that --out names. There is no network but loopback. Ctrl-C ends
-/// it at once.
+/// output and error are connected; its exit status is passed on. It can read what you can read; what it writes is
+/// discarded when it ends, except files in the --out folder. There is no network but loopback. Ctrl-C ends it at once.
 ///
-/// Afterwards a table on standard error says what the memory of the virtual machine did.
+/// Afterwards a table on standard error shows what the memory of the virtual machine did.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +34,7 @@ Examples:
   nearside lab run --machine small-4x2 --numa-balancing off --json report.json -- make check
   nearside lab run --machine ./my-machine.toml --shell
 
-Exit codes: the command's own; 128 + n when signal n ended it. Of nearside itself: 124 --timeout ran out, 125 the lab failed, \
+Exit codes: the command's own; 128 + n when signal n ended it. Nearside's own: 124 --timeout expired, 125 the lab failed, \
 126 the command cannot be run, 127 there is no such command, 128 + n when signal n ended nearside, 2 the command line is wrong.
 
 Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is \
@@ -44,11 +43,11 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: MachineOptions,
 
-    /// Keep the files that the command writes below this folder, which is made if it is missing
+    /// Keep the files that the command writes below this folder, which is created if missing
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Give the command a terminal in place of three streams; without a command, run your shell
+    /// Give the command a terminal instead of three streams; without a command, run your shell
     #[arg(long)]
     pub shell: bool,
 
@@ -60,15 +59,15 @@ pub struct Arguments {
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// The command is a recording, which has no table.
+    /// Set if the command is a recording, which has no table.
     #[arg(skip)]
     pub recording: Option<Recording>,
 
-    /// Sample, on each CPU, one in so many first-level cache misses and first writes to a line that was only read so far
+    /// Sample one in N first-level cache misses and first writes to read-only lines, on each CPU
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
     pub sample_period: u64,
 
-    /// Write samples to this file, one JSON object a line: time, CPU, pid, tid, thread name, instruction, virtual and
+    /// Write samples to this file, one JSON object per line: time, CPU, pid, tid, thread name, instruction, virtual and
     /// physical address, node, cache level (4 is memory, 5 another core's or node's cache), latency, load or store
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
@@ -78,15 +77,15 @@ pub struct Arguments {
     pub command: Vec<OsString>,
 }
 
-/// The command is `nearside record`.
+/// Set if the command is `nearside record`.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The file, below the folder whose files are kept, that it writes its own report to, if it is asked for one.
+    /// The file below the kept folder that it writes its own report to, if one was requested.
     pub report: Option<PathBuf>,
 }
 
 impl Recording {
-    /// What came of it, nothing where it failed. The file is gone then: it is no part of a trace.
+    /// The recording's report; `None` if it failed. Removes the file, which is not part of a trace.
     fn take_report(&self) -> Result<Option<RecordReport>, Box<dyn Error>> {
         let Some(path) = &self.report else { return Ok(None) };
         let failed = |what| move |why| LabError::File { what, path: path.clone(), why };
@@ -99,7 +98,7 @@ impl Recording {
     }
 }
 
-/// Everything that is not the command's own failure has a status that commands seldom use.
+/// Exit code of failures that are not the command's own; commands seldom use it.
 pub const FAILED: u8 = 125;
 
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -113,7 +112,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let shape = arguments.options.shape()?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
-    // Files are made before the machine is, so that a mistake costs no time.
+    // Create files before the machine boots, so that a mistake costs no time.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
     let json = arguments.json.as_deref().map(Created::new).transpose()?;
     let mut samples = arguments.samples.as_deref().map(Created::new).transpose()?;
@@ -152,7 +151,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
 }
 
-/// Returns the number of samples written, too.
+/// Also returns the number of samples written.
 fn boot_and_run(
     assets: &Assets,
     run: &Run,
@@ -165,7 +164,7 @@ fn boot_and_run(
     let outcome = lab::run(assets, run, &mut |event| match event {
         Event::Stage(Stage::Booting) => line.iter().for_each(|line| line.set_message("booting the virtual machine")),
         Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
-        // From here on the terminal is the command's. Before, Ctrl-C has to be ours.
+        // From here on the terminal belongs to the command. Before, nearside handles Ctrl-C.
         Event::Stage(Stage::Running) => {
             if let Some(line) = line.take() {
                 line.finish_and_clear();
@@ -217,14 +216,14 @@ fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Ta
     })
 }
 
-/// It can only be read by setting it.
+/// The umask can only be read by setting it.
 fn current_umask() -> u32 {
     let mask = umask(Mode::empty());
     umask(mask);
     mask.as_raw_mode()
 }
 
-/// Folders of the guest that are its own, whatever the host has there.
+/// Folders that are always the guest's own.
 const GUEST_FOLDERS: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
 
 /// The folder whose files come back, as an absolute path.
@@ -236,12 +235,12 @@ fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     let hides = GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found));
     if hides || ["/proc", "/sys"].iter().any(|own| found.starts_with(own)) {
         let why = "the guest has /dev, /proc, /run and /sys of its own; name another folder";
-        return Err(failed("take files back through")(io::Error::other(why)));
+        return Err(failed("use the output folder")(io::Error::other(why)));
     }
     Ok(found)
 }
 
-/// A file that is made before a run and filled by it.
+/// A file created before a run and filled by it.
 struct Created {
     path: PathBuf,
     to: Box<dyn Write>,

@@ -18,7 +18,7 @@ pub struct SampleLine {
     /// 1 to 3 for a cache of that level, 4 for memory, 5 for a cache of another core or node.
     level: u8,
     latency_ns: f64,
-    /// What the core waited of that.
+    /// The part of it that the core waited.
     stall_ns: f64,
     store: bool,
 }

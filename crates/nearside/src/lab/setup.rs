@@ -1,4 +1,4 @@
-//! `nearside lab setup`: what the lab needs beside nearside itself.
+//! `nearside lab setup`: fetches what the lab needs beside nearside itself.
 
 use clap::Args;
 use lab::setup::{KernelVersion, setup};
@@ -8,21 +8,21 @@ use std::process::ExitCode;
 
 /// Fetch QEMU and a Linux kernel into a cache folder
 ///
-/// They come from this host's own Debian mirror, through an apt of their own: nothing is installed, and no rights are
-/// needed. They stay in `$XDG_CACHE_HOME/nearside` (or `~/.cache/nearside`); delete that folder to be rid of them.
+/// They come from this host's own Debian mirror, through a private apt: nothing is installed, and no privileges are
+/// needed. They stay in `$XDG_CACHE_HOME/nearside` (or `~/.cache/nearside`); delete that folder to remove them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment:
-  NEARSIDE_QEMU         a qemu-system-x86_64 to use, 11.1 or newer and built with plugins
+  NEARSIDE_QEMU         the qemu-system-x86_64 to use, 11.1 or newer and built with plugins
   NEARSIDE_KERNEL       the kernel to use where no --kernel names one
   NEARSIDE_KERNEL_DIR   a folder with boot/vmlinuz-VERSION and lib/modules/VERSION to use, Linux 6.12 or newer")]
 pub struct Arguments {
-    /// Fetch this kernel, for `--kernel` of `lab run`, in place of the default one, which stays what it is: a series such as
-    /// 6.18, a release such as 6.18.15, or newest, which asks for a newer one each time
+    /// Fetch this kernel, for `lab run --kernel`, instead of the default one, which stays unchanged: a series such as
+    /// 6.18, a release such as 6.18.15, or newest, which looks for a newer one each time
     #[arg(long, value_name = "VERSION")]
     kernel: Option<KernelVersion>,
 
-    /// Say nothing unless something fails
+    /// Print nothing unless something fails
     #[arg(long, short)]
     quiet: bool,
 }

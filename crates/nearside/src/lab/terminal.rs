@@ -5,7 +5,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::io;
 use std::time::Duration;
 
-/// A line that says what happens, with the time it has taken; it shows only on a terminal.
+/// A progress line with the time elapsed; it shows only on a terminal.
 pub fn progress_line() -> ProgressBar {
     let line = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -15,11 +15,11 @@ pub fn progress_line() -> ProgressBar {
     line
 }
 
-/// Standard input as a raw terminal, until this is dropped: every key goes to the guest, Ctrl-C too.
+/// Standard input as a raw terminal, until this is dropped: every key goes to the guest, even Ctrl-C.
 pub struct Raw(Termios);
 
 impl Raw {
-    /// Fails when standard input is no terminal.
+    /// Fails if standard input is not a terminal.
     pub fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();

@@ -1,16 +1,16 @@
-//! Where a trace is put.
+//! Where a trace is written.
 
 use std::path::{Path, PathBuf};
 
-/// The folder where nothing else is asked for.
+/// The default folder.
 pub const DEFAULT: &str = "nearside-trace";
 
-/// The first of `nearside-trace`, `nearside-trace-2`, ... that is not there yet.
+/// The first of `nearside-trace`, `nearside-trace-2`, ... that does not exist yet.
 pub fn unused(folder: &Path) -> PathBuf {
     let first = std::iter::once(DEFAULT.to_owned());
     let others = (2_u64..).map(|number| format!("{DEFAULT}-{number}"));
     let mut names = first.chain(others).map(|name| folder.join(name));
-    // There is always one more number.
+    // There is always a next number.
     names.find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| folder.join(DEFAULT))
 }
 

@@ -1,4 +1,4 @@
-//! `nearside record`: which object, which thread, which node, written down while a program runs.
+//! `nearside record`: records which objects, threads and nodes a program's memory accesses involve.
 
 pub mod folder;
 mod options;
@@ -29,24 +29,24 @@ use std::time::{Duration, SystemTime};
 use trace::About;
 use trace::live::Target;
 
-/// Everything that is not the program's own failure has a status that programs seldom use.
+/// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
-/// The command line is wrong, as clap ends.
+/// The command line is wrong; clap's exit code.
 const WRONG: u8 = 2;
-/// How often the program is looked at that is not recorded any more.
+/// Interval between two checks of a program that is no longer recorded.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Record a program's accesses to memory, and the objects that they are to
+/// Record a program's memory accesses and the objects accessed
 ///
-/// Starts the program with this terminal, environment and user, and writes a trace of it into a folder: sampled accesses
-/// to memory (who, where from, which address, which node, how long), and the lives of its processes, threads, mappings
-/// and objects. The program is not changed; what it starts is recorded, too.
+/// Starts the program with this terminal, environment and user, and writes a trace of it into a folder: sampled memory
+/// accesses (thread, code, address, node, latency), and the lifetimes of its processes, threads, mappings and objects.
+/// The program is not changed; its child processes are recorded, too.
 ///
-/// With --pid, processes that run already are recorded until they end or Ctrl-C. Their objects are not known, but for static
-/// data, files and stacks: those are told from inside of a program, from its beginning.
+/// With --pid, running processes are recorded until they end or Ctrl-C. Of their objects only static data, files and
+/// stacks are known: heap objects are reported from inside a program, from its start on.
 ///
-/// Ctrl-C goes to the program as ever, and the trace is complete when that ends; a second one ends the recording at once.
-/// The recording ends with the program: what that has left running goes on without being recorded.
+/// Ctrl-C is passed to the program, and the trace is complete when the program ends; a second one ends the recording at
+/// once. The recording ends with the program: child processes still running are no longer recorded.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -57,16 +57,16 @@ Examples:
 
 {EXIT_CODES}
 
-Environment: NEARSIDE_PRELOAD (the library that tells of objects, where it is not installed beside nearside)."))]
+Environment: NEARSIDE_PRELOAD (the library that reports objects, if it is not installed beside nearside)."))]
 pub struct Arguments {
     #[command(flatten)]
     options: RecordOptions,
 
-    /// Write what came of it as JSON to this file; - is standard output
+    /// Write a summary as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Record processes that run already, separated by commas
+    /// Record running processes: process ids, separated by commas
     #[arg(long, short, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
 
@@ -102,13 +102,13 @@ fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     if let Err(error) = &trace {
         crate::report(error);
     }
-    // The program's end is its own affair.
+    // A failure of the recording must not end the program.
     while !program.is_over() {
         program.wait(PATIENCE);
     }
     let Ok(trace) = trace else { return Ok(FAILED) };
     let status = program.status()?;
-    // The trace is complete, and the program's status is what its callers wait for.
+    // The trace is complete, and callers wait for the program's status.
     if let Err(error) = summary::tell(options, arguments.json.as_deref(), &trace, status) {
         crate::report(error.as_ref());
     }
@@ -124,7 +124,7 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     Ok(0)
 }
 
-/// Opens all sources, and begins the trace.
+/// Opens all sources and begins the trace.
 fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
     let Arguments { options, command, json, .. } = arguments;
     json.as_deref().map_or(Ok(()), output::check)?;

@@ -1,4 +1,4 @@
-//! What is recorded, and where it is put: options of `nearside record`, here and in the lab.
+//! What to record and where to write it: options of `nearside record`, here and in the lab.
 
 use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
@@ -9,38 +9,39 @@ use std::path::PathBuf;
 use std::time::Duration;
 use trace::live::{AccessSource, Accesses};
 
-/// The last part of the manual.
+/// The end of the help text.
 pub const EXIT_CODES: &str = "\
-Exit codes: the program's own, 128 + n where signal n ended it, or was the second one and ended the recording. Of nearside itself: \
-125 the recording failed, or ended early as the disk was full (what was written can be read), 126 the program cannot be run, 127 there \
+Exit codes: the program's own, 128 + n if signal n ended it, or was the second one and ended the recording. Nearside's own: \
+125 the recording failed, or ended early because the disk was full (what was written can be read), 126 the program cannot be run, 127 there \
 is no such program, 2 the command line is wrong.";
 
-/// Who observes accesses to memory.
+/// Source of memory access samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
-    /// The best that is there
+    /// The best one available
     Auto,
     /// The virtual PMU of the lab
     Lab,
-    /// What the processor samples itself: AMD's IBS, Intel's loads by latency and stores, Arm's SPE
+    /// The processor's own sampling: AMD's IBS, Intel's load latency and store events, Arm's SPE
     Perf,
-    /// Page faults that the kernel's NUMA balancing provokes, which is switched on for it: who uses which page. Needs root
+    /// Page faults of the kernel's NUMA balancing, which is switched on for this: which thread uses which page. Needs
+    /// root
     HintFaults,
-    /// Nobody: objects, processes and mappings only
+    /// None: only objects, processes and mappings
     None,
 }
 
-/// Why there is nothing to set.
-const UNPACED: &str = "hint faults come as the kernel provokes them, and --period and --rate do not change how many";
+/// Why the sampling rate cannot be set.
+const UNPACED: &str = "the kernel decides how many hint faults there are: --period and --rate have no effect";
 
 impl Source {
-    /// Refuses how often to sample, if that was said, of a source that samples nothing itself.
+    /// Rejects a sampling period or rate for a source that has none.
     pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
         if said && self == Self::HintFaults { Err(Wrong::because(UNPACED)) } else { Ok(()) }
     }
 }
 
-/// Tells likewise of the source that was chosen.
+/// The same as a note, for the source that was chosen.
 pub fn note_of_pace(accesses: Option<&Accesses>, said: bool) -> Option<String> {
     (said && matches!(accesses, Some(Accesses::HintFaults(_)))).then(|| UNPACED.to_owned())
 }
@@ -57,57 +58,58 @@ impl From<Source> for AccessSource {
     }
 }
 
-/// What is recorded, and where it is put.
+/// What to record and where to write it.
 #[derive(Clone, Debug, Args)]
 pub struct RecordOptions {
-    /// The folder of the trace, which must be empty if it is there [default: nearside-trace, or with a number if that is
-    /// there]
+    /// The folder of the trace, which must be empty if it exists [default: nearside-trace, or with a number appended if
+    /// that exists]
     #[arg(long, short, value_name = "TRACE")]
     pub output: Option<PathBuf>,
 
-    /// Who observes accesses to memory
+    /// Source of memory access samples
     #[arg(long, value_enum, default_value = "auto")]
     pub source: Source,
 
-    /// Sample one event in so many, not of hint faults: with lab, misses of the first-level cache [default: 1000]; with perf, micro-operations of
-    /// AMD's, slow loads and stores each of Intel's, operations of Arm's
+    /// Sample one event in N; not for hint faults. With lab, misses of the first-level cache [default: 1000]; with
+    /// perf, AMD's micro-operations, Intel's slow loads and stores, each, or Arm's operations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
-    /// Sample about so many accesses a second on each CPU that the program uses, not of hint faults [default with perf: 1000]
+    /// Sample about this many accesses per second on each CPU that the program uses; not for hint faults [default with
+    /// perf: 1000]
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
     pub rate: Option<u64>,
 
-    /// End the recording after so many seconds; the program goes on
+    /// End the recording after this many seconds; the program continues
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
 
-    /// Do not look into the program for its objects
+    /// Do not record the program's objects
     #[arg(long)]
     pub no_objects: bool,
 
-    /// Only count objects that take no more than this, by the code that allocates them, which costs the program less: bytes,
-    /// or a number with K or M
+    /// Only count objects up to this size, by allocating code, which costs the program less: bytes, or a number with K
+    /// or M
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
     pub small_objects: u64,
 
-    /// Say nothing unless something fails
+    /// Print nothing unless something fails
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl RecordOptions {
-    /// Refuses what would be without effect.
+    /// Rejects options that would have no effect.
     pub fn check(&self) -> Result<(), Box<dyn Error>> {
         self.source.check_pace(self.has_pace())
     }
 
-    /// Whether it was said how often to sample.
+    /// Whether a sampling period or rate was given.
     pub fn has_pace(&self) -> bool {
         self.period.is_some() || self.rate.is_some()
     }
 
-    /// Themselves, as arguments for another `nearside record`, without the folder.
+    /// These options as arguments for another `nearside record`, without the folder.
     pub fn passed_on(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
@@ -135,7 +137,7 @@ impl RecordOptions {
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.001 to a year's".to_owned()),
+        _ => Err("seconds, from 0.001 to one year".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processes that run already, while they are recorded.
+//! Running processes that are recorded.
 
 use super::recorder::Followed;
 use crate::system::{System, UnseenError};
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long Ctrl-C may have to wait.
+/// Longest delay before Ctrl-C takes effect.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Processes that run already, held.
+/// Running processes, held open.
 pub struct Processes {
     held: Vec<Process>,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Processes {
-    /// Takes hold of them. Needs to be allowed to see their mappings.
+    /// Opens them. Needs permission to see their mappings.
     pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Self, UnseenError> {
         let held = pids.iter().map(|&pid| observable(Pid(pid))).collect::<Result<_, _>>()?;
         Ok(Self { held, interrupted })
@@ -28,14 +28,14 @@ impl Processes {
     }
 }
 
-/// A process that can be observed: it has memory, its mappings may be seen, and the number is not that of a later thread,
-/// whose accesses the kernel tells by the process's.
+/// A process that can be observed: it has memory, its mappings may be read, and the id is not that of one of its other
+/// threads, whose accesses the kernel reports under the process's id.
 pub fn observable(pid: Pid) -> Result<Process, UnseenError> {
     let system = System::live();
     let process = system.process(pid)?;
     let status = process.status().map_err(|error| system.unseen(pid, &error))?;
     if let Some(of) = status.process.filter(|of| *of != pid) {
-        let why = format!("{pid} is a thread of process {of}, and whole processes are observed: give {of}");
+        let why = format!("{pid} is a thread of process {of}, and only whole processes are observed: give {of}");
         return Err(UnseenError { pid, why, is_gone: false });
     }
     process.mappings().map_err(|error| system.unseen(pid, &error))?;
@@ -44,7 +44,7 @@ pub fn observable(pid: Pid) -> Result<Process, UnseenError> {
 
 impl Followed for Processes {
     fn is_over(&mut self) -> bool {
-        // Of a process whose first thread has ended, others may go on.
+        // When a process's first thread has ended, others may still run.
         let goes_on = |process: &Process| process.status().is_ok_and(|status| status.has_memory || status.threads > 1);
         self.held.retain(goes_on);
         self.held.is_empty() || self.interrupted.load(Relaxed)

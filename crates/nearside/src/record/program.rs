@@ -1,4 +1,4 @@
-//! The program that is recorded: found, started, told of signals, and waited for.
+//! The recorded program: finds and starts it, forwards signals, and waits for it.
 
 use super::recorder::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// Signals that the program is told of.
+/// Signals that are forwarded to the program.
 const TOLD: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
-/// Those that ask to end. The second one has a recording end, which does not wait for the program then.
+/// Signals that request the end. The second one ends a recording without waiting for the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// The program, running.
 pub struct Program {
     child: Child,
-    /// Becomes readable when it ends. Linux 5.3.
+    /// Becomes readable when the program ends. Linux 5.3.
     ended: Option<OwnedFd>,
     signals: Signals,
     asked_to_end: bool,
-    /// The signal that asked once more.
+    /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
 }
@@ -41,18 +41,18 @@ pub struct NotStarted {
 }
 
 impl NotStarted {
-    /// As shells have it.
+    /// The exit codes that shells use.
     pub fn status(&self) -> u8 {
         if self.why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
     }
 }
 
 impl Program {
-    /// Starts it with this process's streams and environment, and what is prepared in addition.
+    /// Starts it with this process's streams and environment, and the given preparation.
     pub fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Self, NotStarted> {
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let failed = |why| NotStarted { program: program.into(), why };
-        // Before the start, so that none ends this process and not the program.
+        // Installed before the start, so that no signal ends this process instead of the program.
         let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
         let signals = Signals::new(told).map_err(failed)?;
         let mut command = Command::new(program);
@@ -77,7 +77,7 @@ impl Program {
         Ok(self.status)
     }
 
-    /// What nearside ends with after it: its exit status, or 128 + n where signal n had it left.
+    /// Nearside's exit code after it: the program's exit status, or 128 + n if signal n ended the recording.
     pub fn exit_code(&self) -> u8 {
         let left = self.left_by.map(|signal| 128 + signal);
         self.status.or(left).map_or(0, |status| (status & 0xff) as u8)
@@ -88,11 +88,11 @@ impl Program {
             if ENDING.contains(&number) && std::mem::replace(&mut self.asked_to_end, true) {
                 self.left_by = Some(number);
             }
-            // What a terminal's keys ask for, the terminal has told the program as well.
+            // For keys of a terminal, the terminal has signalled the program already.
             let by_keys = [SIGINT, SIGQUIT, SIGWINCH].contains(&number) && in_foreground();
             let signal = Signal::from_named_raw(number).filter(|_| !by_keys && self.status.is_none());
             if let (Some(signal), Some(pid)) = (signal, Pid::from_raw(self.child.id().cast_signed())) {
-                // It may have ended just now; until `status` says so its number is nobody else's.
+                // The program may just have ended; until `status` reaps it, its pid is not reused.
                 let _ = kill_process(pid, signal);
             }
         }
@@ -100,27 +100,27 @@ impl Program {
 }
 
 impl Followed for Program {
-    /// Also where the user wants the recording to end, whatever the program does.
+    /// Also over when the user ends the recording while the program runs.
     fn is_over(&mut self) -> bool {
         !matches!(self.status(), Ok(None)) || self.left_by.is_some()
     }
 
-    /// Tells the program of signals, too.
+    /// Forwards signals as well.
     fn wait(&mut self, patience: Duration) {
         let patience = Timespec::try_from(patience).unwrap_or_default();
         let mut polled: Vec<PollFd<'_>> = self.ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
-        // A signal ends it early, and without the descriptor the program's end is seen a little later.
+        // A signal ends the wait early; without the descriptor the program's end is noticed a little later.
         let _ = poll(&mut polled, Some(&patience));
         self.tell_signals();
     }
 }
 
-/// Whether this process gets what the keys of its terminal ask for.
+/// Whether this process is in its terminal's foreground group, which gets signals from keys.
 fn in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// The file that starting a program of this name would run, as far as that can be seen: `path` is `$PATH`.
+/// The file that would run for this program name, as far as can be determined: `path` is `$PATH`.
 pub fn find(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let named = Path::new(program);
     if named.components().count() > 1 || named.is_absolute() {

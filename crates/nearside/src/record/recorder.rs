@@ -1,4 +1,4 @@
-//! Takes what all sources tell, often, and writes it down.
+//! Drains all sources frequently and writes the trace.
 
 use super::untold::untold;
 use linux::Pid;
@@ -12,47 +12,47 @@ use trace::live::{Accesses, FileIdentities, HostCounters, SideBand, Told};
 use trace::objects::{ObjectRings, ObjectsError};
 use trace::{About, Count, Event, Flush, Sample, TickClock, What, WriteError, Writer};
 
-/// Events since the last time that call for the next look at once: a program's rings are of limited size.
+/// Number of events since the last drain after which the next one is due at once: a program's rings are limited.
 const MUCH: usize = 4096;
-/// ... or soon.
+/// Number of events after which the next drain is due soon.
 const SOME: usize = 256;
-/// So many samples call for a look as one event does.
+/// This many samples count as one event.
 const SAMPLES_PER_EVENT: usize = 16;
 const SOON: Duration = Duration::from_millis(1);
-/// A look costs the machine some ten microseconds.
+/// A drain takes the machine some ten microseconds.
 const LATER: Duration = Duration::from_millis(10);
-/// To read all counters of a host takes some microseconds each.
+/// Reading all counters of a host takes some microseconds each.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// Why recording ends before the program does.
+/// Why a recording ends before the program does.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The trace cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// What programs tell cannot be read.
+    /// Objects of programs cannot be read.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
 }
 
-/// Whom a recording follows.
+/// What a recording follows.
 pub trait Followed {
-    /// Whether the recording is over: all have ended, or the user has enough.
+    /// Whether the recording is over: all processes have ended, or the user interrupted.
     fn is_over(&mut self) -> bool;
-    /// Waits so long, or less where something happens.
+    /// Waits up to this long, less if something happens.
     fn wait(&mut self, patience: Duration);
 }
 
-/// Who is asked.
+/// The sources of a recording.
 pub struct Sources {
-    /// What all times in ticks are of.
+    /// Clock of all times in ticks.
     pub clock: TickClock,
     pub objects: Option<ObjectRings>,
     pub side_band: Option<SideBand>,
     pub accesses: Option<Accesses>,
-    /// The host's, of all that it runs.
+    /// The host's counters, covering everything that runs on it.
     pub counters: Option<HostCounters>,
-    /// What should be known of those that are not here.
+    /// Notes on sources that are missing.
     pub notes: Vec<String>,
 }
 
@@ -61,14 +61,14 @@ pub struct Recorder {
     sources: Sources,
     writer: Writer,
     files: FileIdentities,
-    /// The processes that it is about: the program and what it started.
+    /// The recorded processes: the program and its descendants.
     processes: HashSet<Pid>,
-    /// The programs that those executed, as the kernel tells it.
+    /// The programs that those executed, as reported by the kernel.
     executed: BTreeSet<(Pid, Arc<str>)>,
     samples: Vec<Sample>,
     events: Vec<Event>,
     counted: Vec<Count>,
-    /// When the host's counters are to be read next.
+    /// When to read the host's counters next.
     next_count: Instant,
     began: Instant,
     counts: Counts,
@@ -80,11 +80,11 @@ pub struct Counts {
     pub samples: u64,
     pub events: u64,
     pub objects: u64,
-    /// Objects that were only counted.
+    /// Objects that were only counted, not recorded.
     pub small_objects: u64,
 }
 
-/// A recording that has ended.
+/// A finished recording.
 pub struct Recorded {
     pub folder: PathBuf,
     pub about: About,
@@ -115,24 +115,24 @@ impl Recorder {
         })
     }
 
-    /// What the program needs in its environment.
+    /// Environment variables for the program.
     pub fn environment(&self, library: Option<&Path>) -> Vec<(&'static str, OsString)> {
         let preloaded = std::env::var_os("LD_PRELOAD");
         let rings = self.sources.objects.as_ref().zip(library);
         rings.map_or(Vec::new(), |(rings, library)| rings.environment(library, preloaded.as_deref()).to_vec())
     }
 
-    /// The program could not be started: there is no trace.
+    /// Used when the program could not be started: removes the trace.
     pub fn take_back(self) -> Result<(), RecordError> {
         Ok(self.writer.take_back()?)
     }
 
-    /// A process that the recording is about.
+    /// Adds a process to the recording.
     pub fn add_process(&mut self, pid: Pid) {
         self.processes.insert(pid);
     }
 
-    /// Records until it is over, or for so long.
+    /// Records until it is over, or for the given time.
     pub fn follow(mut self, whom: &mut dyn Followed, duration: Option<Duration>) -> Result<Recorded, RecordError> {
         let end = duration.and_then(|duration| Instant::now().checked_add(duration));
         loop {
@@ -145,10 +145,10 @@ impl Recorder {
         }
     }
 
-    /// Takes what was told since the last time. Says when to come again.
+    /// Drains what has arrived since the last time. Returns when to drain next.
     fn drain(&mut self) -> Result<Duration, RecordError> {
         self.take(false)?;
-        // Those who take samples have room for more of them.
+        // Sources of samples have larger buffers.
         let told = self.events.len() + self.samples.len() / SAMPLES_PER_EVENT;
         self.write()?;
         self.writer.tick()?;
@@ -159,7 +159,7 @@ impl Recorder {
         })
     }
 
-    /// Ends the recording: takes what is left, and looks up what it names.
+    /// Ends the recording: drains the rest, and resolves names.
     fn finish(mut self) -> Result<Recorded, RecordError> {
         let duration = self.began.elapsed();
         self.take(true)?;
@@ -171,11 +171,11 @@ impl Recorder {
         if let Some(objects) = objects {
             let losses = objects.losses();
             about.lose(
-                "events of objects that found no room in a program's ring, or came in a signal handler amid another",
+                "object events that did not fit into a program's ring, or came in a signal handler during another event",
                 losses.lost,
             );
             about.lose("records that a program overwrote", losses.malformed);
-            about.lose("forked processes that could make no file to tell of their objects in", losses.silent);
+            about.lose("forked processes that could create no file to report their objects in", losses.silent);
             about.notes.extend(untold(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
@@ -187,8 +187,8 @@ impl Recorder {
         Ok(Recorded { folder, about, counts: self.counts, processes: self.processes.len(), duration })
     }
 
-    /// Takes what all have told. What samples tell the clock is known before it is asked for the times of objects, and what
-    /// the kernel tells of processes then is not older than the samples.
+    /// Drains all sources. Samples come first, because they set the clock that converts the times of objects; the
+    /// kernel's events of processes are then at least as recent as the samples.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
         let Sources { clock, objects, side_band, accesses, counters, .. } = &mut self.sources;
         if let Some(counters) = counters.as_mut().filter(|_| last || self.next_count <= Instant::now()) {
@@ -207,8 +207,8 @@ impl Recorder {
             if last { objects.finish(clock, stacks, events) } else { objects.drain(clock, stacks, events) }
         }
         if let Some(side_band) = side_band {
-            // The kernel knows of all processes, threads and files, from their first moment; the library in a program tells of
-            // those that it is in, from when it is ready.
+            // The kernel reports all processes, threads and files from their start; the library inside a program
+            // reports only its own, from when it is ready.
             self.events.retain(|event| !is_told_by_kernel(&event.what));
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
             if last { side_band.finish(stacks, events) } else { side_band.drain(stacks, events) }

@@ -1,4 +1,4 @@
-//! Who is asked: what is wanted, as far as it is there.
+//! Opens the requested sources, as far as they are available.
 
 use super::options::{RecordOptions, note_of_pace};
 use super::program;
@@ -12,11 +12,11 @@ use trace::TickClock;
 use trace::live::{AccessOptions, Accesses, HostCounters, SideBand, Target};
 use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
-/// A program that is ahead of the recorder waits rather than lose events: on a busy machine it may be the recorder that has
-/// to wait for a CPU.
+/// A program that fills its ring waits rather than lose events: on a busy machine the recorder itself may have to wait
+/// for a CPU.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is wanted.
+/// The requested sources.
 pub struct Wanted<'a> {
     pub options: &'a RecordOptions,
     pub command: &'a [OsString],
@@ -25,7 +25,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Opens all that is there, with the library that tells of objects.
+    /// Opens all available sources, including the library that reports objects.
     pub fn open(&self) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
         let mut notes = Vec::new();
         let RecordOptions { source, period, rate, .. } = *self.options;
@@ -35,7 +35,7 @@ impl Wanted<'_> {
         if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }
-        // Who has no such PMU has no such counters, as a rule, and the lab's source counts itself.
+        // Without this PMU the counters are usually missing, too; the lab's source has its own counters.
         let is_perf = matches!(accesses, Some(Accesses::Perf(_)));
         let counters = if is_perf { HostCounters::open(self.machine, false, &mut notes) } else { None };
         let clock = Accesses::tick_clock(accesses.as_ref());
@@ -52,14 +52,14 @@ impl Wanted<'_> {
         }
         if *self.target != Target::Program {
             notes.push(
-                "no objects were recorded: they are told from inside of a program that is started for it".to_owned(),
+                "no objects were recorded: only a program that is started for the recording reports them".to_owned(),
             );
             return None;
         }
         let path = std::env::var_os("PATH");
         let program = self.command.first().and_then(|program| program::find(program, path.as_deref()));
         if let Some(Ok(Some(obstacle))) = program.map(|program| obstacle(&program)) {
-            // What it starts may still tell of its own.
+            // Its child processes may still report their objects.
             notes.push(format!("no objects were recorded: {obstacle}"));
         }
         match library().and_then(|library| Ok((self.rings(clock)?, library))) {

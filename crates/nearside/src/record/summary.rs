@@ -1,4 +1,4 @@
-//! What came of a recording, in words and as JSON.
+//! Summary of a recording, as text and JSON.
 
 use super::options::RecordOptions;
 use super::recorder::Recorded;
@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
-/// Says what came of it.
+/// Prints the summary.
 pub fn tell(
     options: &RecordOptions,
     json: Option<&Path>,
@@ -37,7 +37,7 @@ pub fn tell(
         notes: about.notes.clone(),
     };
     if !options.quiet {
-        // There is nobody left to tell when standard error is closed.
+        // With standard error closed there is nowhere to report this.
         let _ = write!(std::io::stderr(), "{report}");
     }
     if let Some(json) = json {
@@ -46,7 +46,7 @@ pub fn tell(
     Ok(())
 }
 
-/// Of all files of a folder. What is gone meanwhile has none.
+/// Total size of a folder's files. Files removed in the meantime count as empty.
 fn bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries

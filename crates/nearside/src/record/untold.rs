@@ -1,14 +1,14 @@
-//! Programs that told of no objects, as the library was not in them.
+//! Programs that reported no objects, because the library was not loaded into them.
 
 use linux::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// More programs are counted only.
+/// Maximum number of programs named; further ones are only counted.
 const MOST_NAMES: usize = 8;
 
-/// The programs that were executed, by process and name, of which some did not tell: a sentence about those.
+/// A sentence about the executed programs, by process and name, that reported no objects.
 pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str) -> bool) -> Option<String> {
     let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, name) in executed.iter().filter(|(pid, name)| !has_told(*pid, name)) {
@@ -26,9 +26,9 @@ pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str)
     }
     (!programs.is_empty()).then(|| {
         format!(
-            "no objects were told by {names}: the library cannot get into programs that are linked statically, have rights \
-             that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, or may not have \
-             files and addresses enough (ulimit -f, -v)"
+            "no objects were reported by {names}: the library cannot be loaded into programs that are linked statically, have \
+             privileges that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, \
+             or have too low limits of file size or address space (ulimit -f, -v)"
         )
     })
 }
@@ -43,7 +43,7 @@ mod tests {
         let told = |pid: Pid, name: &str| pid == Pid(7) && name == "sh";
         assert_eq!(untold(&executed(&[(7, "sh")]), told), None);
         let some = untold(&executed(&[(7, "sh"), (7, "busybox"), (8, "sh"), (9, "sh")]), told).unwrap();
-        assert!(some.starts_with("no objects were told by busybox, sh (2 times): the library"), "{some}");
+        assert!(some.starts_with("no objects were reported by busybox, sh (2 times): the library"), "{some}");
         let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
         let many: Vec<(u32, &str)> = names.iter().map(|name| (7, name.as_str())).collect();
         assert!(untold(&executed(&many), told).unwrap().contains("p6, p7 and 2 others:"));

@@ -1,10 +1,10 @@
-//! What is alive: processes, threads, mappings and objects, as few events as tell of them, however long it goes on.
+//! The live processes, threads, mappings and objects, as a minimal set of events, for a run of any length.
 
 use linux::{Pid, Tid};
 use std::collections::BTreeMap;
 use trace::{Event, What};
 
-/// What is alive.
+/// Everything that is alive.
 #[derive(Debug, Default)]
 pub struct Alive {
     processes: BTreeMap<Pid, Process>,
@@ -13,23 +13,23 @@ pub struct Alive {
 #[derive(Clone, Debug, Default)]
 struct Process {
     started: Option<Event>,
-    /// Threads, with their last names.
+    /// Threads, each with the last event that named it.
     threads: BTreeMap<Tid, Option<Event>>,
-    /// By first address and time.
+    /// Keyed by first address and time.
     mappings: BTreeMap<(u64, u64), Event>,
-    /// By address.
+    /// Keyed by address.
     objects: BTreeMap<u64, Event>,
 }
 
 impl Alive {
-    /// Takes an event, of those before which it had taken those before.
+    /// Takes an event. Events must come in order.
     pub fn take(&mut self, event: Event) {
         let (pid, tid, time) = (event.pid, event.tid, event.time_ns);
         if let What::ProcessStarted { parent } = event.what {
             let parent = parent.and_then(|parent| self.processes.get(&parent));
             let mut process = parent.map(|parent| parent.as_fork(pid, time)).unwrap_or_default();
             process.threads.insert(tid, None);
-            // What it has of its parent is told as its own.
+            // What it inherits from its parent becomes its own.
             process.started = Some(Event { what: What::ProcessStarted { parent: None }, ..event });
             self.processes.insert(pid, process);
             return;
@@ -76,7 +76,7 @@ impl Alive {
         }
     }
 
-    /// Events that tell of all that is alive.
+    /// The events that describe everything alive.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.processes.values().flat_map(|process| {
             let Process { started, threads, mappings, objects } = process;
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// Mappings of which nothing is left.
+    /// Removes mappings of which nothing is left.
     fn forget_mappings(&mut self, start: u64, end: u64) {
         let covered = |event: &Event| match &event.what {
             What::Mapped { start, bytes, .. }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_told_no_more() {
+    fn what_has_ended_is_reported_no_more() {
         let mut alive = Alive::default();
         let stack = StackId(0);
         let told = [
@@ -153,7 +153,7 @@ mod tests {
         let times: Vec<u64> = alive.events().map(|event| event.time_ns).collect();
         assert_eq!(times, [1, 2, 4, 6]);
         assert!(alive.events().any(|event| event.what == What::Allocated { address: 0x20, bytes: 80, stack }));
-        // A fork has what its parent had, until it runs something else.
+        // A fork has its parent's mappings until it executes another program.
         alive.take(event(10, 9, 9, What::ProcessStarted { parent: Some(Pid(7)) }));
         let of_child = |alive: &Alive| alive.events().filter(|event| event.pid == Pid(9)).count();
         assert_eq!(of_child(&alive), 3);

@@ -1,4 +1,4 @@
-//! `nearside top`: who accesses whose memory at this moment.
+//! `nearside top`: which threads access which node's memory, live.
 
 mod alive;
 mod observer;
@@ -26,23 +26,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trace::live::Target;
 
-/// How often rings are emptied, and keys looked for.
+/// Interval at which rings are drained and keys are read.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Watch who accesses whose memory: processes, threads and objects, live
+/// Watch which processes, threads and objects access which node's memory, live
 ///
-/// Accesses are observed by the processor where it samples them (AMD's IBS, Intel's PEBS, Arm's SPE, the lab's virtual
-/// PMU), or else by the page faults that the kernel's NUMA balancing provokes, if it is on and you are root. Where
-/// neither may be, it shows where the memory of processes is, and what is taken from each node, for which no rights are
-/// needed: your own processes, and as root all. Below the table it says what is missing, and what to do.
+/// Accesses are sampled by the processor if it can (AMD's IBS, Intel's PEBS, Arm's SPE, the lab's virtual PMU), or else
+/// observed through the page faults of the kernel's NUMA balancing, if that is on and you are root. If neither is
+/// available, it shows where the memory of processes is, and what is allocated on each node. This needs no privileges
+/// for your own processes; root sees all. Below the table it says what is missing, and what to do.
 ///
-/// Remote cost is the time spent waiting for memory of other nodes, of all the time spent waiting for memory; where
-/// nobody tells how long accesses take, the part of all remote accesses. Local is the share of accesses to memory that
-/// went to the node of their CPU. Objects are mappings: files, stacks, heaps; to see single allocations, and the lines
-/// of source that make them, use `nearside record`.
+/// Remote cost is the time spent waiting for memory of other nodes, as a share of all time spent waiting for memory;
+/// without latencies, the share of all remote accesses. Local is the share of memory accesses that went to the node of
+/// their CPU. Objects are mappings: files, stacks, heaps; to see single allocations, and the lines of source that make
+/// them, use `nearside record`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys: p processes, H threads, o objects, Tab the next of these; F6 or > and < the order; / a filter, Esc all; arrows, PgUp, \
+Keys: p processes, H threads, o objects, Tab the next view; F6 or > and < the sort order; / a filter, Esc clears it; arrows, PgUp, \
 PgDn, Home, End scroll; q, F10 or Ctrl-C end.
 
 Examples:
@@ -51,25 +51,25 @@ Examples:
   nearside top --pid 4711
   nearside top --json --interval 1 -- ./program | jq '.rows[0]'
 
-Exit codes: 0 it was ended, or the program has; 1 the system refused; 2 the command line is wrong.")]
+Exit codes: 0 it was ended, or the program has ended; 1 the kernel refused; 2 the command line is wrong.")]
 pub struct Arguments {
-    /// Watch these processes, separated by commas, with all they start
+    /// Watch these processes and their children: process ids, separated by commas
     #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
 
-    /// Who observes accesses to memory
+    /// Source of memory access samples
     #[arg(long, value_enum, default_value = "auto")]
     source: Source,
 
-    /// Look so often, in seconds
+    /// Length of an interval, in seconds
     #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     interval: Duration,
 
-    /// Sample so many accesses a second on each CPU, where the processor samples them [default: 1000]
+    /// Sampling rate per CPU, in samples per second, if the processor samples accesses [default: 1000]
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
 
-    /// Print one interval, and end
+    /// Print one interval and exit
     #[arg(long)]
     once: bool,
 
@@ -77,7 +77,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// A program to start and watch, with its arguments; it ends with it. What it prints is not shown
+    /// A program to start and watch, with its arguments; top ends when it ends. Its output is not shown
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -128,14 +128,14 @@ struct Watched {
     interval: Duration,
 }
 
-/// The program, which is ended when nobody watches it any more, with what it started.
+/// The program; it and its children are killed when top ends.
 struct Program(Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
         if let (Ok(None), Some(group)) = (self.0.try_wait(), rustix::process::Pid::from_raw(self.0.id().cast_signed()))
         {
-            // It may have ended just now.
+            // The program may just have ended.
             let _ = kill_process_group(group, Signal::KILL);
             let _ = self.0.wait();
         }
@@ -166,7 +166,7 @@ impl Watched {
         }
     }
 
-    /// Shows it on the terminal, which is as before in the end, also after a panic.
+    /// Runs on the terminal, which is restored at the end, even after a panic.
     fn show(&mut self) -> Result<(), Box<dyn Error>> {
         let mut terminal = ratatui::try_init().map_err(|error| format!("cannot use the terminal: {error}"))?;
         let shown = self.draw(&mut terminal);
@@ -176,7 +176,7 @@ impl Watched {
 
     fn draw(&mut self, terminal: &mut ratatui::DefaultTerminal) -> Result<(), Box<dyn Error>> {
         let (mut screen, mut report) = (Screen::default(), TopReport::default());
-        // The first look is soon there.
+        // The first interval is short.
         let mut end = Instant::now() + self.interval.min(Duration::from_millis(500));
         loop {
             terminal.draw(|frame| screen.draw(frame, &report))?;

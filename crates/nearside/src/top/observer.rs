@@ -1,4 +1,4 @@
-//! Looks at programs, interval by interval.
+//! Observes programs, interval by interval.
 
 use super::alive::Alive;
 use crate::record::note_of_pace;
@@ -12,20 +12,20 @@ use std::path::Path;
 use trace::live::{AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
 use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock, What};
 
-/// Without samples, the memory of so many processes is looked at: those with the most.
+/// Without samples, at most this many processes have their memory shown: the largest ones.
 const MOST_PROCESSES: usize = 50;
 const PAGE_BYTES: u64 = 4096;
-/// Of the processor's or the virtual PMU's sampling, unless told: so many a second on each CPU.
+/// Default sampling rate per CPU, in samples per second.
 const RATE: u64 = 1000;
 
-/// Looks at programs, interval by interval.
+/// Observes programs, interval by interval.
 pub struct Observer {
     machine: Machine,
     accesses: Option<Accesses>,
     side_band: Option<SideBand>,
     clock: TickClock,
     target: Target,
-    /// Whom it is about, with all that they started; of a whole system all.
+    /// The observed processes and their descendants; unused for a whole system.
     processes: HashSet<Pid>,
     alive: Alive,
     stacks: Stacks,
@@ -39,7 +39,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Opens what may be opened; what may not is told. Before the program is started.
+    /// Opens all available sources, and notes those that are not. Call before the program is started.
     pub fn open(
         machine: Machine,
         target: Target,
@@ -53,7 +53,7 @@ impl Observer {
         let side_band = match (&accesses, &target) {
             (Some(_), _) => SideBand::open(&target).map_err(|error| notes.push(error.to_string())).ok(),
             (None, Target::System) => None,
-            // Who is whose child is found without it, too, as long as the parent lives.
+            // Without it, children are still found while their parents live.
             (None, _) => SideBand::open_lives(&target).ok(),
         };
         let now = monotonic_ns();
@@ -76,12 +76,12 @@ impl Observer {
         })
     }
 
-    /// The program that was started.
+    /// Adds the started program.
     pub fn add_program(&mut self, pid: Pid) {
         self.processes.insert(pid);
     }
 
-    /// Takes what has come so far: often, as rings are of limited size.
+    /// Drains the sources. Call frequently, because rings are limited.
     pub fn look(&mut self) {
         if let Some(accesses) = &mut self.accesses {
             let told = Told { samples: &mut self.samples, events: &mut self.events, counts: &mut self.counts };
@@ -92,7 +92,7 @@ impl Observer {
         }
     }
 
-    /// Ends an interval.
+    /// Ends an interval and reports it.
     pub fn report(&mut self) -> Result<TopReport, Box<dyn Error>> {
         self.look();
         let now = monotonic_ns();
@@ -116,7 +116,7 @@ impl Observer {
             if self.target != Target::System {
                 self.samples.retain(|sample| self.processes.contains(&sample.pid));
             }
-            // The next interval begins with the last ones.
+            // The next interval starts from the last counts.
             let last_ns = self.counts.last().map(|count| count.time_ns);
             let last = self.counts.iter().filter(|count| Some(count.time_ns) == last_ns).copied().collect();
             let counts = std::mem::replace(&mut self.counts, last);
@@ -135,7 +135,7 @@ impl Observer {
         Ok(report)
     }
 
-    /// What is missing.
+    /// What is missing from the report.
     fn missing(&self) -> Vec<String> {
         let (accesses, side_band) = (self.accesses.as_ref(), self.side_band.as_ref());
         let lost = accesses.map(Accesses::lost).into_iter().chain(side_band.map(SideBand::lost)).flatten();
@@ -143,13 +143,13 @@ impl Observer {
         sentences(lost, &self.notes, sources)
     }
 
-    /// Whose memory to look at where nobody observes accesses.
+    /// Processes whose memory to show if no accesses are observed.
     fn pids(&self) -> Vec<Pid> {
         if self.target == Target::System { largest_processes() } else { self.processes.iter().copied().collect() }
     }
 }
 
-/// What was lost so far, what may not be opened, and what the sources cannot see.
+/// Notes on losses so far, on unavailable sources, and on what the sources cannot see.
 fn sentences(
     lost: impl Iterator<Item = Loss>,
     notes: &[String],
@@ -178,7 +178,7 @@ fn node_of(node: &NodeFiles, before: &[NodeFiles], interval_s: f64) -> TopNode {
     }
 }
 
-/// Where a process's memory is. Nothing of one that has ended, or may not be looked at.
+/// Where a process's memory is. `None` if it has ended or may not be read.
 fn memory_of(pid: Pid) -> Option<TopRow> {
     let process = Process::open(pid).ok()?;
     let name = process.status().ok()?.name;
@@ -206,7 +206,7 @@ fn memory_of(pid: Pid) -> Option<TopRow> {
     })
 }
 
-/// Adds what these have started, and what that has: those that run.
+/// Adds running descendants of these processes.
 fn add_children(processes: &mut HashSet<Pid>) {
     let parent = |pid: Pid| Some((pid, Process::open(pid).ok()?.birth().ok()?.parent));
     let mut others: Vec<(Pid, Pid)> = all_processes().filter_map(parent).collect();
@@ -225,7 +225,7 @@ fn all_processes() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid)
 }
 
-/// Those with the most memory, the largest first.
+/// The processes with the most memory, largest first.
 fn largest_processes() -> Vec<Pid> {
     let pids = all_processes();
     let resident = |pid: Pid| {
@@ -243,7 +243,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn what_is_lost_and_what_nobody_sees_is_told() {
+    fn losses_and_blind_spots_are_reported() {
         let lost = Loss { what: "samples that the kernel dropped".into(), count: 7 };
         let source =
             SourceNote { source: trace::Source::Lab, event: "misses".into(), cannot_see: vec!["Hits.".into()] };

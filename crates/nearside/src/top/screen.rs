@@ -1,4 +1,4 @@
-//! The screen of `nearside top`: which rows, in which order, and the keys that change that.
+//! The screen of `nearside top`: its rows, their order, and the keys.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -8,26 +8,26 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table};
 use report::{TopKind, TopNode, TopOrder, TopReport, TopRow};
 
-/// What is shown, and how.
+/// State of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Screen {
     kind: TopKind,
     order: TopOrder,
     filter: String,
-    /// Keys go into the filter.
+    /// Whether keys go into the filter.
     typing: bool,
-    /// The row at the top.
+    /// Index of the row at the top.
     first: usize,
-    /// Rows that the last picture had room for.
+    /// Rows that fit on the screen at the last draw.
     page: usize,
 }
 
-/// What a key asks for.
+/// Result of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Go on, with the screen as it is now.
+    /// Continue with the current state.
     Stay,
-    /// End.
+    /// Quit.
     Quit,
 }
 
@@ -41,7 +41,7 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// Takes a key, as in htop.
+    /// Handles a key, with htop's bindings.
     pub fn key(&mut self, key: KeyEvent) -> Wish {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Wish::Quit;
@@ -143,7 +143,7 @@ fn kind_word(kind: TopKind) -> &'static str {
     }
 }
 
-/// The first column takes the room that the others leave.
+/// The first column takes the remaining width.
 fn table<'a, const N: usize>(heading: [String; N], cells: &[[String; N]], sorted: Option<usize>) -> Table<'a> {
     let width = |column: usize| {
         let all = std::iter::once(&heading).chain(cells).filter_map(|row| row.get(column));

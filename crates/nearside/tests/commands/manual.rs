@@ -1,4 +1,4 @@
-//! What `make install` puts beside the program.
+//! The files that `make install` puts beside the program.
 
 use assert_cmd::Command;
 use std::fs;
@@ -16,7 +16,7 @@ fn man_pages_and_completions_are_of_the_command_itself() {
     assert!(text("bash-completion/completions/nearside").contains("--machine"));
     assert!(text("zsh/site-functions/_nearside").starts_with("#compdef nearside"));
     assert!(text("fish/vendor_completions.d/nearside.fish").contains("topology"));
-    // What is hidden has no page.
+    // Hidden commands have no page.
     assert!(!share.path().join("man/man1/nearside-manual.1").exists());
 }
 
@@ -27,7 +27,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(said.contains("cannot make the folder /dev/null/share/man/man1: Not a directory"), "{said}");
 }
 
-/// SIGXFSZ would end the process, whatever it has to put back.
+/// SIGXFSZ would end the process without restoring anything.
 #[test]
 fn a_file_that_may_grow_no_more_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,14 +38,14 @@ fn a_file_that_may_grow_no_more_is_an_error() {
     assert!(said.contains("File too large"), "{said}");
 }
 
-/// `make install` as packagers call it, and by an administrator; the systemd unit as systemd reads it.
+/// `make install` as packagers call it, and as an administrator does; the systemd unit as systemd reads it.
 #[test]
 fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned();
     let make = |target: &str, variables: [&str; 2]| {
-        // What was built for this test is installed, and nothing is built.
+        // The programs built for this test are installed; nothing is built.
         let target_dir = format!("CARGO_TARGET_DIR={}", built.parent().unwrap().display());
         let arguments = ["--no-print-directory", "-C", root.to_str().unwrap(), target, &target_dir];
         Command::new("make").args(arguments).args(variables).assert().success();
@@ -70,7 +70,7 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
         .arg(below("own/lib/systemd/system/nearside.service"))
         .output()
     {
-        // It says what it does not understand, and succeeds all the same.
+        // It reports what it does not understand, and succeeds all the same.
         Ok(said) => assert!(said.status.success() && said.stderr.is_empty(), "{said:?}"),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
     }
@@ -90,5 +90,5 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
         found
     };
     assert_eq!(files("packaged"), Vec::<PathBuf>::new());
-    assert_eq!(files("own"), [below("own/etc/nearside.toml")], "what its owner has changed");
+    assert_eq!(files("own"), [below("own/etc/nearside.toml")], "the file that its owner changed");
 }

@@ -1,10 +1,10 @@
 //! `nearside measure` on this host.
 
-use crate::support::Ran;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
+use crate::support::Ran;
 
 /// `nearside measure OPTIONS` on this host.
 fn measure(options: &[&str]) -> Ran {
@@ -16,7 +16,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
 }
 
-/// A host with one node, or several: what there is.
+/// A host with one node or several.
 #[test]
 fn this_host_is_measured_as_far_as_it_goes() {
     let small = ["--quick", "--repeats", "1", "--size", "8M", "--only", "latency,bandwidth,caches"];
@@ -37,7 +37,7 @@ fn this_host_is_measured_as_far_as_it_goes() {
 
 #[test]
 fn what_spreads_too_much_is_refused_and_told() {
-    // No two measurements of a real clock are the same.
+    // No two measurements of a real clock are equal.
     let ran = measure(&["--quick", "--only", "latency", "--size", "8M", "--max-spread", "1e-12", "--json"]);
     ran.failed(3, &["the result is partial: latency from node", "repeats spread by up to", "--max-spread"]);
     let measured = json(ran.text());

@@ -48,7 +48,7 @@ fn looks_have_rates_and_processes_may_end_meanwhile() {
     assert!(first["nodes"][0]["allocated_pages_per_s"].is_null());
     assert!(second["nodes"][0]["allocated_pages_per_s"]["numa_hit"].as_f64().unwrap() >= 0.0);
     assert!(second["elapsed_s"].as_f64().unwrap() >= 0.04 && second["time_s"].as_f64() > first["time_s"].as_f64());
-    // Rates are what counters grew by in that time.
+    // Rates are the growth of counters in that time.
     let mut rates = 0;
     for (name, rate) in second["nodes"][0]["allocated_pages_per_s"].as_object().unwrap() {
         let count = |look: &Value| look["nodes"][0]["allocated_pages"][name].as_f64().unwrap();
@@ -61,7 +61,7 @@ fn looks_have_rates_and_processes_may_end_meanwhile() {
     child.wait().unwrap();
     let ended = looks.by_ref().find(|look| look["processes"].is_null()).unwrap();
     assert_eq!(ended["notes"][0], format!("process {pid} has ended"));
-    // A reader that has seen enough ends the watch, and so does a signal.
+    // A reader that closes the output ends the watch, and so does a signal.
     let watch_pid = rustix::process::Pid::from_child(&watch);
     rustix::process::kill_process(watch_pid, rustix::process::Signal::TERM).unwrap();
     assert!(watch.wait().unwrap().success());
@@ -93,8 +93,8 @@ fn labels(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// By the grammar of `OpenMetrics` 1.0: each family's samples are together, under its type, unit and help, none twice;
-/// and the text ends with its end.
+/// By the grammar of `OpenMetrics` 1.0: each family's samples are together, below its type, unit and help, without
+/// duplicates; and the text has its end marker.
 #[test]
 fn metrics_are_well_formed() {
     let metrics = ran(&["--format", "openmetrics", &std::process::id().to_string()]).succeeded();
@@ -123,11 +123,11 @@ fn metrics_are_well_formed() {
 
 #[test]
 fn what_was_asked_wrongly_is_told() {
-    ran(&["--format", "openmetrics", "--watch"]).failed(2, &["openmetrics is one look"]);
+    ran(&["--format", "openmetrics", "--watch"]).failed(2, &["openmetrics is a single reading"]);
     ran(&["--format", "xml"]).failed(2, &["openmetrics"]);
     ran(&["--root", "/nowhere"]).failed(1, &["without NUMA"]);
     let group = ran(&["--cgroup", "/no/such/group"]);
-    // A host may have no control groups of version 2.
+    // A host may lack control groups of version 2.
     assert!(
         group.status == 2 && group.error.contains("there is no control group /no/such/group")
             || group.error.contains("no control groups of version 2"),

@@ -1,4 +1,4 @@
-//! `nearside place` and `nearside replay` where no virtual machine is needed: what is asked wrongly, and what is handed
+//! `nearside place` and `nearside replay` where no virtual machine is needed: wrong requests, and what is passed
 //! through.
 
 use assert_cmd::Command;
@@ -45,7 +45,7 @@ fn what_is_no_policy_is_told_with_all_that_are() {
     assert!(placement::POLICIES.iter().all(|(policy, _)| help.contains(policy)), "{help}");
 }
 
-/// Whatever machine this is: on one with a single node there is nothing to place, and on others this policy places nothing.
+/// On any machine: with a single node there is nothing to place, and on others this policy places nothing.
 #[test]
 fn the_programs_end_is_handed_through() {
     let run = |command: &[&str]| {
@@ -59,7 +59,7 @@ fn the_programs_end_is_handed_through() {
     assert_eq!(run(&["/"]).0, Some(126));
 }
 
-/// Whatever machine this is: none has such a node, CPU or process.
+/// No machine has such a node, CPU or process.
 #[test]
 fn nothing_is_started_where_something_cannot_be_done() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn nothing_is_started_where_something_cannot_be_done() {
     assert!(place(&["--policy", "balanced", "--json", "/nowhere/json"], 125).contains("cannot write to /nowhere/json"));
     place(&["--policy", "balanced", "--machine", "/nowhere/machine.toml"], 125);
     assert!(error(&["place", "--policy", "balanced", "--pid", "4194304000"], 125).contains("4194304000"));
-    // Tests run in later threads.
+    // Tests run in threads other than the first.
     let (own, thread) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().to_string());
     let of_thread = error(&["place", "--policy", "balanced", "--pid", &thread], 125);
     assert!(of_thread.contains(&format!("{thread} is a thread of process {own}")), "{of_thread}");
@@ -90,13 +90,13 @@ fn what_came_of_it_is_json_on_any_machine() {
     assert_eq!(output.status.code(), Some(7));
     let report: agent::PlaceReport = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.policy.as_str(), report.exit_status), ("balanced", Some(7)));
-    // A report that there is no room for is no reason to lose the program's status.
+    // A report that cannot be written must not hide the program's status.
     let full = run("/dev/full");
     assert_eq!(full.status.code(), Some(7));
     assert!(String::from_utf8(full.stderr).unwrap().contains("cannot write to /dev/full"));
 }
 
-/// What the program does about signals is its own affair, and its exit status stays its own.
+/// The program handles signals itself, and its exit status is passed on.
 #[test]
 fn signals_go_to_the_program_however_many_they_are() {
     let script = "trap 'n=$((n+1)); echo told' TERM; n=0; echo ready; while [ $n -lt 3 ]; do sleep 0.05; done; exit 7";
@@ -121,7 +121,7 @@ fn a_machine_file_of_another_machine_is_refused() {
     assert!(other.contains("describes another machine"), "{other}");
 }
 
-/// A log of some rounds in which there is nothing to do but once.
+/// A log of some rounds, of which only one has anything to do.
 fn write_log(path: &Path) {
     let machine = presets::find("small-4x2").unwrap();
     let (name, settings) = ("carrefour", Settings::default());

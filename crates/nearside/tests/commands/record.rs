@@ -1,5 +1,4 @@
-//! `nearside record` on this host, whatever it has: what is there of a trace, however the program ends, and however wrongly it
-//! is asked for.
+//! `nearside record` on any host: what a trace has, however the program ends, and wrong requests.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -115,7 +114,7 @@ fn small_objects_are_told_by_site() {
         __attribute__((noinline)) static void *cell(void) { return malloc(40); }
         int main(void) { for (int i = 0; i < 1000; i++) kept[i] = cell(); return kept[7] == malloc(5000); }";
     assert!(place.compile("cells", source, &["-fno-optimize-sibling-calls"]));
-    // Another program runs in the process afterwards, and code of this one is known all the same.
+    // Another program runs in the process afterwards, and this one's code is known all the same.
     let arguments = ["-o", "trace", "--json", "told.json", "--small-objects", "64", "--", "sh", "-c"];
     let output = place.record(&[&arguments[..], &["./cells && exec ./cells"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -221,8 +220,8 @@ fn a_program_that_the_library_cannot_enter_is_recorded_without_objects() {
     assert_eq!(place.told()["processes"], 1);
 }
 
-/// Allocates before and after it gives up being root, and in a thread that begins after that. Compilers would leave out
-/// what is freed unused.
+/// Allocates before and after it drops root, and in a thread that starts after that. Compilers would remove memory that
+/// is freed unused.
 const DROPS: &str = "
 #include <pthread.h>
 #include <stdlib.h>
@@ -238,15 +237,15 @@ int main(void) {
     return getuid() == 65534 ? 3 : 6;
 }";
 
-/// Needs root, who has something to give up.
+/// Needs root, which has privileges to drop.
 #[test]
 fn programs_that_told_nothing_are_named() {
     let place = Place::new();
     assert_eq!(place.script("env -i sleep 0; env -i sleep 0; cat /dev/null").status.code(), Some(0));
     let notes = place.told()["notes"].to_string();
-    // Where the kernel tells of no programs, those that tell themselves are all that are known.
+    // Without process events of the kernel, only programs with the library are known.
     if !notes.contains("processes are known by their objects only") {
-        assert!(notes.contains("no objects were told by sleep (2 times): the library"), "{notes}");
+        assert!(notes.contains("no objects were reported by sleep (2 times): the library"), "{notes}");
     }
 }
 
@@ -280,7 +279,7 @@ fn a_program_that_drops_its_privileges_is_recorded_on() {
     }
 }
 
-/// Needs root, to make a program of root's that another user runs.
+/// Needs root, to create a setuid program that another user runs.
 #[test]
 fn a_setuid_program_is_recorded_without_objects() {
     use std::os::unix::fs::PermissionsExt;
@@ -293,7 +292,7 @@ fn a_setuid_program_is_recorded_without_objects() {
     let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     permit(&place.path("setuid"), 0o4755);
     permit(place.0.path(), 0o1777);
-    // Where cargo puts programs, other users may not look.
+    // Other users may not read cargo's target folder.
     for name in ["nearside", "libnearside_preload.so"] {
         fs::copy(assert_cmd::cargo::cargo_bin("nearside").with_file_name(name), place.path(name)).unwrap();
     }
@@ -306,7 +305,7 @@ fn a_setuid_program_is_recorded_without_objects() {
     assert!(said.contains("no objects were recorded: ./setuid is setuid, setgid or has capabilities"), "{said}");
     assert_eq!((&place.told()["objects"], &place.told()["processes"]), (&0.into(), &1.into()));
     events(&place.path("trace"));
-    // Its owner gains nothing by the bit, and is told nothing of it.
+    // For its owner the setuid bit changes nothing, and there is no note.
     let output = place.record(&["-o", "owner", "--", "./setuid"]);
     assert!(!text(&output.stderr).contains("no objects were recorded"), "{}", text(&output.stderr));
 }
@@ -325,7 +324,7 @@ fn signals_reach_the_program_and_the_trace_is_complete() {
     std::io::Read::read_to_string(&mut output, &mut line).unwrap();
     assert_eq!((line.as_str(), child.wait().unwrap().code()), ("ready\ncaught\n", Some(9)));
     assert!(!events(&place.path("trace")).is_empty());
-    // One that does not care is left alone the second time.
+    // A program that ignores it is left running the second time.
     let script = "trap '' TERM; echo ready; sleep 2; echo done";
     let mut child = place.nearside(&["-o", "second", "--", "sh", "-c", script]).spawn().unwrap();
     let mut output = std::io::BufReader::new(child.stdout.take().unwrap());

@@ -1,4 +1,4 @@
-//! `nearside report` and `nearside diff` on traces that are made here, and on files that are none.
+//! `nearside report` and `nearside diff` on traces made here, and on files that are not traces.
 
 use crate::traces;
 use assert_cmd::Command;
@@ -10,7 +10,7 @@ use trace::{About, Flush, StackId, What, Writer};
 
 const PERF_DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/perf_data/");
 
-/// What a command answered.
+/// Output of a command.
 struct Answer {
     code: i32,
     out: String,
@@ -35,7 +35,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text(&[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// Fails with this code, and says this.
+/// Fails with this code and message.
 fn refused(arguments: &[&str], code: i32, says: &str) {
     let answer = nearside(arguments);
     assert_eq!(answer.code, code, "{arguments:?}: {}", answer.err);
@@ -96,7 +96,7 @@ fn a_trace_is_told_with_its_verdict_first() {
     let told = json(&["report", &trace, "--top", "3"]);
     assert_eq!(told["advice"][0]["action"], "replicate");
     assert_eq!((&told["objects"]["all"], told["objects"]["first"].as_array().unwrap().len()), (&Value::from(9), 3));
-    // Written into a file, it is the same.
+    // The same text, written to a file.
     let file = Path::new(&trace).join("report.txt").display().to_string();
     assert_eq!(text(&["report", &trace, "--output", &file]), "");
     assert_eq!(fs::read_to_string(file).unwrap(), all);
@@ -138,11 +138,11 @@ fn one_of_each_in_detail() {
     refused(&["report", &trace, "--object", "9999"], 2, "no object 9999");
     refused(&["report", &trace, "--site", "9999"], 2, "no site 9999");
     refused(&["report", &trace, "--thread", "9999"], 2, "no thread 9999");
-    refused(&["report", &trace, "--function", "nobody"], 2, "no function `nobody`");
+    refused(&["report", &trace, "--function", "no_such"], 2, "no function `no_such`");
     assert_eq!(nearside(&["report", &trace, "--object", "1", "--site", "1"]).code, 2);
 }
 
-/// F41, F42 and F49: each filter leaves what it says, and its opposite the rest.
+/// F41, F42 and F49: each filter leaves the accesses it describes, and its opposite the rest.
 #[test]
 fn filters_leave_what_they_say() {
     let (_folder, trace) = written(traces::face_recognition());
@@ -192,21 +192,21 @@ fn filters_leave_what_they_say() {
         (&["--cpu", "0-8"], "no CPU 8"),
         (&["--from-node", "9"], "no node 9"),
         (&["--to-node", "0,4"], "no node 4"),
-        (&["--by-function", "nobody"], "no function with `nobody` in its name"),
-        (&["--by-function", "=nobody"], "no function `nobody`"),
+        (&["--by-function", "no_such"], "no function with `no_such` in its name"),
+        (&["--by-function", "=no_such"], "no function `no_such`"),
         (&["--of-site", "nowhere"], "no site with `nowhere` in its label"),
     ];
     for (filter, says) in named_wrongly {
         refused(&[&["report", &trace][..], filter].concat(), 2, &format!("the trace has {says}"));
     }
     refused(&["diff", &trace, &trace, "--cpu", "99"], 2, "neither trace has a CPU 99");
-    let unknown = nearside(&["report", &trace, "--wrapper", "nobody"]);
-    assert!(unknown.code == 0 && unknown.err.contains("--wrapper nobody changes nothing"), "{}", unknown.err);
-    // Rates are of the time that is looked at.
+    let unknown = nearside(&["report", &trace, "--wrapper", "no_such"]);
+    assert!(unknown.code == 0 && unknown.err.contains("--wrapper no_such changes nothing"), "{}", unknown.err);
+    // Rates refer to the selected time.
     let part = json(&["report", &trace, "--time", "0.001-0.002"]);
     assert_eq!(part["trace"]["duration_ns"], 1_000_000);
     assert!(text(&["report", &trace, "--time", "0.001-0.002"]).contains(" in 1.00 ms"));
-    // C14: nothing of what is remote is local.
+    // C14: no remote access is local.
     let remote = json(&["report", &trace, "--remote"]);
     assert_eq!(remote["counts"]["local_access_ratio"], 0.0);
     assert_eq!(remote["filter"][0], "remote accesses");
@@ -252,7 +252,7 @@ fn a_trace_without_samples_or_objects_is_one() {
     let both = text(&["diff", &trace, &trace]);
     assert!(both.contains("neither has samples") && !both.contains("times as fast"), "{both}");
     refused(&["report", &trace, "--object", "0"], 2, "no object 0");
-    // Nobody told of accesses: objects are told by size, since the first record.
+    // Without samples, objects are ranked by size, since the first record.
     let mut alone = traces::face_recognition();
     alone.samples.clear();
     let objects = alone.events.iter().filter(|event| matches!(event.what, What::Allocated { .. })).count();
@@ -268,7 +268,7 @@ fn a_trace_without_samples_or_objects_is_one() {
         let number = site["site"].to_string();
         assert_eq!(json(&["report", &trace, "--site", &number])["facts"]["objects"], site["objects"]);
     }
-    // Nobody told of objects: everything is unknown.
+    // Without objects, every address is unknown.
     let mut alone = traces::face_recognition();
     alone.events.clear();
     let (_folder, trace) = written(alone);
@@ -307,7 +307,7 @@ fn a_machine_that_is_named_stands_for_one_that_is_damaged() {
 #[test]
 fn a_file_that_is_gone_from_a_table_is_told() {
     let (_folder, trace) = written(traces::face_recognition());
-    let says = "of the files in samples/, with what they told";
+    let says = "of the files in samples/, with their records";
     assert!(!text(&["report", &trace]).contains(says));
     for (file, gone) in [("000001", 1), ("000002", 2), ("000003", 1)] {
         fs::remove_file(Path::new(&trace).join("samples").join(file).with_extension("parquet")).unwrap();
@@ -329,7 +329,7 @@ fn what_is_no_trace_is_named() {
     assert_eq!(nearside(&["report"]).code, 2);
 }
 
-/// Every file of a trace, cut and overwritten: an error that names it, or what is left is told.
+/// Every file of a trace, cut and overwritten: an error that names it, or a report of the rest.
 #[test]
 fn damaged_traces_are_refused() {
     let (folder, trace) = written(traces::face_recognition());

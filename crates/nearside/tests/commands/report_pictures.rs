@@ -1,5 +1,5 @@
-//! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. What they draw is tested
-//! in crate `report`.
+//! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. The pictures themselves
+//! are tested in crate `report`.
 
 use crate::support::Ran;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn pictures_are_written_beside_the_text() {
     let trace: Value = serde_json::from_str(&read("trace.json")).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 1);
     assert!(read("flame.svg").contains("</svg>"));
-    // The file has no nodes, so that nothing in it is remote.
+    // The file has no nodes, so nothing in it is remote.
     assert_eq!(read("folded"), "");
 }
 
@@ -45,7 +45,7 @@ fn a_dash_is_standard_output_which_has_one_of_them() {
     for two in
         [["--html", "-", "--perfetto", "-"], ["--html", "-", "--output", "-"], ["--html", "-", "--json", "--user"]]
     {
-        report(folder.path(), &two).failed(2, &["standard output can have one of these only"]);
+        report(folder.path(), &two).failed(2, &["only one of these can go to standard output"]);
     }
     assert!(!folder.path().join("-").exists());
 }

@@ -66,7 +66,7 @@ fn show_saved(root: &Path, arguments: &[&str]) -> Ran {
 fn a_saved_process_is_told_with_totals_that_know_mixed_page_sizes() {
     let root = saved();
     let told = json_of(&show_saved(root.path(), &["--json", "7"]).succeeded());
-    // 10 pages of 2 MiB and one of 1 GiB are not 11 of either, and a huge page is no base page.
+    // 10 pages of 2 MiB and one of 1 GiB are not 11 of either size, and a huge page is not a base page.
     assert_eq!(
         told["nodes"],
         json!([
@@ -117,7 +117,7 @@ fn a_process_of_this_host_is_told_until_it_ends() {
     };
     assert_eq!((told["pid"].as_u64(), told["name"].as_str()), (Some(child.id().into()), Some("sleep")));
     let bytes: u64 = told["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).sum();
-    // The zero page and the vdso are counted as resident, and lie on no node that numa_maps tells.
+    // The zero page and the vdso count as resident, but are on no node in numa_maps.
     assert!(bytes <= resident && bytes + (64 << 10) >= resident, "{bytes} of {resident}");
 
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
@@ -125,7 +125,7 @@ fn a_process_of_this_host_is_told_until_it_ends() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
     let is_json = |line: String| serde_json::from_str::<Value>(&line).is_ok();
     assert!(lines.by_ref().take(2).all(is_json));
-    // It is a zombie as long as nobody has asked what became of it.
+    // It stays a zombie until its parent has waited for it.
     child.kill().unwrap();
     assert!(lines.all(is_json));
     assert!(watch.wait().unwrap().success());

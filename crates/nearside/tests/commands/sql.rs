@@ -1,4 +1,4 @@
-//! `nearside sql` on traces that are made here, and on what is none.
+//! `nearside sql` on traces made here, and on files that are not traces.
 
 use crate::support::Ran;
 use crate::traces::{allocated, event, freed, machine, sample};
@@ -13,12 +13,12 @@ use trace::{About, Count, Counter, Flush, Sample, What, Writer};
 
 const FIRST: u64 = 0x1000;
 const SECOND: u64 = 0x2000;
-/// When the first object is freed, and its memory used again.
+/// When the first object is freed and its memory reused.
 const REUSE: u64 = 1_000_000;
-/// Its address has all 64 bits.
+/// An address that uses all 64 bits.
 const LAST: u64 = u64::MAX;
 
-/// Two objects, and a third one where the first was: 500, 1,000 and 1,000 samples, in files of 1,000.
+/// Two objects, and a third one in the first one's place: 500, 1,000 and 1,000 samples, in files of 1,000.
 fn write(folder: &Path, finish: bool) {
     let about = About::of_command(vec!["program".into()]);
     let mut writer = Writer::create(folder, about, &machine(), Flush { rows: 1000, ..Flush::default() }).unwrap();
@@ -68,7 +68,7 @@ fn sql(trace: &Path, query: &str) -> Ran {
     nearside(&["sql", trace.to_str().unwrap(), query])
 }
 
-/// The rows of an answer, each with the values of its columns.
+/// The rows of a result, each with the values of its columns.
 fn rows(trace: &Path, query: &str) -> Value {
     let ran = nearside(&["sql", trace.to_str().unwrap(), query, "--json"]).succeeded();
     serde_json::from_str(ran.text()).unwrap()
@@ -78,7 +78,7 @@ fn count(trace: &Path, table: &str) -> u64 {
     rows(trace, &format!("SELECT count(*) AS rows FROM {table}"))[0]["rows"].as_u64().unwrap()
 }
 
-/// The bytes of every file.
+/// The contents of every file.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -104,7 +104,7 @@ fn each_table_has_the_rows_that_were_written() {
     );
 }
 
-/// The join of docs/trace.md: which object was at an address changes with time.
+/// The join of docs/trace.md: the object at an address changes with time.
 #[test]
 fn samples_are_joined_with_the_objects_that_were_there() {
     let (_folder, trace) = written(true);
@@ -132,7 +132,7 @@ fn without_a_query_tables_and_columns_are_listed() {
     }
     assert_eq!(tables.len(), 8);
     for (table, columns) in tables {
-        // None needs quotes.
+        // None of them needs quotes.
         sql(&trace, &format!("SELECT {} FROM {table}", columns.join(", "))).succeeded();
     }
     assert_eq!(listed[0], json!({"table": "code", "column": "image", "type": "UInt32", "optional": false}));
@@ -152,7 +152,7 @@ named            red?[31m        -  true
 allocated               -     4096     -
 ";
     assert_eq!(ran.text(), expected);
-    // More than is kept until the last row is known.
+    // More rows than are buffered for alignment.
     let ran = sql(&trace, "SELECT a.time_ns FROM samples a, samples b LIMIT 50000").succeeded();
     assert_eq!(ran.text().lines().count(), 50_001);
     assert_eq!(sql(&trace, "SELECT pid FROM samples WHERE pid = 7").succeeded().text(), "pid\n");
@@ -192,7 +192,7 @@ fn what_would_write_is_refused() {
     for query in writes {
         sql(&trace, query).failed(2, &["nearside: a trace is read-only"]);
     }
-    // Nor are files other than the trace's read.
+    // Only files of the trace are read.
     sql(&trace, "SELECT * FROM '/etc/passwd'").failed(2, &["not found"]);
     assert!(content(folder.path()) == before, "nothing was written");
 }
@@ -206,7 +206,7 @@ fn what_is_asked_wrongly_is_told_with_what_there_is() {
     sql(&trace, "").failed(2, &[]);
     sql(&trace, "SELECT 1; SELECT 2").failed(2, &["single"]);
     sql(&trace, "SELECT 1 / (pid - 1) FROM samples").failed(1, &["the query failed", "ivide by zero"]);
-    // Scripts write long queries. DataFusion takes the square of the time for twice the terms.
+    // Scripts write long queries. DataFusion takes four times as long for twice the terms.
     let long = vec!["address = 1"; 500].join(" OR ");
     assert_eq!(count(&trace, &format!("samples WHERE {long}")), 0);
     let deep = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));
@@ -222,7 +222,7 @@ fn what_is_no_trace_is_named() {
     sql(Path::new(perf), "SELECT 1").failed(1, &["a perf.data file has no tables", "nearside report"]);
 }
 
-/// The rule of `nearside report`, which counts the same samples.
+/// The same rule as in `nearside report`, which counts the same samples.
 #[test]
 fn a_recording_that_was_killed_is_read_up_to_the_last_file() {
     let (_folder, trace) = written(false);
@@ -245,7 +245,7 @@ fn a_recording_that_was_killed_is_read_up_to_the_last_file() {
     assert_eq!((count(&trace, "samples"), reported()), (1000, json!(1000)));
     cut(1);
     sql(&trace, "SELECT count(*) FROM samples").failed(1, &["the query failed", "samples/000001.parquet is damaged"]);
-    // Other tables are there.
+    // The other tables are intact.
     assert_eq!(count(&trace, "events"), 6);
 }
 

@@ -1,4 +1,4 @@
-//! `nearside top` on this host, whatever it has: what it started ends with it, and nobody watches what is not there.
+//! `nearside top` on any host: the programs that it started end with it, and processes that do not exist are reported.
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// It does not ignore what whoever runs the tests does (`nohup`).
+/// Signals that the test runner ignores (`nohup`) are not ignored.
 fn top(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.arg("--default-signal=HUP").arg(assert_cmd::cargo::cargo_bin("nearside"));
@@ -17,7 +17,7 @@ fn top(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The processes of a program that waits for what it has started, once both are there.
+/// The processes of a program that waits for its child, once both run.
 fn started(folder: &Path) -> [Pid; 2] {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -50,7 +50,7 @@ fn what_it_started_ends_with_it() {
     started(folder.path());
     let pid = Pid::from_raw(watching.id().cast_signed()).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
-    assert_eq!(watching.wait().unwrap().code(), Some(0), "the end of a terminal is an end as any");
+    assert_eq!(watching.wait().unwrap().code(), Some(0), "a hang-up of the terminal ends it normally");
     end_soon(folder.path());
 }
 
@@ -76,7 +76,7 @@ fn what_a_program_has_started_is_shown_where_nobody_observes_accesses() {
         let rows: Vec<i64> = report["rows"].as_array().unwrap().iter().filter_map(|row| row["pid"].as_i64()).collect();
         pids.iter().all(|pid| rows.contains(pid))
     };
-    // The first look may be before the program has started anything.
+    // The first interval may be before the program has started anything.
     assert!(lines.take(50).any(|line| shown(line.unwrap())));
     let pid = Pid::from_raw(watching.id().cast_signed()).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
@@ -93,6 +93,6 @@ fn how_often_to_sample_is_refused_where_nothing_is_sampled() {
         let output = command.output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains("--period and --rate do not change how many"), "{error}");
+        assert!(error.contains("--period and --rate have no effect"), "{error}");
     }
 }

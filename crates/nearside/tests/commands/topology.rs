@@ -14,13 +14,13 @@ fn nearside(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it prints when all goes well.
+/// Its output on success.
 fn printed(arguments: &[&str]) -> String {
     let assert = nearside(arguments).assert().success().stderr("");
     String::from_utf8(assert.get_output().stdout.clone()).unwrap()
 }
 
-/// What it says when it fails with this code.
+/// Its error when it fails with this code.
 fn refused(code: i32, arguments: &[&str]) -> String {
     let assert = nearside(arguments).assert().code(code).stdout("");
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
@@ -98,7 +98,7 @@ fn this_host_has_a_node_with_cpus() {
 fn content_decides_what_a_path_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    // Neither name tells what is inside.
+    // Neither name says what the file contains.
     fs::write(path("a.toml"), topology("small-4x2", "hwloc-xml")).unwrap();
     fs::write(path("b.xml"), topology("small-4x2", "toml")).unwrap();
     assert_eq!(json(&path("a.toml"))["derived"]["node_count"], 4);

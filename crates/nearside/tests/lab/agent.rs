@@ -1,10 +1,10 @@
-//! The service, on four nodes: killed again and again under programs whose results are checked, and asked.
+//! The service, on four nodes: killed repeatedly while it places programs that check their results, and queried.
 
 use crate::support::{FAST, Lab, is_root};
 use serde_json::Value;
 
-/// A program that stays, programs that come and go and check that no write was lost, an agent that moves pages and
-/// threads, and how it is asked.
+/// A long-running program, short-lived programs that check for lost writes, an agent that moves pages and threads, and
+/// the queries to it.
 const BEGIN: &str = r#"
 PATH=$(realpath ..):$PATH
 # One has the kernel's switch changed, the other one moves pages at once.
@@ -79,11 +79,11 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     assert!(status["pages_moved"].as_u64() > Some(0) && status["threads_moved"].as_u64() > Some(0), "{status:#}");
     let paused = ran.section("pause");
     assert!(paused.starts_with("the agent is paused\n") && paused.contains("\"paused\": true"), "{paused}");
-    assert!(paused.ends_with("the agent goes on\n"), "{paused}");
-    assert_eq!(ran.section("left"), "no\nyes\n", "who begins in a pause is placed after it");
+    assert!(paused.ends_with("the agent is running\n"), "{paused}");
+    assert_eq!(ran.section("left"), "no\nyes\n", "a program started during a pause is placed after it");
     let explained = ran.section("explain");
     assert!(explained.contains("(nearside-worklo) is managed by balanced+interleave"), "{explained}");
-    assert!(explained.contains("process 2 is not managed: it is a thread of the kernel"), "{explained}");
+    assert!(explained.contains("process 2 is not managed: it is a kernel thread"), "{explained}");
     let metrics = ran.section("metrics");
     assert!(metrics.contains("nearside_agent_rounds_total ") && metrics.ends_with("# EOF\n"), "{metrics}");
     let second = ran.section("second");

@@ -1,13 +1,13 @@
-//! The kernel's calls as crate `linux` has them, on a virtual machine of four nodes: as root, and as an ordinary user.
-//! Claims are those of the specification's section 8.
+//! System calls of crate `linux`, on a virtual machine of four nodes, as root and as an ordinary user. Claims are
+//! numbered as in section 8 of the specification.
 
 use crate::support::{Lab, is_root};
 use serde_json::{Value, json};
 
 const CALLS: &str = "
-    nobody=; if [ $(id -u) = 0 ]; then
+    as_user=; if [ $(id -u) = 0 ]; then
         mount -t debugfs debugfs /sys/kernel/debug
-        nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+        as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
     fi
     calls='../nearside-workloads calls'
     ../nearside-workloads place 1:mixed:2M > placed & pid=$!
@@ -15,7 +15,7 @@ const CALLS: &str = "
     start=$(cut -d - -f 1 placed)
     echo '[root]'; $calls --nodes 1,3 --pid $pid --start $start
     echo '[after]'; ../nearside pages $pid $(cat placed) --json
-    echo '[user]'; $nobody $calls --nodes 1,3 --pid $pid --start $start
+    echo '[user]'; $as_user $calls --nodes 1,3 --pid $pid --start $start
     echo '[zones]'; grep -c '^Node 0, zone' /proc/zoneinfo
     echo '[machine]'; ../nearside show --json
     ../nearside bind $pid --cpunodebind 2 > /dev/null
@@ -43,7 +43,7 @@ fn each_call_does_what_it_says_and_says_why_not() {
     let user = section("user");
     let told = section("root");
     for told in [&told, &user] {
-        // Claims 5 and 6: pages of memory without a policy lie where they were first touched.
+        // Claims 5 and 6: pages without a policy are where they were first touched.
         assert_eq!(told["first_touch"], json!({ "policy": "Default", "pages": { "1": 200, "3": 201 } }));
         // Claim 4: ranges keep their policies, and new ones have the thread's.
         assert_eq!(told["inherited"], json!({ "old": { "1": 16 }, "new": { "3": 16 } }));
@@ -60,11 +60,11 @@ fn each_call_does_what_it_says_and_says_why_not() {
         assert_eq!((&told["huge"]["before"], &told["huge"]["collapsed"]), (&json!(0), &json!(1)), "{}", told["huge"]);
         assert_eq!(told["huge"]["kept"], true);
     }
-    // Claim 24: a process that runs has the CPUs that it is given, and shows them.
+    // Claim 24: a running process has the CPUs that it is given, and reports them.
     let threads = section("bound")["threads"].clone();
     assert!(threads.as_array().unwrap().iter().all(|thread| thread["cpus"] == "4-5"), "{threads}");
     if is_root() {
-        // Claim 8: what a preferred node has no room for lies elsewhere, and nothing fails.
+        // Claim 8: pages that do not fit on a preferred node go to other nodes, and nothing fails.
         let (mut there, mut elsewhere) = (0, 0);
         for on in section("preferred")["mappings"][0]["pages"].as_array().unwrap() {
             let sum = if on["node"] == 3 { &mut there } else { &mut elsewhere };
@@ -78,13 +78,13 @@ fn each_call_does_what_it_says_and_says_why_not() {
         assert_eq!(told["other_process"], other);
         let pages = &section("after")["mappings"][0]["pages"][0];
         assert_eq!((&pages["kind"], &pages["pages"]), (&json!("transparent_huge"), &json!(1)));
-        // Nor may the ordinary user touch processes that are not its own.
+        // The ordinary user must not touch processes of others.
         let other = user["other_process"].as_str().unwrap();
         assert!(other.contains("Permission denied"), "{other}");
         let split = user["huge"]["split"].as_str().unwrap();
         assert!(split.contains("/sys/kernel/debug/split_huge_pages: Permission denied"), "{split}");
     }
-    // The ordinary user is told which file it may not write.
+    // The ordinary user gets an error that names the file it may not write.
     for (call, says) in [
         ("weighted", "cannot set /sys/kernel/mm/mempolicy/weighted_interleave/node1: Permission denied"),
         ("switch", "cannot set /proc/sys/kernel/numa_balancing: Permission denied"),

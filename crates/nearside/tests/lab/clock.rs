@@ -1,5 +1,5 @@
-//! The lab's clock: what threads take to wait for each other, and that no host time is in it. The host is kept busy on
-//! purpose, by processes that each test starts and ends.
+//! The lab's clock: how long threads wait for each other, and that no host time leaks into it. Each test starts
+//! processes that keep the host busy, and ends them.
 
 use crate::support::{Lab, Ran};
 use nix::fcntl::AT_FDCWD;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const MACHINE: &str = "opteron-6164x2";
 const BUSY_PROCESSES: usize = 8;
 
-/// Processes that do nothing but use the host's CPUs, until this is dropped.
+/// Processes that keep the host's CPUs busy until this is dropped.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -34,7 +34,7 @@ impl Drop for Busy {
     }
 }
 
-/// Waits that are timed, in one boot: `--wait` and the CPUs, and what they may take at most and at least, us.
+/// Timed waits, in one boot: `--wait` and the CPUs, with the upper and lower limit, us.
 const WAITS: [(&str, &str, f64, f64); 7] = [
     ("futex", "0-1", 10.0, 22.0),
     ("futex", "0,12", 20.0, 44.0),
@@ -52,7 +52,7 @@ fn waited(lab: &Lab) -> Vec<f64> {
     };
     let script = WAITS.iter().map(wait).collect::<Vec<_>>().join(" && ");
     let ran = lab.script(MACHINE, &["--json", "../report.json"], &script).succeeded();
-    assert_eq!(lab.json("report.json")["clock_releases"], 0, "simulated time was let go");
+    assert_eq!(lab.json("report.json")["clock_releases"], 0, "the clock ran free");
     let lines =
         ran.text().lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["mean_us"].as_f64().unwrap());
     lines.collect()
@@ -76,10 +76,10 @@ fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
     }
 }
 
-/// What a run took of simulated time, s.
+/// Simulated time of a run, s.
 fn time_s(lab: &Lab) -> f64 {
     let report = lab.json("report.json");
-    assert_eq!(report["clock_releases"], 0, "simulated time was let go");
+    assert_eq!(report["clock_releases"], 0, "the clock ran free");
     report["time_s"].as_f64().unwrap()
 }
 
@@ -93,7 +93,7 @@ fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
     assert!(host_s < 300.0, "the host waited for {host_s} s");
 }
 
-/// One tick is a nanosecond of simulated time, and none reads an earlier time after another has read a later one.
+/// One tick is a nanosecond of simulated time, and no CPU reads an earlier time after another has read a later one.
 #[test]
 fn the_time_stamp_counter_shows_simulated_time() {
     let lab = Lab::new();
@@ -110,14 +110,14 @@ fn the_time_stamp_counter_shows_simulated_time() {
     for (line, least_ns, most_ns) in [(lines[1], 50e6, 50.3e6), (lines[2], 40e3, 200e3)] {
         let [ticks, ns] = numbers(line)[..] else { panic!("{line}") };
         assert!((least_ns..most_ns).contains(&ns), "{line}");
-        // The clock is read before the counter, and after it. The kernel measures a tick while it boots.
+        // The clock is read before and after the counter. The kernel calibrates the tick while it boots.
         assert!((ns - ticks).abs() < 20e3, "{line}");
     }
     assert_eq!(lines[3], "0", "an earlier time was read after a later one");
-    assert_eq!(lab.json("report.json")["clock_releases"], 0, "simulated time was let go");
+    assert_eq!(lab.json("report.json")["clock_releases"], 0, "the clock ran free");
 }
 
-/// A stopped process of the host's: no simulated time passes in it.
+/// While the host's process is stopped, no simulated time passes.
 #[test]
 fn a_lab_that_the_host_stops_loses_no_simulated_time() {
     let lab = Lab::new();
@@ -133,13 +133,13 @@ fn a_lab_that_the_host_stops_loses_no_simulated_time() {
     lab.assert_nothing_left();
 }
 
-/// Starts a run and stops its QEMU for 5 s while it sleeps.
+/// Starts a run and stops its QEMU for 5 s while the guest sleeps.
 fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0; "begun\n".len()];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(first, *b"begun\n");
-    // Its 40,000 sleeps take the host some seconds.
+    // The 40,000 sleeps take some seconds of host time.
     std::thread::sleep(Duration::from_secs(1));
     for machine in lab.machines() {
         let machine = machine.to_string();
@@ -151,7 +151,7 @@ fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
     child
 }
 
-/// What the guest reads comes from a disk that is simulated, whether the host has it in its memory or not.
+/// What the guest reads comes from a simulated disk, whether or not the host has it in memory.
 #[test]
 fn files_take_the_time_of_the_simulated_disk() {
     let lab = Lab::new();
@@ -162,16 +162,16 @@ fn files_take_the_time_of_the_simulated_disk() {
     };
     let (fast_s, slow_s) = (read("1us,100GB/s"), read("1us,10MB/s"));
     let took_s = slow_s - fast_s;
-    // Of its own, the program and what it is linked with are some 5 MB.
+    // The program and its libraries are some 5 MB themselves.
     assert!((2.0..3.5).contains(&took_s), "20 MiB at 10 MB/s took {took_s} s");
 }
 
-/// A file takes the time of the simulated disk also where the host needs seconds to read it: here its kernel asks this test
-/// before it lets QEMU read.
+/// A file takes the time of the simulated disk even if the host needs seconds to read it: here its kernel asks this
+/// test before it lets QEMU read.
 #[test]
 fn a_file_that_the_host_reads_slowly_takes_no_longer() {
     if !crate::support::is_root() {
-        eprintln!("skipped: only root may hold up others' reads");
+        eprintln!("skipped: only root may delay the reads of other processes");
         return;
     }
     let lab = Lab::new();
@@ -180,7 +180,7 @@ fn a_file_that_the_host_reads_slowly_takes_no_longer() {
     let reads = Fanotify::init(InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC, how).unwrap();
     let file = lab.path("file");
     reads.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_ACCESS_PERM, AT_FDCWD, Some(&file)).unwrap();
-    // It lives until all tests have ended.
+    // The thread lives until all tests have ended.
     std::thread::spawn(move || {
         while let Ok(events) = reads.read_events() {
             std::thread::sleep(Duration::from_secs(2));
@@ -207,13 +207,13 @@ fn many_cpus_that_are_woken_at_once_get_on() {
     time_s(&lab);
 }
 
-/// Programs that are hard on a clock end, and let nothing go.
+/// Programs that stress the clock end, and the clock never runs free.
 #[test]
 fn whoever_spins_and_never_halts_gets_on() {
     let lab = Lab::new();
     let began = Instant::now();
-    // All CPUs look for each other without `pause`, in turn; then one never halts, and others read clocks in a loop, while
-    // a timer waits for a far future.
+    // All CPUs spin on each other without `pause`, in turn; then one never halts, and others read clocks in a loop,
+    // while a timer waits for the distant future.
     let script = "sleep 9000000000 & ../nearside-workloads waits --wait lock --repeat 2000 --json && \
         ../nearside-workloads waits --wait awake --repeat 200 --json && \
         timeout 0.02 sh -c 'while :; do :; done'; \

@@ -1,11 +1,11 @@
-//! `nearside compare` in the lab, from outside and from inside.
+//! `nearside compare` in the lab, run from outside and from inside.
 
 use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
 use std::process::Command;
 
 const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "600"];
-/// All threads read and write what one thread filled.
+/// All threads read and write memory that one thread filled.
 const PROGRAM: [&str; 6] = ["../nearside-workloads", "streamcluster", "--size", "16M", "--json", "--repeat"];
 
 fn compare(lab: &Lab, options: &[&str], command: &[&str]) -> Command {
@@ -19,7 +19,7 @@ fn summary<'a>(report: &'a Value, policy: &str) -> &'a Value {
     summaries.iter().find(|summary| summary["policy"] == policy).unwrap_or_else(|| panic!("no {policy}: {report:#}"))
 }
 
-/// One boot: every policy of others, a table of all, and everything as it was before.
+/// One boot: every policy that is not nearside's, a table of all, and everything restored.
 #[test]
 fn policies_are_compared_with_one_boot() {
     let lab = Lab::new();
@@ -48,7 +48,7 @@ fn policies_are_compared_with_one_boot() {
     assert!(report["simulation"]["kernel"].as_str().unwrap().ends_with("-amd64"), "{report:#}");
     let policies = report["policies"].as_array().unwrap();
     assert!(policies.iter().all(|policy| policy["runs"].as_array().unwrap().len() == 2), "{report:#}");
-    // Runs of policies alternate, and begin with another policy each time; the oracle has three more.
+    // Runs of policies alternate, starting with another policy each time; the oracle has three more.
     let places = |policy: usize| {
         policies[policy]["runs"]
             .as_array()
@@ -59,7 +59,7 @@ fn policies_are_compared_with_one_boot() {
     };
     assert_eq!([places(0), places(1), places(4)], [vec![1, 13], vec![2, 9], vec![8, 12]]);
     let number = |policy: &str, field: &str| summary(&report, policy)[field].as_f64().unwrap();
-    // First touch puts what one thread fills on its node or two, as it moves; interleaving a quarter on each.
+    // First touch puts what one thread fills on one or two nodes, as it moves; interleaving puts a quarter on each.
     let busiest = |policy| number(policy, "busiest_share");
     assert!(busiest("interleave") < 0.3 && busiest("first-touch") > 1.3 * busiest("interleave"), "{report:#}");
     assert!(number("bind:1", "local_access_ratio") > 0.9, "{report:#}");
@@ -69,8 +69,8 @@ fn policies_are_compared_with_one_boot() {
     assert!(lab.text("work/result.html").contains("Who accesses whose memory"));
 }
 
-/// In the machine: a program that fails does so under each policy, with what it printed; Ctrl-C ends what runs, and tells
-/// what had ended; the kernel's switch is as it was.
+/// In the machine: a program that fails does so under each policy, and its output is shown; Ctrl-C ends the run and
+/// reports the completed ones; the kernel's switch is restored.
 #[test]
 fn failures_and_interrupts_leave_the_machine_as_it_was() {
     let lab = Lab::new();
@@ -98,7 +98,8 @@ fn failures_and_interrupts_leave_the_machine_as_it_was() {
     assert_eq!(ran.section("switch"), "as before: 1\n");
 }
 
-/// What is wrong is told before a machine boots; a host of one node compares as well, and says what that is worth.
+/// Wrong requests are reported before a machine boots; a host with one node compares as well, and says what that is
+/// worth.
 #[test]
 fn what_is_asked_wrongly_is_told_at_once() {
     let lab = Lab::new();
@@ -120,7 +121,7 @@ fn what_is_asked_wrongly_is_told_at_once() {
     let missing = run(&["-q", "-p", "first-touch", "-r", "1", "--seconds", "/seconds"], &["echo", "nothing"]);
     assert_eq!(missing.status, 1);
     assert!(
-        missing.text().contains("it printed no time as --seconds /seconds has it\n  | nothing"),
+        missing.text().contains("it printed no time that matches --seconds /seconds\n  | nothing"),
         "{}",
         missing.text()
     );

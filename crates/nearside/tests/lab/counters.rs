@@ -1,15 +1,15 @@
-//! What the model measures of known workloads: simulated time, counters and samples.
+//! The model's measurements of known workloads: simulated time, counters and samples.
 
 use crate::support::{Lab, Ran, topology_of};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What the last line of a workload's output says.
+/// The JSON in the last line of a workload's output.
 fn said(ran: &Ran, line: usize) -> Value {
     serde_json::from_str(ran.text().lines().nth(line).unwrap()).unwrap()
 }
 
-/// Latency that a preset has between CPUs of one node and memory of another, ns.
+/// A preset's latency from CPUs of one node to memory of another, ns.
 fn latency_ns(preset: &Value, from: usize, to: usize) -> f64 {
     preset["derived"]["latency_ns"][from][to].as_f64().unwrap()
 }
@@ -23,7 +23,7 @@ fn matrix(report: &Value) -> Vec<Vec<u64>> {
     rows.iter().map(|row| row.as_array().unwrap().iter().map(|cell| cell.as_u64().unwrap()).collect()).collect()
 }
 
-/// Runs `chase` from node 0 in memory of a node.
+/// Runs `chase` on node 0 with memory of a node.
 fn chase(lab: &Lab, memory: &str) -> (Ran, Value) {
     let command =
         ["numactl", "-N0", memory, "../nearside-workloads", "chase", "--size", "64M", "--repeat", "2", "--json"];
@@ -40,7 +40,7 @@ fn a_local_chase_is_local() {
     assert_within(0.03, said(&ran, 0)["best_ns"].as_f64().unwrap(), latency_ns(&topology_of("small-2x2"), 0, 0));
     assert!(report["local_access_ratio"].as_f64().unwrap() > 0.95, "{report}");
     let cells = matrix(&report);
-    // Two walks over all lines, and the page that each line was filled in.
+    // Two walks over all lines, and the page faults that filled them.
     assert!(cells[0][0] > 2 * (64 << 20) / 64, "{cells:?}");
     assert!(cells[0][1] + cells[1][0] + cells[1][1] < cells[0][0] / 20, "{cells:?}");
     for key in ["simulated", "machine", "model_version", "time_scale", "cpus", "memory_bytes", "kernel", "command"] {
@@ -69,7 +69,7 @@ fn a_remote_chase_is_remote() {
     let cells = matrix(&report);
     assert!(cells[0][1] > 2 * (64 << 20) / 64, "{cells:?}");
     assert!(cells[0][0] + cells[1][0] + cells[1][1] < cells[0][1] / 20, "{cells:?}");
-    // All of it went through one controller, and over the link that CPUs of node 0 take to it; what was written, back.
+    // All of it went through one controller, and over the link that CPUs of node 0 take to it; written data went back.
     let bytes = |list: &str, at: &dyn Fn(&Value) -> bool| -> f64 {
         let found = report[list].as_array().unwrap().iter().find(|entry| at(entry)).unwrap();
         found["bytes"].as_f64().unwrap()
@@ -114,7 +114,7 @@ fn samples_name_the_thread_its_cpu_and_the_memory() {
     assert_eq!(report["samples"]["period"], 100);
 
     let number = |sample: &Value, key: &str| sample[key].as_u64().unwrap();
-    // Loads of the workload's own code that memory served.
+    // Loads by the workload's own code that were served by memory.
     let walk: Vec<&Value> = samples
         .iter()
         .filter(|sample| number(sample, "pid") == pid && sample["level"] == 4 && sample["store"] == false)
@@ -137,12 +137,12 @@ fn samples_name_the_thread_its_cpu_and_the_memory() {
     }
     let threads: BTreeSet<u64> = walk.iter().map(|sample| number(sample, "tid")).collect();
     assert!(threads.len() >= 2, "{threads:?}");
-    // Time goes on, addresses are the workload's, and levels are those there are.
+    // Time increases, addresses are the workload's, and levels are valid.
     assert!(
         walk.windows(2).filter(|pair| pair[0]["time_ns"].as_f64() > pair[1]["time_ns"].as_f64()).count() < walk.len()
     );
     assert!(samples.iter().all(|sample| (1..=5).contains(&number(sample, "level")) && number(sample, "cpu") < 4));
-    // Of what L1 had, first writes only: there are some, as memory that was read is written.
+    // For hits in L1, only first writes are sampled: there are some, as memory that was read is written.
     let of_l1: Vec<&Value> = samples.iter().filter(|sample| sample["level"] == 1).collect();
     assert!(!of_l1.is_empty() && of_l1.iter().all(|sample| sample["store"] == true), "{} of L1", of_l1.len());
     let end_ns = report["time_s"].as_f64().unwrap() * 1e9;

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said about it. Nothing is left behind: `Lab::run` looks.
+//! Failures and their messages. `Lab::run` checks that nothing is left behind.
 
 use crate::support::{Lab, PLUGIN, Ran, is_root};
 use std::fs;
@@ -92,13 +92,13 @@ fn a_kernel_that_is_not_there_is_refused_with_the_command_that_fetches_it() {
         run.env("NEARSIDE_KERNEL", version);
         lab.run(run, b"")
     };
-    // The user may have fetched any kernel that there is; these there will not be.
+    // The user may have fetched any existing kernel; these versions do not exist.
     let fetch = "run: nearside lab setup --kernel 6.999";
     with_option("6.999").failed(125, &["no usable kernel 6.999", "there is ", fetch]);
     with_variable("6.999").failed(125, &["no usable kernel 6.999", "there is ", fetch]);
     with_option("latest").failed(2, &["--kernel", "latest", "a series such as 6.18", "newest"]);
     with_variable("latest").failed(125, &["NEARSIDE_KERNEL=latest", "a series such as 6.18", "newest"]);
-    // Of all commands that boot.
+    // The same for every command that boots a machine.
     for verb in [&["lab", "record"][..], &["compare"]] {
         let mut run = lab.nearside();
         run.args(verb).args(["--machine", "small-2x2", "--kernel", "6.999", "--", "true"]);
@@ -121,7 +121,7 @@ fn loaded(name: &str) -> PathBuf {
 #[test]
 fn a_qemu_that_fails_or_hangs_is_told() {
     let lab = Lab::new();
-    // No shell could preload the plugin, which wants a QEMU around it.
+    // A shell cannot preload the plugin, which needs QEMU's symbols.
     fs::copy(loaded("libgcc_s"), lab.path(PLUGIN)).unwrap();
     let fake = lab.path("qemu");
     let qemu = |text: &str| {
@@ -140,7 +140,7 @@ fn a_qemu_that_fails_or_hangs_is_told() {
     run(&[]).failed(125, &["while the guest booted", "signal: 9", "run out of memory"]);
     qemu("exec sleep 100");
     run(&["--timeout", "1"]).failed(124, &["did not boot within 1 s", "--timeout"]);
-    // A guest that is not ours, on the port that is passed by number.
+    // A foreign guest, on the port that is passed by number.
     qemu(
         "port=${*#*socket,id=port,fd=}
         eval \"exec 5>&${port%% *}\"
@@ -153,7 +153,7 @@ fn a_qemu_that_fails_or_hangs_is_told() {
 #[test]
 fn a_command_that_takes_too_long_is_ended() {
     let lab = Lab::new();
-    // Without end, and with more output than anybody reads.
+    // Endless, with more output than any reader takes.
     let ran = lab.script("small-2x2", &["--timeout", "40"], "trap '' TERM; yes");
     ran.failed(124, &["within 40 s", "--timeout"]);
     assert!(ran.output.starts_with(b"y\ny\n"));
@@ -162,8 +162,8 @@ fn a_command_that_takes_too_long_is_ended() {
 #[test]
 fn a_program_killed_for_memory_is_told() {
     let lab = Lab::new();
-    // One call of the kernel that fills it: a program whose own pages were dropped and read back
-    // meanwhile would take as long as chance has it.
+    // A single system call that fills memory: a program whose own pages are dropped and read back meanwhile would take
+    // an unpredictable time.
     let fill = "dd if=/dev/zero of=/dev/null bs=450M count=1; echo status $?";
     let ran = lab.script("small-2x2", &["--memory-per-node", "256M", "--thp", "always"], fill);
     ran.failed(0, &["the guest ran out of memory and killed process", "(dd)", "--memory-per-node"]);
@@ -173,7 +173,7 @@ fn a_program_killed_for_memory_is_told() {
 #[test]
 fn a_kernel_that_panics_is_told() {
     let lab = Lab::new();
-    // Memory that belongs to no process: both file systems in memory, filled.
+    // Memory that belongs to no process: both in-memory file systems, filled.
     let fill = "for file in /dev/shm/a /tmp/b /dev/shm/c; do head -c 1G /dev/zero > $file; done; tail /dev/zero";
     let script = if is_root() { "echo c > /proc/sysrq-trigger" } else { fill };
     let ran = lab.script("small-2x2", &["--memory-per-node", "256M"], script);
@@ -189,7 +189,7 @@ fn a_working_folder_that_the_guest_lacks_is_told() {
     let lab = Lab::new();
     let mut run = lab.command("small-2x2", &[], &["true"]);
     run.current_dir("/sys/kernel").env("PWD", "/sys/kernel");
-    assert_eq!(lab.run(run, b"").status, 0, "what both have is the guest's");
+    assert_eq!(lab.run(run, b"").status, 0, "a folder that both have is the guest's");
     let Ok(folder) = tempfile::TempDir::new_in("/dev/shm") else { return };
     let mut run = lab.command("small-2x2", &[], &["true"]);
     run.current_dir(folder.path());

@@ -1,4 +1,5 @@
-//! Files of the host: what comes back through `--out`, what an ordinary user can read, and a lab for ordinary users.
+//! Files of the host: those that come back through `--out`, those that an ordinary user can read, and a lab for
+//! ordinary users.
 
 use crate::support::{Lab, is_root, noise};
 use std::fs;
@@ -40,7 +41,7 @@ fn a_full_disk_is_told() {
     if !mounted.success() {
         return; // a container's root may not mount
     }
-    // Linux writes files back later: the program hears of it when it asks, nearside always.
+    // Linux writes files back later: the program only learns of the error if it syncs, nearside always.
     let ran =
         lab.script("small-2x2", &["--out", "disk"], "dd if=/dev/zero of=disk/file bs=64k count=64 conv=fsync; echo $?");
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
@@ -68,7 +69,7 @@ fn an_out_folder_that_cannot_serve_is_refused_at_once() {
         .failed(125, &["create no/such/report"]);
 }
 
-/// As root it runs everything as somebody else; an ordinary user has run all other tests already.
+/// As root, runs everything as another user; an ordinary user has run all other tests already.
 #[test]
 fn an_ordinary_user_needs_no_rights_and_gets_none() {
     if !is_root() {

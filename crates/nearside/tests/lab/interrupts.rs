@@ -1,4 +1,4 @@
-//! A run that is interrupted, at any moment, leaves nothing.
+//! A run that is interrupted at any moment leaves nothing behind.
 
 use crate::support::{Lab, Ran};
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,13 +37,13 @@ fn before_it_has_started_anything() {
     for after_ms in [0, 10, 30, 100] {
         let child = start(&lab, "true");
         std::thread::sleep(Duration::from_millis(after_ms));
-        // It may not have begun to watch for signals.
+        // It may not handle signals yet.
         let status = end(&lab, child, Signal::INT).status;
         assert!([130, -2].contains(&status), "{status} after {after_ms} ms");
     }
 }
 
-/// Nobody reads what it writes: not even that may keep it.
+/// Its output is not read: it must end all the same.
 #[test]
 fn while_it_runs_and_writes_without_a_reader() {
     let lab = Lab::new();

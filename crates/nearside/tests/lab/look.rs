@@ -28,7 +28,7 @@ fn wanted(of: &[(u64, &str, u64, u64)]) -> Amounts {
     of.iter().map(|(node, kind, bytes, pages)| ((*node, (*kind).to_owned(), *bytes), *pages)).collect()
 }
 
-/// Bytes on each node by `numa_maps`, read as its manual says.
+/// Bytes on each node according to `numa_maps`, read as its manual says.
 fn by_numa_maps(text: &str) -> BTreeMap<u64, u64> {
     let mut bytes = BTreeMap::new();
     for line in text.lines() {
@@ -85,16 +85,16 @@ const PLACE: &str = "
     echo '[cgroup]'; ../nearside memory --json --cgroup /half
     kill $inside
 
-    nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
-    $nobody ../nearside-workloads place 1:base:2M > own &
+    as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
+    $as_user ../nearside-workloads place 1:base:2M > own &
     own=$!
     until [ -s own ] || ! kill -0 $own; do sleep 0.05; done
-    echo '[own]'; $nobody ../nearside pages $own $(cat own) --each 2>&1 | tail -2
-    echo '[own-show]'; $nobody ../nearside show --json $own
+    echo '[own]'; $as_user ../nearside pages $own $(cat own) --each 2>&1 | tail -2
+    echo '[own-show]'; $as_user ../nearside show --json $own
     for verb in 'show' 'pages' 'memory'; do
-        echo \"[other-$verb]\"; $nobody ../nearside $verb $pid 2>&1; echo \"status $?\"
+        echo \"[other-$verb]\"; $as_user ../nearside $verb $pid 2>&1; echo \"status $?\"
     done
-    echo '[kernel-flags]'; $nobody ../nearside pages $own --each --kernel-flags 2>&1; echo \"status $?\"
+    echo '[kernel-flags]'; $as_user ../nearside pages $own --each --kernel-flags 2>&1; echo \"status $?\"
     kill $own
 
     echo '[unmapped]'; ../nearside pages $pid 1000-2000 2>&1; echo \"status $?\"
@@ -120,7 +120,7 @@ fn known_memory_is_told_on_two_nodes() {
     let placed: Vec<&str> = ran.section("placed").lines().collect();
     let show = json_of(&ran, "show");
 
-    // Each part, page by page and by the mapping that it is in.
+    // Each part, page by page and by its mapping.
     let base_and_huge = [
         (0, "base", BASE, 1024),
         (0, "transparent_huge", HUGE, 2),
@@ -140,7 +140,7 @@ fn known_memory_is_told_on_two_nodes() {
         assert!(mapping["huge_pages_told"].as_bool().unwrap(), "{mapping}");
         let told = amounts(&mapping["pages"]);
         for (key, pages) in wanted {
-            // What lies beside the part may have grown together with it.
+            // Memory beside the part may belong to the same mapping.
             let more = if key.1 == "base" { 16 } else { 0 };
             assert!((*pages..=pages + more).contains(told.get(key).unwrap_or(&0)), "part {number}: {told:?}");
         }
@@ -150,7 +150,7 @@ fn known_memory_is_told_on_two_nodes() {
     let pieces: Vec<u64> = strip.chunks(strip.len() / 8).map(|piece| piece[0]).collect();
     assert_eq!(pieces, [0, 1, 1, 0, 0, 1, 1, 0]);
 
-    // Sums: of show, of numa_maps and of memory.
+    // Totals of show, of numa_maps and of memory.
     let by_node = |nodes: &Value, bytes: &dyn Fn(&Value) -> u64| -> BTreeMap<u64, u64> {
         nodes.as_array().unwrap().iter().map(|node| (node["node"].as_u64().unwrap(), bytes(node))).collect()
     };
@@ -178,7 +178,7 @@ fn known_memory_is_told_on_two_nodes() {
     assert_eq!(show["threads"][0]["policy"], "interleave:0-1");
     assert_eq!(show["cpuset"]["memory_nodes"], "0-1");
 
-    // One page, as the kernel's own file has it.
+    // One page, compared with the kernel's own file.
     let page = json_of(&ran, "page");
     let entry: u64 = ran.section("entry").trim().parse().unwrap();
     assert_eq!((&page["node"], &page["frame"]), (&json!(0), &json!(format!("{:#x}", entry & ((1 << 55) - 1)))));
@@ -204,7 +204,7 @@ fn known_memory_is_told_on_two_nodes() {
         let said = ran.section(section);
         assert!(said.contains(says) && said.ends_with(&format!("status {status}\n")), "{section}: {said}");
     }
-    // What was seen before it ended is told: of 49,152 pages and more, those of the first call.
+    // Pages read before it ended are reported: of at least 49,152 pages, those of the first call.
     let lines: u64 = ran.section("ended").lines().next().unwrap().trim().parse().unwrap();
     assert!((30_000..49_152).contains(&lines), "{lines}");
     assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
@@ -256,7 +256,7 @@ fn an_ordinary_user_sees_its_own(ran: &Ran) {
     assert!(said.contains("/proc/kpageflags, which is for root alone") && said.ends_with("status 1\n"), "{said}");
 }
 
-/// A preset of nodes of two CPUs, of which the last but one has no memory and the last no CPUs.
+/// A preset whose nodes have two CPUs each; the last but one has no memory and the last no CPUs.
 fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
     let preset = lab.nearside().args(["topology", "--from", preset, "--format", "toml"]).output().unwrap();
     let mut text = String::from_utf8(preset.stdout).unwrap();
@@ -302,7 +302,7 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
     let told: Vec<u64> = show["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).collect();
     let sums = by_numa_maps(ran.section("numa_maps"));
     assert_eq!(told, [sums[&0], sums[&1], 0, sums[&3]]);
-    // A thread whose memory is on a node without CPUs runs anywhere.
+    // A thread whose memory is on a node without CPUs may run anywhere.
     let threads = show["threads"].as_array().unwrap();
     let thread = threads.iter().find(|thread| thread["name"] == "place-1").unwrap();
     assert_eq!((&thread["cpus"], &thread["policy"]), (&json!("0-5"), &json!("bind:3")));
@@ -314,35 +314,35 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
 }
 
 /// Eight nodes, the seventh without memory and the eighth without CPUs; a process of an ordinary user with memory of
-/// three kinds on seven of them, which that user and root look at. Nothing of the machine is not told.
+/// three kinds on seven of them, read by that user and by root. Everything about the machine is reported.
 const EIGHT: &str = "
     for node in 1 5; do echo 4 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
-    nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+    as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
     try() { \"$@\" 2>&1; echo \"status $?\"; }
-    $nobody ../nearside-workloads place 0,1,2,3,4,5,7:base:28M 0,7:mixed:8M 5:hugetlb:4M > placed & pid=$!
+    $as_user ../nearside-workloads place 0,1,2,3,4,5,7:base:28M 0,7:mixed:8M 5:hugetlb:4M > placed & pid=$!
     until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
     echo '[root]'; ../nearside show --json $pid
-    echo '[user]'; $nobody ../nearside show --json $pid
+    echo '[user]'; $as_user ../nearside show --json $pid
     echo '[numa_maps]'; cat /proc/$pid/numa_maps
-    echo '[memory]'; $nobody ../nearside memory --json $pid
+    echo '[memory]'; $as_user ../nearside memory --json $pid
     for part in 1 2 3; do
-        echo \"[pages-$part]\"; $nobody ../nearside pages $pid $(sed -n ${part}p placed) --json
+        echo \"[pages-$part]\"; $as_user ../nearside pages $pid $(sed -n ${part}p placed) --json
     done
     echo '[hardware]'; numactl --hardware
-    echo '[machine]'; $nobody ../nearside show --json
+    echo '[machine]'; $as_user ../nearside show --json
     echo '[text]'; ../nearside show $pid
     first=$(sed -n 1p placed | cut -d - -f 1)
-    echo '[half]'; $nobody ../nearside pages $pid $first-ffffffff0000 --each 2>&1 > /dev/null
-    echo '[nothing]'; try $nobody ../nearside pages $pid '[vvar]'
+    echo '[half]'; $as_user ../nearside pages $pid $first-ffffffff0000 --each 2>&1 > /dev/null
+    echo '[nothing]'; try $as_user ../nearside pages $pid '[vvar]'
     echo '[backwards]'; try ../nearside pages $pid 5000-4000
     echo '[name]'; try ../nearside pages $pid no-such.so
     sh -c 'sleep 0 & echo $! > ended; exec sleep 60' & sleep 0.3
-    for verb in show pages memory; do echo \"[zombie-$verb]\"; try $nobody ../nearside $verb $(cat ended); done
-    for verb in show pages memory; do echo \"[thread-$verb]\"; try $nobody ../nearside $verb 2; done
+    for verb in show pages memory; do echo \"[zombie-$verb]\"; try $as_user ../nearside $verb $(cat ended); done
+    for verb in show pages memory; do echo \"[thread-$verb]\"; try $as_user ../nearside $verb 2; done
     sleep 60 & roots=$!
     mount -o remount,hidepid=2 /proc
-    echo '[hidden]'; try $nobody ../nearside show $roots
-    echo '[gone]'; try $nobody ../nearside show 999999
+    echo '[hidden]'; try $as_user ../nearside show $roots
+    echo '[gone]'; try $as_user ../nearside show 999999
     kill $pid $roots
     echo '[end]'
 ";
@@ -359,14 +359,14 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     for part in ["nodes", "pages", "threads", "notes", "cpuset"] {
         assert_eq!(root[part], owner[part], "{part}");
     }
-    // What is shared depends on who else runs.
+    // Shared memory depends on which other programs run.
     for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
         for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
             assert_eq!(one[part], other[part], "{part}");
         }
     }
     let nodes = [0, 1, 2, 3, 4, 5, 7];
-    // Pieces go to the two nodes in turn, and every second one is huge: those of the second node.
+    // Pieces alternate between the two nodes, and every second one is huge: those of the second node.
     let mixed = [(0, "base", BASE, 1024), (7, "transparent_huge", HUGE, 2)];
     let wanted =
         [wanted(&nodes.map(|node| (node, "base", BASE, 1024))), wanted(&mixed), wanted(&[(5, "hugetlb", HUGE, 2)])];
@@ -412,7 +412,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     }
 }
 
-/// Claims 19, 20 and 27 of the specification: nodes, CPUs, sizes and distances, also of nodes that lack some.
+/// Claims 19, 20 and 27 of the specification: nodes, CPUs, sizes and distances, including nodes that lack some.
 fn numactl_says_the_same_of_all(ran: &Ran) {
     let machine = json_of(ran, "machine");
     let hardware = ran.section("hardware");

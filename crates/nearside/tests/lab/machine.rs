@@ -4,7 +4,7 @@
 use crate::support::{Lab, topology_of};
 use serde_json::Value;
 
-/// The guest's own Linux has what the preset says.
+/// The guest's Linux reports what the preset says.
 fn the_guest_is(preset: &str) {
     let lab = Lab::new();
     let script =
@@ -21,7 +21,7 @@ fn the_guest_is(preset: &str) {
     assert_eq!(seen["distances"]["matrix"], preset["distances"]["matrix"]);
     let cpus = preset["derived"]["cpu_count"].as_u64().unwrap();
     assert_eq!(ran.section("online"), format!("0-{}\n{cpus}\n", cpus - 1));
-    // The kernel keeps some of each node's 1 GiB to itself, and the first node has the holes below 1 MiB.
+    // The kernel reserves some of each node's 1 GiB, and the first node has the holes below 1 MiB.
     for memory in of_nodes(&seen, "memory_bytes") {
         let bytes = memory.as_u64().unwrap() as f64;
         assert!((0.9..=1.0).contains(&(bytes / f64::from(1 << 30))), "{memory} bytes");
@@ -50,7 +50,7 @@ fn settings_take_effect() {
         cat /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs; \
         free -m | awk '/Mem/ { print ($2 > 450 && $2 < 640) }'; nproc; ls /sys/class/net; \
         timeout 5 sh -c 'exec 3<>/dev/tcp/127.0.0.1/9' 2>/dev/null; hostname";
-    // debugfs is for root only, and so are these settings to read.
+    // Only root can read debugfs, and these settings.
     let show = if crate::support::is_root() {
         show.to_owned()
     } else {

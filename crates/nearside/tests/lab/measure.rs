@@ -12,8 +12,8 @@ fn assert_within(part: f64, measured: &Value, wanted: &Value, what: &str) {
     assert!((measured / wanted - 1.0).abs() <= part, "{what}: {measured} is not within {part} of {wanted}");
 }
 
-/// Issue 3: idle latencies within 3 %, one-core and whole-node bandwidth within 7 %; a machine file that others read; a
-/// cpuset, and too much memory asked for, are told. All from one boot.
+/// Issue 3: idle latencies within 3 %, one-core and whole-node bandwidth within 7 %; a machine file that other verbs
+/// read; a cpuset and a request for too much memory are reported. All from one boot.
 #[test]
 fn the_lab_measures_what_its_preset_says() {
     let lab = Lab::new();

@@ -1,5 +1,5 @@
-//! `nearside migrate` and `nearside bind` on virtual machines: pages move where they are sent, keep every write, and say
-//! why when they stay.
+//! `nearside migrate` and `nearside bind` on virtual machines: pages move to the requested nodes, keep every write, and
+//! have a reason if they stay.
 
 use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
@@ -118,7 +118,7 @@ fn pages_and_threads_go_where_they_are_sent() {
     assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
     assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
     if !is_root() {
-        return; // huge pages are root's to give
+        return; // only root can reserve huge pages
     }
     let huge = section("huge");
     assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
@@ -126,8 +126,8 @@ fn pages_and_threads_go_where_they_are_sent() {
     assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
 }
 
-/// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their own; pages
-/// follow a thread that has moved (2.7).
+/// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their
+/// own; pages follow a thread that has moved (2.7).
 fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
     let intersect = json(ran.section("intersect"));
     assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
@@ -136,10 +136,10 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
     assert_eq!(ran.section("overwrite"), "2-3 2-3 \n");
     assert_eq!(ran.section("one"), "2-3 7 \n");
     assert_eq!(ran.section("bind-wrong"), "2\n2\n2\n2\n2\n");
-    // Claim 12: pages that other processes map too, here those of the program, stay.
+    // Claim 12: pages that other processes also map stay, here those of the program.
     let shared: Vec<u32> = ran.section("follow-shared").lines().map(|pages| pages.parse().unwrap()).collect();
     assert!(shared[0] > 0 && shared[1] >= shared[0], "{shared:?}");
-    // A policy of its own says where its pages are to be.
+    // A policy of its own decides where its pages go.
     let not = ran.section("follow-not");
     assert!(not.starts_with("status 0\n") && not.ends_with("to 2: 0 B followed\nthe process has ended\n"), "{not}");
     assert!(ran.section("follow-exec").ends_with("has ended\n"), "{}", ran.section("follow-exec"));
@@ -154,8 +154,8 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
     assert_eq!(events.last().unwrap()["event"], "ended");
 }
 
-/// Millions of random writes while their pages move to and fro; processes that exit, execute and fork meanwhile; pages
-/// that cannot move; processes that are not one's own.
+/// Millions of random writes while their pages move back and forth; processes that exit, execute and fork meanwhile;
+/// pages that cannot move; processes of other users.
 #[test]
 fn no_write_is_lost_and_what_stays_has_its_reason() {
     let lab = Lab::new();
@@ -218,7 +218,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let stays = full["stayed"].as_array().unwrap();
     assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
     assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
-    // What moves is not charged twice: a group at its limit is in nobody's way.
+    // Moved pages are not charged twice: a group at its limit does not block them.
     let limit = ran.section("limit");
     assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
     let others = ran.section("others");
@@ -240,8 +240,8 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     }
 }
 
-/// Feature F51 of the `MemProf` specification: memory goes to who uses it and threads to the memory that they use, as a
-/// trace has seen it, which is to be of the process itself.
+/// Feature F51 of the `MemProf` specification: memory goes to the threads that use it and threads to the memory that
+/// they use, according to a trace, which must be of the same process.
 #[test]
 fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     let lab = Lab::new();
@@ -253,7 +253,7 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
         see() { $near record --quiet --pid $pid --duration 0.1 --period 200 -o $1; }
         masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
         begin numactl --membind 0 $work psearchy --size 32M --repeat 100000 --pin 2,4,6
-        see remote; kill -STOP $pid # whoever computes takes time from the rest
+        see remote; kill -STOP $pid # a busy process takes time from the rest
         echo '[before]'; seen remote; echo '[moved]'; move --trace remote; kill -CONT $pid; see near
         kill -STOP $pid; echo '[after]'; seen near; kill -CONT $pid
         echo '[others]'; sleep 60 & other=$!; try $near migrate $other --trace near | sed "s/$other/N/"
@@ -279,15 +279,15 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     assert_eq!(ran.section("bound"), bound.to_owned() + "0 4-5 \n");
     let refused = |trace: &str, why: &str| format!("nearside: {trace} cannot be used: {why}\nstatus 2\n");
     let others =
-        refused("near", "it has no accesses of process N: nearside report says what it has, and why") + "again 0\n";
-    let again = refused("near", "process N has begun since, and is another one than the trace's");
+        refused("near", "it has no accesses of process N: nearside report shows what it has, and why") + "again 0\n";
+    let again = refused("near", "process N started later: it is not the recorded one");
     assert_eq!(ran.section("others"), others + &again);
     let elsewhere = ran.section("elsewhere");
-    assert!(elsewhere.starts_with("nearside: far cannot be used: it is of "), "{elsewhere}");
+    assert!(elsewhere.starts_with("nearside: far cannot be used: it was recorded on "), "{elsewhere}");
     assert!(elsewhere.ends_with(", and this is elsewhere\nstatus 2\n"), "{elsewhere}");
 }
 
-/// Two nodes; the same as an ordinary user, for whom doctor says ahead of time what will not work.
+/// Two nodes; the same as an ordinary user, for whom doctor predicts what will not work.
 #[test]
 fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
     let lab = Lab::new();

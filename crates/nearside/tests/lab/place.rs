@@ -1,5 +1,5 @@
-//! `nearside place` on virtual machines: what a policy does makes programs faster, loses nothing whatever they do
-//! meanwhile, and leaves everything as it was.
+//! `nearside place` on virtual machines: policies make programs faster, lose nothing whatever the programs do
+//! meanwhile, and everything is restored.
 
 use crate::support::{FAST, Lab, Ran};
 use serde_json::Value;
@@ -10,7 +10,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
 }
 
-/// small-4x2 with controllers of an eighth of their bandwidth, so that few CPUs contend for one.
+/// small-4x2 with controllers of an eighth of their bandwidth, so that a few CPUs saturate one.
 fn write_narrow_machine(path: &Path) {
     let preset = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/small-4x2.toml");
     let text = fs::read_to_string(preset).unwrap();
@@ -19,7 +19,7 @@ fn write_narrow_machine(path: &Path) {
     fs::write(path, narrow).unwrap();
 }
 
-/// All threads read and write what one of them has filled, and its node is the busiest: pages go to the others.
+/// All threads read and write memory that one of them filled, whose node is the busiest: pages move to the others.
 #[test]
 fn carrefour_beats_first_touch_on_streamcluster() {
     let lab = Lab::new();
@@ -46,8 +46,8 @@ fn carrefour_beats_first_touch_on_streamcluster() {
     assert!((report["round_s"].as_f64().unwrap() - 0.02).abs() < 1e-9, "rounds have the lab's time scale: {report:#}");
 }
 
-/// Huge pages of which each node uses a part are split, and their parts go to who uses them. A node that has no room
-/// gets what it has room for, and nobody is ended for it.
+/// Huge pages of which each node uses a part are split, and the parts move to the nodes that use them. A node without
+/// enough room gets as many as fit, and no process is killed for it.
 #[test]
 fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     let lab = Lab::new();
@@ -76,15 +76,15 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     assert_eq!(json(ran.section("huge"))["verb"], "streamcluster");
     let [plain, placed, full] = ["plain", "placed", "full"].map(|section| json(ran.section(section)));
     assert_eq!(plain["checksum"], placed["checksum"]);
-    // Not what is free: the kernel keeps freed pages in lists of each CPU.
+    // Not free memory: the kernel keeps freed pages in per-CPU lists.
     let kib: Vec<u64> = ran.section("left").split_whitespace().map(|kib| kib.parse().unwrap()).collect();
     let [anonymous, hog, anonymous_after, hog_after] = kib[..] else { panic!("{kib:?}") };
-    assert!(anonymous_after < anonymous + 2048, "what was moved to the full node is gone, KiB: {kib:?}");
-    assert!(hog_after + 1024 > hog, "what filled it is still there, KiB: {kib:?}");
+    assert!(anonymous_after < anonymous + 2048, "pages moved to the full node are gone, KiB: {kib:?}");
+    assert!(hog_after + 1024 > hog, "the memory that filled it is still there, KiB: {kib:?}");
     assert!(full["exit_status"] == 0 && full["pages_moved"].as_u64() > Some(1000), "{full:#}");
 }
 
-/// Programs that fork, execute others, end, choose CPUs and policies, and unmap memory while they are placed.
+/// Programs that fork, execute others, end, set CPUs and policies, and unmap memory while they are placed.
 #[test]
 fn nothing_is_lost_and_everything_is_as_before() {
     let lab = Lab::new();
@@ -159,7 +159,8 @@ fn nothing_is_lost_and_everything_is_as_before() {
     is("left", "as before");
 }
 
-/// Four processes read a file that one of them has on its node; each tells what it has of it, the last that was seen.
+/// Four processes read a file that one of them has on its node; of each,
+/// the last line seen in its `numa_maps` is kept.
 const COPIES: &str = r#"
     near=$(realpath ../nearside); work=$(realpath ../nearside-workloads); export work
     head -c 8M /dev/urandom > /tmp/shared; sum=$(sha256sum /tmp/shared)
@@ -182,7 +183,7 @@ END
     echo '[file]'; [ "$(sha256sum /tmp/shared)" = "$sum" ] && echo same
 "#;
 
-/// Whoever is busy is placed, and has its CPUs back.
+/// Busy processes are placed, and have their CPUs restored.
 const SYSTEM: &str = r#"
     sleep 60 & pids=$!
     for place in 0 1 2 3; do
@@ -197,8 +198,8 @@ const SYSTEM: &str = r#"
     for name in system.json before meanwhile after; do echo "[$name]"; cat /tmp/$name; done
 "#;
 
-/// Processes that read one file get copies of its pages on their nodes, with what the file has; and whoever is busy on the
-/// machine is placed until that ends.
+/// Processes that read one file get copies of its pages on their nodes, with the same contents; with --system, busy
+/// processes are placed until it ends.
 #[test]
 fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     let lab = Lab::new();
@@ -213,11 +214,11 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     let local = |side: &str| copies[side]["local_access_ratio"].as_f64().unwrap();
     assert!(local("after") > local("before") + 0.05, "{copies:#}");
     for cpu in [0, 2, 4, 6] {
-        // It fails unless what it reads is what the file has.
+        // Fails unless it reads the file's contents.
         assert_eq!(json(ran.section(&format!("reader {cpu}")))["verb"], "readers");
         let maps = ran.section(&format!("maps {cpu}"));
         let near = maps.split_whitespace().find_map(|word| word.strip_prefix(&format!("N{}=", cpu / 2)));
-        // How far it comes in this time is chance; without copies three of the four have none.
+        // The progress in this time is random; without copies three of the four processes have none.
         assert!(near.is_some_and(|pages| pages.parse::<u64>().unwrap() > 256), "{cpu}: {maps}\n{copies:#}");
     }
     assert_eq!(ran.section("file"), "same\n");

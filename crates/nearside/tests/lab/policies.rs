@@ -1,13 +1,14 @@
-//! Each policy places pages where it says, on a virtual machine of 8 nodes, one of which has no memory and one no CPUs:
-//! asked of the kernel, seen by the machine's own memory, and beside numactl doing the same; as root and as an ordinary
-//! user.
+//! Each policy places pages where it should, on a virtual machine of 8 nodes, one without memory and one without CPUs:
+//! as reported by the kernel, as seen by the machine's own memory, and compared with numactl; as root and as an
+//! ordinary user.
 
 use crate::support::{FAST, Lab, Ran, is_root};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// `placed OPTIONS` has a program fill 4 MiB under options of `nearside run`, and tells its process, the node of each
-/// page as `move_pages` has it, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` those alone.
+/// `placed OPTIONS` makes a program fill 4 MiB under options of `nearside run`, and prints its pid, the node of each
+/// page according to `move_pages`, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` prints only the
+/// last.
 const PLACED: &str = r#"
     near=../nearside; work=../nearside-workloads
     try() { "$@" 2>&1; echo "status $?"; }
@@ -29,7 +30,7 @@ const PLACED: &str = r#"
     }
 "#;
 
-/// A page: its node, and its frame where it is known.
+/// A page: its node, and its frame if known.
 type Pages = BTreeMap<u64, (u64, Option<u64>)>;
 
 fn hexadecimal(value: &Value) -> Option<u64> {
@@ -46,7 +47,7 @@ fn pages(lines: &str) -> Pages {
     lines.lines().map(page).collect()
 }
 
-/// The nodes of a program's memory, told in three ways which agree.
+/// The nodes of a program's memory, determined in three ways that agree.
 fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
     let (pid, rest) = ran.section(section).split_once('\n').unwrap();
     let (by_numa_maps, lines) = rest.split_once('\n').unwrap();
@@ -57,10 +58,10 @@ fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
     }
     let counts: Vec<String> = counts.iter().map(|(node, pages)| format!("N{node}={pages} ")).collect();
     assert_eq!(counts.concat(), by_numa_maps, "{section}");
-    // The kernel fills new pages with zeroes, at addresses of its own: the machine knows them by their frames, which
-    // root alone is told.
+    // The kernel fills new pages with zeroes at addresses of its own: the machine knows them by their frames, which
+    // only root can read.
     let by_frame: BTreeMap<u64, u64> = pages.values().filter_map(|(node, frame)| Some(((*frame)?, *node))).collect();
-    assert_eq!(by_frame.is_empty(), section.starts_with("nobody"), "{section}");
+    assert_eq!(by_frame.is_empty(), section.starts_with("ordinary"), "{section}");
     let pid: u64 = pid.parse().unwrap();
     let of_memory = samples.iter().filter(|sample| sample["level"] == 4 && sample["pid"] == pid);
     let mut seen = 0;
@@ -101,7 +102,7 @@ fn each_policy_places_pages_where_it_says() {
         echo '[end]'
     "#;
     let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
-    let of_user = format!("{PLACED} user=nobody; all_placed").replace('\'', "'\\''");
+    let of_user = format!("{PLACED} user=ordinary; all_placed").replace('\'', "'\\''");
     let script = format!("{PLACED} user=root; all_placed; {as_nobody}sh -c '{of_user}'; {others}");
     let (machine, samples) = (lab.path("uneven.toml"), lab.path("samples"));
     let options = ["--quiet", "--thp", "never", "--memory-per-node", "256M", "--sample-period", "500", "--samples"];
@@ -109,7 +110,7 @@ fn each_policy_places_pages_where_it_says() {
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let samples = lab.text("samples");
     let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for user in ["root", "nobody"] {
+    for user in ["root", "ordinary"] {
         let nodes = |options: &str| nodes_of(&ran, &format!("{user} {options}"), &samples);
         let interleaved = nodes("--interleave 0,3,7");
         assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
@@ -158,8 +159,8 @@ fn nodes_are_used_for_what_they_have(ran: &Ran) {
     assert!(live.contains(told) && live.contains(bound), "{live}");
     let wrong = "nearside: cannot use 8: there is no node 8: this machine has 0-7\nstatus 2\n\
                  nearside: cannot use 99: there is no CPU 99: this machine has 0-13\nstatus 2\nstatus 2\n\
-                 nearside: --preferred takes one node, and got 0-1: --preferred-many takes several\nstatus 2\n\
+                 nearside: --preferred takes one node, but got 0-1: --preferred-many takes several\nstatus 2\n\
                  nearside: `!all` selects nothing\nstatus 2\nstatus 2\nstatus 2\n\
-                 nearside: --balancing goes with --membind only, and is ignored\nidle\nstatus 0\n";
+                 nearside: --balancing is only for --membind, and is ignored\nidle\nstatus 0\n";
     assert_eq!(ran.section("wrong"), wrong);
 }

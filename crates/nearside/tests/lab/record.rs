@@ -1,4 +1,4 @@
-//! `nearside record` in the lab: samples of the virtual PMU and what the program tells of its objects make one trace, in
+//! `nearside record` in the lab: samples of the virtual PMU and the object events of the program form one trace, in
 //! which accesses belong to the right objects.
 
 use crate::support::{Lab, is_root};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use trace::{About, Event, Record, Served, Source, Trace, What};
 
-/// A trace, and what it shows.
+/// A trace and its profile.
 struct Shown {
     about: About,
     profile: Profile,
@@ -39,7 +39,7 @@ fn shown(folder: &Path, source: Source) -> Shown {
 }
 
 impl Shown {
-    /// Samples that a filter lets through, and how many of them belong to what `is` says of kind and call chain.
+    /// Samples that pass a filter, and how many of them match `is` by kind and call chain.
     fn samples(&self, filter: Vec<Predicate>, is: impl Fn(ObjectKind, &[&str]) -> bool) -> (u64, u64) {
         let view = self.profile.view(&Filter(filter));
         let belong = view.objects().into_iter().filter(|(object, _)| {
@@ -91,7 +91,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     let out = |name: &str| lab.path("work/out").join(name);
     let json = |name: &str| -> Value { serde_json::from_str(&std::fs::read_to_string(out(name)).unwrap()).unwrap() };
 
-    // Nearly all that comes from memory is of the array that one thread filled, and that is known by its code.
+    // Nearly all accesses served by memory are to the array that one thread filled, and its site is known.
     let said = ran.section("streamcluster");
     assert!(
         said.contains("checksum") && said.contains("nearside: recorded ") && said.ends_with("status 0\n"),
@@ -110,13 +110,13 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     let (all, of_points) = shown_of.samples(from_memory(), is_points);
     assert!(all > 1000 && of_points * 10 > all * 8, "{of_points} of {all}");
     let (all, unknown) = shown_of.samples(vec![Predicate::User], |kind, _| kind == ObjectKind::Unknown);
-    // What is left is the C library's own: the dynamic linker's, and what malloc keeps between objects.
+    // The rest is the C library's: the dynamic linker's memory, and what malloc keeps between objects.
     assert!(unknown * 20 < all, "{unknown} of {all} are unknown");
-    // The kernel's own times and the program's are of one clock: threads begin before they access anything.
+    // Times of the kernel and of the program are on one clock: threads start before they access anything.
     let threads = shown_of.events.iter().filter(|event| matches!(event.what, What::ThreadStarted)).count();
     assert!(threads >= 8, "{threads} of at least one for each CPU");
 
-    // Objects that are used for microseconds only, always at the same address, by the code that allocated them.
+    // Objects that live only for microseconds, always at the same address, by the code that allocated them.
     assert_eq!(ran.section("reuse"), "reused\nreused\nstatus 0\n");
     let shown_of = shown(&out("reuse"), Source::Lab);
     for (function, site) in [("write_a", "site_a"), ("write_b", "site_b")] {
@@ -124,11 +124,11 @@ fn accesses_in_the_lab_belong_to_their_objects() {
             |kind, labels: &[&str]| kind == ObjectKind::Heap && labels.iter().any(|label| label.starts_with(site));
         let filter = || vec![Predicate::User, Predicate::Function(function.to_owned())];
         let (all, own) = shown_of.samples(filter(), is_own);
-        // Where the guest's clock stood still around a look of the recorder's, a few have no order.
+        // If the guest's clock stood still while the recorder drained, a few have no order.
         assert!(all > 1000 && own * 100 > all * 99, "{function}: {own} of {all}");
     }
-    // Programs begin, fork and end within a millisecond of each other: what the kernel tells of that and what the virtual PMU
-    // samples are in one order, and code that all of them execute is at each one's own addresses.
+    // Programs begin, fork and end within a millisecond of each other: the kernel's events and the samples of the
+    // virtual PMU are in one order, and code that all of them execute has each one's own addresses.
     let view = shown_of.profile.view(&Filter(vec![Predicate::User]));
     let unknown: u64 = view.functions().iter().filter(|(name, _)| name == "[unknown]").map(|(_, of)| of.samples).sum();
     assert!(unknown * 1000 < view.tally().samples, "{unknown} of {} are of no known code", view.tally().samples);
@@ -141,7 +141,7 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(said.contains("readers: ") && said.ends_with("status 0\n"), "{said}");
     assert!(json("faults.json")["sources"][0]["event"].as_str().unwrap().contains("page_fault_user"));
     who_used_pages_and_what_the_kernel_told_of_them(&out("faults"));
-    assert_eq!(ran.section("killed"), "0\n", "what it had switched on for page faults is off again");
+    assert_eq!(ran.section("killed"), "0\n", "the switch for page faults is off again");
     let lost = &json("blind.json")["lost"][0];
     assert!(lost["what"].as_str().unwrap().contains("turned off during the recording") && lost["count"] == 1, "{lost}");
     let said = ran.section("twice");
@@ -155,14 +155,14 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     }
 }
 
-/// Page faults that NUMA balancing provokes have a thread, a CPU and an object; processes, threads and files are the kernel's.
+/// Page faults of NUMA balancing have a thread, a CPU and an object; processes, threads and files come from the kernel.
 fn who_used_pages_and_what_the_kernel_told_of_them(folder: &Path) {
     let Shown { about, profile, events } = shown(folder, Source::HintFault);
     assert!(about.complete && about.sources.iter().all(|source| source.source == Source::HintFault), "{about:?}");
     let view = profile.view(&Filter(vec![Predicate::User]));
     let (object, tally) = view.objects().into_iter().max_by_key(|(_, tally)| tally.samples).unwrap();
     let object = profile.object_summary(object).unwrap();
-    // Two threads of node 1 read 8 MiB of node 0: at least once, all pages are marked.
+    // Two threads of node 1 read 8 MiB of node 0: all pages are marked at least once.
     assert!(tally.samples > 500 && object.bytes >= 8 << 20, "{tally:?} {object:?}");
     assert!(profile.accesses().filter(|access| [CpuId(2), CpuId(3)].contains(&access.cpu)).count() > 500);
     assert!(view.threads().len() >= 2, "{:?}", view.threads());
@@ -196,14 +196,14 @@ fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
     assert!(ran.text().starts_with("chase: ") && ran.error.contains("nearside: recorded "), "{}", ran.error);
     let shown = shown(&lab.path("work/nearside-trace"), Source::Lab);
     assert!(shown.about.complete && shown.profile.len() > 100, "{:?}", shown.about);
-    // Both reports are one, and only that one is left.
+    // Both reports are merged, and no other file is left.
     let (both, trace) = (lab.json("work/both.json"), lab.path("work/nearside-trace"));
     assert_eq!([&both["run"]["exit_status"], &both["recording"]["exit_status"]], [7, 7]);
     assert_eq!([&both["run"]["machine"], &both["recording"]["trace"]], ["small-2x2", trace.to_str().unwrap()]);
     assert_eq!(both["recording"]["samples"].as_u64(), Some(shown.profile.len() as u64));
     assert!(both["run"]["dram_accesses"].as_u64() > Some(1000), "{both}");
     assert!(!trace.join("report.json").exists());
-    // A program that is not there leaves nothing.
+    // A missing program leaves nothing behind.
     let mut command = lab.nearside();
     command.args(["lab", "record", "--machine", "no-such-machine", "-o", "none", "--", "true"]);
     lab.run(command, b"").failed(125, &["no-such-machine"]);

@@ -1,10 +1,10 @@
-//! `nearside run` on a virtual machine of 4 nodes: a program started by it sees what numactl would have given it, and
+//! `nearside run` on a virtual machine of 4 nodes: a program that it starts sees what it would see under numactl, and
 //! limits of control groups are named.
 
 use crate::support::{FAST, Lab, Ran, is_root};
 use std::fmt::Write;
 
-/// Options that both know, and that this Debian's numactl knows; shortened, repeated and in any order as well.
+/// Options that both know, including this Debian's numactl; abbreviated, repeated and in any order as well.
 const OPTIONS: [&str; 22] = [
     "--membind=1",
     "-m 1-2",
@@ -30,14 +30,16 @@ const OPTIONS: [&str; 22] = [
     "-m 1 -N same --strict",
 ];
 
-/// Those whose `--show` numactl 2.0.16 prints with a line's end missing, the mode as a number, or the nearest node as 0.
+/// Options for which numactl 2.0.16's `--show` omits a line's end, prints the mode as a number, or the nearest node as
+/// 0.
 const BADLY_SHOWN: [&str; 5] = ["--preferred-many=1,3", "-P 0", "--localalloc", "--balancing --membind=0,1", "--local"];
 
-/// What a program sees of its own policy and CPUs. Addresses differ from run to run.
+/// A program's view of its own policy and CPUs. Addresses differ from run to run.
 const SEEN: &str = "numactl --show; grep -E '^(Cpus|Mems)_allowed_list' /proc/self/status; cut -d' ' -f2 /proc/self/numa_maps | sort -u";
 
-/// Shell functions: whether two programs saw the same, but for the node that interleaving comes to next, as the kernel's own
-/// allocations for a program move it on; what came of a command; the nodes of `checksum`'s memory, whose pages another node's CPU writes to.
+/// Shell functions: whether two programs saw the same, except for the next node of interleaving, which the kernel's own
+/// allocations for a program advance; the result of a command; the nodes of `checksum`'s memory, whose pages another
+/// node's CPU writes to.
 const TRY: &str = r#"
     near=../nearside; work=../nearside-workloads
     same() {
@@ -56,7 +58,7 @@ const TRY: &str = r#"
     }
 "#;
 
-/// Claims 6, 7 and 21 of the specification: what a program is started with is what it sees.
+/// Claims 6, 7 and 21 of the specification: a program sees what it was started with.
 #[test]
 fn a_program_sees_what_numactl_would_have_given_it() {
     let lab = Lab::new();
@@ -97,7 +99,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
         echo -memory > /sys/fs/cgroup/batch/cgroup.subtree_control; echo 64M > /sys/fs/cgroup/batch/memory.max
         try $near run --cgroup /batch $near run --interleave 0-1 --file /dev/shm/big --length 200M --touch
         try $near run --cgroup /batch $near run --interleave 0-1 --file /dev/shm/big --length 20M --touch; ls /dev/shm; rm /dev/shm/big
-        try $near run --membind 2 --file /dev/shm/big --length 3G --touch | sed -E 's/room for .*/room for so much/'; rm /dev/shm/big
+        try $near run --membind 2 --file /dev/shm/big --length 3G --touch | sed -E 's/room for .*/room for N/'; rm /dev/shm/big
         mkdir /tmp/small; mount -t tmpfs -o size=1M none /tmp/small; try $near run --membind 2 --file /tmp/small/file --length 4M --touch
         mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge; try $near run --membind 1 --file /tmp/huge/file --length 4M --touch
         echo '[hugetlb]'; echo 2 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
@@ -137,7 +139,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
 fn switches_and_groups_are_roots(ran: &Ran) {
     let huge = ran.section("huge");
     assert!(
-        huge.starts_with("THP_enabled:\t0\nglibc.malloc.hugetlb=1\nnearside: no program can have huge pages: "),
+        huge.starts_with("THP_enabled:\t0\nglibc.malloc.hugetlb=1\nnearside: huge pages are off for all programs: "),
         "{huge}"
     );
     let remedy = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\nstatus 1\n";
@@ -145,9 +147,9 @@ fn switches_and_groups_are_roots(ran: &Ran) {
     let batch = "control group /batch, which allows";
     let to_widen = "to widen it: echo";
     let wanted = format!(
-        "nearside: /batch/.. is no path of a control group\nstatus 2\n0::/batch\n\
+        "nearside: /batch/.. is not a path of a control group\nstatus 2\n0::/batch\n\
          nearside: cannot make the control group /sys/fs/cgroup/none/below (No such file or directory (os error 2)): a group above it \
-         is not there, or it was removed just now: make that one first\nstatus 1\n\
+         does not exist, or was just removed: create that one first\nstatus 1\n\
          nearside: cannot use 2: node 2 is outside the cpuset of {batch} memory of 0-1 only; {to_widen} 0-2 | sudo tee \
          /sys/fs/cgroup/batch/cpuset.mems\nstatus 1\n\
          nearside: cannot use 7: CPU 7 is outside the cpuset of {batch} 0-3 only; {to_widen} 0-3,7 | sudo tee \
@@ -155,8 +157,8 @@ fn switches_and_groups_are_roots(ran: &Ran) {
          nearside: cannot use 3: CPU 6-7 is outside the cpuset of {batch} 0-3 only; {to_widen} 0-3,6-7 | sudo tee \
          /sys/fs/cgroup/batch/cpuset.cpus\nstatus 1\n\
          interleavemask: 0 1 \navailable: 4 nodes (0-3)\navailable: 4 nodes (0-3)\n\
-         nearside: cannot join the control group /sys/fs/cgroup/batch (Device or resource busy (os error 16)): it hands controllers \
-         on to groups below it, and then has no processes of its own: name one below it\nstatus 1\n"
+         nearside: cannot join the control group /sys/fs/cgroup/batch (Device or resource busy (os error 16)): it enables \
+         controllers for its child groups, so it cannot have processes itself: name a child group\nstatus 1\n"
     );
     assert_eq!(ran.section("cgroup"), wanted);
 }
@@ -164,14 +166,14 @@ fn switches_and_groups_are_roots(ran: &Ran) {
 fn shared_memory_has_its_policy(ran: &Ran) {
     let limit = ran.section("limit");
     let told = [
-        "nearside: cannot make all pages of /dev/shm/big present, and has left its policy as it was: 200 MiB more do not fit control group /batch, which \
+        "nearside: cannot make all pages of /dev/shm/big present; its policy is unchanged: 200 MiB more do not fit control group /batch, which \
          may have 64 MiB (memory.max) and uses ",
         "; to widen it: echo 2",
         " | sudo tee /sys/fs/cgroup/batch/memory.max\nstatus 1\nstatus 0\nbig\n",
-        "left its policy as it was: 3 GiB more do not fit node 2, which has room for so much\n",
+        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for N\n",
         "nearside: the policy is set, but cannot make all pages of /tmp/small/file present (madvise: Bad address (os error 14)): its file \
-         system is full: df has its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
-        "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it is of huge pages, to have some: echo 64 | sudo",
+         system is full: df shows its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
+        "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it uses huge pages, reserve some: echo 64 | sudo",
     ];
     for told in told {
         assert!(limit.contains(told), "no {told:?} in:\n{limit}");

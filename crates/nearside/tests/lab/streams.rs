@@ -1,4 +1,4 @@
-//! The command as it was given, its streams and its exit status.
+//! The command line is passed unchanged, as are its streams and its exit status.
 
 use crate::support::{Lab, noise};
 use std::ffi::{OsStr, OsString};
@@ -45,7 +45,7 @@ fn a_command_runs_with_its_arguments_environment_folder_and_user() {
 fn streams_are_kept_apart_and_carry_any_bytes() {
     let lab = Lab::new();
     let input = noise(3 << 20);
-    // The last lines come from a process that outlives the command for a moment.
+    // The last lines come from a process that outlives the command briefly.
     let script = "head -c 1048576 | tee /dev/stderr >/dev/null; cat; (sleep 0.2; echo late >&2) & exit 3";
     let mut child = lab
         .command("small-2x2", &["--quiet"], &["sh", "-c", script])
@@ -81,7 +81,7 @@ fn input_that_is_not_read_holds_up_nothing_and_large_output_arrives() {
 #[test]
 fn a_reader_that_goes_away_ends_the_writer_as_it_does_without_a_lab() {
     let lab = Lab::new();
-    // The input that nobody reads must not keep the news from the guest.
+    // Unread input must not block messages from the guest.
     let mut child = lab
         .command("small-2x2", &["--quiet"], &["sh", "-c", "yes; echo status $? >&2; kill -TERM $$"])
         .stdin(std::fs::File::open("/dev/zero").unwrap())
@@ -106,7 +106,7 @@ fn a_reader_that_waits_loses_nothing() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // The first bytes are there: the command runs, and soon waits for this reader.
+    // The first bytes have arrived: the command runs, and will soon wait for this reader.
     let mut stdout = child.stdout.take().unwrap();
     let mut output = vec![0; 1];
     stdout.read_exact(&mut output).unwrap();

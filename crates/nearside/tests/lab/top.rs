@@ -3,7 +3,7 @@
 use crate::support::{FAST, Lab};
 use serde_json::Value;
 
-/// Two threads of node 1 read what is on node 0: as the virtual PMU sees it, and as page faults tell until the kernel moves
+/// Two threads of node 1 read memory of node 0: as seen by the virtual PMU, and by page faults until the kernel moves
 /// it to them.
 #[test]
 fn who_reads_from_another_node_is_seen_live() {
@@ -38,7 +38,7 @@ fn who_reads_from_another_node_is_seen_live() {
         threads.sort_unstable();
         threads.dedup();
         assert!(threads.len() >= 2, "{section}: {threads:?}");
-        // What the kernel moved was on node 0 before.
+        // The memory that the kernel moved was on node 0 before.
         let first = rows("process").into_iter().find(|row| row["samples"].as_u64() > Some(100)).unwrap();
         assert!(first["memory_on"]["0"].as_f64() > Some(0.5), "{section}: {first:#}");
         let most = rows("object").into_iter().max_by_key(|row| row["samples"].as_u64()).unwrap();

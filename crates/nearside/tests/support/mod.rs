@@ -1,5 +1,5 @@
 //! Virtual machines for whole-program tests: at most one for each CPU of the host at a time, from files that all users
-//! can read. Each test says what its run may leave behind: nothing.
+//! can read. Each test checks that its run leaves nothing behind.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const PLUGIN: &str = "libnearside_lab_plugin.so";
-/// What tells of objects, from inside of programs.
+/// The library that reports objects from inside programs.
 const LIBRARY: &str = "libnearside_preload.so";
 const SHARED: &str = "/dev/shm";
-/// Shared memory of whoever records on this host meanwhile.
+/// Names in shared memory of recordings that run on this host at the same time.
 const RECORDING: &str = "nearside-objects-";
-/// No run of these tests takes longer, on however busy a host.
+/// Upper limit for a run of these tests, on a host however busy.
 const LIMIT: &str = "600";
 
 /// Labs that exist now.
 static LABS: Mutex<usize> = Mutex::new(0);
 static LAB_GONE: Condvar = Condvar::new();
 
-/// The right to boot machines, one at a time: for as many labs at once as the host has CPUs, as each takes one at least.
+/// The right to boot machines, one at a time. As many labs have it at once as the host has CPUs: each uses one at least.
 struct Turn;
 
 impl Turn {
@@ -49,10 +49,10 @@ impl Drop for Turn {
     }
 }
 
-/// A folder of its own for one test, with everything a run needs. While it lives few others boot machines.
+/// A private folder for one test, with everything a run needs. It exists only for as long as the test has its turn.
 pub struct Lab {
     folder: TempDir,
-    /// Shared memory with a name that was there before: other programs', and what killed ones left.
+    /// Named shared memory that existed before: other programs', and what killed ones left.
     shared: Vec<OsString>,
     _turn: Turn,
 }
@@ -88,7 +88,7 @@ impl Lab {
         serde_json::from_str(&self.text(name)).unwrap()
     }
 
-    /// `nearside`, not yet run. Signals that whoever runs the tests ignores (`nohup`, background jobs) are not ignored.
+    /// `nearside`, not yet run. Signals that the test runner ignores (`nohup`, background jobs) are not ignored.
     pub fn nearside(&self) -> Command {
         let mut command = Command::new("/usr/bin/env");
         command.arg("--default-signal=INT,HUP").arg(self.path("nearside"));
@@ -140,7 +140,7 @@ impl Lab {
         found
     }
 
-    /// No QEMU process, no temporary file, no shared memory with a name.
+    /// Checks that no QEMU process, temporary file or named shared memory is left.
     pub fn assert_nothing_left(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.machines().is_empty() {
@@ -153,7 +153,7 @@ impl Lab {
         assert_eq!(names(Path::new(SHARED)).into_iter().find(left), None);
     }
 
-    /// Waits until the machine's own QEMU is there.
+    /// Waits until the machine's own QEMU runs.
     pub fn wait_for_machine(&self, child: &mut Child) {
         while self.machines().is_empty() {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it started QEMU");
@@ -162,12 +162,12 @@ impl Lab {
     }
 }
 
-/// What is in a folder.
+/// Names in a folder.
 fn names(folder: &Path) -> Vec<OsString> {
     fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect()
 }
 
-/// What came of a run.
+/// Result of a run.
 pub struct Ran {
     pub status: i32,
     pub output: Vec<u8>,
@@ -189,13 +189,13 @@ impl Ran {
         std::str::from_utf8(&self.output).unwrap()
     }
 
-    /// It did all it should.
+    /// Asserts success.
     pub fn succeeded(self) -> Self {
         assert_eq!(self.status, 0, "{}\n{}", String::from_utf8_lossy(&self.output), self.error);
         self
     }
 
-    /// It failed with this status and an error that says all of this.
+    /// Asserts a failure with this status and an error that contains all of this.
     pub fn failed(&self, status: i32, says: &[&str]) {
         assert_eq!(self.status, status, "{}", self.error);
         for part in says {
@@ -212,7 +212,7 @@ impl Ran {
     }
 }
 
-/// Where cargo put the programs and the plugin.
+/// Cargo's folder with the programs and the plugin.
 fn built() -> PathBuf {
     assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned()
 }
@@ -228,7 +228,7 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// Bytes without any pattern, the same at each run (xorshift).
+/// Incompressible bytes, the same at each run (xorshift).
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {
@@ -250,5 +250,5 @@ pub fn write_uneven_machine(path: &Path) {
     fs::write(path, format!("{head}[[node]]\nid = 2\n{nodes}")).unwrap();
 }
 
-/// How much of the model is used where no test asserts simulated time.
+/// The part of the model to use if no test asserts simulated time.
 pub const FAST: [&str; 2] = ["--fidelity", "fast"];

@@ -1,5 +1,5 @@
-// Reads the time stamp counter, and prints what it showed: ticks and ns that a sleep took, ticks and ns of a loop of reads,
-// and how often a thread read an earlier time than another thread had read before.
+// Reads the time stamp counter, and prints: ticks and ns of a sleep, ticks and ns of a loop of reads, and how many times a
+// thread read an earlier time than another thread had read before.
 
 #include <pthread.h>
 #include <stdatomic.h>
