@@ -1,10 +1,10 @@
 //! `nearside measure` on this host.
 
+use crate::support::Ran;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use crate::support::Ran;
 
 /// `nearside measure OPTIONS` on this host.
 fn measure(options: &[&str]) -> Ran {
