@@ -108,7 +108,7 @@ thresholds! {
     /// The same later on where nothing has been saved, and nothing waits, as a share of the time.
     credit_share: f64 = 0.02, "Own: what may be lost where nothing helps";
     /// A node keeps this share of its memory free of pages that are moved.
-    memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves cause no reclaim";
+    memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves do not stall allocations";
     /// Huge pages are split from this share of accesses on that small pages would have from one node.
     same_node_in_small_pages_min: f64 = 0.9, "Own, as in the advice of `nearside report`";
     /// A shared huge page with this share of all samples is split before it is dealt to nodes.
