@@ -1,25 +1,26 @@
-//! The numbers that decide, all of them, each with where it comes from.
+//! All thresholds, each with its origin.
 
 use crate::costs::{Costs, LINE_BYTES};
 use serde::{Deserialize, Serialize};
 
-/// Controllers of the machine that [`Thresholds::accesses_per_us_min`] was chosen on (machine A of the thesis).
+/// Controller bandwidth of the machine that [`Thresholds::accesses_per_us_min`] was chosen on (machine A of the
+/// thesis).
 const STUDY_CONTROLLER_BYTES_PER_S: f64 = 7.58e9;
 
-/// A number that decides.
+/// A threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Threshold {
     /// Its name.
     pub name: &'static str,
     /// Its default.
     pub default: f64,
-    /// Where that comes from.
+    /// The origin of the default.
     pub origin: &'static str,
 }
 
 macro_rules! thresholds {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $default:literal, $origin:literal;)+) => {
-        /// The numbers that decide. [`Thresholds::table`] says where the defaults come from.
+        /// The thresholds. [`Thresholds::table`] has the origins of their defaults.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Thresholds {
@@ -43,7 +44,7 @@ macro_rules! thresholds {
                 vec![$((stringify!($name), self.$name as f64),)+]
             }
 
-            /// All of them, with their defaults and where those come from.
+            /// All of them, with their defaults and origins.
             #[allow(clippy::cast_lossless, reason = "some are f64 already")]
             pub fn table() -> Vec<Threshold> {
                 vec![$(Threshold { name: stringify!($name), default: $default as f64, origin: $origin },)+]
@@ -55,86 +56,86 @@ macro_rules! thresholds {
 // "Thesis": Lepers, "Improving performance on NUMA systems", 2014, chapter 7. "Code": Carrefour's published code.
 // "Manager": Müller's NUMA manager, 2013, which leaves its thresholds open. "Own": chosen here.
 thresholds! {
-    /// Fewer accesses to memory than this a microsecond cannot contend for it. Of the machine that the study chose it
-    /// on, whose controllers carry 7.58 GB/s: see [`Thresholds::accesses_per_us_min_on`].
+    /// Below this many memory accesses per microsecond memory is not contended. Valid for the study's machine, whose
+    /// controllers carry 7.58 GB/s each: see [`Thresholds::accesses_per_us_min_on`].
     accesses_per_us_min: f64 = 50.0, "Code, MAPTU_MIN; 42 % of one of the study's controllers";
-    /// Fewer accesses are enough where their lines load a link as much.
+    /// Fewer accesses are enough if they use a link this much.
     link_utilisation_min: f64 = 0.422, "Own: what MAPTU_MIN is of the study's controllers";
-    /// Processes that use no more of a CPU are left alone.
+    /// Processes that use no more than this of a CPU are left alone.
     cpu_share_min: f64 = 0.1, "Thesis, 7.3.2";
-    /// Migration is on below this local access ratio.
+    /// Migration is enabled below this local access ratio.
     local_access_ratio_max: f64 = 0.8, "Code, MAX_LOCALITY_MIGRATION";
-    /// Interleaving is on above this imbalance of controllers.
+    /// Interleaving is enabled above this imbalance of controllers.
     imbalance_min: f64 = 0.35, "Code, MIN_IMBALANCE";
-    /// Replication is on up to this share of modified lines, in each thread.
+    /// Replication is enabled up to this share of modified lines, in each thread.
     modified_share_max: f64 = 0.05, "Code, DCRM_MAX";
-    /// Where modified lines are not known: replication is on from this share of reads on.
+    /// If modified lines are not known: replication is enabled from this share of reads.
     read_ratio_min: f64 = 0.9, "Code, MRR_MIN";
-    /// Replication is on up to this share of the machine's memory in use.
+    /// Replication is enabled up to this share of the machine's memory in use.
     memory_used_max: f64 = 0.25, "Code, MEMORY_USAGE_MAX";
-    /// Counters that ran for a smaller part of a round are not believed. Those of the lab run always.
+    /// Counters that ran for a smaller part of a round are ignored. Those of the lab always run.
     counters_running_min: f64 = 0.15, "Code, MIN_ACTIVE_PERCENTAGE";
-    /// Samples of a page before it is moved to the node that uses it; one is enough while interleaving is on.
+    /// Samples of a page needed to move it to the node that uses it; one is enough while interleaving is enabled.
     samples_min: u64 = 2, "Thesis, 7.4, and code";
-    /// Most pages that are kept in a round, and most operations, at the full rate of sampling.
+    /// Most pages kept per round, and most operations, at the full sampling rate.
     page_cap: u64 = 30_000, "Thesis, table 7.3: 20,000 and more are alike, 10,000 cost 5 %";
     /// The same at the low rate.
     page_cap_low: u64 = 10_000, "Code";
     /// Core cycles between samples at the full rate.
     sampling_interval_cycles: u64 = 65_528, "Thesis, 7.5 (65K), and code (0xFFF8)";
-    /// So many times fewer samples at the low rate, by the decision. The agent takes a 32nd, as counters say when it is
-    /// time for more.
+    /// Factor by which the low rate has fewer samples, in decisions. The agent takes 1/32, because counters show when
+    /// more are needed.
     sampling_divisor: u64 = 4, "Thesis, 7.5";
-    /// With fewer operations than this in a round, the rate of sampling is low.
+    /// With fewer operations than this in a round, the sampling rate is low.
     operations_min: u64 = 10, "Thesis, 7.5";
-    /// The first replication of a process wants so many pages in one round, as it copies page tables.
+    /// Fewest pages in one round for the first replication of a process, since it copies page tables.
     first_replication_pages: u64 = 500, "Code";
-    /// A page whose copies were written more often is never replicated again.
+    /// A page whose copies were written more often than this is never replicated again.
     collapses_max: u64 = 5, "Code of the replication kernel";
-    /// A page that returns to a node within so many rounds stays there.
+    /// A page that returns to a node within this many rounds stays there.
     ping_pong_rounds: u64 = 2, "Thesis, 7.5: successive rounds, no number; own: one round may miss the page";
-    /// A page that moved so often stays where it is; 0 is any number of times.
+    /// A page that moved this many times stays where it is; 0 for no limit.
     page_moves_max: u64 = 0, "Code, PAGE_BOUNCING_FIX: off";
-    /// A page that the kernel refused to move is asked for again after so many rounds.
+    /// Rounds before a page that the kernel refused to move is requested again.
     refused_rounds: u64 = 16, "Own: pages are held by devices or other processes for longer than a round";
-    /// Pages in one action.
+    /// Pages per action.
     batch_pages: u64 = 2048, "Own: 8 MiB, some milliseconds of the kernel's time";
-    /// What is moved in a second, bytes, until it is known. Pages are moved for as long as moves have saved, by what
-    /// accesses cost before them and after, where that differs by more than [`Thresholds::worse_cost_min`]; and for as
-    /// long as CPUs have waited for some controllers more than they would for all alike.
+    /// Assumed rate of moving, bytes/s, until it is measured. Pages are moved for as long as earlier moves have saved,
+    /// as far as costs of accesses differ by more than [`Thresholds::worse_cost_min`], and for as long as CPUs have
+    /// waited for some controllers more than they would if load were even.
     move_bytes_per_s: f64 = 600e6, "Own: 4 KiB in 7 us, by four threads in the lab on its Opterons";
-    /// Rounds of moving before anything is saved.
+    /// Initial credit for moving, in rounds.
     credit_rounds: f64 = 1.0, "Own: moves show what they help when some thousand pages have moved";
-    /// The same later on where nothing has been saved, and nothing waits, as a share of the time.
+    /// Later credit without savings and without waiting, as a share of time.
     credit_share: f64 = 0.02, "Own: what may be lost where nothing helps";
-    /// A node keeps this share of its memory free of pages that are moved.
+    /// Share of a node's memory that pages are not moved into.
     memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves do not stall allocations";
-    /// Huge pages are split from this share of accesses on that small pages would have from one node.
+    /// Huge pages are split if at least this share of accesses would be from one node per small page.
     same_node_in_small_pages_min: f64 = 0.9, "Own, as in the advice of `nearside report`";
-    /// A shared huge page with this share of all samples is split before it is dealt to nodes.
+    /// A shared huge page with at least this share of all samples is split before it is interleaved.
     hot_page_share_min: f64 = 0.06, "Carrefour for large pages (Gaud et al., 2014), from memory";
-    /// Moves are taken back when an access costs so many times what it cost before.
+    /// Moves are reverted when the cost of an access grows by this factor.
     worse_cost_min: f64 = 1.15, "Own: rounds of a steady program differ by less";
-    /// After that nothing moves for so many rounds, then for twice as many, and so on.
+    /// Rounds without moves after that; doubled each time.
     rest_rounds: u64 = 4, "Own";
-    /// Most rounds that nothing moves for.
+    /// Most rounds without moves.
     rest_rounds_max: u64 = 64, "Own";
-    /// Difference of two nodes' cache pressure (misses in a thousand instructions) worth moving a process for.
+    /// Difference of two nodes' cache pressure (misses per thousand instructions) at which a process is moved.
     cache_pressure_gap_min: f64 = 5.0, "Own, as manager leaves it open: a quarter of a memory-bound program";
-    /// Memory follows its process when its remote accesses cost this share more than local ones: remote accesses over
-    /// all, times what a remote one costs more. On two X5650 that is one remote access in eight.
+    /// Memory follows its process when remote accesses add at least this share to its cost: remote accesses over all,
+    /// times the extra cost of one. On two X5650 that is one remote access in eight.
     remote_cost_min: f64 = 0.05, "Own, as manager leaves it open: machine dependent, so by the machine's latencies";
-    /// A process that was moved to another node stays there for so many rounds.
+    /// Rounds that a process stays on a node after a move.
     home_rounds: u64 = 3, "Own, as manager leaves it open: its memory has to follow first";
-    /// Accesses to the same pages that make two threads one cluster.
+    /// Accesses to shared pages that join two threads in a cluster.
     shared_accesses_min: u64 = 5, "Code";
-    /// Threads of one page that are looked at, those with the most samples first.
+    /// Most threads per page that are compared, busiest first.
     cluster_threads_max: u64 = 64, "Code";
 }
 
 impl Thresholds {
-    /// [`Thresholds::accesses_per_us_min`] on this machine: what loads one of its controllers as much as that loads one
-    /// of the study's machine, if all went there. Unchanged where bandwidths are not known.
+    /// [`Thresholds::accesses_per_us_min`] scaled to this machine: the rate that uses the same part of one controller
+    /// if all accesses went there. Unscaled if bandwidths are not known.
     pub fn accesses_per_us_min_on(&self, costs: &Costs) -> f64 {
         let scale = costs.controller_bandwidth_bytes_per_s().map_or(1.0, |mean| mean / STUDY_CONTROLLER_BYTES_PER_S);
         self.accesses_per_us_min * scale
