@@ -10,7 +10,7 @@
 #                   runs every workload under every policy, keeps the results in docs/results, and writes docs/results.md
 #                   from them (about three hours)
 #   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
-#   make bench      measures the figures promised in SPECIFICATION.md; BENCH=--cold-build also times a build from nothing
+#   make bench      measures the figures of docs/figures.md; BENCH=--cold-build also times a build from nothing
 #   make setup      installs everything that the targets above need
 #   make install    installs the build below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR is
 #                   prepended. An existing configuration of the service is kept
@@ -52,6 +52,7 @@ test:
 	cargo build --release --workspace --all-targets --locked
 	$(nearside) lab setup
 	cargo fmt --all --check
+	tools/check-language
 	cargo clippy --release --workspace --all-targets --locked -- --deny warnings
 	cargo test --release --workspace --locked
 	$(release)/nearside-fidelity experiments/*.toml --quick --check

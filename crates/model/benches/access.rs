@@ -1,4 +1,4 @@
-//! Host time per access, by the level that serves it. The targets are in SPECIFICATION.md.
+//! Host time per access, by the level that serves it. The targets are in docs/figures.md.
 
 #[path = "../tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]

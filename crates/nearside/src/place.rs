@@ -284,7 +284,7 @@ impl Placing<'_> {
         let program = Program::start(&self.arguments.command, |command| {
             command.place(start.cpus.as_ref(), start.memory.as_ref());
         })?;
-        let mut program = ToItsEnd(program);
+        let mut program = UntilExit(program);
         let placed = agent.add_program(program.0.pid(), &start).map_err(Box::from);
         let placed = placed.and_then(|()| self.follow(agent, &mut program));
         if let Err(error) = &placed {
@@ -307,7 +307,7 @@ impl Placing<'_> {
         stop.fetch_or(self.is_idle, Relaxed);
         let (report, put_back) = if self.arguments.system {
             let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
-            self.follow(agent, &mut Everybody(stop))?
+            self.follow(agent, &mut WholeSystem(stop))?
         } else {
             let mut processes = Processes::open(&with_descendants(&self.arguments.pid), stop.clone())?;
             let agent = self.open(Target::Pids(processes.pids()), Scope::default(), stop)?;
@@ -380,9 +380,9 @@ pub fn own_processes(scope: Scope) -> Scope {
 }
 
 /// A program is placed until it ends, no matter how many signals arrive.
-struct ToItsEnd(Program);
+struct UntilExit(Program);
 
-impl Followed for ToItsEnd {
+impl Followed for UntilExit {
     fn is_over(&mut self) -> bool {
         !matches!(self.0.status(), Ok(None))
     }
@@ -393,9 +393,9 @@ impl Followed for ToItsEnd {
 }
 
 /// The system is placed until the user interrupts.
-struct Everybody(Arc<AtomicBool>);
+struct WholeSystem(Arc<AtomicBool>);
 
-impl Followed for Everybody {
+impl Followed for WholeSystem {
     fn is_over(&mut self) -> bool {
         self.0.load(Relaxed)
     }

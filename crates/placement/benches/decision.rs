@@ -1,4 +1,4 @@
-//! Host time of one decision of `carrefour`, with all gates open. The targets are in SPECIFICATION.md.
+//! Host time of one decision of `carrefour`, with all gates open. The targets are in docs/figures.md.
 
 mod round;
 

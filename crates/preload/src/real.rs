@@ -59,11 +59,11 @@ impl Operators {
             // SAFETY: as above.
             delete: DELETE.map(|name| is_there.then(|| unsafe { next(name) }).flatten()),
             // SAFETY: the C library's function of that name or the program's own, of its type.
-            malloc: unsafe { whoever(c"malloc")? },
+            malloc: unsafe { first(c"malloc")? },
             // SAFETY: as above.
-            aligned_alloc: unsafe { whoever(c"aligned_alloc")? },
+            aligned_alloc: unsafe { first(c"aligned_alloc")? },
             // SAFETY: as above.
-            free: unsafe { whoever(c"free")? },
+            free: unsafe { first(c"free")? },
         };
         // Clears the lookup error, which the program must not see. SAFETY: the result is ignored.
         unsafe { libc::dlerror() };
@@ -104,7 +104,7 @@ impl Real {
 /// # Safety
 ///
 /// `F` must be a pointer to the type of that symbol.
-unsafe fn whoever<F>(name: &CStr) -> Option<F> {
+unsafe fn first<F>(name: &CStr) -> Option<F> {
     let found = exported(name);
     // SAFETY: the caller guarantees a pointer of this type, and it is not null.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })

@@ -1,4 +1,4 @@
-//! Measures every figure that SPECIFICATION.md promises for this host and for the virtual machines.
+//! Measures every figure of docs/figures.md for this host and for the virtual machines.
 
 mod act_speed;
 mod agent_idle;
@@ -24,7 +24,7 @@ use report::Table;
 use std::process::ExitCode;
 use target::Row;
 
-/// Measure the figures that SPECIFICATION.md promises
+/// Measure the figures of docs/figures.md
 ///
 /// Prints a table of targets and measured figures, and fails if one is missed. Run it on an idle host.
 #[derive(Parser)]

@@ -1,5 +1,6 @@
 //! Whole commands on this host, without virtual machines.
 
+mod documents;
 mod manual;
 mod measure;
 mod memory;
