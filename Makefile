@@ -48,16 +48,16 @@ demo: build
 # by `build` before: test dependencies enable other features of some crates, whose dependents would be built twice.
 # `make results` judges the gain of policies, on all workloads; the last step only shows that it works.
 test:
-	tools/requirements build test
-	cargo build --release --workspace --all-targets --locked
-	$(nearside) lab setup
-	cargo fmt --all --check
-	tools/check-language
-	cargo clippy --release --workspace --all-targets --locked -- --deny warnings
-	cargo test --release --workspace --locked
-	$(release)/nearside-fidelity experiments/*.toml --quick --check
-	$(release)/nearside-diagnoses facerec psearchy --check
-	$(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
+	tools/step tools/requirements build test
+	tools/step cargo build --release --workspace --all-targets --locked
+	tools/step $(nearside) lab setup
+	tools/step cargo fmt --all --check
+	tools/step tools/check-language
+	tools/step cargo clippy --release --workspace --all-targets --locked -- --deny warnings
+	tools/step cargo test --release --workspace --locked --no-fail-fast
+	tools/step $(release)/nearside-fidelity experiments/*.toml --quick --check
+	tools/step $(release)/nearside-diagnoses facerec psearchy --check
+	tools/step $(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
 
 # The tests that depend on the guest's kernel. Built as for `test`, so that both share one build.
 nightly: export NEARSIDE_KERNEL := newest
