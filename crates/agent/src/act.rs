@@ -362,7 +362,11 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
     let mut done = Done::default();
     for &page in pages {
         if let Err(error) = split_huge_pages(pid, &(page..page + huge)) {
-            done.note.get_or_insert(format!("cannot split huge pages, which needs root and debugfs: {error}"));
+            let why = match error.source.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => "this needs root and debugfs",
+                _ => "the kernel refuses this range",
+            };
+            done.note.get_or_insert(format!("cannot split huge pages of process {pid}: {error}: {why}"));
         }
     }
     process.sizes.forget();

@@ -1,6 +1,6 @@
 //! Derives a round's counts from counter readings and those before.
 
-use machine::{Machine, NodeId};
+use machine::{Link, LinkDirection, Machine, NodeId};
 use placement::{ControllerLoad, LinkLoad, Traffic};
 use trace::{Count, Counter};
 
@@ -96,7 +96,10 @@ fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64,
                 counts.controllers.extend(used(bandwidth).map(|utilisation| ControllerLoad { node, utilisation }));
             }
             (Counter::LinkBytes, Some(from), Some(to)) => {
-                let link = machine.links.iter().find(|link| link.nodes == [from, to] || link.nodes == [to, from]);
+                let carries = |link: &&Link| {
+                    link.nodes == [from, to] || link.direction == LinkDirection::Both && link.nodes == [to, from]
+                };
+                let link = machine.links.iter().find(carries);
                 let bandwidth = link.map(|link| link.bandwidth_bytes_per_s);
                 counts.links.extend(used(bandwidth).map(|utilisation| LinkLoad { from, to, utilisation }));
             }
@@ -149,6 +152,19 @@ mod tests {
         assert!((counts.controllers[0].utilisation - 4e6 / capacity).abs() < 1e-9);
         assert_eq!(counts.links.iter().map(|link| link.utilisation).collect::<Vec<_>>(), [1.0]);
         assert!(words.is_empty());
+    }
+
+    #[test]
+    fn a_link_of_one_direction_carries_nothing_of_the_other() {
+        let mut machine = presets::find("opteron-8380x4").unwrap();
+        machine.links.retain(|link| link.nodes == [NodeId(0), NodeId(1)]);
+        machine.links[0].direction = LinkDirection::Forward;
+        let (from, to) = (Some(NodeId(1)), Some(NodeId(0)));
+        let told = |time_ns, value| Count { time_ns, counter: Counter::LinkBytes, from, to, value };
+        let counts = difference(&[told(0, 0)], &[told(1, 1 << 30)], 1.0, 1.0, &machine);
+        assert_eq!(counts.links, []);
+        machine.links[0].direction = LinkDirection::Both;
+        assert_eq!(difference(&[told(0, 0)], &[told(1, 1 << 30)], 1.0, 1.0, &machine).links.len(), 1);
     }
 
     fn pair(from: u32, to: u32, accesses: f64) -> Traffic {

@@ -69,10 +69,6 @@ impl Feature {
         Self::new("cgroup_cpusets", "which cpuset is in the way", cgroup_cpusets),
         Self::new("cgroup_memory", "memory --cgroup; run --touch: limits are checked first", cgroup_memory),
         Self::new("cgroup_create", "run --cgroup", cgroup_create),
-        Self::new("damon", "seeing accesses without samples", |_| {
-            let none = "the kernel needs CONFIG_DAMON_SYSFS";
-            writable("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", none)
-        }),
     ];
 
     const fn new(name: &'static str, used_for: &'static str, probe: fn(&Scratch) -> Result<(), Diagnosis>) -> Self {

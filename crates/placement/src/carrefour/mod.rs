@@ -296,13 +296,18 @@ impl Carrefour {
     /// Lowers the sampling rate when samples lead to few operations: samples cost time.
     fn set_rate(&mut self, operations: usize, thresholds: &Thresholds) -> Option<Step> {
         let is_idle = std::mem::take(&mut self.was_idle) || (operations as u64) < thresholds.operations_min;
-        let is_slow = is_idle || self.credit.bytes(thresholds) == 0;
+        let has_credit = self.credit.bytes(thresholds) > 0;
+        let is_slow = is_idle || !has_credit;
         if std::mem::replace(&mut self.is_slow, is_slow) == is_slow {
             return None;
         }
-        let rule = if is_slow { Rule::FewOperations } else { Rule::ManyOperations };
         let least = thresholds.operations_min as f64;
-        let reason = Reason::new(rule).against(Quantity::Operations, operations as f64, least);
+        let counted = |rule| Reason::new(rule).against(Quantity::Operations, operations as f64, least);
+        let reason = match (is_idle, has_credit) {
+            (true, _) => counted(Rule::FewOperations),
+            (false, false) => Reason::new(Rule::SavedTooLittle),
+            (false, true) => counted(Rule::ManyOperations),
+        };
         Some(Step { action: Action::SetSampling(Sampling::at(is_slow, thresholds)), reason })
     }
 }
