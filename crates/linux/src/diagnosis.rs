@@ -323,7 +323,7 @@ mod tests {
     fn a_full_node_is_distinguished_from_pages_in_use() {
         let why = |refusal, free| diagnose_pages(refusal, NodeId(1), free).0;
         assert_eq!(why(PageRefusal::Stayed, Some(5_000_000)), "node 1 is full: 5 MB are free");
-        assert!(why(PageRefusal::Stayed, Some(5 << 30)).contains("holds them"));
+        assert!(why(PageRefusal::Stayed, Some(5 << 30)).contains("in use by direct I/O"));
         assert!(why(PageRefusal::Shared, None).contains("other processes"));
     }
 

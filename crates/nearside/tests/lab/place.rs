@@ -155,7 +155,7 @@ fn nothing_is_lost_and_everything_is_as_before() {
     has_all(&ran, "gone", &["there is no process 4000000", "status 125"]);
     has_all(&ran, "user", &["interleave:0-3", "status 0"]);
     has_all(&ran, "refused", &["process 1", "status 125"]);
-    has_all(&ran, "blind", &["carrefour decides by samples", "virtual PMU", "tracepoint", "status 125"]);
+    has_all(&ran, "blind", &["carrefour needs samples", "virtual PMU", "tracepoint", "status 125"]);
     is("left", "as before");
 }
 
