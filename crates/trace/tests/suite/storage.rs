@@ -330,8 +330,8 @@ fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("trace");
         // A file size limit looks like a full disk to the writer.
-        let script =
-            "trap '' XFSZ; ulimit -f 32; exec \"$0\" --exact a_disk_that_is_full_is_told_and_leaves_what_was_written";
+        let script = "trap '' XFSZ; ulimit -f 32; \
+                      exec \"$0\" --exact storage::a_disk_that_is_full_is_told_and_leaves_what_was_written";
         let mut test = Command::new("sh");
         test.args(["-c", script]).arg(std::env::current_exe().unwrap()).env(FILL, &folder);
         let output = test.output().unwrap();
