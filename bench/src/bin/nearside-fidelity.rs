@@ -124,7 +124,13 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             }
         });
         match run {
-            Ok(run) => observed.add(session.clone(), &run.printed, run.json),
+            Ok(run) => {
+                let releases = run.report.measured.clock_releases;
+                if releases > 0 {
+                    eprintln!("{of} {}: simulated time was let go {releases} times: figures may depend on the host", session.boot);
+                }
+                observed.add(session.clone(), &run.printed, run.json);
+            }
             Err(bench::Error::Failed { status, said, .. }) => {
                 let command = last.map_or("booting", |job| &job.command);
                 failures.push(format!("on {}, `{command}` failed: {status}\n{}", session.boot, said.trim_end()));
