@@ -2,7 +2,6 @@
 
 use crate::act::Actor;
 use crate::counted::Counters;
-use crate::course::Course;
 use crate::decision_log::{DecisionLog, LogError};
 use crate::journal::{Journal, JournalError, PutBack};
 use crate::lives::{Known, Lives};
@@ -11,6 +10,7 @@ use crate::node_memory::KnownMemory;
 use crate::nodes::NodeMap;
 use crate::options::Options;
 use crate::rate::Rate;
+use crate::run_summary::RunSummary;
 use crate::sampled::Sampled;
 use crate::status::Status;
 use crate::summary::PlaceReport;
@@ -105,7 +105,7 @@ pub struct Agent {
     /// Samples in all rounds that exceeded the page limit.
     pub(crate) missed: u64,
     pub(crate) memory: KnownMemory,
-    pub(crate) course: Course,
+    pub(crate) run_summary: RunSummary,
     /// Processes that were managed at any time.
     pub(crate) seen: BTreeSet<Pid>,
     pub(crate) status: Arc<Mutex<Status>>,
@@ -188,7 +188,7 @@ impl Agent {
             came: 0,
             missed: 0,
             memory: KnownMemory::default(),
-            course: Course::default(),
+            run_summary: RunSummary::default(),
             seen: BTreeSet::new(),
             status: Arc::default(),
             notes,
@@ -433,16 +433,16 @@ impl Agent {
             samples: status.samples,
             samples_lost: self.missed + lost_by_source,
             processes: self.seen.len() as u64,
-            pages_moved: self.course.pages_moved,
-            bytes_moved: self.course.bytes_moved,
-            by_rule: self.course.by_rule(),
-            pages_refused: self.course.refused(),
-            pages_copied: self.course.pages_copied,
-            bytes_copied: self.course.pages_copied * SMALL_PAGE,
-            pages_split: self.course.pages_split,
-            threads_moved: self.course.threads_moved,
-            before: self.course.before(self.policy.costs()),
-            after: self.course.after(self.policy.costs()),
+            pages_moved: self.run_summary.pages_moved,
+            bytes_moved: self.run_summary.bytes_moved,
+            by_rule: self.run_summary.by_rule(),
+            pages_refused: self.run_summary.refused(),
+            pages_copied: self.run_summary.pages_copied,
+            bytes_copied: self.run_summary.pages_copied * SMALL_PAGE,
+            pages_split: self.run_summary.pages_split,
+            threads_moved: self.run_summary.threads_moved,
+            before: self.run_summary.before(self.policy.costs()),
+            after: self.run_summary.after(self.policy.costs()),
             cpu_time_s,
             cpu_share: cpu_time_s / time_s.max(1e-9),
             notes: self.notes.clone(),

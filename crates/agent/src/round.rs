@@ -28,7 +28,7 @@ impl Agent {
         self.observing += since(began_ns);
         // Moving pages may have taken longer than a round.
         self.sample_on(observation.length_s);
-        self.course.add_round(&observation, &decision);
+        self.run_summary.add_round(&observation, &decision);
         let outcome = self.act(&decision)?;
         self.fill_status(&observation, &decision);
         if self.options.log.is_some() {
@@ -117,7 +117,7 @@ impl Agent {
         for (place, step) in decision.steps.iter().enumerate() {
             let done = all_done.get(place);
             if let Some(done) = done {
-                self.course.add_step(step.reason.rule, done);
+                self.run_summary.add_step(step.reason.rule, done);
                 self.notes.extend(self.actor.news(done));
             }
             let moved = done.map_or((0, 0), |done| (done.pages_moved, done.bytes_moved));
@@ -157,12 +157,12 @@ impl Agent {
         if status.notes.len() != self.notes.len() {
             status.notes.clone_from(&self.notes);
         }
-        let course = &self.course;
-        (status.pages_moved, status.bytes_moved) = (course.pages_moved, course.bytes_moved);
-        status.pages_copied = course.pages_copied;
-        status.pages_refused = course.all_refused();
-        status.threads_moved = course.threads_moved;
-        status.pages_moved_by_rule.clone_from(course.pages_by_rule());
+        let run_summary = &self.run_summary;
+        (status.pages_moved, status.bytes_moved) = (run_summary.pages_moved, run_summary.bytes_moved);
+        status.pages_copied = run_summary.pages_copied;
+        status.pages_refused = run_summary.all_refused();
+        status.threads_moved = run_summary.threads_moved;
+        status.pages_moved_by_rule.clone_from(run_summary.pages_by_rule());
         let managed = &self.managed.processes;
         status.processes.retain(|pid, _| managed.contains_key(pid));
         for process in &observation.processes {

@@ -195,7 +195,7 @@ impl Agent {
         if let Some(cpus) = cpus {
             if !self.options.dry_run {
                 let done = self.actor.move_thread(process, tid, &cpus)?;
-                self.course.threads_moved += done.threads_moved;
+                self.run_summary.threads_moved += done.threads_moved;
                 self.notes.extend(self.actor.news(&done));
             }
             let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Sum {
 
 /// Summary of a run's rounds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct RunSummary {
     before: Sum,
     after: Sum,
     pub pages_moved: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Course {
     pages_by_rule: BTreeMap<Rule, u64>,
 }
 
-impl Course {
+impl RunSummary {
     /// Adds a round; its observation precedes its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
         let has_moved = self.pages_moved + self.pages_copied + self.threads_moved + self.pages_split > 0;
