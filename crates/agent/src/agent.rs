@@ -4,7 +4,7 @@ use crate::act::Actor;
 use crate::counted::Counters;
 use crate::decision_log::{DecisionLog, LogError};
 use crate::journal::{Journal, JournalError, PutBack};
-use crate::lives::{Known, Lives};
+use crate::lifecycle::{Known, LifecycleSource};
 use crate::managed::{Inherited, Managed};
 use crate::node_memory::KnownMemory;
 use crate::nodes::NodeMap;
@@ -83,7 +83,7 @@ pub struct Agent {
     host_counters: Option<HostCounters>,
     clock: TickClock,
     stacks: Stacks,
-    lives: Lives,
+    lifecycle: LifecycleSource,
     pub(crate) managed: Managed,
     /// Processes that may become managed, with their CPU time: they are new, or not yet known to be busy.
     pub(crate) candidates: BTreeMap<Pid, Candidate>,
@@ -139,11 +139,11 @@ impl Agent {
         let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let accesses = open_source(&policy, &options, &mut notes)?;
-        let lives = match SideBand::open_lives(&options.target) {
-            Ok(side_band) => Lives::Told { side_band: Box::new(side_band), has_skipped: false },
+        let lifecycle = match SideBand::open_lives(&options.target) {
+            Ok(side_band) => LifecycleSource::Kernel { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
                 notes.push(format!("new processes and threads are found with a delay, by polling /proc: {error}"));
-                Lives::Looked
+                LifecycleSource::Proc
             }
         };
         let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
@@ -171,7 +171,7 @@ impl Agent {
             accesses,
             host_counters,
             stacks: Stacks::new(),
-            lives,
+            lifecycle,
             managed: Managed::new(machine.cpus(), watches_threads),
             candidates: BTreeMap::new(),
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
@@ -355,10 +355,10 @@ impl Agent {
     }
 
     fn follow(&mut self, is_over: bool) -> Result<(), AgentError> {
-        let mut lives = Vec::new();
+        let mut events = Vec::new();
         let others = (self.options.target == Target::System).then_some(&self.candidates);
-        self.lives.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut lives);
-        lives.into_iter().try_for_each(|life| self.take_life(life))
+        self.lifecycle.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut events);
+        events.into_iter().try_for_each(|event| self.apply(event))
     }
 
     /// During a pause nothing is observed and new processes are not placed.
@@ -367,7 +367,7 @@ impl Agent {
             self.rests = Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
             self.accesses.iter_mut().for_each(Accesses::rest);
         }
-        self.lives.skip(&mut self.stacks);
+        self.lifecycle.skip(&mut self.stacks);
         drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
         self.counts.clear();
         self.counters = Counters::default();

@@ -40,7 +40,7 @@ mod counted;
 mod decision_log;
 mod huge;
 pub mod journal;
-mod lives;
+mod lifecycle;
 mod managed;
 mod memory;
 mod node_memory;

@@ -2,7 +2,7 @@
 
 use crate::act::Done;
 use crate::agent::{Agent, AgentError, Candidate};
-use crate::lives::{Life, all_processes};
+use crate::lifecycle::{LifecycleEvent, all_processes};
 use crate::managed::Inherited;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
@@ -217,20 +217,21 @@ impl Agent {
         process.decided(self.round, decided);
     }
 
-    pub(crate) fn take_life(&mut self, life: Life) -> Result<(), AgentError> {
-        match life {
-            Life::Began { pid, parent } => self.take_child(pid, parent),
-            Life::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
+    /// Updates what is managed after a lifecycle event.
+    pub(crate) fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
+        match event {
+            LifecycleEvent::Began { pid, parent } => self.take_child(pid, parent),
+            LifecycleEvent::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
                 Some(_) => self.admit(pid, tid),
                 None => Ok(()),
             },
-            Life::ThreadEnded { pid, tid } => {
+            LifecycleEvent::ThreadEnded { pid, tid } => {
                 if tid.0 == pid.0 {
                     self.candidates.remove(&pid);
                 }
                 if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
             }
-            Life::Executed { pid, name } => {
+            LifecycleEvent::Executed { pid, name } => {
                 if !self.managed.processes.contains_key(&pid) && self.options.target == Target::System {
                     // It may match the selection now.
                     self.candidates.entry(pid).or_default();
