@@ -71,7 +71,7 @@ pub enum AgentError {
     Log(#[from] LogError),
 }
 
-/// Observes, decides and acts, round by round. The caller calls [`look`](Self::look) whenever
+/// Observes, decides and acts, round by round. The caller calls [`poll`](Self::poll) whenever
 /// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) at the end.
 pub struct Agent {
     pub(crate) options: Options,
@@ -282,7 +282,7 @@ impl Agent {
         std::mem::take(&mut self.explained)
     }
 
-    /// Time until the next call of [`look`](Self::look) is due.
+    /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.options.round;
         let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
@@ -297,16 +297,16 @@ impl Agent {
     }
 
     /// Reads new events, places new processes and threads, and decides and acts at the end of a round.
-    pub fn look(&mut self) -> Result<(), AgentError> {
+    pub fn poll(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
         let is_paused = self.status_now().paused;
         self.drain(is_over);
         if is_paused {
-            self.pass();
+            self.drain_paused();
         } else {
-            self.go_on();
-            self.follow(is_over)?;
+            self.resume();
+            self.follow_lifecycle(is_over)?;
             if is_over {
                 self.end_round(began_ns)?;
             } else {
@@ -354,15 +354,16 @@ impl Agent {
         }
     }
 
-    fn follow(&mut self, is_over: bool) -> Result<(), AgentError> {
+    /// Updates what is managed with the lifecycle events since the last call.
+    fn follow_lifecycle(&mut self, is_over: bool) -> Result<(), AgentError> {
         let mut events = Vec::new();
         let others = (self.options.target == Target::System).then_some(&self.candidates);
         self.lifecycle.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut events);
         events.into_iter().try_for_each(|event| self.apply(event))
     }
 
-    /// During a pause nothing is observed and new processes are not placed.
-    fn pass(&mut self) {
+    /// Discards what arrived during a pause: nothing is observed, and new processes are not placed.
+    fn drain_paused(&mut self) {
         if self.rests.is_none() {
             self.rests = Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
             self.accesses.iter_mut().for_each(Accesses::rest);
@@ -375,7 +376,7 @@ impl Agent {
     }
 
     /// Ends a pause, if there is one.
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         if let Some(period) = self.rests.take() {
             self.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
         }
@@ -410,7 +411,7 @@ impl Agent {
     pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
         self.accesses.iter_mut().for_each(Accesses::rest);
         // Processes started last have CPUs set by the agent too, and may outlive their parents.
-        let followed = self.follow(true);
+        let followed = self.follow_lifecycle(true);
         let report = self.report();
         let Self { actor, log, .. } = self;
         let put_back = actor.journal.restore();

@@ -22,7 +22,7 @@
 //! agent.add_program(Pid(program.id()), &start)?;
 //! while program.try_wait()?.is_none() {
 //!     sleep(agent.until_next());
-//!     agent.look()?;
+//!     agent.poll()?;
 //! }
 //! let (report, _put_back) = agent.finish()?;
 //! println!("{} pages were moved", report.pages_moved);

@@ -16,7 +16,7 @@ use trace::live::Accesses;
 const BALANCING_ROUNDS: u64 = 16;
 
 impl Agent {
-    /// Decides and acts. `began_ns` is when this call of `look` began.
+    /// Decides and acts. `began_ns` is when this call of `poll` began.
     pub(crate) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
         let observation = self.observe()?;
         // In a dry run the policy must not remember steps that were not taken.

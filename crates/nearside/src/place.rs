@@ -348,7 +348,7 @@ impl Placing<'_> {
             if followed.is_over() {
                 break;
             }
-            agent.look()?;
+            agent.poll()?;
             self.say(&mut agent);
         }
         self.say(&mut agent);

@@ -117,7 +117,7 @@ impl Job {
         let mut failed = None;
         loop {
             if let Self::Place(agent) = &mut self {
-                failed = agent.look().err();
+                failed = agent.poll().err();
                 if failed.is_some() {
                     break;
                 }
