@@ -37,6 +37,7 @@ mod configuration;
 pub mod control;
 mod copies;
 mod counted;
+mod cpu_rotation;
 mod decision_log;
 mod huge;
 pub mod journal;
@@ -58,7 +59,6 @@ mod start;
 mod status;
 mod summary;
 mod thread_counts;
-mod turns;
 
 pub use agent::{Agent, AgentError, ONE_NODE};
 pub use chosen::{Chosen, Described, NoSuchUser, Scope};

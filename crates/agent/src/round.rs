@@ -1,9 +1,9 @@
 //! The end of a round: observation, decisions and their outcome.
 
 use crate::agent::{Agent, AgentError, since};
+use crate::cpu_rotation::rotate_cpu;
 use crate::managed::SharedOut;
 use crate::sampled::RoundSamples;
-use crate::turns::take_turns;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
@@ -40,7 +40,7 @@ impl Agent {
             self.write(|| LogLine::Learned { outcome })?;
         }
         self.rotate_log()?;
-        take_turns();
+        rotate_cpu();
         Ok(())
     }
 
