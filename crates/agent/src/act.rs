@@ -3,7 +3,7 @@
 use crate::agent::since;
 use crate::copies::Copies;
 use crate::journal::{Journal, JournalError};
-use crate::managed::{Managed, ManagedProcess};
+use crate::managed_processes::{Managed, ManagedProcess};
 use crate::owner;
 use linux::{
     Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Situation, Whose, affinity, diagnose,

@@ -1,17 +1,17 @@
 //! The agent: its state, how it starts and how it finishes.
 
 use crate::act::Actor;
-use crate::counted::Counters;
+use crate::counters::Counters;
 use crate::decision_log::{DecisionLog, LogError};
 use crate::journal::{Journal, JournalError, PutBack};
 use crate::lifecycle::{Known, LifecycleSource};
-use crate::managed::{Inherited, Managed};
+use crate::managed_processes::{Inherited, Managed};
 use crate::node_memory::KnownMemory;
 use crate::nodes::NodeMap;
 use crate::options::Options;
 use crate::rate::Rate;
 use crate::run_summary::RunSummary;
-use crate::sampled::Sampled;
+use crate::samples::SampleTally;
 use crate::status::Status;
 use crate::summary::PlaceReport;
 use crate::thread_counts::{ThreadCounts, of_task};
@@ -89,7 +89,7 @@ pub struct Agent {
     pub(crate) candidates: BTreeMap<Pid, Candidate>,
     pub(crate) actor: Actor,
     log: Option<DecisionLog>,
-    pub(crate) sampled: Sampled,
+    pub(crate) sample_tally: SampleTally,
     samples: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
     thread_counters: Option<ThreadCounters>,
@@ -176,7 +176,7 @@ impl Agent {
             candidates: BTreeMap::new(),
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             log,
-            sampled: Sampled::new(page_cap),
+            sample_tally: SampleTally::new(page_cap),
             samples: Vec::new(),
             counts: Vec::new(),
             thread_counters,
@@ -323,12 +323,12 @@ impl Agent {
         if !is_over && matches!(accesses, Accesses::Lab(_)) {
             return;
         }
-        let Self { managed, sampled, nodes, came, .. } = self;
+        let Self { managed, sample_tally, nodes, came, .. } = self;
         let mut take = |sample: &Sample| {
             *came += 1;
             if let Some(process) = managed.processes.get_mut(&sample.pid) {
                 let (sizes, held) = (&mut process.sizes, &process.process);
-                sampled.add(sample, nodes, || sizes.at(held, sample.address));
+                sample_tally.add(sample, nodes, || sizes.at(held, sample.address));
             }
         };
         if let Accesses::Lab(pmu) = accesses {
@@ -369,7 +369,7 @@ impl Agent {
             self.accesses.iter_mut().for_each(Accesses::rest);
         }
         self.lifecycle.skip(&mut self.stacks);
-        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
+        drop(self.sample_tally.take(self.policy.sampling().page_cap, |_| ()));
         self.counts.clear();
         self.counters = Counters::default();
         (self.came, self.round_began_ns) = (0, monotonic_ns());
@@ -391,7 +391,7 @@ impl Agent {
     pub(crate) fn begin_round(&mut self) {
         self.drain(true);
         // Discards samples from before the round; counters continue from here.
-        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
+        drop(self.sample_tally.take(self.policy.sampling().page_cap, |_| ()));
         self.counters.take(&mut self.counts, 1.0, &self.machine);
         (self.came, self.round_began_ns) = (0, monotonic_ns());
         (self.cpu_time_before, self.busy, self.observing) = (own_cpu_time(), Duration::ZERO, Duration::ZERO);

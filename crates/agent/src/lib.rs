@@ -32,17 +32,16 @@
 
 mod act;
 mod agent;
-mod chosen;
 mod configuration;
 pub mod control;
 mod copies;
-mod counted;
+mod counters;
 mod cpu_rotation;
 mod decision_log;
 mod huge;
 pub mod journal;
 mod lifecycle;
-mod managed;
+mod managed_processes;
 mod memory;
 mod node_memory;
 mod nodes;
@@ -54,20 +53,21 @@ mod rate;
 mod replicable;
 mod round;
 mod run_summary;
-mod sampled;
+mod samples;
+mod scope;
 mod start;
 mod status;
 mod summary;
 mod thread_counts;
 
 pub use agent::{Agent, AgentError, ONE_NODE};
-pub use chosen::{Chosen, Described, NoSuchUser, Scope};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
 };
 pub use decision_log::LogError;
 pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
+pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};
 pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
 pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};

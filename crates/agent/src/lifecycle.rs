@@ -1,7 +1,7 @@
 //! Process and thread lifecycle events: from the kernel's records, or from /proc where those cannot be read.
 
 use crate::agent::Candidate;
-use crate::managed::Managed;
+use crate::managed_processes::Managed;
 use linux::Process;
 use machine::{Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,7 @@ pub(crate) fn all_processes() -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::Inherited;
+    use crate::managed_processes::Inherited;
     use std::process::Command;
 
     #[test]

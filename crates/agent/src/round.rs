@@ -2,8 +2,8 @@
 
 use crate::agent::{Agent, AgentError, since};
 use crate::cpu_rotation::rotate_cpu;
-use crate::managed::SharedOut;
-use crate::sampled::RoundSamples;
+use crate::managed_processes::SharedOut;
+use crate::samples::RoundSamples;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
@@ -54,7 +54,7 @@ impl Agent {
         }
         self.begin_candidates(length_s)?;
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
-            self.sampled.take(self.policy.sampling().page_cap, locate);
+            self.sample_tally.take(self.policy.sampling().page_cap, locate);
         let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
         let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
             instructions: counted.instructions,

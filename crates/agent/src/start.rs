@@ -3,7 +3,7 @@
 use crate::act::Done;
 use crate::agent::{Agent, AgentError, Candidate};
 use crate::lifecycle::{LifecycleEvent, all_processes};
-use crate::managed::Inherited;
+use crate::managed_processes::Inherited;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{

@@ -6,7 +6,7 @@ use super::wake::Wake;
 use crate::place::time_scale as time_scale_of;
 use ::agent::control::{Listener, Server, answer};
 use ::agent::journal::default_folder;
-use ::agent::{Agent, Configuration, Described, Journal, KernelBalancing, ONE_NODE, Options, Scope, Status};
+use ::agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
 use linux::{Pid, Process, process_cpu_time};
 use machine::Machine;
 use report::{StatusMetrics, prometheus};
@@ -193,8 +193,8 @@ fn why_not(pid: Pid, scope: &Scope) -> String {
     if process.status().is_ok_and(|status| status.is_kernel_thread) {
         return "it is a kernel thread".to_owned();
     }
-    let Some(described) = Described::of(pid) else { return "it has ended".to_owned() };
-    scope.why_not(&described).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
+    let Some(attributes) = ProcessAttributes::of(pid) else { return "it has ended".to_owned() };
+    scope.why_not(&attributes).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
 }
 
 fn own_cpu_time_s() -> f64 {
