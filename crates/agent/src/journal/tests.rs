@@ -193,9 +193,9 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     assert_eq!(affinity(child).unwrap(), one);
     // A child that is bound later gets what it would have had, not what it inherited.
     journal.will_bind(Pid(child.0), child, None, &all).unwrap();
-    let before: Vec<_> = journal.kept.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
+    let before: Vec<_> = journal.record.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
     assert_eq!(before, std::slice::from_ref(&all));
-    journal.kept.threads.retain(|thread, _| thread.pid.0 == shell.id());
+    journal.record.threads.retain(|thread, _| thread.pid.0 == shell.id());
     journal.restore();
     assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
     shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
