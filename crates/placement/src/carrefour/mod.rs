@@ -1,9 +1,9 @@
 //! Carrefour: traffic decides whether pages move, samples decide which (Lepers, 2014, chapters 7 and 8).
 
-mod dealer;
 mod gates;
 mod history;
 mod pages;
+mod weighted_draw;
 
 use crate::action::{Action, Sampling, Step};
 use crate::batches::{Candidate, Limits, Operation, Telling, steps};
@@ -12,12 +12,11 @@ use crate::credit::Credit;
 use crate::metrics::{Metrics, loads};
 use crate::observation::{Observation, Page, Process};
 use crate::outcome::{Outcome, PageOf};
+use crate::physical_pages::{PhysicalPage, physical_pages};
 use crate::reason::{Quantity, Reason, Rule};
-use crate::seen::{Seen, seen};
 use crate::settings::Settings;
 use crate::thresholds::Thresholds;
 use crate::trial::{Trial, Verdict};
-use dealer::{Dealer, Shares};
 use gates::{Gates, Techniques};
 use history::History;
 use machine::{NodeId, NodeSet, Pid};
@@ -26,6 +25,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use weighted_draw::{Shares, WeightedDraw};
 
 /// State kept between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ impl Carrefour {
         self.trial.add(round, metrics, candidates.iter().filter(is_moved));
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
-            weights: &|pid| views.get(&pid).map(|view| view.dealer.weights(costs)).unwrap_or_default(),
+            weights: &|pid| views.get(&pid).map(|view| view.weighted_draw.weights(costs)).unwrap_or_default(),
             readers: &|pid| shared.get(&pid).map(|shared| shared.nodes(costs)).unwrap_or_default(),
             reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
         };
@@ -202,8 +202,8 @@ impl Carrefour {
         let mut chosen =
             Chosen { candidates: Vec::with_capacity(observation.pages.len()), shared: FxHashMap::default() };
         let mut last: Option<(Pid, Option<&ProcessView>)> = None;
-        for (first, page_seen) in seen(observation) {
-            let page = &*page_seen.page;
+        for (first, physical) in physical_pages(observation) {
+            let page = &*physical.page;
             let view = match last {
                 Some((pid, view)) if pid == page.pid => view,
                 _ => views.get(&page.pid),
@@ -216,7 +216,7 @@ impl Carrefour {
             }
             let choice = rules.choose(page, view, self.history.may_have_copies(id, thresholds));
             let Some((operation, to)) = operation(choice) else { continue };
-            if to.is_some_and(|to| !may_lie(&page_seen, to, views)) {
+            if to.is_some_and(|to| !may_lie(&physical, to, views)) {
                 continue;
             }
             let candidate = Candidate {
@@ -229,7 +229,7 @@ impl Carrefour {
                 operation,
             };
             let is_replicated = matches!(operation, Operation::Replicate { .. });
-            let copies = self.copies(first, &page_seen, views, observation.round, rules);
+            let copies = self.copies(first, &physical, views, observation.round, rules);
             if !copies.is_empty() {
                 // Only one process falls back to distributing the page itself, if copying fails.
                 let to = candidate.to.filter(|_| is_replicated);
@@ -258,12 +258,12 @@ impl Carrefour {
     fn copies<'a>(
         &self,
         first: &'a Page,
-        seen: &'a Seen,
+        physical: &'a PhysicalPage,
         views: &Views,
         round: u64,
         rules: &Rules,
     ) -> Vec<(&'a Page, NodeId)> {
-        if !first.is_replicable || seen.page.writes > 0 {
+        if !first.is_replicable || physical.page.writes > 0 {
             return Vec::new();
         }
         let may = |(page, node): &(&Page, NodeId)| {
@@ -274,7 +274,7 @@ impl Carrefour {
                 && self.history.may_have_copies(id, rules.thresholds)
                 && !self.history.keeps(id, round, rules.thresholds)
         };
-        seen.copies(first).into_iter().filter(may).collect()
+        physical.copies(first).into_iter().filter(may).collect()
     }
 
     /// The first replication of a process by a kernel pays off only for many pages; fewer get the fallback.
@@ -358,15 +358,15 @@ fn views(
         let has_memory = memory_places(costs);
         let nodes = costs.nodes().iter().zip(has_memory);
         let allowed: Vec<bool> = nodes.map(|(node, memory)| memory && process.nodes.contains(node.id)).collect();
-        let dealer = Dealer::of(shares, &allowed, costs);
-        Some((process.pid, ProcessView { techniques, allowed, dealer }))
+        let weighted_draw = WeightedDraw::of(shares, &allowed, costs);
+        Some((process.pid, ProcessView { techniques, allowed, weighted_draw }))
     };
     observation.processes.iter().filter(is_free).filter_map(view).collect()
 }
 
 /// Whether all processes that map the page allow it on the node.
-fn may_lie(seen: &Seen, place: usize, views: &Views) -> bool {
-    seen.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
+fn may_lie(physical: &PhysicalPage, place: usize, views: &Views) -> bool {
+    physical.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
 }
 
 fn operation(choice: Choice) -> Option<(Operation, Option<usize>)> {

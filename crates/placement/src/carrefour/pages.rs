@@ -1,7 +1,7 @@
 //! Step 3: the operation for each observed page.
 
-use super::dealer::{Dealer, Shares};
 use super::gates::Techniques;
+use super::weighted_draw::{Shares, WeightedDraw};
 use crate::costs::Costs;
 use crate::observation::{Page, SMALL_PAGE};
 use crate::outcome::PageOf;
@@ -15,7 +15,7 @@ pub(crate) struct ProcessView {
     pub techniques: Techniques,
     /// Whether its pages are allowed on each node, by node index.
     pub allowed: Vec<bool>,
-    pub dealer: Dealer,
+    pub weighted_draw: WeightedDraw,
 }
 
 /// The operation on a page. Nodes are indices into [`Costs::nodes`].
@@ -59,7 +59,7 @@ impl Rules<'_> {
                 }
             }
             let id = PageOf { pid: page.pid, address: page.address };
-            let dealt = interleave.then(|| process.dealer.draw(self.shares, home, id, self.seed)).flatten();
+            let dealt = interleave.then(|| process.weighted_draw.draw(self.shares, home, id, self.seed)).flatten();
             return match dealt {
                 dealt if replicate && may_have_copies && page.writes == 0 => Choice::Replicate(dealt),
                 Some(node) => Choice::Deal(node),

@@ -27,12 +27,12 @@ impl Shares {
 }
 
 /// Draws nodes among those that a process may use.
-pub(crate) struct Dealer {
+pub(crate) struct WeightedDraw {
     /// Node indices with cumulative weights.
     sums: Vec<(usize, f64)>,
 }
 
-impl Dealer {
+impl WeightedDraw {
     /// A node's weight is 1 minus its share of the load, times its part of the bandwidth.
     pub fn of(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
         let mut sum = 0.0;
