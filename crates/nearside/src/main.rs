@@ -36,9 +36,9 @@ mod top;
 mod topology;
 mod trace_filter;
 mod traced;
+mod usage_error;
 mod verify;
 mod watch;
-mod wrong;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report(error.as_ref());
-            if error.is::<wrong::Wrong>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<usage_error::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

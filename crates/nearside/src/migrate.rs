@@ -5,7 +5,7 @@ use crate::places::{Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
 use crate::traced::Traced;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use crate::{output, ranges};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -167,8 +167,8 @@ impl Plan {
     fn to_nodes(arguments: &Arguments, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
         let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
-        let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
-        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
+        let route = Route::new(from.clone(), &to).ok_or_else(|| UsageError::boxed("no node to move to"))?;
+        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(UsageError::boxed)?;
         Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
     }
 

@@ -1,7 +1,7 @@
 //! `nearside replay`: repeats the decisions of a decision log.
 
 use crate::output;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::Args;
 use machine::size;
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(Wrong::because)?;
+    let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(UsageError::boxed)?;
     let report = replay(arguments, policy)?;
     let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;
@@ -75,7 +75,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log starts with the line that `of` needs.
     let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
-    let mut replay = replay.map_err(Wrong::because)?;
+    let mut replay = replay.map_err(UsageError::boxed)?;
     for line in lines {
         let Some(line) = line? else {
             report.cut_off = true;

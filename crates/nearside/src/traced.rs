@@ -2,7 +2,7 @@
 
 use crate::recorded::Reading;
 use crate::target::unseen;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use linux::{PresentPages, Process, ProcessError};
 use machine::NodeId;
 use profile::{Filter, HUGE_PAGE, MemoryHome, Profile, SMALL_PAGE, ThreadHome};
@@ -28,7 +28,7 @@ impl<'a> Traced<'a> {
         let recorded = Reading::default().read(trace)?;
         let traced = Self { profile: recorded.profile, process };
         let why = is_from_elsewhere(&recorded.about).or(traced.is_of_another()?);
-        why.map_or(Ok(traced), |why| Err(Wrong::because(format!("{} cannot be used: {why}", trace.display()))))
+        why.map_or(Ok(traced), |why| Err(UsageError::boxed(format!("{} cannot be used: {why}", trace.display()))))
     }
 
     /// The best node of each of its threads that still run.

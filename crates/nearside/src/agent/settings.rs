@@ -2,7 +2,7 @@
 
 use super::name;
 use crate::place::{described, own_processes};
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use ::agent::control::Access;
 use ::agent::{Configuration, Scope};
 use machine::{Machine, Violation};
@@ -23,10 +23,11 @@ pub struct Settings {
 /// Reads a configuration, or takes the defaults without one.
 pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     let configuration = match file {
-        Some(file) => Configuration::load(file, missing).map_err(Wrong::because)?,
+        Some(file) => Configuration::load(file, missing).map_err(UsageError::boxed)?,
         None => Configuration::default(),
     };
-    let scope = Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(Wrong::because)?;
+    let scope =
+        Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
     let scope = own_processes(scope);
     let socket = &configuration.socket;
     let access = Access {

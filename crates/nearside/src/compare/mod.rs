@@ -123,7 +123,7 @@ const NO_PROGRAM: u8 = 127;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(twice) = twice(&arguments.policies) {
-        return Err(crate::wrong::Wrong::because(format!("the policy {twice} is named twice")));
+        return Err(crate::usage_error::UsageError::boxed(format!("the policy {twice} is named twice")));
     }
     let path = std::env::var_os("PATH");
     let program = arguments.command.first().cloned().unwrap_or_default();
@@ -146,7 +146,7 @@ fn check(policies: &[Contestant], machine: &Machine) -> Result<(), Box<dyn Error
     for policy in policies {
         // Policies of the same name have the same requirements.
         if let Ok(name) = policy.to_string().parse::<PolicyName>() {
-            Policy::new(name, machine, Settings::default()).map_err(crate::wrong::Wrong::because)?;
+            Policy::new(name, machine, Settings::default()).map_err(crate::usage_error::UsageError::boxed)?;
         }
     }
     Ok(())
