@@ -1,7 +1,7 @@
 //! `nearside memory`: memory use of nodes, processes and control groups, once or repeatedly.
 
-use crate::look::{is_gone, mappings};
 use crate::output;
+use crate::residences::{is_gone, mappings};
 use crate::system::System;
 use crate::usage_error::UsageError;
 use crate::watch::Watch;

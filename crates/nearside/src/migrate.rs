@@ -4,7 +4,7 @@ use crate::interrupt::interrupted;
 use crate::places::{Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
-use crate::traced::Traced;
+use crate::trace_of_process::TraceOfProcess;
 use crate::usage_error::UsageError;
 use crate::{output, ranges};
 use clap::Args;
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let pid = process.pid();
     let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;
     let plan = match &arguments.trace {
-        Some(trace) => Plan::by_trace(&Traced::read(trace, &process)?, &mappings, &mut places)?,
+        Some(trace) => Plan::by_trace(&TraceOfProcess::read(trace, &process)?, &mappings, &mut places)?,
         None => Plan::to_nodes(arguments, &mappings, &mut places)?,
     };
     let interrupted = interrupted()?;
@@ -173,7 +173,7 @@ impl Plan {
     }
 
     /// Mapped memory that the trace has accesses to, to the nodes that use it.
-    fn by_trace(traced: &Traced, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
+    fn by_trace(traced: &TraceOfProcess, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let mut plan = Self { from: None, to: NodeSet::new(), legs: Vec::new(), unmapped_bytes: 0 };
         for (node, used) in traced.memory_homes()? {
             let to = places.memory(&NodeSet::from_iter([node]).into())?;

@@ -1,8 +1,8 @@
 //! `nearside report`: shows what is in a trace.
 
+use crate::open_trace::{OpenTrace, Reading};
 use crate::output;
 use crate::pictures::{Pictures, is_output};
-use crate::recorded::{Reading, Recorded};
 use crate::trace_filter::FilterOptions;
 use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
@@ -205,7 +205,7 @@ fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
 
 fn detail(
     arguments: &Arguments,
-    recorded: &Recorded,
+    recorded: &OpenTrace,
     all: &View,
     filter: Filter,
     only: &Only,

@@ -3,7 +3,7 @@
 use crate::output;
 use crate::places::{Cpus, Nodes, Places};
 use crate::policy::{self, Policy, note};
-use crate::shared::Shared;
+use crate::shared_memory_policy::SharedMemoryOptions;
 use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{
@@ -105,7 +105,7 @@ pub struct Arguments {
     cpu_compress: bool,
 
     #[command(flatten)]
-    shared: Shared,
+    shared: SharedMemoryOptions,
 
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]

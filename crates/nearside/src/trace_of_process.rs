@@ -1,6 +1,6 @@
 //! A trace of a process that is still running.
 
-use crate::recorded::Reading;
+use crate::open_trace::Reading;
 use crate::target::unseen;
 use crate::usage_error::UsageError;
 use linux::{PresentPages, Process, ProcessError};
@@ -17,12 +17,12 @@ use trace::{About, Clock};
 pub type RangesByNode = BTreeMap<NodeId, Vec<Range<u64>>>;
 
 /// What a trace says about a running process.
-pub struct Traced<'a> {
+pub struct TraceOfProcess<'a> {
     profile: Profile,
     process: &'a Process,
 }
 
-impl<'a> Traced<'a> {
+impl<'a> TraceOfProcess<'a> {
     /// Reads a trace. Rejects one of another machine, of an earlier process with this pid, or without this process.
     pub fn read(trace: &Path, process: &'a Process) -> Result<Self, Box<dyn Error>> {
         let recorded = Reading::default().read(trace)?;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(next_help_heading = "Options for shared memory, instead of a command")]
-pub struct Shared {
+pub struct SharedMemoryOptions {
     /// Set the policy of the System V segment with this key file, which is created if --length is given
     #[arg(long, short = 'S', value_name = "KEYFILE", group = "shared")]
     shm: Option<PathBuf>,
@@ -70,7 +70,7 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
-impl Shared {
+impl SharedMemoryOptions {
     /// Whether shared memory is requested at all.
     pub fn is_asked_for(&self) -> bool {
         self.shm.is_some() || self.file.is_some()
