@@ -2,7 +2,7 @@
 
 use super::SOCKET;
 use super::settings::{self, Settings};
-use super::wake::Wake;
+use super::sleep::Sleeper;
 use crate::place::time_scale as time_scale_of;
 use ::agent::control::{Listener, Server, answer};
 use ::agent::journal::default_folder;
@@ -23,7 +23,7 @@ use trace::live::Target;
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let Settings { configuration, machine, scope, access } = settings::read(file)?;
     // Before anything is changed: from here on, a signal restores everything.
-    let wake = Wake::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
+    let sleeper = Sleeper::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
     let time_scale = time_scale_of(time_scale)?;
     let folder = configuration.folder.clone().unwrap_or_else(default_folder);
     let (journal, put_back) = Journal::open(&folder, "agent")?;
@@ -32,7 +32,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     }
     let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, access)?;
-    let job = Job::begin(&machine, &configuration, &scope, journal, &wake, time_scale)?;
+    let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
     let (status, metrics) = (job.status(), MetricsFile::of(&configuration));
     let told = status.clone();
     let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
@@ -52,7 +52,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     locked(&status).notes.iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let done = job.until_signalled(&wake, &status, metrics);
+    let done = job.until_signalled(&sleeper, &status, metrics);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     drop(server);
     done?;
@@ -72,7 +72,7 @@ impl Job {
         configuration: &Configuration,
         scope: &Scope,
         journal: Journal,
-        wake: &Wake,
+        sleeper: &Sleeper,
         time_scale: u32,
     ) -> Result<Self, Box<dyn Error>> {
         let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
@@ -96,7 +96,7 @@ impl Job {
         options.keep_kernel_balancing = configuration.kernel_balancing == KernelBalancing::Keep;
         options.log.clone_from(&configuration.log.file);
         options.log_most_bytes = Some(configuration.log.most_bytes);
-        options.stop = wake.stop();
+        options.stop = sleeper.stop();
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
     }
 
@@ -110,7 +110,7 @@ impl Job {
     /// Runs until a signal arrives or a round fails, and restores everything in either case.
     fn until_signalled(
         mut self,
-        wake: &Wake,
+        sleeper: &Sleeper,
         status: &Mutex<Status>,
         mut metrics: Option<MetricsFile>,
     ) -> Result<(), Box<dyn Error>> {
@@ -129,7 +129,7 @@ impl Job {
                 Self::Place(agent) => Some(agent.until_next()),
                 Self::Sleep(..) => metrics.as_ref().map(MetricsFile::until_next),
             };
-            if !wake.sleep(next) {
+            if !sleeper.sleep(next) {
                 break;
             }
         }

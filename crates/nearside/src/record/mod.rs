@@ -7,7 +7,7 @@ pub mod program;
 mod recorder;
 mod sources;
 mod summary;
-mod untold;
+mod uninstrumented;
 
 pub use options::{EXIT_CODES, RecordOptions, Source, note_of_pace};
 pub use recorder::Followed;
