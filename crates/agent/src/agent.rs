@@ -166,7 +166,7 @@ impl Agent {
         );
         let mut agent = Self {
             machine: machine.clone(),
-            nodes: NodeMap::of(machine, Path::new("/sys")),
+            nodes: NodeMap::new(machine, Path::new("/sys")),
             clock: Accesses::tick_clock(accesses.as_ref()),
             accesses,
             host_counters,

@@ -31,7 +31,7 @@ impl Sum {
         let pair = |(&(from, to), &accesses): (&(_, _), &f64)| Traffic { from, to, accesses };
         let traffic = self.traffic.iter().map(pair).collect();
         let all = Observation { length_s: self.time_s, traffic, ..Observation::default() };
-        let Metrics { accesses_per_us, local_access_ratio, imbalance, .. } = Metrics::of(&all, costs);
+        let Metrics { accesses_per_us, local_access_ratio, imbalance, .. } = Metrics::new(&all, costs);
         let access_ns = (self.access_ns.1 > 0.0).then(|| self.access_ns.0 / self.access_ns.1);
         PlaceMetrics { time_s: self.time_s, accesses_per_us, local_access_ratio, imbalance, access_ns }
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn nodes() -> NodeMap {
-        NodeMap::of(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"))
+        NodeMap::new(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"))
     }
 
     #[test]

@@ -48,7 +48,7 @@ struct Resolved {
 
 impl ProcessAttributes {
     /// Reads a process's attributes; none if it has ended. Needs no privileges.
-    pub fn of(pid: Pid) -> Option<Self> {
+    pub fn from_proc(pid: Pid) -> Option<Self> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok()?;
         let cgroup = Cgroups::find().ok().and_then(|cgroups| cgroups.of(&process).ok());
@@ -70,7 +70,7 @@ impl Scope {
         not_managed: &ProcessSelection,
         user: impl Fn(&str) -> Option<u32>,
     ) -> Result<Self, NoSuchUser> {
-        let (managed, not_managed) = (Resolved::of(managed, &user)?, Resolved::of(not_managed, &user)?);
+        let (managed, not_managed) = (Resolved::new(managed, &user)?, Resolved::new(not_managed, &user)?);
         Ok(Self { managed, not_managed, only_of: None })
     }
 
@@ -82,7 +82,8 @@ impl Scope {
 
     /// Whether a process is managed; false once it has ended.
     pub fn has(&self, pid: Pid) -> bool {
-        *self == Self::default() || ProcessAttributes::of(pid).is_some_and(|process| self.why_not(&process).is_none())
+        *self == Self::default()
+            || ProcessAttributes::from_proc(pid).is_some_and(|process| self.why_not(&process).is_none())
     }
 
     /// Why a process is not managed; none if it is.
@@ -105,7 +106,7 @@ impl Scope {
 }
 
 impl Resolved {
-    fn of(chosen: &ProcessSelection, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
+    fn new(chosen: &ProcessSelection, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
         let uid = |name: &String| name.parse().ok().or_else(|| user(name)).ok_or_else(|| NoSuchUser(name.clone()));
         let uids = chosen.users.iter().map(uid).collect::<Result<_, _>>()?;
         Ok(Self { uids, commands: chosen.commands.clone(), cgroups: chosen.cgroups.clone() })

@@ -15,7 +15,7 @@ use trace::live::{AccessSource, Target};
 fn replayed(path: &Path) -> (usize, bool) {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<LogLine>(line).unwrap());
-    let mut replay = Replay::of(&lines.next().unwrap(), None, None).unwrap().unwrap();
+    let mut replay = Replay::from_first_line(&lines.next().unwrap(), None, None).unwrap().unwrap();
     let (mut rounds, mut same) = (0, true);
     for line in lines {
         let again = replay.take(&line);

@@ -74,7 +74,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let mut report =
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log starts with the line that `of` needs.
-    let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
+    let Some(replay) = Replay::from_first_line(first, policy, None) else { return Ok(report) };
     let mut replay = replay.map_err(UsageError::boxed)?;
     for line in lines {
         let Some(line) = line? else {

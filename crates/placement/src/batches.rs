@@ -73,7 +73,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub fn of(observation: &Observation, costs: &Costs, thresholds: &Thresholds, operations: u64) -> Self {
+    pub fn new(observation: &Observation, costs: &Costs, thresholds: &Thresholds, operations: u64) -> Self {
         let mut room = vec![None; costs.nodes().len()];
         for memory in &observation.memory {
             if let Some(place) = costs.place(memory.node) {

@@ -38,7 +38,7 @@ pub(crate) struct NodeCosts {
 impl Costs {
     /// For this machine, preferably a measured one: without latencies, the firmware's distances are used; without
     /// bandwidths, all controllers are taken as equal.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn new(machine: &Machine) -> Self {
         let bandwidths: Vec<f64> = machine.nodes.iter().filter_map(bandwidth).collect();
         let mean = bandwidths.iter().sum::<f64>() / bandwidths.len().max(1) as f64;
         let cores = machine.cores();
@@ -201,7 +201,7 @@ mod tests {
     use machine::presets;
 
     fn costs(preset: &str) -> Costs {
-        Costs::of(&presets::find(preset).unwrap())
+        Costs::new(&presets::find(preset).unwrap())
     }
 
     #[test]
@@ -219,9 +219,9 @@ mod tests {
     fn without_latencies_the_firmwares_distances_decide() {
         let mut machine = presets::find("opteron-6164x2").unwrap();
         machine.latency = None;
-        assert!((Costs::of(&machine).remoteness(NodeId(0), NodeId(1)) - 1.6).abs() < 1e-9);
+        assert!((Costs::new(&machine).remoteness(NodeId(0), NodeId(1)) - 1.6).abs() < 1e-9);
         machine.distances = None;
-        assert!((Costs::of(&machine).remoteness(NodeId(0), NodeId(1)) - USUAL_REMOTENESS).abs() < 1e-9);
+        assert!((Costs::new(&machine).remoteness(NodeId(0), NodeId(1)) - USUAL_REMOTENESS).abs() < 1e-9);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         let mut machine = presets::find("small-2x2").unwrap();
         machine.nodes[0].bandwidth_bytes_per_s = Some(150e9);
         machine.nodes[1].bandwidth_bytes_per_s = Some(60e9);
-        let uneven = Costs::of(&machine);
+        let uneven = Costs::new(&machine);
         assert_eq!(uneven.weights(&uneven.memory_nodes()), [(NodeId(0), 5), (NodeId(1), 2)]);
     }
 

@@ -87,7 +87,7 @@ impl Rules<'_> {
             });
         }
         let thresholds = &self.settings.thresholds;
-        Limits::of(observation, self.costs, thresholds, thresholds.page_cap).keep(&mut candidates, self.costs);
+        Limits::new(observation, self.costs, thresholds, thresholds.page_cap).keep(&mut candidates, self.costs);
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
             weights: &|_| Vec::new(),

@@ -29,7 +29,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Metrics of this round.
-    pub fn of(observation: &Observation, costs: &Costs) -> Self {
+    pub fn new(observation: &Observation, costs: &Costs) -> Self {
         let total: f64 = observation.traffic.iter().map(|traffic| traffic.accesses).sum();
         let counted = !observation.traffic.is_empty() && observation.length_s > 0.0;
         let local: f64 = observation.traffic.iter().filter(|t| t.from == t.to).map(|t| t.accesses).sum();

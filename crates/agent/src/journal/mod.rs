@@ -115,7 +115,7 @@ impl Journal {
     /// Records that a thread will get these CPUs, before it does. Returns whether the thread still exists. `parent`
     /// started its process, where known, and may have ended since. Needs no privileges.
     pub fn will_bind(&mut self, pid: Pid, tid: Tid, parent: Option<Pid>, after: &CpuSet) -> Result<bool, JournalError> {
-        let Some((thread, parent_now)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
+        let Some((thread, parent_now)) = ThreadIdentity::from_proc(pid, tid) else { return Ok(false) };
         let parent = parent.unwrap_or(parent_now);
         let Ok(now) = affinity(tid) else { return Ok(false) };
         // An unrecorded thread may have inherited CPUs that the agent gave to its creator.
@@ -130,7 +130,7 @@ impl Journal {
 
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
-        let Some((thread, _)) = ThreadIdentity::of(pid, Tid(pid.0)) else { return Ok(()) };
+        let Some((thread, _)) = ThreadIdentity::from_proc(pid, Tid(pid.0)) else { return Ok(()) };
         let (before, after) = (before.clone(), after.clone());
         self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }

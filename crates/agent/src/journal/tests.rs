@@ -158,7 +158,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     let (mut journal, _) = fixture.open();
     bind(&mut journal, own(), gone.tid, &one);
     // As if this TID had belonged to another thread when it was recorded.
-    let (thread, _) = ThreadIdentity::of(own(), other.tid).unwrap();
+    let (thread, _) = ThreadIdentity::from_proc(own(), other.tid).unwrap();
     let thread = ThreadIdentity { started: thread.started - 1, ..thread };
     let nowhere: CpuSet = "1000".parse().unwrap();
     let now = affinity(other.tid).unwrap();

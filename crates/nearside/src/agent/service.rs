@@ -33,7 +33,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, access)?;
     let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
-    let (status, metrics) = (job.status(), MetricsFile::of(&configuration));
+    let (status, metrics) = (job.status(), MetricsFile::new(&configuration));
     let told = status.clone();
     let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
     let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
@@ -153,7 +153,7 @@ struct MetricsFile {
 }
 
 impl MetricsFile {
-    fn of(configuration: &Configuration) -> Option<Self> {
+    fn new(configuration: &Configuration) -> Option<Self> {
         let path = configuration.metrics.file.clone()?;
         let every = Duration::from_secs_f64(configuration.metrics.every_s);
         Some(Self { path, every, next: Instant::now(), has_failed: false })
@@ -193,7 +193,7 @@ fn why_not(pid: Pid, scope: &Scope) -> String {
     if process.status().is_ok_and(|status| status.is_kernel_thread) {
         return "it is a kernel thread".to_owned();
     }
-    let Some(attributes) = ProcessAttributes::of(pid) else { return "it has ended".to_owned() };
+    let Some(attributes) = ProcessAttributes::from_proc(pid) else { return "it has ended".to_owned() };
     scope.why_not(&attributes).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
 }
 

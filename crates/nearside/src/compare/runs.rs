@@ -66,7 +66,7 @@ enum Stop {
 impl Runs<'_> {
     /// Runs everything. Results so far are reported after each run.
     pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
-        let mut entries: Vec<Entry> = self.candidates.iter().map(Entry::of).collect();
+        let mut entries: Vec<Entry> = self.candidates.iter().map(Entry::new).collect();
         let mut place = 0;
         // Other reasons for a failure show in the first measured run.
         comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
@@ -161,7 +161,8 @@ impl Runs<'_> {
             let missing = || {
                 Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
             };
-            seconds = pattern.of(&output.printed).or_else(|| pattern.of(&output.complained)).ok_or_else(missing)?;
+            seconds =
+                pattern.find_in(&output.printed).or_else(|| pattern.find_in(&output.complained)).ok_or_else(missing)?;
             part = pattern.began_ns(&output.printed).map(|began_ns| (began_ns, seconds));
         }
         let policy_cpu_seconds = match entry.candidate {
@@ -320,7 +321,7 @@ fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
 }
 
 impl<'a> Entry<'a> {
-    fn of(candidate: &'a Candidate) -> Self {
+    fn new(candidate: &'a Candidate) -> Self {
         let runs = PolicyRuns { policy: candidate.to_string(), means: candidate.means(), ..PolicyRuns::default() };
         Self { candidate, binding: None, runs }
     }

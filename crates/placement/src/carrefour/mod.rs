@@ -89,7 +89,7 @@ impl Carrefour {
         self.replicating.retain(|pid| alive.contains(pid));
         let mut done = self.revert(&alive);
         self.credit.learn(observation, metrics, costs, thresholds);
-        let gates = Gates::of(observation, costs, thresholds, metrics);
+        let gates = Gates::new(observation, costs, thresholds, metrics);
         let moved = match (self.trial.judge(round, metrics, thresholds), &gates.processes) {
             (Verdict::Worse(back, reason), _) => {
                 let (steps, count, rest) = take_back(back, &reason, observation, costs, settings);
@@ -162,7 +162,7 @@ impl Carrefour {
         processes: &FxHashMap<Pid, Techniques>,
     ) -> Result<(Vec<Step>, usize), Rule> {
         let (round, thresholds) = (observation.round, &settings.thresholds);
-        let shares = Shares::of(&loads(observation, costs), costs);
+        let shares = Shares::new(&loads(observation, costs), costs);
         let views = views(observation, costs, settings, processes, &shares);
         let rules = Rules {
             costs,
@@ -178,7 +178,7 @@ impl Carrefour {
         };
         let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
         let credit = self.credit.bytes(thresholds);
-        Limits::of(observation, costs, thresholds, cap).at_most(credit).keep(&mut candidates, costs);
+        Limits::new(observation, costs, thresholds, cap).at_most(credit).keep(&mut candidates, costs);
         if candidates.is_empty() {
             return Err(if cheapest > credit { Rule::SavedTooLittle } else { Rule::NoRoom });
         }
@@ -330,7 +330,7 @@ fn take_back(
         let node_is_allowed = |process: &&Process| page.to.is_some_and(|to| process.nodes.contains(to));
         views.get(&page.pid).is_some_and(node_is_allowed)
     });
-    let rest = Limits::of(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
+    let rest = Limits::new(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
     let telling = Telling {
         batch_pages: thresholds.batch_pages,
         weights: &|_| Vec::new(),
@@ -358,7 +358,7 @@ fn views(
         let has_memory = memory_places(costs);
         let nodes = costs.nodes().iter().zip(has_memory);
         let allowed: Vec<bool> = nodes.map(|(node, memory)| memory && process.nodes.contains(node.id)).collect();
-        let weighted_draw = WeightedDraw::of(shares, &allowed, costs);
+        let weighted_draw = WeightedDraw::new(shares, &allowed, costs);
         Some((process.pid, ProcessView { techniques, allowed, weighted_draw }))
     };
     observation.processes.iter().filter(is_free).filter_map(view).collect()

@@ -14,7 +14,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub fn of(loads: &[(NodeId, f64)], costs: &Costs) -> Self {
+    pub fn new(loads: &[(NodeId, f64)], costs: &Costs) -> Self {
         let sum: f64 = loads.iter().map(|(_, load)| load).sum();
         let mut of = vec![0.0; costs.nodes().len()];
         for (node, load) in loads {
@@ -34,7 +34,7 @@ pub(crate) struct WeightedDraw {
 
 impl WeightedDraw {
     /// A node's weight is 1 minus its share of the load, times its part of the bandwidth.
-    pub fn of(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
+    pub fn new(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
         let mut sum = 0.0;
         let mut sums = Vec::new();
         for (place, node) in costs.nodes().iter().enumerate().filter(|(place, _)| allowed[*place]) {

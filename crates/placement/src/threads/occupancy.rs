@@ -14,7 +14,7 @@ pub(super) struct Occupancy {
 
 impl Occupancy {
     /// From the placement of all processes.
-    pub fn of(processes: &BTreeMap<Pid, Placed>) -> Self {
+    pub fn new(processes: &BTreeMap<Pid, Placed>) -> Self {
         let mut occupancy = Self::default();
         let threads = processes.values().flat_map(|placed| placed.threads.values());
         threads.flatten().for_each(|cpus| occupancy.add(cpus));
