@@ -18,11 +18,11 @@ impl NodeMap {
     pub fn new(machine: &Machine, sys: &Path) -> Self {
         let mut cpus = Vec::new();
         for (cpu, node) in machine.nodes.iter().flat_map(|node| node.cpus.iter().map(move |cpu| (cpu, node.id))) {
-            let place = cpu.0 as usize;
-            if cpus.len() <= place {
-                cpus.resize(place + 1, None);
+            let index = cpu.0 as usize;
+            if cpus.len() <= index {
+                cpus.resize(index + 1, None);
             }
-            cpus[place] = Some(node);
+            cpus[index] = Some(node);
         }
         Self { cpus, memory: memory_blocks(sys) }
     }

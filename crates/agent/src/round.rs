@@ -114,8 +114,8 @@ impl Agent {
         } else {
             self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
         };
-        for (place, step) in decision.steps.iter().enumerate() {
-            let done = all_done.get(place);
+        for (index, step) in decision.steps.iter().enumerate() {
+            let done = all_done.get(index);
             if let Some(done) = done {
                 self.run_summary.add_step(step.reason.rule, done);
                 self.notes.extend(self.actor.news(done));

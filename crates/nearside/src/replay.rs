@@ -53,8 +53,8 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let path = arguments.log.display();
     let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
     let mut reader = BufReader::new(file);
-    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(place, line)| {
-        let number = place + 1;
+    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(index, line)| {
+        let number = index + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
         match serde_json::from_slice::<LogLine>(&line) {
             // The last line of an unfinished log may be incomplete.

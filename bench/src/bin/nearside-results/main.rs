@@ -101,9 +101,9 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
 fn compare_all(boots: &[Boot], jobs: usize, cache: &ResultCache) -> Result<Vec<Compared>, Error> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Vec<Compared>)>, Error> {
-        let places = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
-        let mine = places.map_while(|place| boots.get(place).map(|boot| (place, boot)));
-        mine.map(|(place, (machine, cases))| Ok((place, compare(machine, cases, cache)?))).collect()
+        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
+        let mine = indices.map_while(|index| boots.get(index).map(|boot| (index, boot)));
+        mine.map(|(index, (machine, cases))| Ok((index, compare(machine, cases, cache)?))).collect()
     };
     let mut all = Vec::new();
     let done = thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn compare_all(boots: &[Boot], jobs: usize, cache: &ResultCache) -> Result<Vec<C
     for done in done {
         all.extend(done?);
     }
-    all.sort_unstable_by_key(|(place, _)| *place);
+    all.sort_unstable_by_key(|(index, _)| *index);
     Ok(all.into_iter().flat_map(|(_, compared)| compared).collect())
 }
 

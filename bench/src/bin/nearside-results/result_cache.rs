@@ -41,11 +41,11 @@ impl ResultCache<'_> {
     pub fn comparison(&self, machine: &Machine, case: &Case) -> Result<Comparison, Error> {
         let mut there = self.read(machine, case)?;
         self.write(machine, case, &there)?;
-        let place = |one: &Comparison| {
+        let index = |one: &Comparison| {
             let named = |policy: &str| one.policies.first().is_some_and(|runs| runs.policy == policy);
             case.policies.split(',').position(named)
         };
-        there.sort_by_key(place);
+        there.sort_by_key(index);
         let rest: Vec<_> = there.iter().skip(1).flat_map(|one| one.policies.clone()).collect();
         let mut all = there.into_iter().next().ok_or_else(|| {
             let command = format!("nearside compare -- {}", case.command(machine));

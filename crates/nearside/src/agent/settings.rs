@@ -62,7 +62,7 @@ fn missing_users(configuration: &Configuration) -> Vec<Violation> {
     let mut found = Vec::new();
     for (table, chosen) in [("managed", &configuration.managed), ("not_managed", &configuration.not_managed)] {
         let unknown = chosen.users.iter().enumerate().filter(|(_, user)| name::user(user).is_none());
-        found.extend(unknown.map(|(place, user)| wrong(format!("{table}.users[{place}]"), no_user(user))));
+        found.extend(unknown.map(|(index, user)| wrong(format!("{table}.users[{index}]"), no_user(user))));
     }
     let socket = &configuration.socket;
     let owner = socket.owner.as_ref().filter(|owner| name::user(owner).is_none());

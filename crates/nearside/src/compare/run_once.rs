@@ -145,8 +145,8 @@ impl Runner {
             }
             counts.extend(self.counters.as_mut().and_then(LabCounters::news));
             if counts.len() > MOST_COUNTS {
-                let mut place = 0;
-                counts.retain(|_| (place % 2 == 0, place += 1).0);
+                let mut index = 0;
+                counts.retain(|_| (index % 2 == 0, index += 1).0);
             }
         }
     }

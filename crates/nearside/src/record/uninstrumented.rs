@@ -18,8 +18,8 @@ pub fn uninstrumented(
         *programs.entry(name).or_default() += 1;
     }
     let mut names = String::new();
-    for (place, (name, times)) in programs.iter().take(MOST_NAMES).enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
+    for (index, (name, times)) in programs.iter().take(MOST_NAMES).enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
         let times = if *times == 1 { String::new() } else { format!(" ({times} times)") };
         // Writing to a string never fails.
         let _ = write!(names, "{comma}{name}{times}");

@@ -63,8 +63,8 @@ impl ReadShared {
         self.pages += 1;
         self.readers.resize(costs.nodes().len(), false);
         for by in page.accesses.iter().filter(|by| by.accesses > 0) {
-            if let Some(place) = costs.place(by.node) {
-                self.readers[place] = true;
+            if let Some(index) = costs.index_of(by.node) {
+                self.readers[index] = true;
             }
         }
     }
@@ -224,7 +224,7 @@ impl Carrefour {
                 address: page.address,
                 bytes: page.page_bytes,
                 from: page.node,
-                to: to.map(|place| rules.costs.nodes()[place].id),
+                to: to.map(|index| rules.costs.nodes()[index].id),
                 samples: page.samples(),
                 operation,
             };
@@ -268,9 +268,9 @@ impl Carrefour {
         }
         let may = |(page, node): &(&Page, NodeId)| {
             let id = PageOf { pid: page.pid, address: page.address };
-            let place = rules.costs.place(*node);
+            let index = rules.costs.index_of(*node);
             let view = views.get(&page.pid).filter(|view| view.techniques.replicate);
-            view.zip(place).is_some_and(|(view, place)| view.allowed[place])
+            view.zip(index).is_some_and(|(view, index)| view.allowed[index])
                 && self.history.may_have_copies(id, rules.thresholds)
                 && !self.history.keeps(id, round, rules.thresholds)
         };
@@ -365,8 +365,8 @@ fn views(
 }
 
 /// Whether all processes that map the page allow it on the node.
-fn may_lie(physical: &PhysicalPage, place: usize, views: &Views) -> bool {
-    physical.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
+fn may_lie(physical: &PhysicalPage, index: usize, views: &Views) -> bool {
+    physical.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[index]))
 }
 
 fn operation(choice: Choice) -> Option<(Operation, Option<usize>)> {

@@ -91,8 +91,8 @@ fn common_accesses(observation: &Observation, thresholds: &Thresholds) -> BTreeM
         }
         users.sort_by_key(|(accesses, thread)| (Reverse(*accesses), *thread));
         users.truncate(most);
-        for (place, (more, one)) in users.iter().enumerate() {
-            for (fewer, other) in &users[place + 1..] {
+        for (index, (more, one)) in users.iter().enumerate() {
+            for (fewer, other) in &users[index + 1..] {
                 let pair = if one < other { (*one, *other) } else { (*other, *one) };
                 *common.entry(pair).or_default() += more.min(fewer);
             }
