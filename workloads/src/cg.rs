@@ -115,7 +115,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
     check(&shared.matrix, right, solution, steps_say)?;
     let hash = |hash: u64, value: &f64| (hash ^ value.to_bits()).wrapping_mul(0x0100_0000_01b3);
     let checksum = format!("{:016x}", solution.iter().fold(0xcbf2_9ce4_8422_2325, hash));
-    Ok(Solution { rows, span: Span::of(&rounds[1..]), residual: steps_say / length, checksum })
+    Ok(Solution { rows, span: Span::from_rounds(&rounds[1..]), residual: steps_say / length, checksum })
 }
 
 /// The sequential check: the residual is as large as the steps have computed, and they have reduced it to nearly zero.

@@ -80,7 +80,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Recogn
         }
     })?;
     let sum = parts.iter().fold(0_u64, |sum, part| sum.wrapping_add(part.sum));
-    let span = Span::of(rounds.get(1..).unwrap_or_default());
+    let span = Span::from_rounds(rounds.get(1..).unwrap_or_default());
     Ok(Recognition { cure, pictures: team.threads * repeat, span, checksum: format!("{sum:016x}") })
 }
 

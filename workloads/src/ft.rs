@@ -77,7 +77,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transforms, Error>
         })?;
     let evolved = (0..repeat).fold(1_u64, |factor, _| factor.wrapping_mul(FACTOR));
     let sum = check(spectrum, back, evolved)?;
-    Ok(Transforms { elements: cube.elements(), span: Span::of(&rounds[1..]), checksum: format!("{sum:016x}") })
+    Ok(Transforms { elements: cube.elements(), span: Span::from_rounds(&rounds[1..]), checksum: format!("{sum:016x}") })
 }
 
 /// The number at a position before all transforms.

@@ -65,7 +65,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Ranks, Error> {
     })?;
     let sum = check(&graph, ranks, next)?;
     let checksum = format!("{sum:016x}");
-    Ok(Ranks { vertices, edges: graph.targets.len(), span: Span::of(&rounds[1..]), checksum })
+    Ok(Ranks { vertices, edges: graph.targets.len(), span: Span::from_rounds(&rounds[1..]), checksum })
 }
 
 /// Not inlined, so that the edges' call chain names it.

@@ -104,7 +104,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Compilation, Error
     let rounds = team.rounds(slots, 1, |_, _| work(&schedule, &changed, size))?;
     let schedule = schedule.into_inner().unwrap_or_else(PoisonError::into_inner);
     let sum = schedule.check(size)?;
-    let (jobs, span) = (repeat * KINDS.len(), Span::of(&rounds));
+    let (jobs, span) = (repeat * KINDS.len(), Span::from_rounds(&rounds));
     Ok(Compilation { programs: repeat, jobs, span, checksum: format!("{sum:016x}") })
 }
 

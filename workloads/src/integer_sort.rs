@@ -113,7 +113,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, period: Duration, sweeps: us
     check(count, &ranks)?;
     let sum =
         ranks.iter().zip(0..).fold(0_u64, |sum, (rank, key)| sum.wrapping_add(mix(u64::from(*rank) ^ key << 32, 2)));
-    let (period_s, span) = (period.as_secs_f64(), Span::of(&rounds[1..]));
+    let (period_s, span) = (period.as_secs_f64(), Span::from_rounds(&rounds[1..]));
     Ok(Ranking { keys: count, period_s, sweeps, parts, span, checksum: format!("{sum:016x}") })
 }
 

@@ -87,7 +87,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, updates_percent: u8) -> Resu
     let sum = check(&table, &parts, updates_percent)?;
     let requests = requests * repeat * team.threads;
     let checksum = format!("{sum:016x}");
-    Ok(Answers { items: table.items.len(), requests, updates_percent, span: Span::of(&rounds), checksum })
+    Ok(Answers { items: table.items.len(), requests, updates_percent, span: Span::from_rounds(&rounds), checksum })
 }
 
 /// The key of an item.

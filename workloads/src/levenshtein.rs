@@ -71,7 +71,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Compa
         Some(round) => part.compare(&strings, &ends[round]),
     })?;
     let distance = check(&strings, &parts)?;
-    Ok(Comparison { columns, rows, distance, span: Span::of(&rounds[1..]) })
+    Ok(Comparison { columns, rows, distance, span: Span::from_rounds(&rounds[1..]) })
 }
 
 /// A repeatable comparison by one thread.

@@ -80,7 +80,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, program: Program) -> Result<
             rounds
         }
     };
-    Ok(OwnTime { span: Span::of(&rounds) })
+    Ok(OwnTime { span: Span::from_rounds(&rounds) })
 }
 
 /// Works after the start signal, on its own thread, as all workloads do.

@@ -85,7 +85,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Transfer, Error> {
     let sums: Vec<u64> = stages[pairs..].iter().map(|stage| stage.sum).collect();
     let pictures = ((1 + repeat) * BUFFERS) as u64;
     let sum = check(pictures, words, &sums)?;
-    let span = Span::of(&rounds[1..]);
+    let span = Span::from_rounds(&rounds[1..]);
     let (pictures, picture_bytes) = (pairs * BUFFERS * repeat, words * size_of::<u64>());
     Ok(Transfer { pairs, pictures, picture_bytes, span, checksum: format!("{sum:016x}") })
 }

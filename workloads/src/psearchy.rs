@@ -84,7 +84,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Index,
             table.look_up(words);
         }
     })?;
-    let span = Span::of(rounds.get(1..).unwrap_or_default());
+    let span = Span::from_rounds(rounds.get(1..).unwrap_or_default());
     let mut sum = 0_u64;
     for table in tables {
         table.built?;

@@ -25,7 +25,7 @@ pub struct Throughput {
 
 impl Throughput {
     /// From rounds in each of which all threads together read `bytes`.
-    fn of(rounds: &[Round], bytes: usize) -> Self {
+    fn from_rounds(rounds: &[Round], bytes: usize) -> Self {
         let gigabytes = bytes as f64 / 1e9;
         let seconds: f64 = rounds.iter().map(Round::seconds).sum();
         let best = rounds.iter().map(Round::seconds).fold(f64::INFINITY, f64::min);
@@ -49,7 +49,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Throughput, Error>
         let (after, before) = (sum(&array[*start..]), sum(&array[..*start]));
         black_box((after, before));
     })?;
-    Ok(Throughput::of(&rounds, team.threads * size_of_val(&*array)))
+    Ok(Throughput::from_rounds(&rounds, team.threads * size_of_val(&*array)))
 }
 
 /// Measures the team's read bandwidth on the first `size` bytes of a file, which other processes may read as well.
@@ -63,7 +63,7 @@ pub fn of_file(team: &Team, path: &Path, size: usize, repeat: usize) -> Result<T
         black_box(words.sum_of(0, size_of::<Line>() / size_of::<u64>()));
     })?;
     check("the sum of the file's words", sum_of_file(file, size).map_err(Error::System)?, words.sum())?;
-    Ok(Throughput::of(&rounds, team.threads * size))
+    Ok(Throughput::from_rounds(&rounds, team.threads * size))
 }
 
 fn sum_of_file(mut file: File, size: usize) -> io::Result<u64> {

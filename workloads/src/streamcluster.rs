@@ -78,7 +78,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Cluste
         0 => *members = own_memory(order),
         _ => open(&points.block, members, candidates[round - 1]),
     })?;
-    let span = Span::of(rounds.get(1..).unwrap_or_default());
+    let span = Span::from_rounds(rounds.get(1..).unwrap_or_default());
     Ok(Clustering { cure, points: points.block.len(), span, checksum: format!("{:016x}", checksum(&points.block)) })
 }
 

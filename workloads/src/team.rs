@@ -58,7 +58,7 @@ pub struct Span {
 
 impl Span {
     /// Of all of these rounds; `None` if there are none.
-    pub fn of(rounds: &[Round]) -> Self {
+    pub fn from_rounds(rounds: &[Round]) -> Self {
         let ends = rounds.first().zip(rounds.last());
         ends.map_or(Self::default(), |(first, last)| Self::between(first.start, last.end))
     }
@@ -80,7 +80,7 @@ impl Span {
 
 /// Duration from the start of the first round to the end of the last, seconds.
 pub fn seconds(rounds: &[Round]) -> f64 {
-    Span::of(rounds).seconds
+    Span::from_rounds(rounds).seconds
 }
 
 /// The CPUs that this process may run on, of the first 1,024: rustix's sets end there.

@@ -121,7 +121,7 @@ pub fn process(team: &Team, size: usize, repeat: usize) -> Result<OwnAnswers, Er
     })?;
     let changes: u64 = pool.iter().flatten().map(|line| line.changes.load(Relaxed)).sum();
     let sum = parts.iter().fold(mix(changes, 1), |sum, (_, answers)| sum.wrapping_add(*answers));
-    let span = Span::of(&rounds);
+    let span = Span::from_rounds(&rounds);
     Ok(OwnAnswers { requests: requests * team.threads * repeat, span, sum })
 }
 

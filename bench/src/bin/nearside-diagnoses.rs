@@ -132,7 +132,7 @@ fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {
             .to_owned();
     let mut all_right = true;
     for case in cases {
-        let mut next = || Worked::of(lines.next().unwrap_or_default(), case.verb);
+        let mut next = || Worked::from_line(lines.next().unwrap_or_default(), case.verb);
         let [ill, interleaved, cured, recorded] = [next()?, next()?, next()?, next()?];
         let trace = traces.path().join(case.verb);
         let report = |options: &[&str]| {
@@ -146,7 +146,7 @@ fn diagnose(arguments: &Arguments) -> Result<ExitCode, Error> {
         let from = (recorded.began_ns - start_ns) / 1e9;
         let report = report(&["--time", &format!("{from}-{}", from + recorded.seconds)])?;
         let gain = |by: &Worked| 100.0 * (ill.seconds / by.seconds - 1.0);
-        let diagnosis = Diagnosis::of(&report, gain(&cured), gain(&interleaved));
+        let diagnosis = Diagnosis::new(&report, gain(&cured), gain(&interleaved));
         let wrong = diagnosis.wrong(case);
         all_right &= wrong.is_empty();
         table += &diagnosis.row(case.verb, &wrong);
@@ -178,7 +178,7 @@ struct Worked {
 }
 
 impl Worked {
-    fn of(line: &str, verb: &str) -> Result<Self, Error> {
+    fn from_line(line: &str, verb: &str) -> Result<Self, Error> {
         let json: Value = serde_json::from_str(line)
             .map_err(|why| Error::Report { command: format!("nearside-workloads {verb}"), why })?;
         Ok(Self { began_ns: number(&json, "/began_ns", verb)?, seconds: number(&json, "/seconds", verb)? })
@@ -198,7 +198,7 @@ impl Case {
 }
 
 impl Diagnosis {
-    fn of(report: &Value, cured: f64, interleaved: f64) -> Self {
+    fn new(report: &Value, cured: f64, interleaved: f64) -> Self {
         let first = &report["advice"][0];
         let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
         let predicted = first["gain"]["speedup"].as_f64().map(|speedup| 100.0 * (speedup - 1.0));
@@ -249,7 +249,7 @@ mod tests {
             let advice = serde_json::json!({ "label": label, "action": action, "gain": { "speedup": speedup } });
             serde_json::json!({ "advice": [advice] })
         };
-        let wrong = |report: Value| Diagnosis::of(&report, 26.0, 9.0).wrong(facerec);
+        let wrong = |report: Value| Diagnosis::new(&report, 26.0, 9.0).wrong(facerec);
         assert!(wrong(report("nearside_workloads::facerec::read_basis+0x1f", "replicate", 1.37)).is_empty());
         assert_eq!(wrong(report("main+0x1f", "replicate", 1.37)), ["object"]);
         assert_eq!(wrong(report("read_basis+0x1f", "interleave", 1.37)), ["cure"]);
@@ -257,7 +257,7 @@ mod tests {
 
         let order = |case: &Case, cured: f64, interleaved: f64| {
             let report = report(case.site, case.action, 1.0 + cured / 100.0);
-            Diagnosis::of(&report, cured, interleaved).wrong(case)
+            Diagnosis::new(&report, cured, interleaved).wrong(case)
         };
         assert_eq!(order(facerec, 26.0, 27.0), ["order"]);
         assert!(order(psearchy, 7.0, -14.0).is_empty());
@@ -265,7 +265,7 @@ mod tests {
         assert!(order(webserver, 20.0, 1.0).is_empty());
         assert_eq!(order(webserver, 20.0, 6.0), ["order"]);
 
-        let nothing = Diagnosis::of(&serde_json::json!({ "advice": [] }), 26.0, 9.0);
+        let nothing = Diagnosis::new(&serde_json::json!({ "advice": [] }), 26.0, 9.0);
         assert_eq!(nothing.wrong(facerec), ["object", "cure", "prediction"]);
         assert_eq!(
             nothing.row("facerec", &["object", "cure"]),

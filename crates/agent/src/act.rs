@@ -3,7 +3,7 @@
 use crate::agent::since;
 use crate::copies::Copies;
 use crate::journal::{Journal, JournalError};
-use crate::managed::{Managed, ManagedProcess};
+use crate::managed_processes::{Managed, ManagedProcess};
 use crate::owner;
 use linux::{
     Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Situation, Whose, affinity, diagnose,
@@ -150,8 +150,8 @@ impl Actor {
             }
             return done;
         };
-        let pages = steps.iter().enumerate().flat_map(|(place, step)| {
-            moved_pages(&step.action).into_iter().map(move |(address, node)| (node, address, place))
+        let pages = steps.iter().enumerate().flat_map(|(index, step)| {
+            moved_pages(&step.action).into_iter().map(move |(address, node)| (node, address, index))
         });
         self.move_pages(process, pages.collect(), &mut done, outcome);
         done
@@ -193,8 +193,8 @@ impl Actor {
             }
             return;
         }
-        for ((address, target, status), (.., place)) in self.batch.outcomes().zip(&pages) {
-            let Some(done) = done.get_mut(*place) else { continue };
+        for ((address, target, status), (.., index)) in self.batch.outcomes().zip(&pages) {
+            let Some(done) = done.get_mut(*index) else { continue };
             match status.node() {
                 Ok(node) if node == target => {
                     done.pages_moved += 1;

@@ -1,17 +1,17 @@
 //! The agent: its state, how it starts and how it finishes.
 
 use crate::act::Actor;
-use crate::counted::Counters;
-use crate::course::Course;
+use crate::counters::Counters;
 use crate::decision_log::{DecisionLog, LogError};
 use crate::journal::{Journal, JournalError, PutBack};
-use crate::lives::{Known, Lives};
-use crate::managed::{Inherited, Managed};
+use crate::lifecycle::{Known, LifecycleSource};
+use crate::managed_processes::{Inherited, Managed};
 use crate::node_memory::KnownMemory;
 use crate::nodes::NodeMap;
 use crate::options::Options;
 use crate::rate::Rate;
-use crate::sampled::Sampled;
+use crate::run_summary::RunSummary;
+use crate::samples::SampleTally;
 use crate::status::Status;
 use crate::summary::PlaceReport;
 use crate::thread_counts::{ThreadCounts, of_task};
@@ -71,7 +71,7 @@ pub enum AgentError {
     Log(#[from] LogError),
 }
 
-/// Observes, decides and acts, round by round. The caller calls [`look`](Self::look) whenever
+/// Observes, decides and acts, round by round. The caller calls [`poll`](Self::poll) whenever
 /// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) at the end.
 pub struct Agent {
     pub(crate) options: Options,
@@ -83,13 +83,13 @@ pub struct Agent {
     host_counters: Option<HostCounters>,
     clock: TickClock,
     stacks: Stacks,
-    lives: Lives,
+    lifecycle: LifecycleSource,
     pub(crate) managed: Managed,
     /// Processes that may become managed, with their CPU time: they are new, or not yet known to be busy.
     pub(crate) candidates: BTreeMap<Pid, Candidate>,
     pub(crate) actor: Actor,
     log: Option<DecisionLog>,
-    pub(crate) sampled: Sampled,
+    pub(crate) sample_tally: SampleTally,
     samples: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
     thread_counters: Option<ThreadCounters>,
@@ -105,7 +105,7 @@ pub struct Agent {
     /// Samples in all rounds that exceeded the page limit.
     pub(crate) missed: u64,
     pub(crate) memory: KnownMemory,
-    pub(crate) course: Course,
+    pub(crate) run_summary: RunSummary,
     /// Processes that were managed at any time.
     pub(crate) seen: BTreeSet<Pid>,
     pub(crate) status: Arc<Mutex<Status>>,
@@ -139,11 +139,11 @@ impl Agent {
         let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let accesses = open_source(&policy, &options, &mut notes)?;
-        let lives = match SideBand::open_lives(&options.target) {
-            Ok(side_band) => Lives::Told { side_band: Box::new(side_band), has_skipped: false },
+        let lifecycle = match SideBand::open_lives(&options.target) {
+            Ok(side_band) => LifecycleSource::Kernel { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
                 notes.push(format!("new processes and threads are found with a delay, by polling /proc: {error}"));
-                Lives::Looked
+                LifecycleSource::Proc
             }
         };
         let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
@@ -166,17 +166,17 @@ impl Agent {
         );
         let mut agent = Self {
             machine: machine.clone(),
-            nodes: NodeMap::of(machine, Path::new("/sys")),
+            nodes: NodeMap::new(machine, Path::new("/sys")),
             clock: Accesses::tick_clock(accesses.as_ref()),
             accesses,
             host_counters,
             stacks: Stacks::new(),
-            lives,
+            lifecycle,
             managed: Managed::new(machine.cpus(), watches_threads),
             candidates: BTreeMap::new(),
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             log,
-            sampled: Sampled::new(page_cap),
+            sample_tally: SampleTally::new(page_cap),
             samples: Vec::new(),
             counts: Vec::new(),
             thread_counters,
@@ -188,7 +188,7 @@ impl Agent {
             came: 0,
             missed: 0,
             memory: KnownMemory::default(),
-            course: Course::default(),
+            run_summary: RunSummary::default(),
             seen: BTreeSet::new(),
             status: Arc::default(),
             notes,
@@ -282,7 +282,7 @@ impl Agent {
         std::mem::take(&mut self.explained)
     }
 
-    /// Time until the next call of [`look`](Self::look) is due.
+    /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.options.round;
         let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
@@ -297,16 +297,16 @@ impl Agent {
     }
 
     /// Reads new events, places new processes and threads, and decides and acts at the end of a round.
-    pub fn look(&mut self) -> Result<(), AgentError> {
+    pub fn poll(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
         let is_paused = self.status_now().paused;
         self.drain(is_over);
         if is_paused {
-            self.pass();
+            self.drain_paused();
         } else {
-            self.go_on();
-            self.follow(is_over)?;
+            self.resume();
+            self.follow_lifecycle(is_over)?;
             if is_over {
                 self.end_round(began_ns)?;
             } else {
@@ -323,12 +323,12 @@ impl Agent {
         if !is_over && matches!(accesses, Accesses::Lab(_)) {
             return;
         }
-        let Self { managed, sampled, nodes, came, .. } = self;
+        let Self { managed, sample_tally, nodes, came, .. } = self;
         let mut take = |sample: &Sample| {
             *came += 1;
             if let Some(process) = managed.processes.get_mut(&sample.pid) {
                 let (sizes, held) = (&mut process.sizes, &process.process);
-                sampled.add(sample, nodes, || sizes.at(held, sample.address));
+                sample_tally.add(sample, nodes, || sizes.at(held, sample.address));
             }
         };
         if let Accesses::Lab(pmu) = accesses {
@@ -354,28 +354,29 @@ impl Agent {
         }
     }
 
-    fn follow(&mut self, is_over: bool) -> Result<(), AgentError> {
-        let mut lives = Vec::new();
+    /// Updates what is managed with the lifecycle events since the last call.
+    fn follow_lifecycle(&mut self, is_over: bool) -> Result<(), AgentError> {
+        let mut events = Vec::new();
         let others = (self.options.target == Target::System).then_some(&self.candidates);
-        self.lives.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut lives);
-        lives.into_iter().try_for_each(|life| self.take_life(life))
+        self.lifecycle.drain(Known { managed: &self.managed, others }, is_over, &mut self.stacks, &mut events);
+        events.into_iter().try_for_each(|event| self.apply(event))
     }
 
-    /// During a pause nothing is observed and new processes are not placed.
-    fn pass(&mut self) {
+    /// Discards what arrived during a pause: nothing is observed, and new processes are not placed.
+    fn drain_paused(&mut self) {
         if self.rests.is_none() {
             self.rests = Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
             self.accesses.iter_mut().for_each(Accesses::rest);
         }
-        self.lives.skip(&mut self.stacks);
-        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
+        self.lifecycle.skip(&mut self.stacks);
+        drop(self.sample_tally.take(self.policy.sampling().page_cap, |_| ()));
         self.counts.clear();
         self.counters = Counters::default();
         (self.came, self.round_began_ns) = (0, monotonic_ns());
     }
 
     /// Ends a pause, if there is one.
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         if let Some(period) = self.rests.take() {
             self.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
         }
@@ -390,7 +391,7 @@ impl Agent {
     pub(crate) fn begin_round(&mut self) {
         self.drain(true);
         // Discards samples from before the round; counters continue from here.
-        drop(self.sampled.take(self.policy.sampling().page_cap, |_| ()));
+        drop(self.sample_tally.take(self.policy.sampling().page_cap, |_| ()));
         self.counters.take(&mut self.counts, 1.0, &self.machine);
         (self.came, self.round_began_ns) = (0, monotonic_ns());
         (self.cpu_time_before, self.busy, self.observing) = (own_cpu_time(), Duration::ZERO, Duration::ZERO);
@@ -410,7 +411,7 @@ impl Agent {
     pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
         self.accesses.iter_mut().for_each(Accesses::rest);
         // Processes started last have CPUs set by the agent too, and may outlive their parents.
-        let followed = self.follow(true);
+        let followed = self.follow_lifecycle(true);
         let report = self.report();
         let Self { actor, log, .. } = self;
         let put_back = actor.journal.restore();
@@ -433,16 +434,16 @@ impl Agent {
             samples: status.samples,
             samples_lost: self.missed + lost_by_source,
             processes: self.seen.len() as u64,
-            pages_moved: self.course.pages_moved,
-            bytes_moved: self.course.bytes_moved,
-            by_rule: self.course.by_rule(),
-            pages_refused: self.course.refused(),
-            pages_copied: self.course.pages_copied,
-            bytes_copied: self.course.pages_copied * SMALL_PAGE,
-            pages_split: self.course.pages_split,
-            threads_moved: self.course.threads_moved,
-            before: self.course.before(self.policy.costs()),
-            after: self.course.after(self.policy.costs()),
+            pages_moved: self.run_summary.pages_moved,
+            bytes_moved: self.run_summary.bytes_moved,
+            by_rule: self.run_summary.by_rule(),
+            pages_refused: self.run_summary.refused(),
+            pages_copied: self.run_summary.pages_copied,
+            bytes_copied: self.run_summary.pages_copied * SMALL_PAGE,
+            pages_split: self.run_summary.pages_split,
+            threads_moved: self.run_summary.threads_moved,
+            before: self.run_summary.before(self.policy.costs()),
+            after: self.run_summary.after(self.policy.costs()),
             cpu_time_s,
             cpu_share: cpu_time_s / time_s.max(1e-9),
             notes: self.notes.clone(),

@@ -1,6 +1,6 @@
 //! The service's configuration: a TOML file in which every key is optional. Errors name the file and line.
 
-use crate::chosen::Chosen;
+use crate::scope::ProcessSelection;
 use machine::{Mistake, Violation, read_checked, size};
 use placement::{PolicyName, Thresholds};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -32,9 +32,9 @@ pub struct Configuration {
     /// folder per user otherwise.
     pub folder: Option<PathBuf>,
     /// Which processes are managed; default: all.
-    pub managed: Chosen,
+    pub managed: ProcessSelection,
     /// Exceptions to those.
-    pub not_managed: Chosen,
+    pub not_managed: ProcessSelection,
     /// The control socket.
     pub socket: SocketSettings,
     /// Metrics as a file.
@@ -100,8 +100,8 @@ impl Default for Configuration {
             cpu_limit_percent: 10.0,
             respect_owner: true,
             kernel_balancing: KernelBalancing::default(),
-            managed: Chosen::default(),
-            not_managed: Chosen::default(),
+            managed: ProcessSelection::default(),
+            not_managed: ProcessSelection::default(),
             folder: None,
             socket: SocketSettings::default(),
             metrics: MetricsSettings::default(),

@@ -1,6 +1,6 @@
 //! Gives a process private copies of pages of a file.
 
-use crate::managed::ManagedProcess;
+use crate::managed_processes::ManagedProcess;
 use linux::{NotCopied, PageRefusal, PrivateCopies, ProcessError, Room};
 use machine::NodeId;
 use placement::SMALL_PAGE;

@@ -22,7 +22,7 @@
 //! agent.add_program(Pid(program.id()), &start)?;
 //! while program.try_wait()?.is_none() {
 //!     sleep(agent.until_next());
-//!     agent.look()?;
+//!     agent.poll()?;
 //! }
 //! let (report, _put_back) = agent.finish()?;
 //! println!("{} pages were moved", report.pages_moved);
@@ -32,17 +32,16 @@
 
 mod act;
 mod agent;
-mod chosen;
 mod configuration;
 pub mod control;
 mod copies;
-mod counted;
-mod course;
+mod counters;
+mod cpu_rotation;
 mod decision_log;
 mod huge;
 pub mod journal;
-mod lives;
-mod managed;
+mod lifecycle;
+mod managed_processes;
 mod memory;
 mod node_memory;
 mod nodes;
@@ -53,21 +52,22 @@ mod ranges;
 mod rate;
 mod replicable;
 mod round;
-mod sampled;
+mod run_summary;
+mod samples;
+mod scope;
 mod start;
 mod status;
 mod summary;
 mod thread_counts;
-mod turns;
 
 pub use agent::{Agent, AgentError, ONE_NODE};
-pub use chosen::{Chosen, Described, NoSuchUser, Scope};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
 };
 pub use decision_log::LogError;
 pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
+pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};
 pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
 pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};

@@ -15,14 +15,14 @@ pub(crate) struct NodeMap {
 
 impl NodeMap {
     /// For the CPUs of this machine and the memory that sysfs shows below this folder.
-    pub fn of(machine: &Machine, sys: &Path) -> Self {
+    pub fn new(machine: &Machine, sys: &Path) -> Self {
         let mut cpus = Vec::new();
         for (cpu, node) in machine.nodes.iter().flat_map(|node| node.cpus.iter().map(move |cpu| (cpu, node.id))) {
-            let place = cpu.0 as usize;
-            if cpus.len() <= place {
-                cpus.resize(place + 1, None);
+            let index = cpu.0 as usize;
+            if cpus.len() <= index {
+                cpus.resize(index + 1, None);
             }
-            cpus[place] = Some(node);
+            cpus[index] = Some(node);
         }
         Self { cpus, memory: memory_blocks(sys) }
     }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn cpus_and_memory_have_nodes() {
-        let mut nodes = NodeMap::of(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"));
+        let mut nodes = NodeMap::new(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"));
         assert_eq!(
             [0, 1, 2, 7, 8].map(|cpu| nodes.of_cpu(CpuId(cpu))),
             [0, 0, 1, 3, 9].map(NodeId).map(|n| (n.0 < 9).then_some(n))

@@ -1,6 +1,6 @@
 //! Options of an agent.
 
-use crate::chosen::Scope;
+use crate::scope::Scope;
 use placement::{PolicyName, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;

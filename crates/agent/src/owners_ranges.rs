@@ -29,7 +29,7 @@ impl OwnersRanges {
 
     pub fn contain(&self, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.start <= address);
-        after.checked_sub(1).and_then(|place| self.ranges.get(place)).is_some_and(|range| range.contains(&address))
+        after.checked_sub(1).and_then(|index| self.ranges.get(index)).is_some_and(|range| range.contains(&address))
     }
 }
 
@@ -42,8 +42,8 @@ fn read(process: &Process) -> Option<Vec<Range<u64>>> {
     }
     let mappings = process.mappings().ok()?;
     let range = |start: u64| {
-        let place = mappings.binary_search_by_key(&start, |mapping| mapping.range.start).ok()?;
-        mappings.get(place).map(|mapping| mapping.range.clone())
+        let index = mappings.binary_search_by_key(&start, |mapping| mapping.range.start).ok()?;
+        mappings.get(index).map(|mapping| mapping.range.clone())
     };
     Some(bound().filter_map(range).collect())
 }

@@ -33,8 +33,8 @@ fn ranges(process: &Process) -> Option<Vec<Range>> {
     let mappings = process.mappings().ok()?;
     let numa = parse_numa_maps(&process.text("numa_maps").ok()?).ok()?;
     let range = |numa: linux::NumaMapping| {
-        let place = mappings.binary_search_by_key(&numa.start, |mapping| mapping.range.start).ok()?;
-        let mapping = mappings.get(place).filter(|_| !numa.pages.is_empty())?;
+        let index = mappings.binary_search_by_key(&numa.start, |mapping| mapping.range.start).ok()?;
+        let mapping = mappings.get(index).filter(|_| !numa.pages.is_empty())?;
         let bytes = numa.pages.iter().map(|&(node, pages)| NodeBytes { node, bytes: pages * numa.page_bytes });
         Some(Range {
             pid,

@@ -49,8 +49,8 @@ impl Replicable {
         let began = Instant::now();
         let before = std::mem::take(&mut self.mappings);
         let was_there = |mapping: &Mapping| {
-            let place = before.binary_search_by_key(&mapping.range.start, |known| known.mapping.range.start);
-            place.is_ok_and(|place| before[place].mapping == *mapping)
+            let index = before.binary_search_by_key(&mapping.range.start, |known| known.mapping.range.start);
+            index.is_ok_and(|index| before[index].mapping == *mapping)
         };
         let mappings = process.mappings().unwrap_or_default().into_iter().filter(Mapping::may_have_copies);
         self.mappings =

@@ -1,9 +1,9 @@
 //! The end of a round: observation, decisions and their outcome.
 
 use crate::agent::{Agent, AgentError, since};
-use crate::managed::SharedOut;
-use crate::sampled::RoundSamples;
-use crate::turns::take_turns;
+use crate::cpu_rotation::rotate_cpu;
+use crate::managed_processes::SharedOut;
+use crate::samples::RoundSamples;
 use linux::{PageBatch, Pid, monotonic_ns};
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
@@ -16,7 +16,7 @@ use trace::live::Accesses;
 const BALANCING_ROUNDS: u64 = 16;
 
 impl Agent {
-    /// Decides and acts. `began_ns` is when this call of `look` began.
+    /// Decides and acts. `began_ns` is when this call of `poll` began.
     pub(crate) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
         let observation = self.observe()?;
         // In a dry run the policy must not remember steps that were not taken.
@@ -28,7 +28,7 @@ impl Agent {
         self.observing += since(began_ns);
         // Moving pages may have taken longer than a round.
         self.sample_on(observation.length_s);
-        self.course.add_round(&observation, &decision);
+        self.run_summary.add_round(&observation, &decision);
         let outcome = self.act(&decision)?;
         self.fill_status(&observation, &decision);
         if self.options.log.is_some() {
@@ -40,7 +40,7 @@ impl Agent {
             self.write(|| LogLine::Learned { outcome })?;
         }
         self.rotate_log()?;
-        take_turns();
+        rotate_cpu();
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl Agent {
         }
         self.begin_candidates(length_s)?;
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
-            self.sampled.take(self.policy.sampling().page_cap, locate);
+            self.sample_tally.take(self.policy.sampling().page_cap, locate);
         let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
         let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
             instructions: counted.instructions,
@@ -114,10 +114,10 @@ impl Agent {
         } else {
             self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
         };
-        for (place, step) in decision.steps.iter().enumerate() {
-            let done = all_done.get(place);
+        for (index, step) in decision.steps.iter().enumerate() {
+            let done = all_done.get(index);
             if let Some(done) = done {
-                self.course.add_step(step.reason.rule, done);
+                self.run_summary.add_step(step.reason.rule, done);
                 self.notes.extend(self.actor.news(done));
             }
             let moved = done.map_or((0, 0), |done| (done.pages_moved, done.bytes_moved));
@@ -157,12 +157,12 @@ impl Agent {
         if status.notes.len() != self.notes.len() {
             status.notes.clone_from(&self.notes);
         }
-        let course = &self.course;
-        (status.pages_moved, status.bytes_moved) = (course.pages_moved, course.bytes_moved);
-        status.pages_copied = course.pages_copied;
-        status.pages_refused = course.all_refused();
-        status.threads_moved = course.threads_moved;
-        status.pages_moved_by_rule.clone_from(course.pages_by_rule());
+        let run_summary = &self.run_summary;
+        (status.pages_moved, status.bytes_moved) = (run_summary.pages_moved, run_summary.bytes_moved);
+        status.pages_copied = run_summary.pages_copied;
+        status.pages_refused = run_summary.all_refused();
+        status.threads_moved = run_summary.threads_moved;
+        status.pages_moved_by_rule.clone_from(run_summary.pages_by_rule());
         let managed = &self.managed.processes;
         status.processes.retain(|pid, _| managed.contains_key(pid));
         for process in &observation.processes {

@@ -2,8 +2,8 @@
 
 use crate::act::Done;
 use crate::agent::{Agent, AgentError, Candidate};
-use crate::lives::{Life, all_processes};
-use crate::managed::Inherited;
+use crate::lifecycle::{LifecycleEvent, all_processes};
+use crate::managed_processes::Inherited;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{
@@ -195,7 +195,7 @@ impl Agent {
         if let Some(cpus) = cpus {
             if !self.options.dry_run {
                 let done = self.actor.move_thread(process, tid, &cpus)?;
-                self.course.threads_moved += done.threads_moved;
+                self.run_summary.threads_moved += done.threads_moved;
                 self.notes.extend(self.actor.news(&done));
             }
             let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -217,20 +217,21 @@ impl Agent {
         process.decided(self.round, decided);
     }
 
-    pub(crate) fn take_life(&mut self, life: Life) -> Result<(), AgentError> {
-        match life {
-            Life::Began { pid, parent } => self.take_child(pid, parent),
-            Life::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
+    /// Updates what is managed after a lifecycle event.
+    pub(crate) fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
+        match event {
+            LifecycleEvent::Began { pid, parent } => self.take_child(pid, parent),
+            LifecycleEvent::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
                 Some(_) => self.admit(pid, tid),
                 None => Ok(()),
             },
-            Life::ThreadEnded { pid, tid } => {
+            LifecycleEvent::ThreadEnded { pid, tid } => {
                 if tid.0 == pid.0 {
                     self.candidates.remove(&pid);
                 }
                 if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
             }
-            Life::Executed { pid, name } => {
+            LifecycleEvent::Executed { pid, name } => {
                 if !self.managed.processes.contains_key(&pid) && self.options.target == Target::System {
                     // It may match the selection now.
                     self.candidates.entry(pid).or_default();

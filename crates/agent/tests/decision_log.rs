@@ -15,7 +15,7 @@ use trace::live::{AccessSource, Target};
 fn replayed(path: &Path) -> (usize, bool) {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<LogLine>(line).unwrap());
-    let mut replay = Replay::of(&lines.next().unwrap(), None, None).unwrap().unwrap();
+    let mut replay = Replay::from_first_line(&lines.next().unwrap(), None, None).unwrap().unwrap();
     let (mut rounds, mut same) = (0, true);
     for line in lines {
         let again = replay.take(&line);
@@ -50,13 +50,13 @@ fn a_long_log_is_kept_once_and_each_part_is_decided_again_by_itself() {
     while rotations < 2 {
         assert!(Instant::now() < end, "the log was kept {rotations} times");
         sleep(agent.until_next());
-        agent.look().unwrap();
+        agent.poll().unwrap();
         let now = fs::metadata(path("log.1")).map_or(0, |log| log.len());
         rotations += u64::from(std::mem::replace(&mut kept, now) != now);
     }
     for _ in 0..20 {
         sleep(agent.until_next());
-        agent.look().unwrap();
+        agent.poll().unwrap();
     }
     agent.finish().unwrap();
     child.kill().unwrap();

@@ -1,6 +1,6 @@
 //! The journal of a killed agent.
 
-use agent::journal::{FORMAT, Header, Kept, parse};
+use agent::journal::{FORMAT, Header, JournalRecord, parse};
 use machine::Pid;
 
 /// The journal of a killed agent. Writing the entries again preserves them.
@@ -12,7 +12,7 @@ pub(crate) fn journal(bytes: &[u8]) {
     text.extend(bytes);
     let parsed = parse(&text, "boot");
     assert!(!parsed.foreign);
-    let mut anew = Kept::default();
-    parsed.kept.changes().for_each(|change| anew.add(&change));
-    assert_eq!(anew, parsed.kept);
+    let mut anew = JournalRecord::default();
+    parsed.record.changes().for_each(|change| anew.add(&change));
+    assert_eq!(anew, parsed.record);
 }

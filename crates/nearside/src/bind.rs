@@ -5,7 +5,7 @@ use crate::output;
 use crate::places::{Cpus, Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
-use crate::traced::Traced;
+use crate::trace_of_process::TraceOfProcess;
 use clap::Args;
 use linux::{
     Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid, Whose,
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let pid = process.pid();
     if let Some(trace) = &arguments.trace {
         let report =
-            by_trace(&Traced::read(trace, &process)?, &process, status.name, arguments.intersect, &mut places)?;
+            by_trace(&TraceOfProcess::read(trace, &process)?, &process, status.name, arguments.intersect, &mut places)?;
         show(arguments, &report)?;
         return Ok(exit_code(report.nodes.iter().map(|node| &node.threads)));
     }
@@ -162,7 +162,7 @@ fn exit_code<'a>(all: impl IntoIterator<Item = &'a Threads>) -> ExitCode {
 
 /// Binds each thread with enough samples to the node whose memory it uses.
 fn by_trace(
-    traced: &Traced,
+    traced: &TraceOfProcess,
     process: &Process,
     name: String,
     intersect: bool,

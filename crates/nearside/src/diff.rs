@@ -1,7 +1,7 @@
 //! `nearside diff`: two traces beside each other.
 
+use crate::open_trace::Reading;
 use crate::output;
-use crate::recorded::Reading;
 use crate::trace_filter::FilterOptions;
 use clap::Args;
 use report::{Compared, DiffReport};

@@ -7,12 +7,12 @@ mod diff;
 mod doctor;
 mod interrupt;
 mod lab;
-mod look;
 mod machine_source;
 mod manual;
 mod measure;
 mod memory;
 mod migrate;
+mod open_trace;
 mod output;
 mod pages;
 mod pictures;
@@ -21,11 +21,11 @@ mod places;
 mod policy;
 mod ranges;
 mod record;
-mod recorded;
 mod replay;
 mod report;
+mod residences;
 mod run;
-mod shared;
+mod shared_memory_policy;
 mod show;
 #[cfg(feature = "sql")]
 mod sql;
@@ -35,10 +35,10 @@ mod threads;
 mod top;
 mod topology;
 mod trace_filter;
-mod traced;
+mod trace_of_process;
+mod usage_error;
 mod verify;
 mod watch;
-mod wrong;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report(error.as_ref());
-            if error.is::<wrong::Wrong>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<usage_error::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

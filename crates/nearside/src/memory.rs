@@ -1,10 +1,10 @@
 //! `nearside memory`: memory use of nodes, processes and control groups, once or repeatedly.
 
-use crate::look::{is_gone, mappings};
 use crate::output;
+use crate::residences::{is_gone, mappings};
 use crate::system::System;
+use crate::usage_error::UsageError;
 use crate::watch::Watch;
-use crate::wrong::Wrong;
 use clap::{Args, ValueEnum};
 use linux::{Cgroups, Pid, Process, nodes, system_events};
 use report::{CgroupReport, History, MemoryReport, MemoryText, NodeMemory, OpenMetrics, ProcessMemory, is_numa_event};
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let format = if arguments.json { Format::Json } else { arguments.format };
     if format == Format::Openmetrics {
         if watch.is_on() {
-            return Err(Wrong::because(
+            return Err(UsageError::boxed(
                 "--format openmetrics is a single reading: the monitoring system reads again, and computes rates",
             ));
         }
@@ -153,7 +153,7 @@ fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Erro
     let name = Path::new("/").join(&inside).display().to_string();
     let folder: PathBuf = cgroups.folder().join(name.trim_start_matches('/'));
     if !folder.is_dir() {
-        return Err(Wrong::because(format!("there is no control group {name}: no folder {}", folder.display())));
+        return Err(UsageError::boxed(format!("there is no control group {name}: no folder {}", folder.display())));
     }
     let no_memory = || {
         format!(

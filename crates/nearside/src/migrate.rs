@@ -4,8 +4,8 @@ use crate::interrupt::interrupted;
 use crate::places::{Nodes, Places};
 use crate::target::{Target, unseen};
 use crate::threads;
-use crate::traced::Traced;
-use crate::wrong::Wrong;
+use crate::trace_of_process::TraceOfProcess;
+use crate::usage_error::UsageError;
 use crate::{output, ranges};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let pid = process.pid();
     let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;
     let plan = match &arguments.trace {
-        Some(trace) => Plan::by_trace(&Traced::read(trace, &process)?, &mappings, &mut places)?,
+        Some(trace) => Plan::by_trace(&TraceOfProcess::read(trace, &process)?, &mappings, &mut places)?,
         None => Plan::to_nodes(arguments, &mappings, &mut places)?,
     };
     let interrupted = interrupted()?;
@@ -167,13 +167,13 @@ impl Plan {
     fn to_nodes(arguments: &Arguments, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
         let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
-        let route = Route::new(from.clone(), &to).ok_or_else(|| Wrong::because("no node to move to"))?;
-        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(Wrong::because)?;
+        let route = Route::new(from.clone(), &to).ok_or_else(|| UsageError::boxed("no node to move to"))?;
+        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(UsageError::boxed)?;
         Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
     }
 
     /// Mapped memory that the trace has accesses to, to the nodes that use it.
-    fn by_trace(traced: &Traced, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
+    fn by_trace(traced: &TraceOfProcess, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let mut plan = Self { from: None, to: NodeSet::new(), legs: Vec::new(), unmapped_bytes: 0 };
         for (node, used) in traced.memory_homes()? {
             let to = places.memory(&NodeSet::from_iter([node]).into())?;

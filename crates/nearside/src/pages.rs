@@ -3,7 +3,7 @@
 use crate::output;
 use crate::ranges;
 use crate::system::System;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, ProcessError, WalkError, parse_smaps};
 use report::{Detail, MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
@@ -147,7 +147,7 @@ fn parts<'a>(
         Some((Err(why), name)) => ranges::choose(&mappings, &[], &[name.to_owned()])
             .map_err(|no_name| if name.starts_with(|c: char| c.is_ascii_digit()) { why } else { no_name }),
     };
-    let chosen = chosen.map_err(Wrong::because)?;
+    let chosen = chosen.map_err(UsageError::boxed)?;
     if chosen.unmapped_bytes > 0 {
         notes.push(format!("{} of the range are not mapped", machine::size::rounded(chosen.unmapped_bytes)));
     }

@@ -5,7 +5,7 @@ use crate::policy::note;
 use crate::record::processes::Processes;
 use crate::record::program::{NotStarted, Program};
 use crate::record::{Followed, Source};
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use crate::{machine_source, output};
 use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
@@ -186,7 +186,7 @@ fn parse_budget(text: &str) -> Result<u64, String> {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let status = place(arguments).unwrap_or_else(|error| {
         crate::report(error.as_ref());
-        match (error.downcast_ref::<NotStarted>(), error.is::<Wrong>()) {
+        match (error.downcast_ref::<NotStarted>(), error.is::<UsageError>()) {
             (Some(not_started), _) => not_started.status(),
             (None, true) => 2,
             (None, false) => FAILED,
@@ -196,16 +196,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
-    let policy = policy_of(arguments).map_err(Wrong::because)?;
+    let policy = policy_of(arguments).map_err(UsageError::boxed)?;
     let time_scale = time_scale(arguments.time_scale)?;
     let (machine, simulated) = described(arguments.machine.as_deref())?;
     // The policy may name nodes or CPUs that the machine lacks.
-    let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(Wrong::because)?;
+    let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(UsageError::boxed)?;
     let is_idle = set_to_work.has_nothing_to_place();
     let json = arguments.json.as_deref();
     json.map_or(Ok(()), output::check)?;
     if json.is_some() && arguments.json == arguments.log {
-        return Err(Wrong::because("--json and --log name the same file; each needs its own"));
+        return Err(UsageError::boxed("--json and --log name the same file; each needs its own"));
     }
     let placing = Placing { arguments, policy, time_scale, machine: &machine, simulated, is_idle };
     let (status, report) = if arguments.command.is_empty() { placing.processes()? } else { placing.program()? };
@@ -249,7 +249,7 @@ pub fn described(file: Option<&str>) -> Result<(Machine, bool), Box<dyn Error>> 
     };
     if nodes(&measured) != nodes(&machine) {
         let why = format!("{file} describes another machine: its nodes and their CPUs differ from this one's");
-        return Err(Wrong::because(why));
+        return Err(UsageError::boxed(why));
     }
     Ok((measured, simulated))
 }
@@ -262,7 +262,7 @@ pub fn time_scale(asked: Option<u32>) -> Result<u32, Box<dyn Error>> {
     else {
         return Ok(1);
     };
-    told.map_err(|text| Wrong::because(format!("{} is `{text}`, not a number of at least 1", lab::TIME_SCALE)))
+    told.map_err(|text| UsageError::boxed(format!("{} is `{text}`, not a number of at least 1", lab::TIME_SCALE)))
 }
 
 /// What to place, and how.
@@ -348,7 +348,7 @@ impl Placing<'_> {
             if followed.is_over() {
                 break;
             }
-            agent.look()?;
+            agent.poll()?;
             self.say(&mut agent);
         }
         self.say(&mut agent);

@@ -1,6 +1,6 @@
 //! Nodes and CPUs from the command line, checked against the machine and the cpuset.
 
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use linux::{Attempt, Cause, Diagnosis, Situation, cpus_in_the_way, diagnose, nodes_in_the_way};
 use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
 use std::error::Error;
@@ -63,7 +63,7 @@ impl Places {
         }
         let cpus = state.cpus_of(&set);
         if cpus.is_empty() {
-            return Err(Wrong::because(format!("node {set} has no CPUs to run on")));
+            return Err(UsageError::boxed(format!("node {set} has no CPUs to run on")));
         }
         let usable = cpus.intersection(&self.allowed_cpus);
         if usable.is_empty() {
@@ -77,13 +77,13 @@ impl Places {
     /// CPUs to run on.
     pub fn cpus(&mut self, cpus: &Cpus) -> Result<CpuSet, Box<dyn Error>> {
         let no_device = |_: &Device| Err("a device has a node, and no CPU of its own".to_owned());
-        let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(Wrong::because)?;
+        let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(UsageError::boxed)?;
         cpus_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(cpus, &diagnosis)))
     }
 
     fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {
         let device = |device: &Device| linux::device_nodes(Path::new("/sys"), device);
-        let set = nodes.resolve(allowed, self.before.as_ref(), device).map_err(Wrong::because)?;
+        let set = nodes.resolve(allowed, self.before.as_ref(), device).map_err(UsageError::boxed)?;
         self.before = Some(set.clone());
         Ok(set)
     }
@@ -94,7 +94,7 @@ impl Places {
 fn refused(asked: &impl ToString, diagnosis: &Diagnosis) -> Box<dyn Error> {
     let message = format!("cannot use {}: {diagnosis}", asked.to_string());
     match diagnosis.cause {
-        Cause::NoSuchNode { .. } | Cause::NoSuchCpu { .. } => Wrong::because(message),
+        Cause::NoSuchNode { .. } | Cause::NoSuchCpu { .. } => UsageError::boxed(message),
         _ => message.into(),
     }
 }

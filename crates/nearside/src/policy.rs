@@ -1,7 +1,7 @@
 //! The memory policy of a command line, with numactl's options.
 
 use crate::places::{Nodes, Places};
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::Args;
 use linux::{Attempt, MemoryMode, MemoryPolicy, Situation, diagnose};
 use machine::NodeSet;
@@ -69,7 +69,7 @@ impl Policy {
             }
         };
         if policy.mode == MemoryMode::Preferred && policy.nodes.len() != 1 {
-            return Err(Wrong::because(format!(
+            return Err(UsageError::boxed(format!(
                 "--preferred takes one node, but got {}: --preferred-many takes several",
                 policy.nodes
             )));

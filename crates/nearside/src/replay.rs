@@ -1,7 +1,7 @@
 //! `nearside replay`: repeats the decisions of a decision log.
 
 use crate::output;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::Args;
 use machine::size;
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(Wrong::because)?;
+    let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(UsageError::boxed)?;
     let report = replay(arguments, policy)?;
     let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;
@@ -53,8 +53,8 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let path = arguments.log.display();
     let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
     let mut reader = BufReader::new(file);
-    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(place, line)| {
-        let number = place + 1;
+    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(index, line)| {
+        let number = index + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
         match serde_json::from_slice::<LogLine>(&line) {
             // The last line of an unfinished log may be incomplete.
@@ -74,8 +74,8 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let mut report =
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log starts with the line that `of` needs.
-    let Some(replay) = Replay::of(first, policy, None) else { return Ok(report) };
-    let mut replay = replay.map_err(Wrong::because)?;
+    let Some(replay) = Replay::from_first_line(first, policy, None) else { return Ok(report) };
+    let mut replay = replay.map_err(UsageError::boxed)?;
     for line in lines {
         let Some(line) = line? else {
             report.cut_off = true;

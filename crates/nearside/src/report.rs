@@ -1,10 +1,10 @@
 //! `nearside report`: shows what is in a trace.
 
+use crate::open_trace::{OpenTrace, Reading};
 use crate::output;
 use crate::pictures::{Pictures, is_output};
-use crate::recorded::{Reading, Recorded};
 use crate::trace_filter::FilterOptions;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::Tid;
 use profile::{Filter, ObjectId, Predicate, SiteId, ThreadId, View};
@@ -152,7 +152,7 @@ impl Arguments {
         if self.pictures.on_output() + usize::from(told) < 2 {
             return Ok(());
         }
-        Err(Wrong::because("only one of these can go to standard output: name a file instead of - for the others"))
+        Err(UsageError::boxed("only one of these can go to standard output: name a file instead of - for the others"))
     }
 
     fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {
@@ -164,7 +164,7 @@ impl Arguments {
         if let Some(object) = self.object {
             let there = profile.objects().len();
             if object as usize >= there {
-                return Err(Wrong::because(format!(
+                return Err(UsageError::boxed(format!(
                     "the trace has no object {object}: they are numbered from 0 to {}, and `nearside report` lists the costliest",
                     there.saturating_sub(1)
                 )));
@@ -173,7 +173,7 @@ impl Arguments {
         }
         if let Some(site) = self.site {
             if profile.site(SiteId(site)).is_none() {
-                return Err(Wrong::because(format!(
+                return Err(UsageError::boxed(format!(
                     "the trace has no site {site}: they are numbered from 0 to {}",
                     profile.site_ids().len().saturating_sub(1)
                 )));
@@ -193,9 +193,9 @@ fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
     let has = |thread: &ThreadId| threads.get(thread.0 as usize).is_some_and(|thread| thread.tid == tid);
     let found: Vec<ThreadId> = view.threads().into_iter().map(|(thread, _)| thread).filter(has).collect();
     match found.as_slice() {
-        [] => Err(Wrong::because(format!("no thread {} did any of these accesses", tid.0))),
+        [] => Err(UsageError::boxed(format!("no thread {} did any of these accesses", tid.0))),
         [one] => Ok(*one),
-        several => Err(Wrong::because(format!(
+        several => Err(UsageError::boxed(format!(
             "{} threads had the number {} one after the other: --time FROM-TO or --pid chooses one",
             several.len(),
             tid.0
@@ -205,7 +205,7 @@ fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
 
 fn detail(
     arguments: &Arguments,
-    recorded: &Recorded,
+    recorded: &OpenTrace,
     all: &View,
     filter: Filter,
     only: &Only,
@@ -223,7 +223,7 @@ fn detail(
         Only::Thread(thread) => Subject::thread(&view, *thread),
         Only::Site(site) => Subject::site(&view, *site),
         Only::Function(name) if view.tally().samples == 0 => {
-            return Err(Wrong::because(format!(
+            return Err(UsageError::boxed(format!(
                 "no function `{name}` did any of these accesses: give the whole name; --by-function finds parts of names"
             )));
         }

@@ -3,8 +3,8 @@
 use crate::output;
 use crate::places::{Cpus, Nodes, Places};
 use crate::policy::{self, Policy, note};
-use crate::shared::Shared;
-use crate::wrong::Wrong;
+use crate::shared_memory_policy::SharedMemoryOptions;
+use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{
     Attempt, Cgroups, MemoryMode, Situation, Switch, Tid, affinity, allowed_memory_nodes, diagnose, forbid_huge_pages,
@@ -105,7 +105,7 @@ pub struct Arguments {
     cpu_compress: bool,
 
     #[command(flatten)]
-    shared: Shared,
+    shared: SharedMemoryOptions,
 
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -148,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     if arguments.shared.is_asked_for() {
         if !arguments.command.is_empty() || cpus.is_some() || arguments.cgroup.is_some() {
-            return Err(Wrong::because(
+            return Err(UsageError::boxed(
                 "options for shared memory cannot be combined with a command, CPUs or a control group",
             ));
         }
@@ -158,7 +158,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     arguments.shared.note_idle();
     let program = arguments.command.first();
     if program.is_none() && !arguments.show {
-        return Err(Wrong::because("no command to run: nearside run OPTIONS -- COMMAND"));
+        return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
     }
     if let Some(cpus) = &cpus {
         set_affinity(Tid::CALLER, cpus).map_err(|error| {
@@ -184,7 +184,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
     let relative = cgroup.strip_prefix("/").unwrap_or(cgroup);
     if relative.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Err(Wrong::because(format!("{} is not a path of a control group", cgroup.display())));
+        return Err(UsageError::boxed(format!("{} is not a path of a control group", cgroup.display())));
     }
     let folder = Cgroups::find()?.folder().join(relative);
     let failed = |what: &str, error: std::io::Error| {

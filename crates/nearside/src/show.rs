@@ -1,6 +1,6 @@
 //! `nearside show`: where the memory of a process is and why; or the machine's memory.
 
-use crate::look::{is_gone, mappings};
+use crate::residences::{is_gone, mappings};
 use crate::system::System;
 use crate::watch::Watch;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `nearside sql`: queries the tables of a trace.
 
 use crate::output;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::Args;
 use indicatif::ProgressBar;
 use report::Table;
@@ -55,7 +55,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let trace = Trace::open(&arguments.trace)?;
     let database = Database::of(&trace)?;
-    let answer = database.query(&arguments.query).map_err(Wrong::because)?;
+    let answer = database.query(&arguments.query).map_err(UsageError::boxed)?;
     if !trace.about().complete {
         // With standard error closed there is nowhere to report this.
         let _ = writeln!(io::stderr(), "nearside: note: the recording was cut off: its end is missing");
@@ -92,7 +92,7 @@ fn print_table(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Er
 fn print_json(answer: Answer<'_>, progress: &Progress) -> Result<(), Box<dyn Error>> {
     let mut names = HashSet::new();
     if let Some(twice) = answer.columns().into_iter().find(|name| !names.insert(name.clone())) {
-        return Err(Wrong::because(format!(
+        return Err(UsageError::boxed(format!(
             "two columns of the answer are called {twice}, which JSON cannot distinguish: rename one with AS"
         )));
     }

@@ -1,7 +1,7 @@
 //! CPU affinities of a process's threads.
 
 use crate::target::unseen;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use linux::{Attempt, Process, Situation, Tid, affinity, diagnose, set_affinity};
 use machine::CpuSet;
 use report::{RefusedThread, Threads};
@@ -39,7 +39,7 @@ pub fn bind_these(
     let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
     let threads = process.threads().map_err(|error| unseen(process.pid(), &error))?;
     if let Some(stranger) = wanted.iter().find(|thread| !threads.contains(Tid(**thread))) {
-        return Err(Wrong::because(format!("process {} has no thread {stranger}", process.pid())));
+        return Err(UsageError::boxed(format!("process {} has no thread {stranger}", process.pid())));
     }
     for thread in wanted {
         bind(Tid(*thread), process, intersect, &mut result);

@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let text = match format {
         Format::Text if arguments.sources => machine_to_text(&machine) + &sources_to_text(&machine),
         Format::Text => machine_to_text(&machine),
-        Format::Json => serde_json::to_string_pretty(&Document::of(&machine))? + "\n",
+        Format::Json => serde_json::to_string_pretty(&Document::new(&machine))? + "\n",
         Format::HwlocXml => machine.to_hwloc_xml()?,
         Format::Svg => machine_to_svg(&machine),
         Format::Toml => machine.to_toml()?,
@@ -123,7 +123,7 @@ struct DerivedNode {
 }
 
 impl<'a> Document<'a> {
-    fn of(machine: &'a Machine) -> Self {
+    fn new(machine: &'a Machine) -> Self {
         let routes = Routes::of(machine).ok();
         let table = |known: bool| routes.as_ref().filter(|_| known);
         let nodes = derived_nodes(machine);

@@ -1,6 +1,6 @@
 //! Options that select accesses of a trace.
 
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{Pid, Tid};
 use machine::{CpuId, CpuSet, NodeId, NodeSet};
@@ -190,7 +190,7 @@ impl FilterOptions {
     pub fn check(&self, profiles: &[&Profile]) -> Result<(), Box<dyn Error>> {
         let missing = self.named().into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
         let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
-        missing.map_or(Ok(()), |named| Err(Wrong::because(format!("{who} {named}"))))
+        missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))
     }
 
     /// Everything that the options name, one by one.

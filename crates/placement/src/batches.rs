@@ -73,12 +73,12 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub fn of(observation: &Observation, costs: &Costs, thresholds: &Thresholds, operations: u64) -> Self {
+    pub fn new(observation: &Observation, costs: &Costs, thresholds: &Thresholds, operations: u64) -> Self {
         let mut room = vec![None; costs.nodes().len()];
         for memory in &observation.memory {
-            if let Some(place) = costs.place(memory.node) {
+            if let Some(index) = costs.index_of(memory.node) {
                 let kept = (memory.total_bytes as f64 * thresholds.memory_free_min) as u64;
-                room[place] = Some(memory.free_bytes.saturating_sub(kept));
+                room[index] = Some(memory.free_bytes.saturating_sub(kept));
             }
         }
         let operations = usize::try_from(operations).unwrap_or(usize::MAX);
@@ -106,7 +106,7 @@ impl Limits {
         if self.operations == 0 || bytes > self.bytes {
             return false;
         }
-        let room = page.lands_on().and_then(|to| costs.place(to)).and_then(|place| self.room[place].as_mut());
+        let room = page.lands_on().and_then(|to| costs.index_of(to)).and_then(|index| self.room[index].as_mut());
         if let Some(room) = room {
             if *room < page.bytes {
                 return false;
@@ -124,8 +124,8 @@ impl Limits {
         let mut copied = 0_u64;
         for page in candidates {
             copied = copied.saturating_add(page.copied_bytes());
-            if let Some(place) = page.lands_on().and_then(|to| costs.place(to)) {
-                wanted[place] = wanted[place].saturating_add(page.bytes);
+            if let Some(index) = page.lands_on().and_then(|to| costs.index_of(to)) {
+                wanted[index] = wanted[index].saturating_add(page.bytes);
             }
         }
         let fits = |(room, wanted): (&Option<u64>, u64)| room.is_none_or(|room| wanted <= room);
@@ -134,7 +134,7 @@ impl Limits {
 
     /// Reserves and returns the bytes that may still be moved to a node.
     pub fn take(&mut self, to: NodeId, bytes: u64, costs: &Costs) -> u64 {
-        let room = costs.place(to).and_then(|place| self.room[place].as_mut());
+        let room = costs.index_of(to).and_then(|index| self.room[index].as_mut());
         let bytes = bytes.min(self.bytes).min(room.as_ref().map_or(u64::MAX, |room| **room));
         self.bytes -= bytes;
         if let Some(room) = room {

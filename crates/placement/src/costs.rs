@@ -38,7 +38,7 @@ pub(crate) struct NodeCosts {
 impl Costs {
     /// For this machine, preferably a measured one: without latencies, the firmware's distances are used; without
     /// bandwidths, all controllers are taken as equal.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn new(machine: &Machine) -> Self {
         let bandwidths: Vec<f64> = machine.nodes.iter().filter_map(bandwidth).collect();
         let mean = bandwidths.iter().sum::<f64>() / bandwidths.len().max(1) as f64;
         let cores = machine.cores();
@@ -74,7 +74,7 @@ impl Costs {
     }
 
     /// The index of a node in [`Costs::nodes`].
-    pub(crate) fn place(&self, node: NodeId) -> Option<usize> {
+    pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
         // IDs are dense on nearly all machines, and this is called for every page.
         let dense = self.nodes.get(node.0 as usize).filter(|at| at.id == node).map(|_| node.0 as usize);
         dense.or_else(|| self.nodes.binary_search_by_key(&node, |at| at.id).ok())
@@ -82,7 +82,7 @@ impl Costs {
 
     /// The node that a CPU belongs to.
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
-        self.node_of_cpu.get(&cpu).map(|&place| self.nodes[place].id)
+        self.node_of_cpu.get(&cpu).map(|&index| self.nodes[index].id)
     }
 
     /// A number that identifies the CPU's core.
@@ -92,7 +92,7 @@ impl Costs {
 
     /// CPUs of these nodes.
     pub(crate) fn cpus_of(&self, nodes: &NodeSet) -> CpuSet {
-        nodes.iter().filter_map(|node| self.place(node)).flat_map(|at| self.nodes[at].cpus.iter().copied()).collect()
+        nodes.iter().filter_map(|node| self.index_of(node)).flat_map(|at| self.nodes[at].cpus.iter().copied()).collect()
     }
 
     /// Nodes that have memory.
@@ -122,7 +122,7 @@ impl Costs {
         let ratio = |of: &dyn Fn(NodeId) -> Option<f64>| Some(of(to)? / of(from).filter(|&local| local > 0.0)?);
         let distance = |to: NodeId| {
             let matrix = &self.machine.distances.as_ref()?.matrix;
-            matrix.get(self.place(from)?)?.get(self.place(to)?).map(|&distance| f64::from(distance))
+            matrix.get(self.index_of(from)?)?.get(self.index_of(to)?).map(|&distance| f64::from(distance))
         };
         let unknown = if from == to { 1.0 } else { USUAL_REMOTENESS };
         ratio(&|to| self.latency_ns(from, to)).or_else(|| ratio(&distance)).unwrap_or(unknown)
@@ -168,7 +168,7 @@ impl Costs {
     /// Weights of weighted interleave, 1 to 255: small integers whose ratios match those of the controllers' bandwidths
     /// within 5 %, or as closely as possible.
     pub(crate) fn weights(&self, nodes: &NodeSet) -> Vec<(NodeId, u32)> {
-        let known = nodes.iter().filter_map(|id| Some((id, self.nodes[self.place(id)?].relative_bandwidth)));
+        let known = nodes.iter().filter_map(|id| Some((id, self.nodes[self.index_of(id)?].relative_bandwidth)));
         let bandwidths: Vec<(NodeId, f64)> = known.collect();
         let least = bandwidths.iter().map(|(_, bandwidth)| *bandwidth).fold(f64::INFINITY, f64::min);
         let scaled = |unit: u32| {
@@ -201,7 +201,7 @@ mod tests {
     use machine::presets;
 
     fn costs(preset: &str) -> Costs {
-        Costs::of(&presets::find(preset).unwrap())
+        Costs::new(&presets::find(preset).unwrap())
     }
 
     #[test]
@@ -219,9 +219,9 @@ mod tests {
     fn without_latencies_the_firmwares_distances_decide() {
         let mut machine = presets::find("opteron-6164x2").unwrap();
         machine.latency = None;
-        assert!((Costs::of(&machine).remoteness(NodeId(0), NodeId(1)) - 1.6).abs() < 1e-9);
+        assert!((Costs::new(&machine).remoteness(NodeId(0), NodeId(1)) - 1.6).abs() < 1e-9);
         machine.distances = None;
-        assert!((Costs::of(&machine).remoteness(NodeId(0), NodeId(1)) - USUAL_REMOTENESS).abs() < 1e-9);
+        assert!((Costs::new(&machine).remoteness(NodeId(0), NodeId(1)) - USUAL_REMOTENESS).abs() < 1e-9);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         let mut machine = presets::find("small-2x2").unwrap();
         machine.nodes[0].bandwidth_bytes_per_s = Some(150e9);
         machine.nodes[1].bandwidth_bytes_per_s = Some(60e9);
-        let uneven = Costs::of(&machine);
+        let uneven = Costs::new(&machine);
         assert_eq!(uneven.weights(&uneven.memory_nodes()), [(NodeId(0), 5), (NodeId(1), 2)]);
     }
 

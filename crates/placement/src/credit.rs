@@ -116,7 +116,7 @@ mod tests {
     const ROUND: u64 = 600_000_000;
 
     fn costs() -> Costs {
-        Costs::of(&presets::find("opteron-8380x4").unwrap())
+        Costs::new(&presets::find("opteron-8380x4").unwrap())
     }
 
     fn metrics(access_ns: f64) -> Metrics {
@@ -144,7 +144,7 @@ mod tests {
         let thresholds = Thresholds::default();
         let mut metrics = metrics(access_ns);
         if !observation.traffic.is_empty() {
-            metrics.accesses_per_us = Metrics::of(observation, &costs()).accesses_per_us;
+            metrics.accesses_per_us = Metrics::new(observation, &costs()).accesses_per_us;
         }
         credit.learn(observation, &metrics, &costs(), &thresholds);
         credit.bytes(&thresholds)

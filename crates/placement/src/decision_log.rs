@@ -75,9 +75,9 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// From the first line of a log, with the logged policy or another, and the logged settings or others. None if the
+    /// Starts from the first line of a log, with the logged policy or another, and the logged settings or others. None if the
     /// line is not [`LogLine::Begin`]. Another policy starts without the logged state.
-    pub fn of(
+    pub fn from_first_line(
         first: &LogLine,
         policy: Option<PolicyName>,
         settings: Option<Settings>,

@@ -87,7 +87,7 @@ impl Rules<'_> {
             });
         }
         let thresholds = &self.settings.thresholds;
-        Limits::of(observation, self.costs, thresholds, thresholds.page_cap).keep(&mut candidates, self.costs);
+        Limits::new(observation, self.costs, thresholds, thresholds.page_cap).keep(&mut candidates, self.costs);
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
             weights: &|_| Vec::new(),
@@ -110,11 +110,11 @@ fn target(policy: &MemoryPolicy, page: &Page) -> Option<NodeId> {
         MemoryMode::Bind | MemoryMode::Interleave => policy.nodes.iter().nth(dealt(policy.nodes.len())),
         MemoryMode::WeightedInterleave => {
             let all: u64 = policy.weights.iter().map(|node| u64::from(node.weight)).sum();
-            let mut place = number % all.max(1);
+            let mut position = number % all.max(1);
             policy.weights.iter().find_map(|node| {
                 let weight = u64::from(node.weight);
-                let is_here = place < weight;
-                place = place.saturating_sub(weight);
+                let is_here = position < weight;
+                position = position.saturating_sub(weight);
                 is_here.then_some(node.node)
             })
         }

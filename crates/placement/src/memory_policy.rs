@@ -79,8 +79,8 @@ impl fmt::Display for MemoryPolicy {
         if !self.nodes.is_empty() {
             write!(f, ": {}", self.nodes)?;
         }
-        for (place, NodeWeight { node, weight }) in self.weights.iter().enumerate() {
-            write!(f, "{}{node}={weight}", if place == 0 { " with weights " } else { "," })?;
+        for (index, NodeWeight { node, weight }) in self.weights.iter().enumerate() {
+            write!(f, "{}{node}={weight}", if index == 0 { " with weights " } else { "," })?;
         }
         Ok(())
     }

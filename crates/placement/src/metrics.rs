@@ -29,7 +29,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Metrics of this round.
-    pub fn of(observation: &Observation, costs: &Costs) -> Self {
+    pub fn new(observation: &Observation, costs: &Costs) -> Self {
         let total: f64 = observation.traffic.iter().map(|traffic| traffic.accesses).sum();
         let counted = !observation.traffic.is_empty() && observation.length_s > 0.0;
         let local: f64 = observation.traffic.iter().filter(|t| t.from == t.to).map(|t| t.accesses).sum();
@@ -53,8 +53,8 @@ impl Metrics {
 pub(crate) fn loads(observation: &Observation, costs: &Costs) -> Vec<(NodeId, f64)> {
     let mut accesses = vec![0.0; costs.nodes().len()];
     for traffic in &observation.traffic {
-        if let Some(place) = costs.place(traffic.to) {
-            accesses[place] += traffic.accesses;
+        if let Some(index) = costs.index_of(traffic.to) {
+            accesses[index] += traffic.accesses;
         }
     }
     let nodes = costs.nodes().iter().zip(accesses).filter(|(node, _)| node.memory_bytes > 0);
@@ -90,8 +90,8 @@ fn dealt(observation: &Observation, costs: &Costs) -> Observation {
     };
     let traffic: Vec<Traffic> = of_node.into_iter().flat_map(to_all).collect();
     let carried = observation.controllers.iter().filter_map(|load| {
-        let place = costs.place(load.node)?;
-        Some(load.utilisation * costs.nodes()[place].relative_bandwidth)
+        let index = costs.index_of(load.node)?;
+        Some(load.utilisation * costs.nodes()[index].relative_bandwidth)
     });
     let utilisation = carried.sum::<f64>() / all;
     let controllers = nodes().map(|node| ControllerLoad { node: node.id, utilisation }).collect();

@@ -34,7 +34,7 @@ pub struct PageSample {
 pub struct PageTally {
     cap: usize,
     pages: Vec<Page>,
-    places: FxHashMap<(Pid, u64), usize>,
+    indices: FxHashMap<(Pid, u64), usize>,
     missed: u64,
 }
 
@@ -43,26 +43,26 @@ impl PageTally {
     /// hottest.
     pub fn new(page_cap: u64) -> Self {
         let cap = usize::try_from(page_cap).unwrap_or(usize::MAX);
-        Self { cap, pages: Vec::new(), places: FxHashMap::default(), missed: 0 }
+        Self { cap, pages: Vec::new(), indices: FxHashMap::default(), missed: 0 }
     }
 
     /// Counts a sample.
     pub fn add(&mut self, sample: &PageSample) {
         let page_bytes = sample.page_bytes.max(1);
         let address = sample.address - sample.address % page_bytes;
-        let place = match self.places.get(&(sample.pid, address)) {
-            Some(&place) => place,
+        let index = match self.indices.get(&(sample.pid, address)) {
+            Some(&index) => index,
             None if self.pages.len() >= self.cap => {
                 self.missed += 1;
                 return;
             }
             None => {
-                self.places.insert((sample.pid, address), self.pages.len());
+                self.indices.insert((sample.pid, address), self.pages.len());
                 self.pages.push(new_page(sample, address));
                 self.pages.len() - 1
             }
         };
-        let page = &mut self.pages[place];
+        let page = &mut self.pages[index];
         page.node = sample.node;
         page.writes += u64::from(sample.is_write);
         let from = sample.from;
@@ -93,7 +93,7 @@ impl PageTally {
         // The next round most likely needs about the same capacity.
         let next = Vec::with_capacity(self.pages.len());
         let mut pages = std::mem::replace(&mut self.pages, next);
-        self.places.clear();
+        self.indices.clear();
         self.cap = usize::try_from(page_cap).unwrap_or(usize::MAX);
         let missed = std::mem::take(&mut self.missed);
         pages.sort_unstable_by_key(|page| (page.pid, page.address));

@@ -75,7 +75,7 @@ pub struct Policy {
 impl Policy {
     /// Creates a policy for a machine. Fails if it names nodes or a CPU that the machine does not have.
     pub fn new(name: PolicyName, machine: &Machine, settings: Settings) -> Result<Self, PolicyError> {
-        let costs = Costs::of(machine);
+        let costs = Costs::new(machine);
         let resolve = |selection: Option<&Selection<NodeId>>, there: NodeSet, what| {
             let policy = name.to_string();
             let Some(selection) = selection else { return Ok(there) };
@@ -192,7 +192,7 @@ impl Policy {
 
     /// Decides what to do after this round. The same observations, outcomes and settings give the same decisions.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
-        let metrics = Metrics::of(observation, &self.costs);
+        let metrics = Metrics::new(observation, &self.costs);
         let mut steps = if self.has_nothing_to_place() {
             vec![Step { action: Action::Nothing, reason: Reason::new(Rule::OneNode) }]
         } else {

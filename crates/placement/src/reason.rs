@@ -229,8 +229,8 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rule.fmt(f)?;
-        for (place, fact) in self.facts.iter().enumerate() {
-            write!(f, "{}{fact}", if place == 0 { ": " } else { ", " })?;
+        for (index, fact) in self.facts.iter().enumerate() {
+            write!(f, "{}{fact}", if index == 0 { ": " } else { ", " })?;
         }
         Ok(())
     }

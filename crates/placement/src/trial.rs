@@ -111,7 +111,7 @@ impl Trial {
     /// Records the moves of this round.
     pub fn add<'a>(&mut self, round: u64, before: &Metrics, moves: impl Iterator<Item = &'a Candidate>) {
         let mut tried = Vec::with_capacity(moves.size_hint().1.unwrap_or(0));
-        tried.extend(moves.filter_map(TriedMove::of));
+        tried.extend(moves.filter_map(TriedMove::from_candidate));
         let moves: Vec<TriedMove> = tried;
         if !moves.is_empty() {
             let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
@@ -136,7 +136,7 @@ impl Trial {
 }
 
 impl TriedMove {
-    fn of(page: &Candidate) -> Option<Self> {
+    fn from_candidate(page: &Candidate) -> Option<Self> {
         Some(Self { page: page.id(), bytes: page.bytes, from: page.from, to: page.to? })
     }
 

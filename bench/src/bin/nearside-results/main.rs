@@ -1,16 +1,16 @@
 //! Runs every workload under every policy on virtual machines, and writes the results: docs/results.md.
 
 mod cases;
-mod kept;
 mod page;
+mod result_cache;
 mod targets;
 
 use bench::Error;
 use cases::{CASES, Case, MACHINES, Machine, OF_MIX};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use kept::Kept;
 use report::CompareReport;
+use result_cache::ResultCache;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -78,14 +78,14 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
         arguments.machines.is_empty() || arguments.machines.iter().any(|name| name == machine.preset)
     };
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary folder"))?;
-    let kept = Kept { folder: arguments.keep.as_deref().unwrap_or(scratch.path()), again: &arguments.again };
+    let cache = ResultCache { folder: arguments.keep.as_deref().unwrap_or(scratch.path()), again: &arguments.again };
     let wanted = |case: &&Case| arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.verb);
     let mut boots: Vec<Boot> = Vec::new();
     for machine in MACHINES.iter().filter(is_named) {
         let cases: Vec<&'static Case> = machine.cases.iter().filter(wanted).collect();
         boots.extend(cases.chunks(machine.cases_per_boot).map(|cases| (machine, cases.to_vec())));
     }
-    let all = compare_all(&boots, arguments.jobs.into(), &kept)?;
+    let all = compare_all(&boots, arguments.jobs.into(), &cache)?;
     let targets = targets::of(&all);
     let text = page::of(&all, &targets);
     match &arguments.output {
@@ -98,12 +98,12 @@ fn results(arguments: &Arguments) -> Result<ExitCode, Error> {
 
 /// Runs several boots at a time: a virtual machine keeps little more than one host CPU busy, and its own clock does not
 /// depend on the host's load.
-fn compare_all(boots: &[Boot], jobs: usize, kept: &Kept) -> Result<Vec<Compared>, Error> {
+fn compare_all(boots: &[Boot], jobs: usize, cache: &ResultCache) -> Result<Vec<Compared>, Error> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Vec<Compared>)>, Error> {
-        let places = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
-        let mine = places.map_while(|place| boots.get(place).map(|boot| (place, boot)));
-        mine.map(|(place, (machine, cases))| Ok((place, compare(machine, cases, kept)?))).collect()
+        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)));
+        let mine = indices.map_while(|index| boots.get(index).map(|boot| (index, boot)));
+        mine.map(|(index, (machine, cases))| Ok((index, compare(machine, cases, cache)?))).collect()
     };
     let mut all = Vec::new();
     let done = thread::scope(|scope| {
@@ -113,22 +113,22 @@ fn compare_all(boots: &[Boot], jobs: usize, kept: &Kept) -> Result<Vec<Compared>
     for done in done {
         all.extend(done?);
     }
-    all.sort_unstable_by_key(|(place, _)| *place);
+    all.sort_unstable_by_key(|(index, _)| *index);
     Ok(all.into_iter().flat_map(|(_, compared)| compared).collect())
 }
 
 /// Runs the missing comparisons in one boot.
-fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> Result<Vec<Compared>, Error> {
+fn compare(machine: &'static Machine, cases: &[&'static Case], cache: &ResultCache) -> Result<Vec<Compared>, Error> {
     let mut missing = Vec::new();
     for case in cases {
-        missing.extend(kept.missing(machine, case)?.into_iter().map(|policy| (*case, policy)));
+        missing.extend(cache.missing(machine, case)?.into_iter().map(|policy| (*case, policy)));
     }
     if !missing.is_empty() {
-        let file = |case| kept.file(machine, case);
+        let file = |case| cache.file(machine, case);
         let script: String = missing.iter().map(|(case, policy)| case.script(policy, machine, &file(case))).collect();
         let (nearside, path) = bench::programs()?;
         let mut run = Command::new(nearside);
-        run.args(["lab", "run", "--quiet", "--machine", machine.preset, "--out"]).arg(kept.of(machine));
+        run.args(["lab", "run", "--quiet", "--machine", machine.preset, "--out"]).arg(cache.folder_of(machine));
         // These programs are so small that a huge page would be a large part of each thread's memory.
         run.args([
             "--thp",
@@ -151,7 +151,7 @@ fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> R
         }
     }
     let read = |case: &&'static Case| {
-        let report = CompareReport::of(kept.comparison(machine, case)?);
+        let report = CompareReport::of(cache.comparison(machine, case)?);
         Ok(Compared { machine, verb: case.verb, policies: case.policies, report })
     };
     cases.iter().map(read).collect()

@@ -47,7 +47,7 @@ pub struct ThreadIdentity {
 
 impl ThreadIdentity {
     /// Identifies a thread, and its process's parent; none if it has ended. Needs no privileges.
-    pub fn of(pid: Pid, tid: Tid) -> Option<(Self, Pid)> {
+    pub fn from_proc(pid: Pid, tid: Tid) -> Option<(Self, Pid)> {
         let process = Process::open(pid).ok()?;
         let Birth { parent, ticks: process_started } = process.birth().ok()?;
         let started = process.thread_birth(tid)?.ticks;
@@ -56,6 +56,6 @@ impl ThreadIdentity {
 
     /// Whether it still exists.
     pub fn is_there(&self) -> bool {
-        Self::of(self.pid, self.tid).is_some_and(|(thread, _)| thread == *self)
+        Self::from_proc(self.pid, self.tid).is_some_and(|(thread, _)| thread == *self)
     }
 }

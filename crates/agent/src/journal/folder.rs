@@ -1,7 +1,7 @@
 //! The folder of journals, writable only by its owner, and the locks on its files.
 
 use crate::journal::JournalError;
-use crate::journal::kept::Header;
+use crate::journal::record::Header;
 use linux::Pid;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::process::geteuid;

@@ -7,15 +7,15 @@
 
 mod change;
 mod folder;
-mod kept;
 mod put_back;
+mod record;
 #[cfg(test)]
 mod tests;
 
 pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
-pub use kept::{Bound, FORMAT, Header, Kept, Parsed, Replaced, Verdict, parse};
 pub use put_back::{PutBack, System};
+pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
 use linux::{Pid, Switch, SwitchError, Tid, affinity};
 use machine::CpuSet;
@@ -34,7 +34,7 @@ pub struct Journal {
     path: PathBuf,
     system: System,
     boot: String,
-    kept: Kept,
+    record: JournalRecord,
     /// Size of the file.
     bytes: u64,
     /// Lines since the last compaction.
@@ -104,8 +104,8 @@ impl Journal {
             put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &left))?);
             fs::remove_file(&left).map_err(JournalError::system("remove", &left))?;
         }
-        let (kept, bytes, new_lines, is_over) = (Kept::default(), 0, 0, false);
-        let mut journal = Self { file, path, system, boot, kept, bytes, new_lines, is_over };
+        let (record, bytes, new_lines, is_over) = (JournalRecord::default(), 0, 0, false);
+        let mut journal = Self { file, path, system, boot, record, bytes, new_lines, is_over };
         // Everything is restored, so the file's content is obsolete.
         journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path))?;
         journal.append(&journal.lines())?;
@@ -115,14 +115,14 @@ impl Journal {
     /// Records that a thread will get these CPUs, before it does. Returns whether the thread still exists. `parent`
     /// started its process, where known, and may have ended since. Needs no privileges.
     pub fn will_bind(&mut self, pid: Pid, tid: Tid, parent: Option<Pid>, after: &CpuSet) -> Result<bool, JournalError> {
-        let Some((thread, parent_now)) = ThreadIdentity::of(pid, tid) else { return Ok(false) };
+        let Some((thread, parent_now)) = ThreadIdentity::from_proc(pid, tid) else { return Ok(false) };
         let parent = parent.unwrap_or(parent_now);
         let Ok(now) = affinity(tid) else { return Ok(false) };
         // An unrecorded thread may have inherited CPUs that the agent gave to its creator.
-        let kept = &self.kept;
-        let of = |giver| kept.inherited(giver, thread.started, &now);
+        let record = &self.record;
+        let of = |giver| record.inherited(giver, thread.started, &now);
         let inherited = || of(pid).or_else(|| of(parent)).cloned();
-        let before = if kept.threads.contains_key(&thread) { None } else { inherited() };
+        let before = if record.threads.contains_key(&thread) { None } else { inherited() };
         let before = before.unwrap_or(now);
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
         Ok(true)
@@ -130,7 +130,7 @@ impl Journal {
 
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
-        let Some((thread, _)) = ThreadIdentity::of(pid, Tid(pid.0)) else { return Ok(()) };
+        let Some((thread, _)) = ThreadIdentity::from_proc(pid, Tid(pid.0)) else { return Ok(()) };
         let (before, after) = (before.clone(), after.clone());
         self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }
@@ -143,7 +143,7 @@ impl Journal {
 
     /// Restores the threads of a process that is no longer managed, except what another process has changed since.
     pub fn put_back_process(&self, pid: Pid) -> PutBack {
-        put_back::put_back_process(&self.kept, pid)
+        put_back::put_back_process(&self.record, pid)
     }
 
     /// Restores everything except what another process has changed since, and removes the file.
@@ -154,15 +154,15 @@ impl Journal {
     }
 
     fn will(&mut self, change: &Change) -> Result<(), JournalError> {
-        if self.kept.has(change) {
+        if self.record.has(change) {
             return Ok(());
         }
         if self.new_lines >= MOST_NEW_LINES {
-            self.kept.threads.retain(|thread, _| thread.is_there());
+            self.record.threads.retain(|thread, _| thread.is_there());
             self.write_anew()?;
         }
         self.append(&line(change))?;
-        self.kept.add(change);
+        self.record.add(change);
         self.new_lines += 1;
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Journal {
     fn lines(&self) -> Vec<u8> {
         let header = Header { journal: FORMAT, boot: self.boot.clone(), pid: Pid(std::process::id()) };
         let mut lines = line(&header);
-        self.kept.changes().for_each(|change| lines.extend(line(&change)));
+        self.record.changes().for_each(|change| lines.extend(line(&change)));
         lines
     }
 
@@ -199,7 +199,7 @@ impl Journal {
     }
 
     fn put_back(&mut self) -> PutBack {
-        let put_back = self.system.put_back(&std::mem::take(&mut self.kept));
+        let put_back = self.system.put_back(&std::mem::take(&mut self.record));
         // If it cannot be removed, its changes are restored already and it has no effect.
         let _ = fs::remove_file(&self.path);
         put_back

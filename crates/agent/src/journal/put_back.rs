@@ -1,7 +1,7 @@
 //! Restores what journals record, on a running system where everything may have changed since.
 
 use crate::journal::change::ThreadIdentity;
-use crate::journal::kept::{Kept, Replaced, Verdict, parse};
+use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
 use linux::{Birth, Cgroups, Pid, Process, Switch, Tid, affinity, parse_birth, set_affinity};
 use machine::{CpuId, CpuSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,7 @@ impl System {
         let mut text = Vec::new();
         journal.take(MOST_BYTES).read_to_end(&mut text)?;
         let parsed = parse(&text, boot);
-        let mut put_back = self.put_back(&parsed.kept);
+        let mut put_back = self.put_back(&parsed.record);
         put_back.torn = usize::from(parsed.torn);
         put_back.foreign = usize::from(parsed.foreign);
         put_back.damaged = parsed.damaged;
@@ -67,18 +67,18 @@ impl System {
     }
 
     /// Restores settings that still have values that the agent set.
-    pub(super) fn put_back(&self, kept: &Kept) -> PutBack {
+    pub(super) fn put_back(&self, record: &JournalRecord) -> PutBack {
         let mut done = PutBack::default();
-        for (path, replaced) in &kept.switches {
+        for (path, replaced) in &record.switches {
             self.put_back_switch(path, replaced, &mut done);
         }
-        let alive: BTreeSet<Pid> = kept.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
-        for (thread, bound) in &kept.threads {
+        let alive: BTreeSet<Pid> = record.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
+        for (thread, bound) in &record.threads {
             if alive.contains(&thread.pid) {
                 put_back_thread(thread, &bound.cpus, &mut done);
             }
         }
-        put_back_heirs(kept, &alive, &mut done);
+        put_back_heirs(record, &alive, &mut done);
         done
     }
 
@@ -108,9 +108,9 @@ impl System {
 }
 
 /// Restores the threads of one process.
-pub(super) fn put_back_process(kept: &Kept, pid: Pid) -> PutBack {
+pub(super) fn put_back_process(record: &JournalRecord, pid: Pid) -> PutBack {
     let mut done = PutBack::default();
-    for (thread, bound) in kept.of_process(pid).filter(|(thread, _)| is_there(thread)) {
+    for (thread, bound) in record.of_process(pid).filter(|(thread, _)| is_there(thread)) {
         put_back_thread(thread, &bound.cpus, &mut done);
     }
     done
@@ -161,7 +161,7 @@ fn allowed(pid: Pid) -> Option<CpuSet> {
 
 /// Restores threads and processes started by changed ones: they inherited the changed CPUs, and get those that they
 /// would otherwise have had.
-fn put_back_heirs(kept: &Kept, alive: &BTreeSet<Pid>, done: &mut PutBack) {
+fn put_back_heirs(record: &JournalRecord, alive: &BTreeSet<Pid>, done: &mut PutBack) {
     if alive.is_empty() {
         return;
     }
@@ -172,10 +172,10 @@ fn put_back_heirs(kept: &Kept, alive: &BTreeSet<Pid>, done: &mut PutBack) {
             for tid in process.threads().unwrap_or_default().iter() {
                 let Some(birth) = process.thread_birth(tid) else { continue };
                 let is_this = |(thread, _): (&ThreadIdentity, _)| thread.tid == tid && thread.started == birth.ticks;
-                if kept.of_process(pid).any(is_this) {
+                if record.of_process(pid).any(is_this) {
                     continue;
                 }
-                let inherited = affinity(tid).ok().and_then(|now| kept.inherited(nearest, birth.ticks, &now));
+                let inherited = affinity(tid).ok().and_then(|now| record.inherited(nearest, birth.ticks, &now));
                 if let Some(cpus) = inherited {
                     set(pid, tid, cpus, done);
                 }

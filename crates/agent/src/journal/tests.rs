@@ -158,7 +158,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     let (mut journal, _) = fixture.open();
     bind(&mut journal, own(), gone.tid, &one);
     // As if this TID had belonged to another thread when it was recorded.
-    let (thread, _) = ThreadIdentity::of(own(), other.tid).unwrap();
+    let (thread, _) = ThreadIdentity::from_proc(own(), other.tid).unwrap();
     let thread = ThreadIdentity { started: thread.started - 1, ..thread };
     let nowhere: CpuSet = "1000".parse().unwrap();
     let now = affinity(other.tid).unwrap();
@@ -193,9 +193,9 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     assert_eq!(affinity(child).unwrap(), one);
     // A child that is bound later gets what it would have had, not what it inherited.
     journal.will_bind(Pid(child.0), child, None, &all).unwrap();
-    let before: Vec<_> = journal.kept.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
+    let before: Vec<_> = journal.record.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
     assert_eq!(before, std::slice::from_ref(&all));
-    journal.kept.threads.retain(|thread, _| thread.pid.0 == shell.id());
+    journal.record.threads.retain(|thread, _| thread.pid.0 == shell.id());
     journal.restore();
     assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
     shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();

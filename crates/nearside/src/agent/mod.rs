@@ -1,13 +1,13 @@
 //! `nearside agent`: the service that places the programs of a machine, and the verbs that query it.
 
-mod asked;
+mod client_commands;
 mod name;
 mod service;
 mod settings;
-mod wake;
+mod sleep;
 
-use asked::Form;
 use clap::{Args, Subcommand};
+use client_commands::Form;
 use linux::Pid;
 use std::error::Error;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ struct Asking {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     use ::agent::control::Request;
     let ask = |asking: &Asking, request| {
-        asked::print(asking.socket.as_deref(), request, if asking.json { Form::Json } else { Form::Text })
+        client_commands::print(asking.socket.as_deref(), request, if asking.json { Form::Json } else { Form::Text })
     };
     match &arguments.verb {
         None => service::run(arguments.config.as_deref(), arguments.time_scale),
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Some(Verb::Explain { pid, asking }) => ask(asking, Request::Explain { pid: Pid(*pid) }),
         Some(Verb::Metrics { prometheus, socket }) => {
             let form = if *prometheus { Form::Prometheus } else { Form::Text };
-            asked::print(socket.as_deref(), Request::Metrics, form)
+            client_commands::print(socket.as_deref(), Request::Metrics, form)
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::SOCKET;
 use super::settings::{self, Settings};
-use super::wake::Wake;
+use super::sleep::Sleeper;
 use crate::place::time_scale as time_scale_of;
 use ::agent::control::{Listener, Server, answer};
 use ::agent::journal::default_folder;
-use ::agent::{Agent, Configuration, Described, Journal, KernelBalancing, ONE_NODE, Options, Scope, Status};
+use ::agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
 use linux::{Pid, Process, process_cpu_time};
 use machine::Machine;
 use report::{StatusMetrics, prometheus};
@@ -23,7 +23,7 @@ use trace::live::Target;
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let Settings { configuration, machine, scope, access } = settings::read(file)?;
     // Before anything is changed: from here on, a signal restores everything.
-    let wake = Wake::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
+    let sleeper = Sleeper::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
     let time_scale = time_scale_of(time_scale)?;
     let folder = configuration.folder.clone().unwrap_or_else(default_folder);
     let (journal, put_back) = Journal::open(&folder, "agent")?;
@@ -32,8 +32,8 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     }
     let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, access)?;
-    let job = Job::begin(&machine, &configuration, &scope, journal, &wake, time_scale)?;
-    let (status, metrics) = (job.status(), MetricsFile::of(&configuration));
+    let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
+    let (status, metrics) = (job.status(), MetricsFile::new(&configuration));
     let told = status.clone();
     let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
     let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
@@ -52,7 +52,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     locked(&status).notes.iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let done = job.until_signalled(&wake, &status, metrics);
+    let done = job.until_signalled(&sleeper, &status, metrics);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     drop(server);
     done?;
@@ -72,7 +72,7 @@ impl Job {
         configuration: &Configuration,
         scope: &Scope,
         journal: Journal,
-        wake: &Wake,
+        sleeper: &Sleeper,
         time_scale: u32,
     ) -> Result<Self, Box<dyn Error>> {
         let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
@@ -96,7 +96,7 @@ impl Job {
         options.keep_kernel_balancing = configuration.kernel_balancing == KernelBalancing::Keep;
         options.log.clone_from(&configuration.log.file);
         options.log_most_bytes = Some(configuration.log.most_bytes);
-        options.stop = wake.stop();
+        options.stop = sleeper.stop();
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
     }
 
@@ -110,14 +110,14 @@ impl Job {
     /// Runs until a signal arrives or a round fails, and restores everything in either case.
     fn until_signalled(
         mut self,
-        wake: &Wake,
+        sleeper: &Sleeper,
         status: &Mutex<Status>,
         mut metrics: Option<MetricsFile>,
     ) -> Result<(), Box<dyn Error>> {
         let mut failed = None;
         loop {
             if let Self::Place(agent) = &mut self {
-                failed = agent.look().err();
+                failed = agent.poll().err();
                 if failed.is_some() {
                     break;
                 }
@@ -129,7 +129,7 @@ impl Job {
                 Self::Place(agent) => Some(agent.until_next()),
                 Self::Sleep(..) => metrics.as_ref().map(MetricsFile::until_next),
             };
-            if !wake.sleep(next) {
+            if !sleeper.sleep(next) {
                 break;
             }
         }
@@ -153,7 +153,7 @@ struct MetricsFile {
 }
 
 impl MetricsFile {
-    fn of(configuration: &Configuration) -> Option<Self> {
+    fn new(configuration: &Configuration) -> Option<Self> {
         let path = configuration.metrics.file.clone()?;
         let every = Duration::from_secs_f64(configuration.metrics.every_s);
         Some(Self { path, every, next: Instant::now(), has_failed: false })
@@ -193,8 +193,8 @@ fn why_not(pid: Pid, scope: &Scope) -> String {
     if process.status().is_ok_and(|status| status.is_kernel_thread) {
         return "it is a kernel thread".to_owned();
     }
-    let Some(described) = Described::of(pid) else { return "it has ended".to_owned() };
-    scope.why_not(&described).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
+    let Some(attributes) = ProcessAttributes::from_proc(pid) else { return "it has ended".to_owned() };
+    scope.why_not(&attributes).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
 }
 
 fn own_cpu_time_s() -> f64 {

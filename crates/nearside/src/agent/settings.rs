@@ -2,7 +2,7 @@
 
 use super::name;
 use crate::place::{described, own_processes};
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use ::agent::control::Access;
 use ::agent::{Configuration, Scope};
 use machine::{Machine, Violation};
@@ -23,10 +23,11 @@ pub struct Settings {
 /// Reads a configuration, or takes the defaults without one.
 pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     let configuration = match file {
-        Some(file) => Configuration::load(file, missing).map_err(Wrong::because)?,
+        Some(file) => Configuration::load(file, missing).map_err(UsageError::boxed)?,
         None => Configuration::default(),
     };
-    let scope = Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(Wrong::because)?;
+    let scope =
+        Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
     let scope = own_processes(scope);
     let socket = &configuration.socket;
     let access = Access {
@@ -61,7 +62,7 @@ fn missing_users(configuration: &Configuration) -> Vec<Violation> {
     let mut found = Vec::new();
     for (table, chosen) in [("managed", &configuration.managed), ("not_managed", &configuration.not_managed)] {
         let unknown = chosen.users.iter().enumerate().filter(|(_, user)| name::user(user).is_none());
-        found.extend(unknown.map(|(place, user)| wrong(format!("{table}.users[{place}]"), no_user(user))));
+        found.extend(unknown.map(|(index, user)| wrong(format!("{table}.users[{index}]"), no_user(user))));
     }
     let socket = &configuration.socket;
     let owner = socket.owner.as_ref().filter(|owner| name::user(owner).is_none());

@@ -1,7 +1,6 @@
 //! `nearside compare`: one program under several policies, side by side.
 
-mod contest;
-mod contestant;
+mod candidate;
 mod in_lab;
 mod numad;
 mod opened_files;
@@ -9,21 +8,22 @@ mod oracle;
 mod page_cache;
 mod placed;
 mod run_once;
+mod runs;
 mod seconds;
 
 use crate::interrupt::interrupted;
 use crate::lab::MachineOptions;
 use crate::record::program::find as program_file;
 use crate::{machine_source, output};
+use candidate::Candidate;
 use clap::Args;
-use contest::Contest;
-use contestant::Contestant;
 use linux::NodeState;
 use machine::Machine;
 use page_cache::PageCache;
 use placement::{Policy, PolicyName, Settings};
 use report::{CompareReport, Comparison, Simulation, comparison_to_html};
 use run_once::Runner;
+use runs::Runs;
 use seconds::Seconds;
 use std::error::Error;
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ Examples:
 Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the \
 command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
-Environment: with --machine, as of `nearside lab run`.", contestant::list()))]
+Environment: with --machine, as of `nearside lab run`.", candidate::list()))]
 pub struct Arguments {
     #[command(flatten)]
     machine: Option<MachineOptions>,
@@ -76,7 +76,7 @@ pub struct Arguments {
         value_delimiter = ',',
         default_value = "first-touch,kernel,numad,interleave,carrefour"
     )]
-    policies: Vec<Contestant>,
+    policies: Vec<Candidate>,
 
     /// Runs of the program under each policy
     #[arg(long, short, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -123,7 +123,7 @@ const NO_PROGRAM: u8 = 127;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(twice) = twice(&arguments.policies) {
-        return Err(crate::wrong::Wrong::because(format!("the policy {twice} is named twice")));
+        return Err(crate::usage_error::UsageError::boxed(format!("the policy {twice} is named twice")));
     }
     let path = std::env::var_os("PATH");
     let program = arguments.command.first().cloned().unwrap_or_default();
@@ -142,18 +142,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Checks that the machine has the nodes that policies name.
-fn check(policies: &[Contestant], machine: &Machine) -> Result<(), Box<dyn Error>> {
+fn check(policies: &[Candidate], machine: &Machine) -> Result<(), Box<dyn Error>> {
     for policy in policies {
         // Policies of the same name have the same requirements.
         if let Ok(name) = policy.to_string().parse::<PolicyName>() {
-            Policy::new(name, machine, Settings::default()).map_err(crate::wrong::Wrong::because)?;
+            Policy::new(name, machine, Settings::default()).map_err(crate::usage_error::UsageError::boxed)?;
         }
     }
     Ok(())
 }
 
 /// A policy that is named twice.
-fn twice(policies: &[Contestant]) -> Option<&Contestant> {
+fn twice(policies: &[Candidate]) -> Option<&Candidate> {
     let mut rest = policies.iter();
     std::iter::from_fn(|| rest.next().map(|policy| (policy, rest.clone())))
         .find_map(|(policy, mut rest)| rest.any(|other| other == policy).then_some(policy))
@@ -197,9 +197,9 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         interrupted: false,
     };
     let nearside = std::env::current_exe()?;
-    let mut contest = Contest {
+    let mut runs = Runs {
         command: &arguments.command,
-        contestants: &arguments.policies,
+        candidates: &arguments.policies,
         repeat: arguments.repeat as usize,
         seconds: arguments.seconds.as_ref(),
         oracle_runs: arguments.oracle_runs as usize,
@@ -214,7 +214,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         // A failure to write is reported at the end.
         let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
     };
-    contest.run(&mut comparison, &mut runner, so_far);
+    runs.run(&mut comparison, &mut runner, so_far);
     Ok((comparison, machine))
 }
 
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_policy_has_one_row() {
-        let policies = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Contestant>>();
+        let policies = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Candidate>>();
         assert_eq!(twice(&policies(&["kernel", "bind:0", "bind:1"])), None);
-        assert_eq!(twice(&policies(&["kernel", "bind:0", "kernel"])), Some(&Contestant::Kernel));
+        assert_eq!(twice(&policies(&["kernel", "bind:0", "kernel"])), Some(&Candidate::Kernel));
     }
 }

@@ -53,7 +53,7 @@ pub fn bindings(with_cpus: &NodeSet, with_memory: &NodeSet, most: usize) -> Vec<
     let apart = pairs().filter(|(a, b)| a != b).map(|(cpus, memory)| of(Some(cpus), Some(memory))).collect();
     let kinds: [Vec<Binding>; 4] = [local, one_memory, one_node_cpus, apart];
     let longest = kinds.iter().map(Vec::len).max().unwrap_or(0);
-    let in_turn = (0..longest).flat_map(|place| kinds.iter().filter_map(move |kind| kind.get(place).cloned()));
+    let in_turn = (0..longest).flat_map(|index| kinds.iter().filter_map(move |kind| kind.get(index).cloned()));
     std::iter::once(of(None, None)).chain(in_turn).take(most).collect()
 }
 

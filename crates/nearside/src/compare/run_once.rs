@@ -38,7 +38,7 @@ pub struct Runner {
 }
 
 /// Result of a run.
-pub struct Ran {
+pub struct RunOutput {
     pub status: ExitStatus,
     pub wall_seconds: f64,
     /// Standard output.
@@ -83,7 +83,7 @@ impl Runner {
 
     /// Runs a program to its end, with empty standard input. If the user interrupts, the program and its children are
     /// ended.
-    pub fn run(&mut self, command: &[OsString], numad: Option<&Numad>) -> Result<Ran, NoRun> {
+    pub fn run(&mut self, command: &[OsString], numad: Option<&Numad>) -> Result<RunOutput, NoRun> {
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let stream = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
         let [mut output, mut error] = [
@@ -113,7 +113,7 @@ impl Runner {
         let pages_moved = moved_before.zip(pages_moved()).map(|(before, after)| after.saturating_sub(before));
         let numad_seconds = numad.and_then(Numad::cpu_seconds);
         self.take_counts_after(ended_ns, &mut counts);
-        Ok(Ran {
+        Ok(RunOutput {
             status,
             wall_seconds: ended_ns.saturating_sub(began_ns) as f64 / 1e9,
             printed: text(&mut output).map_err(system("read what the program printed"))?,
@@ -145,8 +145,8 @@ impl Runner {
             }
             counts.extend(self.counters.as_mut().and_then(LabCounters::news));
             if counts.len() > MOST_COUNTS {
-                let mut place = 0;
-                counts.retain(|_| (place % 2 == 0, place += 1).0);
+                let mut index = 0;
+                counts.retain(|_| (index % 2 == 0, index += 1).0);
             }
         }
     }
@@ -191,7 +191,7 @@ fn pages_moved() -> Option<u64> {
     system_events(Path::new("/proc")).ok()?.get("pgmigrate_success").copied()
 }
 
-impl Ran {
+impl RunOutput {
     /// What the machine's memory did in a part of the run, from `began_ns` on for `seconds`; or in all of it.
     pub fn memory(&self, part: Option<(u64, f64)>) -> Option<MemoryCounts> {
         let (from, until) = part.map_or((self.began_ns, self.ended_ns), |(began_ns, seconds)| {

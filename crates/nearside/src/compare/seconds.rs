@@ -42,7 +42,7 @@ impl std::fmt::Display for Seconds {
 
 impl Seconds {
     /// The time in a program's output; `None` if there is no positive number.
-    pub fn of(&self, printed: &str) -> Option<f64> {
+    pub fn find_in(&self, printed: &str) -> Option<f64> {
         let found = match self {
             Self::Json(pointer) => explore::numbers(printed, pointer).pop(),
             Self::Between(before, after) => {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn seconds(pattern: &str, printed: &str) -> Option<f64> {
-        pattern.parse::<Seconds>().unwrap().of(printed)
+        pattern.parse::<Seconds>().unwrap().find_in(printed)
     }
 
     #[test]

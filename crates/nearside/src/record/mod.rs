@@ -7,13 +7,13 @@ pub mod program;
 mod recorder;
 mod sources;
 mod summary;
-mod untold;
+mod uninstrumented;
 
 pub use options::{EXIT_CODES, RecordOptions, Source, note_of_pace};
 pub use recorder::Followed;
 
 use crate::interrupt::interrupted;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use crate::{machine_source, output};
 use clap::Args;
 use linux::Pid;
@@ -79,7 +79,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let record = |()| if arguments.pid.is_empty() { record_program(arguments) } else { record_processes(arguments) };
     let status = arguments.options.check().and_then(record).unwrap_or_else(|error| {
         crate::report(error.as_ref());
-        if error.is::<Wrong>() { WRONG } else { error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status) }
+        if error.is::<UsageError>() {
+            WRONG
+        } else {
+            error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status)
+        }
     });
     ExitCode::from(status)
 }

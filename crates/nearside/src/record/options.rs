@@ -1,6 +1,6 @@
 //! What to record and where to write it: options of `nearside record`, here and in the lab.
 
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use machine::size;
 use std::error::Error;
@@ -37,7 +37,7 @@ const UNPACED: &str = "the kernel decides how many hint faults there are: --peri
 impl Source {
     /// Rejects a sampling period or rate for a source that has none.
     pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
-        if said && self == Self::HintFaults { Err(Wrong::because(UNPACED)) } else { Ok(()) }
+        if said && self == Self::HintFaults { Err(UsageError::boxed(UNPACED)) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Drains all sources frequently and writes the trace.
 
-use super::untold::untold;
+use super::uninstrumented::uninstrumented;
 use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
@@ -176,7 +176,7 @@ impl Recorder {
             );
             about.lose("records that a program overwrote", losses.malformed);
             about.lose("forked processes that could create no file to report their objects in", losses.silent);
-            about.notes.extend(untold(&self.executed, |pid, name| objects.has_been_in(pid, name)));
+            about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
         for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels) {

@@ -1,6 +1,6 @@
 //! `nearside top`: which threads access which node's memory, live.
 
-mod alive;
+mod live_set;
 mod observer;
 mod screen;
 

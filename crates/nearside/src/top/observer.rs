@@ -1,6 +1,6 @@
 //! Observes programs, interval by interval.
 
-use super::alive::Alive;
+use super::live_set::LiveSet;
 use crate::record::note_of_pace;
 use linux::{NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
 use machine::{Machine, NodeId};
@@ -27,7 +27,7 @@ pub struct Observer {
     target: Target,
     /// The observed processes and their descendants; unused for a whole system.
     processes: HashSet<Pid>,
-    alive: Alive,
+    live_set: LiveSet,
     stacks: Stacks,
     samples: Vec<Sample>,
     events: Vec<Event>,
@@ -64,7 +64,7 @@ impl Observer {
             side_band,
             processes: if let Target::Pids(pids) = &target { pids.iter().copied().collect() } else { HashSet::new() },
             target,
-            alive: Alive::default(),
+            live_set: LiveSet::default(),
             stacks: Stacks::new(),
             samples: Vec::new(),
             events: Vec::new(),
@@ -121,10 +121,10 @@ impl Observer {
             let last = self.counts.iter().filter(|count| Some(count.time_ns) == last_ns).copied().collect();
             let counts = std::mem::replace(&mut self.counts, last);
             let mut recording = Recording::new(self.machine.clone()).with_counts(counts);
-            recording.add_events(self.alive.events());
+            recording.add_events(self.live_set.events());
             recording.add_events(self.events.iter().cloned());
             recording.add_samples(self.samples.drain(..));
-            self.events.drain(..).for_each(|event| self.alive.take(event));
+            self.events.drain(..).for_each(|event| self.live_set.take(event));
             let profile = recording.into_profile(&self.stacks, &NoSymbols);
             report.add(&profile.view(&Filter::default()));
         } else {

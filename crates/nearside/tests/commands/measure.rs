@@ -1,15 +1,15 @@
 //! `nearside measure` on this host.
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 /// `nearside measure OPTIONS` on this host.
-fn measure(options: &[&str]) -> Ran {
+fn measure(options: &[&str]) -> RunOutput {
     let output = Command::new(assert_cmd::cargo::cargo_bin("nearside")).arg("measure").args(options).output().unwrap();
-    Ran::from(output)
+    RunOutput::from(output)
 }
 
 fn json(text: &str) -> Value {
@@ -64,7 +64,7 @@ fn ctrl_c_keeps_what_is_complete_and_says_what_is_missing() {
     let pid = rustix::process::Pid::from_child(&child);
     thread::sleep(Duration::from_millis(300));
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = RunOutput::from(child.wait_with_output().unwrap());
     ran.failed(3, &["interrupted before it was complete"]);
     let measured = json(ran.text());
     assert!(measured["partial"] == Value::Bool(true) && !measured["missing"].as_array().unwrap().is_empty());

@@ -1,6 +1,6 @@
 //! `nearside memory` on this host; in the lab: `lab_look.rs`.
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -12,8 +12,8 @@ fn memory(arguments: &[&str]) -> Command {
     command
 }
 
-fn ran(arguments: &[&str]) -> Ran {
-    Ran::from(memory(arguments).output().unwrap())
+fn ran(arguments: &[&str]) -> RunOutput {
+    RunOutput::from(memory(arguments).output().unwrap())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `nearside report --html`, `--perfetto`, `--flamegraph` and `--folded`, of a perf.data file. The pictures themselves
 //! are tested in crate `report`.
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Reports in this folder.
-fn report(folder: &Path, arguments: &[&str]) -> Ran {
+fn report(folder: &Path, arguments: &[&str]) -> RunOutput {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/perf_data/chain.data");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
     command.current_dir(folder).arg("report").arg(trace).args(["--machine", "small-4x2"]).args(arguments);
-    Ran::from(command.output().unwrap())
+    RunOutput::from(command.output().unwrap())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `nearside show` on this host and on a saved system; in the lab: `lab_look.rs`.
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use saved_files::SavedFiles;
 use serde_json::{Value, json};
 use std::fs;
@@ -8,12 +8,12 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-fn show(arguments: &[&str]) -> Ran {
+fn show(arguments: &[&str]) -> RunOutput {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
-    Ran::from(command.arg("show").args(arguments).output().unwrap())
+    RunOutput::from(command.arg("show").args(arguments).output().unwrap())
 }
 
-fn json_of(ran: &Ran) -> Value {
+fn json_of(ran: &RunOutput) -> Value {
     serde_json::from_str(ran.text()).unwrap_or_else(|why| panic!("{why} in:\n{}", ran.text()))
 }
 
@@ -58,7 +58,7 @@ fn saved() -> SavedFiles {
     root
 }
 
-fn show_saved(root: &Path, arguments: &[&str]) -> Ran {
+fn show_saved(root: &Path, arguments: &[&str]) -> RunOutput {
     show(&[&["--root", root.to_str().unwrap()], arguments].concat())
 }
 

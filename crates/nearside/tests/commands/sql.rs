@@ -1,6 +1,6 @@
 //! `nearside sql` on traces made here, and on files that are not traces.
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use crate::traces::{allocated, event, freed, machine, sample};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -58,13 +58,13 @@ fn written(finish: bool) -> (TempDir, PathBuf) {
     (folder, trace)
 }
 
-fn nearside(arguments: &[&str]) -> Ran {
-    let ran = Ran::from(Command::new(assert_cmd::cargo::cargo_bin("nearside")).args(arguments).output().unwrap());
+fn nearside(arguments: &[&str]) -> RunOutput {
+    let ran = RunOutput::from(Command::new(assert_cmd::cargo::cargo_bin("nearside")).args(arguments).output().unwrap());
     assert!((0..3).contains(&ran.status) && !ran.error.contains("panicked"), "{arguments:?}: {}", ran.error);
     ran
 }
 
-fn sql(trace: &Path, query: &str) -> Ran {
+fn sql(trace: &Path, query: &str) -> RunOutput {
     nearside(&["sql", trace.to_str().unwrap(), query])
 }
 
@@ -270,7 +270,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         command.arg("sql").arg(&trace).arg("SELECT a.* FROM samples a, samples b").args(form);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdout.take().unwrap().read_exact(&mut [0; 100]).unwrap();
-        let ran = Ran::from(child.wait_with_output().unwrap()).succeeded();
+        let ran = RunOutput::from(child.wait_with_output().unwrap()).succeeded();
         assert_eq!(ran.error, "");
     }
 }

@@ -1,7 +1,7 @@
 //! The lab's clock: how long threads wait for each other, and that no host time leaks into it. Each test starts
 //! processes that keep the host busy, and ends them.
 
-use crate::support::{Lab, Ran};
+use crate::support::{Lab, RunOutput};
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyEvent, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
@@ -124,7 +124,7 @@ fn a_lab_that_the_host_stops_loses_no_simulated_time() {
     let script = "echo begun; ../nearside-workloads waits --wait timer --pin 0 --threads 1 --repeat 20000 --json";
     let command = lab.command("small-2x2", &["--json", "../report.json"], &["sh", "-c", script]);
     let child = stopped_in_between(&lab, command);
-    let ran = Ran::from(child.wait_with_output().unwrap()).succeeded();
+    let ran = RunOutput::from(child.wait_with_output().unwrap()).succeeded();
     let said: Value = serde_json::from_str(ran.text().lines().next().unwrap()).unwrap();
     let mean_us = said["mean_us"].as_f64().unwrap();
     assert!((150.0..=155.0).contains(&mean_us), "{mean_us}");

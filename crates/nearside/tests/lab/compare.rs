@@ -1,6 +1,6 @@
 //! `nearside compare` in the lab, run from outside and from inside.
 
-use crate::support::{FAST, Lab, Ran, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root};
 use serde_json::Value;
 use std::process::Command;
 
@@ -84,7 +84,7 @@ fn failures_and_interrupts_leave_the_machine_as_it_was() {
         echo '[switch]'; [ "$before" = "$(cat /proc/sys/kernel/numa_balancing)" ] && echo "as before: $before"
         echo '[end]'
     "#;
-    let ran: Ran = lab.script("small-2x2", &[&["--quiet"][..], &FAST].concat(), script).succeeded();
+    let ran: RunOutput = lab.script("small-2x2", &[&["--quiet"][..], &FAST].concat(), script).succeeded();
     let fails = ran.section("fails");
     for says in
         ["failed under first-touch, run 1: exit status 3\n  | out\n  | oops", "failed under interleave", "status 1"]

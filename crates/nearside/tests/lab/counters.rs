@@ -1,11 +1,11 @@
 //! The model's measurements of known workloads: simulated time, counters and samples.
 
-use crate::support::{Lab, Ran, topology_of};
+use crate::support::{Lab, RunOutput, topology_of};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The JSON in the last line of a workload's output.
-fn said(ran: &Ran, line: usize) -> Value {
+fn said(ran: &RunOutput, line: usize) -> Value {
     serde_json::from_str(ran.text().lines().nth(line).unwrap()).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn matrix(report: &Value) -> Vec<Vec<u64>> {
 }
 
 /// Runs `chase` on node 0 with memory of a node.
-fn chase(lab: &Lab, memory: &str) -> (Ran, Value) {
+fn chase(lab: &Lab, memory: &str) -> (RunOutput, Value) {
     let command =
         ["numactl", "-N0", memory, "../nearside-workloads", "chase", "--size", "64M", "--repeat", "2", "--json"];
     let ran = lab.run(lab.command("small-2x2", &["--json", "../report.json"], &command), b"").succeeded();

@@ -1,12 +1,12 @@
 //! Failures and their messages. `Lab::run` checks that nothing is left behind.
 
-use crate::support::{Lab, PLUGIN, Ran, is_root};
+use crate::support::{Lab, PLUGIN, RunOutput, is_root};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn with(lab: &Lab, variable: &str, value: &Path) -> Ran {
+fn with(lab: &Lab, variable: &str, value: &Path) -> RunOutput {
     let mut run = lab.command("small-2x2", &[], &["true"]);
     run.env(variable, value);
     lab.run(run, b"")

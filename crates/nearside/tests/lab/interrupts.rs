@@ -1,6 +1,6 @@
 //! A run that is interrupted at any moment leaves nothing behind.
 
-use crate::support::{Lab, Ran};
+use crate::support::{Lab, RunOutput};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,9 +13,9 @@ fn start(lab: &Lab, script: &str) -> Child {
 }
 
 /// Sends a signal and waits for the end.
-fn end(lab: &Lab, child: Child, signal: Signal) -> Ran {
+fn end(lab: &Lab, child: Child, signal: Signal) -> RunOutput {
     kill_process(Pid::from_child(&child), signal).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = RunOutput::from(child.wait_with_output().unwrap());
     lab.assert_nothing_left();
     ran
 }

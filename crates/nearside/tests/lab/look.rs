@@ -1,14 +1,14 @@
 //! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl,
 //! `numa_maps`, `move_pages` (which `pages` asks) and each other.
 
-use crate::support::{Lab, Ran, is_root};
+use crate::support::{Lab, RunOutput, is_root};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const BASE: u64 = 4 << 10;
 const HUGE: u64 = 2 << 20;
 
-fn json_of(ran: &Ran, section: &str) -> Value {
+fn json_of(ran: &RunOutput, section: &str) -> Value {
     let text = ran.section(section);
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in [{section}]:\n{text}\n{}", ran.error))
 }
@@ -210,7 +210,7 @@ fn known_memory_is_told_on_two_nodes() {
     assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
 }
 
-fn the_machine_is_what_numactl_says(ran: &Ran) {
+fn the_machine_is_what_numactl_says(ran: &RunOutput) {
     let machine = json_of(ran, "machine");
     let hardware = ran.section("hardware");
     for node in 0..2 {
@@ -230,7 +230,7 @@ fn the_machine_is_what_numactl_says(ran: &Ran) {
     assert_eq!(machine["transparent_huge_pages"], "madvise");
 }
 
-fn control_groups_are_told(ran: &Ran) {
+fn control_groups_are_told(ran: &RunOutput) {
     let inside = json_of(ran, "inside");
     assert_eq!(inside["cgroup"], "/half");
     assert_eq!(inside["cpuset"], json!({ "cgroup": "/half", "cpus": "2-3", "memory_nodes": "1" }));
@@ -239,7 +239,7 @@ fn control_groups_are_told(ran: &Ran) {
     assert!(anonymous("1") >= 4 << 20 && anonymous("0") < 1 << 20, "{memory}");
 }
 
-fn an_ordinary_user_sees_its_own(ran: &Ran) {
+fn an_ordinary_user_sees_its_own(ran: &RunOutput) {
     // The pages without frames, and why.
     let own = ran.section("own");
     assert!(own.contains("  -           anonymous") && own.contains("CAP_SYS_ADMIN"), "{own}");
@@ -413,7 +413,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
 }
 
 /// Claims 19, 20 and 27 of the specification: nodes, CPUs, sizes and distances, including nodes that lack some.
-fn numactl_says_the_same_of_all(ran: &Ran) {
+fn numactl_says_the_same_of_all(ran: &RunOutput) {
     let machine = json_of(ran, "machine");
     let hardware = ran.section("hardware");
     for (node, told) in machine["nodes"].as_array().unwrap().iter().enumerate() {

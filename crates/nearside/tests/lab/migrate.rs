@@ -1,7 +1,7 @@
 //! `nearside migrate` and `nearside bind` on virtual machines: pages move to the requested nodes, keep every write, and
 //! have a reason if they stay.
 
-use crate::support::{FAST, Lab, Ran, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root};
 use serde_json::Value;
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
@@ -128,7 +128,7 @@ fn pages_and_threads_go_where_they_are_sent() {
 
 /// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their
 /// own; pages follow a thread that has moved (2.7).
-fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &Ran) {
+fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &RunOutput) {
     let intersect = json(ran.section("intersect"));
     assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
     assert_eq!(ran.section("intersect-masks"), "4-5 2-5 \n");

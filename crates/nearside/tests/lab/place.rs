@@ -1,7 +1,7 @@
 //! `nearside place` on virtual machines: policies make programs faster, lose nothing whatever the programs do
 //! meanwhile, and everything is restored.
 
-use crate::support::{FAST, Lab, Ran};
+use crate::support::{FAST, Lab, RunOutput};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -230,7 +230,7 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     assert!(system["threads_moved"].as_u64() >= Some(4) && system["processes"].as_u64() >= Some(4), "{system:#}");
 }
 
-fn has_all(ran: &Ran, section: &str, texts: &[&str]) {
+fn has_all(ran: &RunOutput, section: &str, texts: &[&str]) {
     let told = ran.section(section);
     for text in texts {
         assert!(told.contains(text), "no `{text}` in [{section}]:\n{told}\n{}", ran.error);

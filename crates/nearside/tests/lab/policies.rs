@@ -2,7 +2,7 @@
 //! as reported by the kernel, as seen by the machine's own memory, and compared with numactl; as root and as an
 //! ordinary user.
 
-use crate::support::{FAST, Lab, Ran, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn pages(lines: &str) -> Pages {
 }
 
 /// The nodes of a program's memory, determined in three ways that agree.
-fn nodes_of<'a>(ran: &'a Ran, section: &str, samples: &[Value]) -> &'a str {
+fn nodes_of<'a>(ran: &'a RunOutput, section: &str, samples: &[Value]) -> &'a str {
     let (pid, rest) = ran.section(section).split_once('\n').unwrap();
     let (by_numa_maps, lines) = rest.split_once('\n').unwrap();
     let pages = pages(lines);
@@ -141,7 +141,7 @@ fn each_policy_places_pages_where_it_says() {
     }
 }
 
-fn nodes_are_used_for_what_they_have(ran: &Ran) {
+fn nodes_are_used_for_what_they_have(ran: &RunOutput) {
     let full = ran.section("full");
     assert!(full.contains("N6=") && full.split_whitespace().count() > 1, "{full}");
     let told = "cannot use 2: node 2 has no memory: memory is on 0-1,3-7\n";

@@ -1,7 +1,7 @@
 //! `nearside run` on a virtual machine of 4 nodes: a program that it starts sees what it would see under numactl, and
 //! limits of control groups are named.
 
-use crate::support::{FAST, Lab, Ran, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root};
 use std::fmt::Write;
 
 /// Options that both know, including this Debian's numactl; abbreviated, repeated and in any order as well.
@@ -136,7 +136,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
     }
 }
 
-fn switches_and_groups_are_roots(ran: &Ran) {
+fn switches_and_groups_are_roots(ran: &RunOutput) {
     let huge = ran.section("huge");
     assert!(
         huge.starts_with("THP_enabled:\t0\nglibc.malloc.hugetlb=1\nnearside: huge pages are off for all programs: "),
@@ -163,7 +163,7 @@ fn switches_and_groups_are_roots(ran: &Ran) {
     assert_eq!(ran.section("cgroup"), wanted);
 }
 
-fn shared_memory_has_its_policy(ran: &Ran) {
+fn shared_memory_has_its_policy(ran: &RunOutput) {
     let limit = ran.section("limit");
     let told = [
         "nearside: cannot make all pages of /dev/shm/big present; its policy is unchanged: 200 MiB more do not fit control group /batch, which \

@@ -92,7 +92,7 @@ fn a_reader_that_goes_away_ends_the_writer_as_it_does_without_a_lab() {
     let mut first = [0; 2];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"y\n");
-    let ran = crate::support::Ran::from(child.wait_with_output().unwrap());
+    let ran = crate::support::RunOutput::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.error.as_str()), (128 + 15, "status 141\n"));
     lab.assert_nothing_left();
 }

@@ -108,12 +108,12 @@ impl Lab {
     }
 
     /// Runs a shell script on a machine. Nothing is left when it has ended.
-    pub fn script(&self, machine: &str, options: &[&str], script: &str) -> Ran {
+    pub fn script(&self, machine: &str, options: &[&str], script: &str) -> RunOutput {
         self.run(self.command(machine, options, &["sh", "-c", script]), b"")
     }
 
     /// Runs with this input. Nothing is left when it has ended.
-    pub fn run(&self, mut command: Command, input: &[u8]) -> Ran {
+    pub fn run(&self, mut command: Command, input: &[u8]) -> RunOutput {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
@@ -122,7 +122,7 @@ impl Lab {
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
         self.assert_nothing_left();
-        Ran::from(output)
+        RunOutput::from(output)
     }
 
     /// QEMU processes of this lab: its plugin is in their command line.
@@ -168,13 +168,13 @@ fn names(folder: &Path) -> Vec<OsString> {
 }
 
 /// Result of a run.
-pub struct Ran {
+pub struct RunOutput {
     pub status: i32,
     pub output: Vec<u8>,
     pub error: String,
 }
 
-impl From<Output> for Ran {
+impl From<Output> for RunOutput {
     fn from(output: Output) -> Self {
         Self {
             status: output.status.code().or(output.status.signal().map(|signal| -signal)).unwrap(),
@@ -184,7 +184,7 @@ impl From<Output> for Ran {
     }
 }
 
-impl Ran {
+impl RunOutput {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.output).unwrap()
     }

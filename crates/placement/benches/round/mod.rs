@@ -18,8 +18,8 @@ pub fn policy(pages: u64) -> Result<Policy, Box<dyn std::error::Error>> {
 
 /// Every kind of page that the rules distinguish: used by one node, shared and written, shared and read, local.
 fn page(number: u64) -> Page {
-    let node = |place: u64| NodeId((place % u64::from(NODES)) as u32);
-    let by = |place: u64, accesses| NodeAccesses { node: node(place), accesses };
+    let node = |index: u64| NodeId((index % u64::from(NODES)) as u32);
+    let by = |index: u64, accesses| NodeAccesses { node: node(index), accesses };
     let (one, other) = (by(number / 3, 2 + number % 5), by(number / 3 + 1 + number % 6, 1));
     Page {
         pid: Pid(1 + (number / 5000 % 4) as u32),

@@ -31,7 +31,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    pub fn of(observation: &Observation, costs: &Costs, thresholds: &Thresholds, metrics: &Metrics) -> Self {
+    pub fn new(observation: &Observation, costs: &Costs, thresholds: &Thresholds, metrics: &Metrics) -> Self {
         let accesses_per_us_min = thresholds.accesses_per_us_min_on(costs);
         let gates = |processes| Self { processes, numbers: metrics.clone(), accesses_per_us_min };
         let Some(accesses_per_us) = metrics.accesses_per_us else {

@@ -62,7 +62,7 @@ impl From<Kept> for Vec<(PageOf, PageHistory)> {
 
 impl MovedPages {
     fn node_left_by(&self, page: PageOf) -> Option<NodeId> {
-        self.left.binary_search_by_key(&page, |(moved, _)| *moved).ok().map(|place| self.left[place].1)
+        self.left.binary_search_by_key(&page, |(moved, _)| *moved).ok().map(|index| self.left[index].1)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Carrefour: traffic decides whether pages move, samples decide which (Lepers, 2014, chapters 7 and 8).
 
-mod dealer;
 mod gates;
 mod history;
 mod pages;
+mod weighted_draw;
 
 use crate::action::{Action, Sampling, Step};
 use crate::batches::{Candidate, Limits, Operation, Telling, steps};
@@ -12,12 +12,11 @@ use crate::credit::Credit;
 use crate::metrics::{Metrics, loads};
 use crate::observation::{Observation, Page, Process};
 use crate::outcome::{Outcome, PageOf};
+use crate::physical_pages::{PhysicalPage, physical_pages};
 use crate::reason::{Quantity, Reason, Rule};
-use crate::seen::{Seen, seen};
 use crate::settings::Settings;
 use crate::thresholds::Thresholds;
 use crate::trial::{Trial, Verdict};
-use dealer::{Dealer, Shares};
 use gates::{Gates, Techniques};
 use history::History;
 use machine::{NodeId, NodeSet, Pid};
@@ -26,6 +25,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use weighted_draw::{Shares, WeightedDraw};
 
 /// State kept between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,8 +63,8 @@ impl ReadShared {
         self.pages += 1;
         self.readers.resize(costs.nodes().len(), false);
         for by in page.accesses.iter().filter(|by| by.accesses > 0) {
-            if let Some(place) = costs.place(by.node) {
-                self.readers[place] = true;
+            if let Some(index) = costs.index_of(by.node) {
+                self.readers[index] = true;
             }
         }
     }
@@ -89,7 +89,7 @@ impl Carrefour {
         self.replicating.retain(|pid| alive.contains(pid));
         let mut done = self.revert(&alive);
         self.credit.learn(observation, metrics, costs, thresholds);
-        let gates = Gates::of(observation, costs, thresholds, metrics);
+        let gates = Gates::new(observation, costs, thresholds, metrics);
         let moved = match (self.trial.judge(round, metrics, thresholds), &gates.processes) {
             (Verdict::Worse(back, reason), _) => {
                 let (steps, count, rest) = take_back(back, &reason, observation, costs, settings);
@@ -162,7 +162,7 @@ impl Carrefour {
         processes: &FxHashMap<Pid, Techniques>,
     ) -> Result<(Vec<Step>, usize), Rule> {
         let (round, thresholds) = (observation.round, &settings.thresholds);
-        let shares = Shares::of(&loads(observation, costs), costs);
+        let shares = Shares::new(&loads(observation, costs), costs);
         let views = views(observation, costs, settings, processes, &shares);
         let rules = Rules {
             costs,
@@ -178,7 +178,7 @@ impl Carrefour {
         };
         let cap = if self.is_slow { thresholds.page_cap_low } else { thresholds.page_cap };
         let credit = self.credit.bytes(thresholds);
-        Limits::of(observation, costs, thresholds, cap).at_most(credit).keep(&mut candidates, costs);
+        Limits::new(observation, costs, thresholds, cap).at_most(credit).keep(&mut candidates, costs);
         if candidates.is_empty() {
             return Err(if cheapest > credit { Rule::SavedTooLittle } else { Rule::NoRoom });
         }
@@ -188,7 +188,7 @@ impl Carrefour {
         self.trial.add(round, metrics, candidates.iter().filter(is_moved));
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
-            weights: &|pid| views.get(&pid).map(|view| view.dealer.weights(costs)).unwrap_or_default(),
+            weights: &|pid| views.get(&pid).map(|view| view.weighted_draw.weights(costs)).unwrap_or_default(),
             readers: &|pid| shared.get(&pid).map(|shared| shared.nodes(costs)).unwrap_or_default(),
             reason: &|operation| gates.explain(Reason::new(rule(operation)), thresholds),
         };
@@ -202,8 +202,8 @@ impl Carrefour {
         let mut chosen =
             Chosen { candidates: Vec::with_capacity(observation.pages.len()), shared: FxHashMap::default() };
         let mut last: Option<(Pid, Option<&ProcessView>)> = None;
-        for (first, page_seen) in seen(observation) {
-            let page = &*page_seen.page;
+        for (first, physical) in physical_pages(observation) {
+            let page = &*physical.page;
             let view = match last {
                 Some((pid, view)) if pid == page.pid => view,
                 _ => views.get(&page.pid),
@@ -216,7 +216,7 @@ impl Carrefour {
             }
             let choice = rules.choose(page, view, self.history.may_have_copies(id, thresholds));
             let Some((operation, to)) = operation(choice) else { continue };
-            if to.is_some_and(|to| !may_lie(&page_seen, to, views)) {
+            if to.is_some_and(|to| !may_lie(&physical, to, views)) {
                 continue;
             }
             let candidate = Candidate {
@@ -224,12 +224,12 @@ impl Carrefour {
                 address: page.address,
                 bytes: page.page_bytes,
                 from: page.node,
-                to: to.map(|place| rules.costs.nodes()[place].id),
+                to: to.map(|index| rules.costs.nodes()[index].id),
                 samples: page.samples(),
                 operation,
             };
             let is_replicated = matches!(operation, Operation::Replicate { .. });
-            let copies = self.copies(first, &page_seen, views, observation.round, rules);
+            let copies = self.copies(first, &physical, views, observation.round, rules);
             if !copies.is_empty() {
                 // Only one process falls back to distributing the page itself, if copying fails.
                 let to = candidate.to.filter(|_| is_replicated);
@@ -258,23 +258,23 @@ impl Carrefour {
     fn copies<'a>(
         &self,
         first: &'a Page,
-        seen: &'a Seen,
+        physical: &'a PhysicalPage,
         views: &Views,
         round: u64,
         rules: &Rules,
     ) -> Vec<(&'a Page, NodeId)> {
-        if !first.is_replicable || seen.page.writes > 0 {
+        if !first.is_replicable || physical.page.writes > 0 {
             return Vec::new();
         }
         let may = |(page, node): &(&Page, NodeId)| {
             let id = PageOf { pid: page.pid, address: page.address };
-            let place = rules.costs.place(*node);
+            let index = rules.costs.index_of(*node);
             let view = views.get(&page.pid).filter(|view| view.techniques.replicate);
-            view.zip(place).is_some_and(|(view, place)| view.allowed[place])
+            view.zip(index).is_some_and(|(view, index)| view.allowed[index])
                 && self.history.may_have_copies(id, rules.thresholds)
                 && !self.history.keeps(id, round, rules.thresholds)
         };
-        seen.copies(first).into_iter().filter(may).collect()
+        physical.copies(first).into_iter().filter(may).collect()
     }
 
     /// The first replication of a process by a kernel pays off only for many pages; fewer get the fallback.
@@ -335,7 +335,7 @@ fn take_back(
         let node_is_allowed = |process: &&Process| page.to.is_some_and(|to| process.nodes.contains(to));
         views.get(&page.pid).is_some_and(node_is_allowed)
     });
-    let rest = Limits::of(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
+    let rest = Limits::new(observation, costs, thresholds, thresholds.page_cap).keep(&mut back, costs);
     let telling = Telling {
         batch_pages: thresholds.batch_pages,
         weights: &|_| Vec::new(),
@@ -363,15 +363,15 @@ fn views(
         let has_memory = memory_places(costs);
         let nodes = costs.nodes().iter().zip(has_memory);
         let allowed: Vec<bool> = nodes.map(|(node, memory)| memory && process.nodes.contains(node.id)).collect();
-        let dealer = Dealer::of(shares, &allowed, costs);
-        Some((process.pid, ProcessView { techniques, allowed, dealer }))
+        let weighted_draw = WeightedDraw::new(shares, &allowed, costs);
+        Some((process.pid, ProcessView { techniques, allowed, weighted_draw }))
     };
     observation.processes.iter().filter(is_free).filter_map(view).collect()
 }
 
 /// Whether all processes that map the page allow it on the node.
-fn may_lie(seen: &Seen, place: usize, views: &Views) -> bool {
-    seen.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[place]))
+fn may_lie(physical: &PhysicalPage, index: usize, views: &Views) -> bool {
+    physical.others.iter().all(|other| views.get(&other.pid).is_some_and(|view| view.allowed[index]))
 }
 
 fn operation(choice: Choice) -> Option<(Operation, Option<usize>)> {

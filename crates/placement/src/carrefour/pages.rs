@@ -1,7 +1,7 @@
 //! Step 3: the operation for each observed page.
 
-use super::dealer::{Dealer, Shares};
 use super::gates::Techniques;
+use super::weighted_draw::{Shares, WeightedDraw};
 use crate::costs::Costs;
 use crate::observation::{Page, SMALL_PAGE};
 use crate::outcome::PageOf;
@@ -15,7 +15,7 @@ pub(crate) struct ProcessView {
     pub techniques: Techniques,
     /// Whether its pages are allowed on each node, by node index.
     pub allowed: Vec<bool>,
-    pub dealer: Dealer,
+    pub weighted_draw: WeightedDraw,
 }
 
 /// The operation on a page. Nodes are indices into [`Costs::nodes`].
@@ -45,7 +45,7 @@ pub(crate) struct Rules<'a> {
 impl Rules<'_> {
     /// Applies the rules in order: split, replicate, interleave, migrate.
     pub fn choose(&self, page: &Page, process: &ProcessView, may_have_copies: bool) -> Choice {
-        let Some(home) = self.costs.place(page.node) else { return Choice::Stay };
+        let Some(home) = self.costs.index_of(page.node) else { return Choice::Stay };
         let Techniques { migrate, replicate, interleave } = process.techniques;
         let mut users = page.accesses.iter().filter(|by| by.accesses > 0);
         let (Some(first), more) = (users.next(), users.next().is_some()) else { return Choice::Stay };
@@ -59,7 +59,7 @@ impl Rules<'_> {
                 }
             }
             let id = PageOf { pid: page.pid, address: page.address };
-            let dealt = interleave.then(|| process.dealer.draw(self.shares, home, id, self.seed)).flatten();
+            let dealt = interleave.then(|| process.weighted_draw.draw(self.shares, home, id, self.seed)).flatten();
             return match dealt {
                 dealt if replicate && may_have_copies && page.writes == 0 => Choice::Replicate(dealt),
                 Some(node) => Choice::Deal(node),
@@ -69,7 +69,7 @@ impl Rules<'_> {
         if !(interleave || migrate && first.accesses >= self.thresholds.samples_min) {
             return Choice::Stay;
         }
-        let target = match self.costs.place(first.node) {
+        let target = match self.costs.index_of(first.node) {
             Some(node) if process.allowed[node] => Some(node),
             Some(_) => self.next_best(page, process),
             None => None,
@@ -81,8 +81,8 @@ impl Rules<'_> {
     /// the page's current one.
     fn next_best(&self, page: &Page, process: &ProcessView) -> Option<usize> {
         let user = page.accesses.iter().find(|by| by.accesses > 0)?.node;
-        let far = |place: &usize| self.costs.remoteness(user, self.costs.nodes()[*place].id);
-        let allowed = (0..process.allowed.len()).filter(|&place| process.allowed[place]);
+        let far = |index: &usize| self.costs.remoteness(user, self.costs.nodes()[*index].id);
+        let allowed = (0..process.allowed.len()).filter(|&index| process.allowed[index]);
         let nearest = allowed.min_by(|a, b| far(a).total_cmp(&far(b)))?;
         (far(&nearest) < self.costs.remoteness(user, page.node)).then_some(nearest)
     }

@@ -15,7 +15,7 @@ const MARGIN_CPUS: f64 = 0.5;
 const WIDE_ROUNDS: u64 = 2;
 
 /// A process, its threads, and their load in a round.
-struct Seen<'a> {
+struct ProcessRound<'a> {
     process: &'a Process,
     threads: Vec<&'a Thread>,
     /// Misses per thousand instructions, each thread weighted by how busy it is.
@@ -24,8 +24,8 @@ struct Seen<'a> {
     busy_cpus: f64,
 }
 
-impl<'a> Seen<'a> {
-    fn of((process, threads): (&'a Process, Vec<&'a Thread>)) -> Self {
+impl<'a> ProcessRound<'a> {
+    fn new((process, threads): (&'a Process, Vec<&'a Thread>)) -> Self {
         let pressure = |thread: &&Thread| {
             let instructions = thread.instructions.filter(|&count| count > 0)?;
             Some(thread.cache_misses? as f64 * 1000.0 / instructions as f64 * thread.cpu_share)
@@ -39,8 +39,8 @@ impl<'a> Seen<'a> {
 impl Threads {
     /// Chooses homes, then moves threads to them. Each thread moves at most once.
     pub(super) fn auto(&mut self, observation: &Observation, rules: Rules) -> Vec<Step> {
-        let seen: Vec<Seen> = by_process(observation).into_iter().map(Seen::of).collect();
-        for Seen { process, .. } in &seen {
+        let seen: Vec<ProcessRound> = by_process(observation).into_iter().map(ProcessRound::new).collect();
+        for ProcessRound { process, .. } in &seen {
             if !self.processes.contains_key(&process.pid) {
                 let placed = self.place(process, rules);
                 self.processes.insert(process.pid, placed);
@@ -53,7 +53,7 @@ impl Threads {
     }
 
     /// Leaves processes that need more than their node to the kernel, until they need less.
-    fn release_wide(&mut self, seen: &[Seen], rules: Rules) -> Vec<Step> {
+    fn release_wide(&mut self, seen: &[ProcessRound], rules: Rules) -> Vec<Step> {
         let mut steps = Vec::new();
         for seen in seen {
             let Some(placed) = self.processes.get_mut(&seen.process.pid) else { continue };
@@ -88,7 +88,7 @@ impl Threads {
 
     /// Step 2: moves at most one process, from the node with the most cache pressure to that with the least, if this
     /// makes them more alike.
-    fn even_out_pressure(&mut self, round: u64, seen: &[Seen], rules: Rules) -> Option<(Pid, Reason)> {
+    fn even_out_pressure(&mut self, round: u64, seen: &[ProcessRound], rules: Rules) -> Option<(Pid, Reason)> {
         let thresholds = &rules.settings.thresholds;
         let mut nodes: BTreeMap<NodeId, (f64, f64)> =
             rules.costs.cpu_nodes().iter().map(|node| (node, (0.0, 0.0))).collect();
@@ -108,7 +108,7 @@ impl Threads {
         let cpus_of = |node| rules.costs.cpus_of(&[node].into_iter().collect()).len().max(1) as f64;
         // The other node's CPUs must not become busier than this node's are, unless it has enough of them.
         let most_busy = (hot_busy / cpus_of(hot)).max(1.0);
-        let may_move = |seen: &&Seen| {
+        let may_move = |seen: &&ProcessRound| {
             let placed = self.processes.get(&seen.process.pid);
             let rests = |placed: &Placed| {
                 placed.moved.is_some_and(|moved| round < moved.saturating_add(thresholds.home_rounds))
@@ -119,7 +119,7 @@ impl Threads {
                 && seen.threads.iter().all(|thread| rules.allowed(seen.process, thread).is_some())
                 && (cold_busy + seen.busy_cpus) / cpus_of(cold) <= most_busy
         };
-        let after = |seen: &Seen| (gap - 2.0 * seen.pressure).abs();
+        let after = |seen: &ProcessRound| (gap - 2.0 * seen.pressure).abs();
         let best = seen.iter().filter(may_move).min_by(|a, b| after(a).total_cmp(&after(b)))?;
         if after(best) >= gap {
             return None;
@@ -136,10 +136,10 @@ impl Threads {
     }
 
     /// Step 1: threads run on their homes, each on a separate CPU while there are enough.
-    fn map_to_homes(&mut self, seen: &[Seen], rules: Rules, moved: Option<&(Pid, Reason)>) -> Vec<Step> {
+    fn map_to_homes(&mut self, seen: &[ProcessRound], rules: Rules, moved: Option<&(Pid, Reason)>) -> Vec<Step> {
         let mut steps = Vec::new();
         for node in rules.costs.cpu_nodes().iter() {
-            let at_home = |seen: &&Seen| self.home(seen.process.pid) == Some(node);
+            let at_home = |seen: &&ProcessRound| self.home(seen.process.pid) == Some(node);
             let threads: Vec<(&Process, Tid, CpuSet)> = seen
                 .iter()
                 .filter(at_home)
@@ -185,7 +185,7 @@ impl Threads {
     /// by their owner, stay.
     pub fn follow(&self, observation: &Observation, rules: Rules) -> Vec<Step> {
         let thresholds = &rules.settings.thresholds;
-        let mut limits = Limits::of(observation, rules.costs, thresholds, u64::MAX);
+        let mut limits = Limits::new(observation, rules.costs, thresholds, u64::MAX);
         let mut steps = Vec::new();
         for (process, threads) in by_process(observation) {
             let pid = process.pid;

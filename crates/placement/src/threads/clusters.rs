@@ -3,8 +3,8 @@
 use super::{Rules, Threads, by_process};
 use crate::action::{Action, Step};
 use crate::observation::{Observation, Process, Thread};
+use crate::physical_pages::physical_pages;
 use crate::reason::{Quantity, Reason, Rule};
-use crate::seen::seen;
 use crate::thresholds::Thresholds;
 use machine::{CpuSet, NodeId, Pid, Tid};
 use std::cmp::Reverse;
@@ -80,7 +80,7 @@ impl Threads {
 fn common_accesses(observation: &Observation, thresholds: &Thresholds) -> BTreeMap<(ThreadId, ThreadId), u64> {
     let most = usize::try_from(thresholds.cluster_threads_max).unwrap_or(usize::MAX);
     let mut common = BTreeMap::new();
-    for (first, page) in seen(observation) {
+    for (first, page) in physical_pages(observation) {
         let mappings = std::iter::once(first).chain(page.others.iter().copied());
         let mut users: Vec<(u64, ThreadId)> = mappings
             .flat_map(|page| page.threads.iter().map(move |by| (by.accesses, (page.pid, by.tid))))
@@ -91,8 +91,8 @@ fn common_accesses(observation: &Observation, thresholds: &Thresholds) -> BTreeM
         }
         users.sort_by_key(|(accesses, thread)| (Reverse(*accesses), *thread));
         users.truncate(most);
-        for (place, (more, one)) in users.iter().enumerate() {
-            for (fewer, other) in &users[place + 1..] {
+        for (index, (more, one)) in users.iter().enumerate() {
+            for (fewer, other) in &users[index + 1..] {
                 let pair = if one < other { (*one, *other) } else { (*other, *one) };
                 *common.entry(pair).or_default() += more.min(fewer);
             }

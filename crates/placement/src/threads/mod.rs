@@ -163,7 +163,7 @@ impl Threads {
             }
             ThreadPolicy::Auto | ThreadPolicy::AutoThreads => {
                 let node = placed.node.filter(|_| !placed.is_wide)?;
-                let (cpus, rule) = Occupancy::of(&self.processes).free_cpu(node, &allowed, rules.costs)?;
+                let (cpus, rule) = Occupancy::new(&self.processes).free_cpu(node, &allowed, rules.costs)?;
                 (cpus, Reason::new(rule))
             }
             policy => (placed.cpus.clone()?, self.reason(policy, placed)),

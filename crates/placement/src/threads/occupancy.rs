@@ -14,7 +14,7 @@ pub(super) struct Occupancy {
 
 impl Occupancy {
     /// From the placement of all processes.
-    pub fn of(processes: &BTreeMap<Pid, Placed>) -> Self {
+    pub fn new(processes: &BTreeMap<Pid, Placed>) -> Self {
         let mut occupancy = Self::default();
         let threads = processes.values().flat_map(|placed| placed.threads.values());
         threads.flatten().for_each(|cpus| occupancy.add(cpus));
@@ -36,7 +36,7 @@ impl Occupancy {
     /// A CPU for a thread on a node: on an idle core, else a CPU without threads, else any. None if the node has no
     /// allowed CPU.
     pub fn free_cpu(&self, node: NodeId, allowed: &CpuSet, costs: &Costs) -> Option<(CpuSet, Rule)> {
-        let cpus = &costs.nodes()[costs.place(node)?].cpus;
+        let cpus = &costs.nodes()[costs.index_of(node)?].cpus;
         let on_core = |cpu: CpuId| {
             let core = costs.core_of_cpu(cpu);
             cpus.iter().filter(|&&other| costs.core_of_cpu(other) == core).map(|&other| self.on(other)).sum::<usize>()

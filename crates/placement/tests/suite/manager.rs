@@ -249,7 +249,7 @@ fn claim_38_whichever_node_is_hot() {
     for hot in 0..4 {
         let mut auto = policy("auto");
         pressures(&mut auto, 1, &[0; 8]);
-        let misses: Vec<u64> = (0..8).map(|place| if place % 4 == hot { 20 } else { 1 + place % 4 }).collect();
+        let misses: Vec<u64> = (0..8).map(|index| if index % 4 == hot { 20 } else { 1 + index % 4 }).collect();
         let moved = pressures(&mut auto, 2, &misses);
         assert_eq!(moved.len(), 1, "node {hot}");
         assert_eq!(u64::from(moved[0].0), hot + 1);

@@ -12,13 +12,13 @@ use placement::{
 fn pairs(pages_of_pairs: &[(u32, u32, u32)]) -> (Vec<Thread>, Vec<Page>) {
     let mut threads = Vec::new();
     let mut pages = Vec::new();
-    for (place, &(one, other, node)) in (0..).zip(pages_of_pairs) {
+    for (index, &(one, other, node)) in (0..).zip(pages_of_pairs) {
         threads.extend([one, other].map(|tid| far_thread(7, tid, &[(node, 50)])));
         let by = |tid| ThreadAccesses { tid: Tid(tid), accesses: 5 };
         pages.push(Page {
             threads: [by(one), by(other)].into_iter().collect(),
             writes: 1,
-            ..page(place, node, &[(0, 5), (1, 5)])
+            ..page(index, node, &[(0, 5), (1, 5)])
         });
     }
     (threads, pages)

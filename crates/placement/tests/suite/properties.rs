@@ -52,7 +52,7 @@ fn node() -> impl Strategy<Value = NodeId> {
 fn accesses() -> impl Strategy<Value = Vec<NodeAccesses>> {
     prop::collection::btree_map(0..6_usize, 0..9_u64, 0..4).prop_map(|by| {
         let ids = [0, 1, 5, 9, 12, 40];
-        by.into_iter().map(|(place, accesses)| NodeAccesses { node: NodeId(ids[place]), accesses }).collect()
+        by.into_iter().map(|(index, accesses)| NodeAccesses { node: NodeId(ids[index]), accesses }).collect()
     })
 }
 

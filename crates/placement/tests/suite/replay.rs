@@ -46,7 +46,7 @@ fn rounds_that_were_only_tried_out_are_so_again() {
     let mut begin = read(&log[0]);
     let LogLine::Begin { dry_run, .. } = &mut begin else { panic!("{begin:?}") };
     *dry_run = true;
-    let mut replay = Replay::of(&begin, None, None).unwrap().unwrap();
+    let mut replay = Replay::from_first_line(&begin, None, None).unwrap().unwrap();
     let round = log[1..].iter().map(|line| read(line)).find(|line| matches!(line, LogLine::Round { .. })).unwrap();
     assert_eq!(replay.take(&round), replay.take(&round));
 }
@@ -54,7 +54,7 @@ fn rounds_that_were_only_tried_out_are_so_again() {
 #[test]
 fn a_log_is_decided_again_as_it_was() {
     let log = log();
-    let mut replay = Replay::of(&read(&log[0]), None, None).unwrap().unwrap();
+    let mut replay = Replay::from_first_line(&read(&log[0]), None, None).unwrap().unwrap();
     let mut decisions = 0;
     for line in log[1..].iter().map(|line| read(line)) {
         match (replay.take(&line), line) {
@@ -74,9 +74,10 @@ fn a_log_is_decided_again_as_it_was() {
 #[test]
 fn another_policy_decides_otherwise_and_other_lines_do_not_begin_a_log() {
     let log = log();
-    let mut replay = Replay::of(&read(&log[0]), Some("interleave".parse().unwrap()), None).unwrap().unwrap();
+    let mut replay =
+        Replay::from_first_line(&read(&log[0]), Some("interleave".parse().unwrap()), None).unwrap().unwrap();
     let Some(Again::Start(start)) = replay.take(&read(&log[1])) else { panic!("a process begins") };
     assert_eq!(start.memory.unwrap().to_string(), "interleave: 0-3");
-    assert!(Replay::of(&read(&log[1]), None, None).is_none());
-    assert!(Replay::of(&read(&log[0]), Some("bind:9".parse().unwrap()), None).unwrap().is_err());
+    assert!(Replay::from_first_line(&read(&log[1]), None, None).is_none());
+    assert!(Replay::from_first_line(&read(&log[0]), Some("bind:9".parse().unwrap()), None).unwrap().is_err());
 }

@@ -1,8 +1,8 @@
 //! A trace of a process that is still running.
 
-use crate::recorded::Reading;
+use crate::open_trace::Reading;
 use crate::target::unseen;
-use crate::wrong::Wrong;
+use crate::usage_error::UsageError;
 use linux::{PresentPages, Process, ProcessError};
 use machine::NodeId;
 use profile::{Filter, HUGE_PAGE, MemoryHome, Profile, SMALL_PAGE, ThreadHome};
@@ -17,18 +17,18 @@ use trace::{About, Clock};
 pub type RangesByNode = BTreeMap<NodeId, Vec<Range<u64>>>;
 
 /// What a trace says about a running process.
-pub struct Traced<'a> {
+pub struct TraceOfProcess<'a> {
     profile: Profile,
     process: &'a Process,
 }
 
-impl<'a> Traced<'a> {
+impl<'a> TraceOfProcess<'a> {
     /// Reads a trace. Rejects one of another machine, of an earlier process with this pid, or without this process.
     pub fn read(trace: &Path, process: &'a Process) -> Result<Self, Box<dyn Error>> {
         let recorded = Reading::default().read(trace)?;
         let traced = Self { profile: recorded.profile, process };
         let why = is_from_elsewhere(&recorded.about).or(traced.is_of_another()?);
-        why.map_or(Ok(traced), |why| Err(Wrong::because(format!("{} cannot be used: {why}", trace.display()))))
+        why.map_or(Ok(traced), |why| Err(UsageError::boxed(format!("{} cannot be used: {why}", trace.display()))))
     }
 
     /// The best node of each of its threads that still run.

@@ -12,7 +12,7 @@ const KERNEL: u64 = 1 << 63;
 
 /// Samples of a round.
 #[derive(Debug)]
-pub(crate) struct Sampled {
+pub(crate) struct SampleTally {
     pages: PageTally,
     /// Samples of pages whose node the source does not report.
     unplaced: Vec<PageSample>,
@@ -66,7 +66,7 @@ impl ThreadSamples {
     }
 }
 
-impl Sampled {
+impl SampleTally {
     /// Keeps at most `page_cap` pages.
     pub fn new(page_cap: u64) -> Self {
         Self {
@@ -195,12 +195,12 @@ mod tests {
     }
 
     fn nodes() -> NodeMap {
-        NodeMap::of(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"))
+        NodeMap::new(&presets::find("small-4x2").unwrap(), Path::new("/nowhere"))
     }
 
     #[test]
     fn what_memory_served_is_traffic_and_what_caches_served_is_of_a_page_whose_node_is_asked_for() {
-        let (nodes, mut sampled) = (nodes(), Sampled::new(100));
+        let (nodes, mut sampled) = (nodes(), SampleTally::new(100));
         sampled.add(&sample(7, 0x1000, Served::Dram, 3), &nodes, || 4096);
         sampled.add(&sample(7, 0x1008, Served::Dram, 3), &nodes, || 4096);
         sampled.add(&sample(7, 0x2000, Served::L2, 1), &nodes, || 4096);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn pages_that_several_processes_map_have_a_frame() {
-        let (nodes, mut sampled) = (nodes(), Sampled::new(100));
+        let (nodes, mut sampled) = (nodes(), SampleTally::new(100));
         for (pid, address, frame) in [(7, 0x1000, 5), (8, 0x9000, 5), (8, 0x2000, 6)] {
             let sample = Sample { physical: Some(frame << 12), ..sample(pid, address, Served::Dram, 3) };
             sampled.add(&sample, &nodes, || 4096);

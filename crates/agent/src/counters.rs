@@ -76,10 +76,10 @@ impl Counters {
 fn difference(before: &[Count], after: &[Count], meanwhile_s: f64, round_s: f64, machine: &Machine) -> RoundCounts {
     let mut counts = RoundCounts::default();
     let scale = round_s / meanwhile_s;
-    for (place, count) in after.iter().enumerate() {
+    for (index, count) in after.iter().enumerate() {
         let key = |count: &Count| (count.counter, count.from, count.to);
         // Sources report counters in a fixed order.
-        let before = before.get(place).filter(|before| key(before) == key(count));
+        let before = before.get(index).filter(|before| key(before) == key(count));
         let Some(before) = before else { continue };
         let grown = count.value.saturating_sub(before.value) as f64;
         let used = |bandwidth: Option<f64>| bandwidth.map(|bandwidth| (grown / meanwhile_s / bandwidth).min(1.0));

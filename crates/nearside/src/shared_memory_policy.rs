@@ -2,8 +2,8 @@
 
 use crate::output;
 use crate::policy::{self, note};
+use crate::usage_error::UsageError;
 use crate::verify::mismatches;
-use crate::wrong::Wrong;
 use clap::Args;
 use linux::{BASE_PAGE, MemoryMode, MemoryPolicy, Misplaced, Room, Row, SegmentKey, SharedRange};
 use machine::size;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 #[command(next_help_heading = "Options for shared memory, instead of a command")]
-pub struct Shared {
+pub struct SharedMemoryOptions {
     /// Set the policy of the System V segment with this key file, which is created if --length is given
     #[arg(long, short = 'S', value_name = "KEYFILE", group = "shared")]
     shm: Option<PathBuf>,
@@ -70,7 +70,7 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
-impl Shared {
+impl SharedMemoryOptions {
     /// Whether shared memory is requested at all.
     pub fn is_asked_for(&self) -> bool {
         self.shm.is_some() || self.file.is_some()
@@ -86,7 +86,7 @@ impl Shared {
     /// Sets the policy, and does the rest.
     pub fn run(&self, policy: Option<&MemoryPolicy>, huge: bool) -> Result<(), Box<dyn Error>> {
         if policy.is_none() && !self.touch && !self.dump && !self.dump_nodes {
-            return Err(Wrong::because("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
+            return Err(UsageError::boxed("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
         }
         let (range, name) = self.range(huge)?;
         // The kernel looks only at pages that this process maps.
@@ -142,11 +142,11 @@ impl Shared {
                 let name = file.display().to_string();
                 (SharedRange::of_file(file, offset, self.length, self.shmmode), name)
             }
-            (None, None) => return Err(Wrong::because("no shared memory is named")),
+            (None, None) => return Err(UsageError::boxed("no shared memory is named")),
         };
         match range {
             Ok(range) => Ok((range, name)),
-            Err(error) if error.raw_os_error().is_none() => Err(Wrong::because(format!("{name}: {error}"))),
+            Err(error) if error.raw_os_error().is_none() => Err(UsageError::boxed(format!("{name}: {error}"))),
             Err(error) => Err(format!("cannot use {name}: {error}{}", why_unusable(&error, huge)).into()),
         }
     }

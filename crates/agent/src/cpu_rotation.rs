@@ -7,7 +7,7 @@ use std::fs;
 /// Moves the calling thread to the next CPU if all CPUs are busy. In a program whose threads wait for each other, the
 /// slowest thread sets the pace: taking a little time from each CPU delays it less than taking all of it from one. If
 /// CPUs are idle, the kernel picks one by itself.
-pub(crate) fn take_turns() {
+pub(crate) fn rotate_cpu() {
     let Ok(allowed) = affinity(Tid::CALLER) else { return };
     let Ok((now, _)) = current_cpu() else { return };
     if running(&fs::read_to_string("/proc/loadavg").unwrap_or_default()).is_none_or(|running| running <= allowed.len())
@@ -59,7 +59,7 @@ mod tests {
             assert_eq!(affinity(Tid::CALLER).unwrap(), before);
         }
         visit(CpuId(100_000), &before);
-        take_turns();
+        rotate_cpu();
         assert_eq!(affinity(Tid::CALLER).unwrap(), before);
     }
 }

@@ -1,12 +1,12 @@
 //! Runs the program under every policy, in turn.
 
-use super::contestant::Contestant;
+use super::candidate::Candidate;
 use super::numad::{self, Numad};
 use super::opened_files::OpenedFiles;
 use super::oracle::{Binding, bindings};
 use super::page_cache::PageCache;
 use super::placed::{self, Placed};
-use super::run_once::{NoRun, Ran, Runner};
+use super::run_once::{NoRun, RunOutput, Runner};
 use super::seconds::Seconds;
 use agent::PlaceReport;
 use linux::{NodeSet, NodeState, Switch, SwitchGuard};
@@ -19,10 +19,10 @@ use std::path::PathBuf;
 /// Maximum number of lines shown from a program that failed.
 const LINES: usize = 20;
 
-/// Settings of a comparison.
-pub struct Contest<'a> {
+/// The runs of a comparison, with their settings.
+pub struct Runs<'a> {
     pub command: &'a [OsString],
-    pub contestants: &'a [Contestant],
+    pub candidates: &'a [Candidate],
     pub repeat: usize,
     pub seconds: Option<&'a Seconds>,
     pub oracle_runs: usize,
@@ -38,14 +38,14 @@ pub struct Contest<'a> {
 
 /// A policy and its results so far.
 struct Entry<'a> {
-    contestant: &'a Contestant,
+    candidate: &'a Candidate,
     /// The binding that the oracle found.
     binding: Option<Binding>,
     runs: PolicyRuns,
 }
 
 /// Setup of a run, held until the run has ended.
-struct Ready {
+struct PreparedRun {
     /// Arguments that precede the program's own.
     command: Vec<OsString>,
     numad: Option<Numad>,
@@ -63,10 +63,10 @@ enum Stop {
     Interrupted,
 }
 
-impl Contest<'_> {
+impl Runs<'_> {
     /// Runs everything. Results so far are reported after each run.
     pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
-        let mut entries: Vec<Entry> = self.contestants.iter().map(Entry::of).collect();
+        let mut entries: Vec<Entry> = self.candidates.iter().map(Entry::new).collect();
         let mut place = 0;
         // Other reasons for a failure show in the first measured run.
         comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
@@ -91,7 +91,7 @@ impl Contest<'_> {
     /// One run of one policy, preceded by its setup on the first run.
     fn turn(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
         let mut outcome = Ok(());
-        if *entry.contestant == Contestant::Oracle && entry.binding.is_none() {
+        if *entry.candidate == Candidate::Oracle && entry.binding.is_none() {
             outcome = self.search(entry, runner, place);
         }
         let outcome = outcome.and_then(|()| self.run_once(entry, runner, place));
@@ -122,79 +122,88 @@ impl Contest<'_> {
     }
 
     fn run_once(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<OneRun, Stop> {
-        let ready = self.prepare(entry)?;
+        let prepared = self.prepare(entry)?;
         *place += 1;
         if let Some(page_cache) = &self.page_cache {
             // The reason was reported before.
             let _ = page_cache.settle();
         }
-        let ran = runner.run(&ready.command, ready.numad.as_ref()).map_err(|error| match error {
+        let output = runner.run(&prepared.command, prepared.numad.as_ref()).map_err(|error| match error {
             NoRun::Interrupted => Stop::Interrupted,
             NoRun::Numad(why) => Stop::LeftOut(why),
             error @ NoRun::System { .. } => Stop::Failed(error.to_string(), String::new()),
         })?;
-        if let Some(why) = ran.failure() {
-            let refused =
-                ready.placed.filter(|placed| ran.status.code() == Some(placed::FAILED) && placed.report().is_none());
+        if let Some(why) = output.failure() {
+            let refused = prepared
+                .placed
+                .filter(|placed| output.status.code() == Some(placed::FAILED) && placed.report().is_none());
             return Err(match refused {
                 _ if runner.is_interrupted() => Stop::Interrupted,
-                Some(_) => Stop::LeftOut(ran.complained.trim().to_owned()),
-                None => Stop::Failed(why, ran.last_lines(LINES)),
+                Some(_) => Stop::LeftOut(output.complained.trim().to_owned()),
+                None => Stop::Failed(why, output.last_lines(LINES)),
             });
         }
-        let report = ready.placed.and_then(|placed| placed.report());
+        let report = prepared.placed.and_then(|placed| placed.report());
         report.iter().flat_map(|report| &report.notes).for_each(|note| entry.note(note.clone()));
-        self.measured(entry, &ran, report.as_ref(), *place)
+        self.measured(entry, &output, report.as_ref(), *place)
     }
 
-    fn measured(&self, entry: &Entry, ran: &Ran, report: Option<&PlaceReport>, place: usize) -> Result<OneRun, Stop> {
-        let mut seconds = ran.wall_seconds;
+    fn measured(
+        &self,
+        entry: &Entry,
+        output: &RunOutput,
+        report: Option<&PlaceReport>,
+        place: usize,
+    ) -> Result<OneRun, Stop> {
+        let mut seconds = output.wall_seconds;
         let mut part = None;
         if let Some(pattern) = self.seconds {
-            let missing =
-                || Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), ran.last_lines(LINES));
-            seconds = pattern.of(&ran.printed).or_else(|| pattern.of(&ran.complained)).ok_or_else(missing)?;
-            part = pattern.began_ns(&ran.printed).map(|began_ns| (began_ns, seconds));
+            let missing = || {
+                Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
+            };
+            seconds =
+                pattern.find_in(&output.printed).or_else(|| pattern.find_in(&output.complained)).ok_or_else(missing)?;
+            part = pattern.began_ns(&output.printed).map(|began_ns| (began_ns, seconds));
         }
-        let policy_cpu_seconds = match entry.contestant {
-            Contestant::Numad => ran.numad_seconds,
+        let policy_cpu_seconds = match entry.candidate {
+            Candidate::Numad => output.numad_seconds,
             // The kernel charges its work for a program to that program.
-            Contestant::Kernel => None,
-            Contestant::Placed(_) => report.map(|report| report.cpu_time_s),
+            Candidate::Kernel => None,
+            Candidate::Placed(_) => report.map(|report| report.cpu_time_s),
             _ => Some(0.0),
         };
         Ok(OneRun {
             place,
             seconds,
-            wall_seconds: ran.wall_seconds,
-            memory: ran.memory(part),
-            pages_moved: ran.pages_moved,
+            wall_seconds: output.wall_seconds,
+            memory: output.memory(part),
+            pages_moved: output.pages_moved,
             policy_cpu_seconds,
         })
     }
 
     /// Prepares the machine for a policy.
-    fn prepare(&self, entry: &mut Entry) -> Result<Ready, Stop> {
-        let mut options: Vec<OsString> = match entry.contestant {
-            Contestant::FirstTouch | Contestant::Kernel | Contestant::Numad | Contestant::Placed(_) => vec![],
-            Contestant::Interleave(nodes) => {
+    fn prepare(&self, entry: &mut Entry) -> Result<PreparedRun, Stop> {
+        let mut options: Vec<OsString> = match entry.candidate {
+            Candidate::FirstTouch | Candidate::Kernel | Candidate::Numad | Candidate::Placed(_) => vec![],
+            Candidate::Interleave(nodes) => {
                 let nodes = nodes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
                 vec!["--interleave".into(), nodes.into()]
             }
-            Contestant::Bind(nodes) => {
+            Candidate::Bind(nodes) => {
                 let both = self.with_cpus().intersection(&self.nodes.with_memory);
                 let first = || both.first().map(|node| node.to_string());
                 let nodes = nodes.as_ref().map(ToString::to_string).or_else(first);
                 let nodes = nodes.ok_or_else(|| Stop::LeftOut("no node has CPUs and memory".to_owned()))?;
                 vec!["--cpunodebind".into(), (&nodes).into(), "--membind".into(), nodes.into()]
             }
-            Contestant::Oracle => entry.binding.as_ref().map(Binding::options).unwrap_or_default(),
+            Candidate::Oracle => entry.binding.as_ref().map(Binding::options).unwrap_or_default(),
         };
-        let balancing = balance(*entry.contestant == Contestant::Kernel);
-        let balancing = match (balancing, entry.contestant) {
+        let balancing = balance(*entry.candidate == Candidate::Kernel);
+        let balancing = match (balancing, entry.candidate) {
             (Ok(guard), _) => guard,
-            (Err(why), Contestant::Kernel) => return Err(Stop::LeftOut(why)),
-            (Err(why), Contestant::FirstTouch) => {
+            (Err(why), Candidate::Kernel) => return Err(Stop::LeftOut(why)),
+            (Err(why), Candidate::FirstTouch) => {
                 entry.note(format!("{why}; it was run with --localalloc, which the kernel does not balance"));
                 options.push("--localalloc".into());
                 None
@@ -204,7 +213,7 @@ impl Contest<'_> {
                 None
             }
         };
-        let numad = if *entry.contestant == Contestant::Numad {
+        let numad = if *entry.candidate == Candidate::Numad {
             let numad = Numad::start(self.simulated).map_err(Stop::LeftOut)?;
             entry.note(format!(
                 "it looks every 1 to 2 s (-i {}), its shortest interval, whatever the time scale, and at \
@@ -217,7 +226,7 @@ impl Contest<'_> {
         };
         let mut command: Vec<OsString> = Vec::new();
         let mut placed = None;
-        if let Contestant::Placed(policy) = entry.contestant {
+        if let Candidate::Placed(policy) = entry.candidate {
             let new = Placed::new();
             let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
             command.push(self.nearside.clone().into());
@@ -229,7 +238,7 @@ impl Contest<'_> {
             command.push("--".into());
         }
         command.extend_from_slice(self.command);
-        Ok(Ready { command, numad, placed, _balancing: balancing })
+        Ok(PreparedRun { command, numad, placed, _balancing: balancing })
     }
 
     fn with_cpus(&self) -> NodeSet {
@@ -312,9 +321,9 @@ fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
 }
 
 impl<'a> Entry<'a> {
-    fn of(contestant: &'a Contestant) -> Self {
-        let runs = PolicyRuns { policy: contestant.to_string(), means: contestant.means(), ..PolicyRuns::default() };
-        Self { contestant, binding: None, runs }
+    fn new(candidate: &'a Candidate) -> Self {
+        let runs = PolicyRuns { policy: candidate.to_string(), means: candidate.means(), ..PolicyRuns::default() };
+        Self { candidate, binding: None, runs }
     }
 
     /// Whether it has runs left.

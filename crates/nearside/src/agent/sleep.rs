@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Woken by SIGTERM and SIGINT, and by SIGHUP unless that is ignored, as under `nohup`.
 #[derive(Debug)]
-pub struct Wake {
+pub struct Sleeper {
     signalled: UnixStream,
     stop: Arc<AtomicBool>,
 }
 
-impl Wake {
+impl Sleeper {
     /// From here on these signals only end the sleep, no matter how many arrive: there is state to restore, and a
     /// closed terminal or `timeout` sends two.
     pub fn by_signals() -> io::Result<Self> {

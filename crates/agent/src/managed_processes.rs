@@ -5,7 +5,7 @@ use crate::owner;
 use crate::owners_ranges::OwnersRanges;
 use crate::ranges::Mappings;
 use crate::replicable::Replicable;
-use crate::sampled::ThreadSamples;
+use crate::samples::ThreadSamples;
 use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, Pid, Tid};
 use placement::NodeAccesses;

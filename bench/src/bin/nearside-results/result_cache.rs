@@ -1,4 +1,4 @@
-//! Earlier results: a file for each machine and workload, with one comparison per policy.
+//! Results of earlier runs, kept between runs: a file for each machine and workload, with one comparison per policy.
 
 use super::cases::{Case, Machine};
 use bench::Error;
@@ -7,22 +7,22 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A folder of results.
-pub struct Kept<'a> {
+/// A folder of results, with which an interrupted or repeated run only runs what is missing.
+pub struct ResultCache<'a> {
     pub folder: &'a Path,
     /// Policies to run again.
     pub again: &'a [String],
 }
 
-impl Kept<'_> {
+impl ResultCache<'_> {
     /// The folder of a machine.
-    pub fn of(&self, machine: &Machine) -> PathBuf {
+    pub fn folder_of(&self, machine: &Machine) -> PathBuf {
         self.folder.join(machine.folder())
     }
 
     /// The file of a workload; each policy's result is appended.
     pub fn file(&self, machine: &Machine, case: &Case) -> PathBuf {
-        self.of(machine).join(format!("{}.json", case.verb))
+        self.folder_of(machine).join(format!("{}.json", case.verb))
     }
 
     /// The policies that still have to run; creates the file.
@@ -41,11 +41,11 @@ impl Kept<'_> {
     pub fn comparison(&self, machine: &Machine, case: &Case) -> Result<Comparison, Error> {
         let mut there = self.read(machine, case)?;
         self.write(machine, case, &there)?;
-        let place = |one: &Comparison| {
+        let index = |one: &Comparison| {
             let named = |policy: &str| one.policies.first().is_some_and(|runs| runs.policy == policy);
             case.policies.split(',').position(named)
         };
-        there.sort_by_key(place);
+        there.sort_by_key(index);
         let rest: Vec<_> = there.iter().skip(1).flat_map(|one| one.policies.clone()).collect();
         let mut all = there.into_iter().next().ok_or_else(|| {
             let command = format!("nearside compare -- {}", case.command(machine));
@@ -68,7 +68,7 @@ impl Kept<'_> {
     }
 
     fn write(&self, machine: &Machine, case: &Case, all: &[Comparison]) -> Result<(), Error> {
-        let folder = self.of(machine);
+        let folder = self.folder_of(machine);
         fs::create_dir_all(&folder).map_err(Error::system(format!("make {}", folder.display())))?;
         let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
         let lines =

@@ -14,12 +14,12 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub fn of(loads: &[(NodeId, f64)], costs: &Costs) -> Self {
+    pub fn new(loads: &[(NodeId, f64)], costs: &Costs) -> Self {
         let sum: f64 = loads.iter().map(|(_, load)| load).sum();
         let mut of = vec![0.0; costs.nodes().len()];
         for (node, load) in loads {
-            if let Some(place) = costs.place(*node).filter(|_| sum > 0.0) {
-                of[place] = load / sum;
+            if let Some(index) = costs.index_of(*node).filter(|_| sum > 0.0) {
+                of[index] = load / sum;
             }
         }
         Self { of }
@@ -27,19 +27,19 @@ impl Shares {
 }
 
 /// Draws nodes among those that a process may use.
-pub(crate) struct Dealer {
+pub(crate) struct WeightedDraw {
     /// Node indices with cumulative weights.
     sums: Vec<(usize, f64)>,
 }
 
-impl Dealer {
+impl WeightedDraw {
     /// A node's weight is 1 minus its share of the load, times its part of the bandwidth.
-    pub fn of(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
+    pub fn new(shares: &Shares, allowed: &[bool], costs: &Costs) -> Self {
         let mut sum = 0.0;
         let mut sums = Vec::new();
-        for (place, node) in costs.nodes().iter().enumerate().filter(|(place, _)| allowed[*place]) {
-            sum += (1.0 - shares.of[place]) * node.relative_bandwidth;
-            sums.push((place, sum));
+        for (index, node) in costs.nodes().iter().enumerate().filter(|(index, _)| allowed[*index]) {
+            sum += (1.0 - shares.of[index]) * node.relative_bandwidth;
+            sums.push((index, sum));
         }
         Self { sums }
     }
@@ -48,22 +48,22 @@ impl Dealer {
     /// the load; if the draw gives its own node, it stays too.
     pub fn draw(&self, shares: &Shares, home: usize, page: PageOf, seed: u64) -> Option<usize> {
         let random = hash(hash(seed ^ u64::from(page.pid.0)) ^ page.address);
-        let (leaves, place) = (unit(random), unit(hash(random)));
+        let (leaves, point) = (unit(random), unit(hash(random)));
         let (_, sum) = self.sums.last()?;
         if leaves >= shares.of[home] {
             return None;
         }
-        let drawn = self.sums.partition_point(|(_, upto)| *upto <= place * sum);
-        self.sums.get(drawn).map(|(place, _)| *place).filter(|place| *place != home)
+        let drawn = self.sums.partition_point(|(_, upto)| *upto <= point * sum);
+        self.sums.get(drawn).map(|(index, _)| *index).filter(|index| *index != home)
     }
 
     /// The weights, in percent.
     pub fn weights(&self, costs: &Costs) -> Vec<NodeWeight> {
         let mut before = 0.0;
-        let weight = |&(place, sum): &(usize, f64)| {
+        let weight = |&(index, sum): &(usize, f64)| {
             let weight = (100.0 * (sum - before)).round() as u32;
             before = sum;
-            NodeWeight { node: costs.nodes()[place].id, weight }
+            NodeWeight { node: costs.nodes()[index].id, weight }
         };
         self.sums.iter().map(weight).collect()
     }

@@ -1,7 +1,7 @@
 //! Process and thread lifecycle events: from the kernel's records, or from /proc where those cannot be read.
 
 use crate::agent::Candidate;
-use crate::managed::Managed;
+use crate::managed_processes::Managed;
 use linux::Process;
 use machine::{Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use trace::{Event, Stacks, What};
 
 /// A lifecycle event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum LifecycleEvent {
     Began { pid: Pid, parent: Option<Pid> },
     ThreadBegan { pid: Pid, tid: Tid },
     ThreadEnded { pid: Pid, tid: Tid },
@@ -19,33 +19,33 @@ pub(crate) enum Life {
 }
 
 /// The source of lifecycle events.
-pub(crate) enum Lives {
+pub(crate) enum LifecycleSource {
     /// The kernel's records, complete from the first moment.
-    Told { side_band: Box<SideBand>, has_skipped: bool },
+    Kernel { side_band: Box<SideBand>, has_skipped: bool },
     /// /proc, polled.
-    Looked,
+    Proc,
 }
 
-impl Lives {
+impl LifecycleSource {
     /// Returns the events since the last call. Scanning /proc is expensive and happens only when due.
-    pub fn drain(&mut self, known: Known, is_due: bool, stacks: &mut Stacks, lives: &mut Vec<Life>) {
+    pub fn drain(&mut self, known: Known, is_due: bool, stacks: &mut Stacks, events: &mut Vec<LifecycleEvent>) {
         match self {
-            Self::Told { side_band, has_skipped } => {
-                let mut events = Vec::new();
-                side_band.drain(stacks, &mut events);
-                lives.extend(events.into_iter().filter_map(life));
+            Self::Kernel { side_band, has_skipped } => {
+                let mut recorded = Vec::new();
+                side_band.drain(stacks, &mut recorded);
+                events.extend(recorded.into_iter().filter_map(lifecycle_event));
                 if std::mem::take(has_skipped) {
-                    look(known, lives);
+                    scan_proc(known, events);
                 }
             }
-            Self::Looked if is_due => look(known, lives),
-            Self::Looked => {}
+            Self::Proc if is_due => scan_proc(known, events),
+            Self::Proc => {}
         }
     }
 
     /// Discards the events since the last call; the next drain finds their effects in /proc.
     pub fn skip(&mut self, stacks: &mut Stacks) {
-        if let Self::Told { side_band, has_skipped } = self {
+        if let Self::Kernel { side_band, has_skipped } = self {
             side_band.drain(stacks, &mut Vec::new());
             *has_skipped = true;
         }
@@ -60,30 +60,30 @@ pub(crate) struct Known<'a> {
     pub others: Option<&'a BTreeMap<Pid, Candidate>>,
 }
 
-fn life(event: Event) -> Option<Life> {
+fn lifecycle_event(event: Event) -> Option<LifecycleEvent> {
     let Event { pid, tid, .. } = event;
     match event.what {
-        What::ProcessStarted { parent } => Some(Life::Began { pid, parent }),
-        What::ThreadStarted => Some(Life::ThreadBegan { pid, tid }),
-        What::ThreadEnded => Some(Life::ThreadEnded { pid, tid }),
-        What::Named { name, exec: true } => Some(Life::Executed { pid, name: name.to_string() }),
+        What::ProcessStarted { parent } => Some(LifecycleEvent::Began { pid, parent }),
+        What::ThreadStarted => Some(LifecycleEvent::ThreadBegan { pid, tid }),
+        What::ThreadEnded => Some(LifecycleEvent::ThreadEnded { pid, tid }),
+        What::Named { name, exec: true } => Some(LifecycleEvent::Executed { pid, name: name.to_string() }),
         _ => None,
     }
 }
 
 /// Adds events for differences between /proc and what is known.
-fn look(known: Known, lives: &mut Vec<Life>) {
+fn scan_proc(known: Known, events: &mut Vec<LifecycleEvent>) {
     let mut unseen: Vec<Pid> = Vec::new();
     for (pid, known) in &known.managed.processes {
         let pid = *pid;
         let now = known.process.threads().unwrap_or_default();
         let ended = known.threads.keys().filter(|tid| !now.contains(**tid));
-        lives.extend(ended.map(|tid| Life::ThreadEnded { pid, tid: *tid }));
+        events.extend(ended.map(|tid| LifecycleEvent::ThreadEnded { pid, tid: *tid }));
         let began = now.iter().filter(|tid| !known.threads.contains_key(tid));
-        lives.extend(began.map(|tid| Life::ThreadBegan { pid, tid }));
+        events.extend(began.map(|tid| LifecycleEvent::ThreadBegan { pid, tid }));
         // A changed name usually means an exec.
         if let Some(status) = known.process.status().ok().filter(|status| status.name != known.name) {
-            lives.push(Life::Executed { pid, name: status.name });
+            events.push(LifecycleEvent::Executed { pid, name: status.name });
         }
         unseen.push(pid);
     }
@@ -91,13 +91,13 @@ fn look(known: Known, lives: &mut Vec<Life>) {
     while let Some(parent) = unseen.pop() {
         let Ok(children) = Process::open(parent).and_then(|process| process.children()) else { continue };
         for pid in children.iter().filter(|pid| seen.insert(*pid)).collect::<Vec<_>>() {
-            lives.push(Life::Began { pid, parent: Some(parent) });
+            events.push(LifecycleEvent::Began { pid, parent: Some(parent) });
             unseen.push(pid);
         }
     }
     let Some(others) = known.others else { return };
     let new = all_processes().into_iter().filter(|pid| !seen.contains(pid) && !others.contains_key(pid));
-    lives.extend(new.map(|pid| Life::Began { pid, parent: None }));
+    events.extend(new.map(|pid| LifecycleEvent::Began { pid, parent: None }));
 }
 
 /// All processes of the system except this one.
@@ -110,7 +110,7 @@ pub(crate) fn all_processes() -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::Inherited;
+    use crate::managed_processes::Inherited;
     use std::process::Command;
 
     #[test]
@@ -119,36 +119,41 @@ mod tests {
         let mut managed = Managed::new("0".parse().unwrap(), false);
         let own = Pid(child.id());
         assert!(managed.begin(own, false, Inherited::default()).is_some());
-        let mut lives = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..1000 {
-            lives.clear();
-            look(Known { managed: &managed, others: None }, &mut lives);
-            if lives.iter().any(|life| matches!(life, Life::Began { parent: Some(parent), .. } if *parent == own)) {
+            events.clear();
+            scan_proc(Known { managed: &managed, others: None }, &mut events);
+            if events
+                .iter()
+                .any(|event| matches!(event, LifecycleEvent::Began { parent: Some(parent), .. } if *parent == own))
+            {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let Some(Life::Began { pid, .. }) = lives.iter().find(|life| matches!(life, Life::Began { .. })) else {
-            panic!("{lives:?}")
+        let Some(LifecycleEvent::Began { pid, .. }) =
+            events.iter().find(|event| matches!(event, LifecycleEvent::Began { .. }))
+        else {
+            panic!("{events:?}")
         };
         let grandchild = rustix::process::Pid::from_raw(pid.0.cast_signed()).unwrap();
         rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        lives.clear();
-        look(Known { managed: &managed, others: None }, &mut lives);
-        assert!(lives.contains(&Life::ThreadEnded { pid: own, tid: Tid(own.0) }), "{lives:?}");
+        events.clear();
+        scan_proc(Known { managed: &managed, others: None }, &mut events);
+        assert!(events.contains(&LifecycleEvent::ThreadEnded { pid: own, tid: Tid(own.0) }), "{events:?}");
     }
 
     #[test]
     fn all_unknown_processes_of_a_system_are_found() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let managed = Managed::new("0".parse().unwrap(), false);
-        let began = Life::Began { pid: Pid(child.id()), parent: None };
+        let began = LifecycleEvent::Began { pid: Pid(child.id()), parent: None };
         let seen = |others: &BTreeMap<Pid, Candidate>| {
-            let mut lives = Vec::new();
-            look(Known { managed: &managed, others: Some(others) }, &mut lives);
-            lives.contains(&began)
+            let mut events = Vec::new();
+            scan_proc(Known { managed: &managed, others: Some(others) }, &mut events);
+            events.contains(&began)
         };
         assert!(seen(&BTreeMap::new()));
         assert!(!seen(&[(Pid(child.id()), Candidate::default())].into()));

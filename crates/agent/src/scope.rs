@@ -10,7 +10,7 @@ const NAME_BYTES: usize = 15;
 /// A selection of processes: those that match any of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Chosen {
+pub struct ProcessSelection {
     /// Users that processes run as, by name or number.
     pub users: Vec<String>,
     /// Names of programs, as `ps -o comm` shows them; only the first 15 bytes are compared.
@@ -21,7 +21,7 @@ pub struct Chosen {
 
 /// The attributes of a process that the configuration selects by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct ProcessAttributes {
     /// The user that it runs as.
     pub uid: u32,
     /// The name of its program.
@@ -46,9 +46,9 @@ struct Resolved {
     cgroups: Vec<String>,
 }
 
-impl Described {
+impl ProcessAttributes {
     /// Reads a process's attributes; none if it has ended. Needs no privileges.
-    pub fn of(pid: Pid) -> Option<Self> {
+    pub fn from_proc(pid: Pid) -> Option<Self> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok()?;
         let cgroup = Cgroups::find().ok().and_then(|cgroups| cgroups.of(&process).ok());
@@ -65,8 +65,12 @@ pub struct NoSuchUser(pub String);
 impl Scope {
     /// Selects the processes in `managed`, or all if it is empty, except those in `not_managed`. `user` resolves names
     /// of users.
-    pub fn new(managed: &Chosen, not_managed: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
-        let (managed, not_managed) = (Resolved::of(managed, &user)?, Resolved::of(not_managed, &user)?);
+    pub fn new(
+        managed: &ProcessSelection,
+        not_managed: &ProcessSelection,
+        user: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, NoSuchUser> {
+        let (managed, not_managed) = (Resolved::new(managed, &user)?, Resolved::new(not_managed, &user)?);
         Ok(Self { managed, not_managed, only_of: None })
     }
 
@@ -78,11 +82,12 @@ impl Scope {
 
     /// Whether a process is managed; false once it has ended.
     pub fn has(&self, pid: Pid) -> bool {
-        *self == Self::default() || Described::of(pid).is_some_and(|process| self.why_not(&process).is_none())
+        *self == Self::default()
+            || ProcessAttributes::from_proc(pid).is_some_and(|process| self.why_not(&process).is_none())
     }
 
     /// Why a process is not managed; none if it is.
-    pub fn why_not(&self, process: &Described) -> Option<String> {
+    pub fn why_not(&self, process: &ProcessAttributes) -> Option<String> {
         if self.only_of.is_some_and(|uid| process.uid != uid) {
             return Some(format!("it belongs to user {}, and only root may place other users' processes", process.uid));
         }
@@ -101,14 +106,14 @@ impl Scope {
 }
 
 impl Resolved {
-    fn of(chosen: &Chosen, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
+    fn new(chosen: &ProcessSelection, user: impl Fn(&str) -> Option<u32>) -> Result<Self, NoSuchUser> {
         let uid = |name: &String| name.parse().ok().or_else(|| user(name)).ok_or_else(|| NoSuchUser(name.clone()));
         let uids = chosen.users.iter().map(uid).collect::<Result<_, _>>()?;
         Ok(Self { uids, commands: chosen.commands.clone(), cgroups: chosen.cgroups.clone() })
     }
 
     /// Describes what matches the process.
-    fn matches(&self, process: &Described) -> Option<String> {
+    fn matches(&self, process: &ProcessAttributes) -> Option<String> {
         if self.uids.contains(&process.uid) {
             return Some(format!("processes of user {}", process.uid));
         }
@@ -130,21 +135,21 @@ fn is_kept_as(name: &str, kept: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn scope(managed: &Chosen, not_managed: &Chosen) -> Scope {
+    fn scope(managed: &ProcessSelection, not_managed: &ProcessSelection) -> Scope {
         Scope::new(managed, not_managed, |name| (name == "postgres").then_some(70)).unwrap()
     }
 
-    fn process(uid: u32, name: &str, cgroup: &str) -> Described {
-        Described { uid, name: name.into(), cgroup: Some(cgroup.into()) }
+    fn process(uid: u32, name: &str, cgroup: &str) -> ProcessAttributes {
+        ProcessAttributes { uid, name: name.into(), cgroup: Some(cgroup.into()) }
     }
 
-    fn users(of: &[&str]) -> Chosen {
-        Chosen { users: of.iter().map(|user| (*user).to_owned()).collect(), ..Chosen::default() }
+    fn users(of: &[&str]) -> ProcessSelection {
+        ProcessSelection { users: of.iter().map(|user| (*user).to_owned()).collect(), ..ProcessSelection::default() }
     }
 
     #[test]
     fn all_are_managed_if_none_are_named() {
-        let scope = scope(&Chosen::default(), &users(&["postgres"]));
+        let scope = scope(&ProcessSelection::default(), &users(&["postgres"]));
         assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
         let why = scope.why_not(&process(70, "sh", "/")).unwrap();
         assert_eq!(why, "the configuration leaves processes of user 70 alone");
@@ -161,12 +166,12 @@ mod tests {
 
     #[test]
     fn users_programs_and_groups_are_alternatives() {
-        let managed = Chosen {
+        let managed = ProcessSelection {
             commands: vec!["a-name-of-twenty-byt".into()],
             cgroups: vec!["/batch".into()],
             ..users(&["postgres", "12"])
         };
-        let not_managed = Chosen { cgroups: vec!["/batch/left".into()], ..Chosen::default() };
+        let not_managed = ProcessSelection { cgroups: vec!["/batch/left".into()], ..ProcessSelection::default() };
         let scope = scope(&managed, &not_managed);
         for managed in [
             process(70, "sh", "/"),
@@ -186,13 +191,13 @@ mod tests {
             why(process(7, "sh", "/batches")),
             "the configuration names neither its user (7), nor its program (sh), nor its control group (/batches)"
         );
-        assert!(why(Described { cgroup: None, ..process(7, "sh", "/") }).ends_with("(none)"));
+        assert!(why(ProcessAttributes { cgroup: None, ..process(7, "sh", "/") }).ends_with("(none)"));
         assert!(why(process(7, "a-name-of", "/")).contains("neither"));
     }
 
     #[test]
     fn an_unknown_user_is_named() {
-        let error = Scope::new(&users(&["no-such-user"]), &Chosen::default(), |_| None).unwrap_err();
+        let error = Scope::new(&users(&["no-such-user"]), &ProcessSelection::default(), |_| None).unwrap_err();
         assert_eq!(error.to_string(), "there is no user `no-such-user`");
     }
 }

@@ -4,9 +4,9 @@ use linux::{Pid, Tid};
 use std::collections::BTreeMap;
 use trace::{Event, What};
 
-/// Everything that is alive.
+/// The processes that run, with what they have.
 #[derive(Debug, Default)]
-pub struct Alive {
+pub struct LiveSet {
     processes: BTreeMap<Pid, Process>,
 }
 
@@ -21,7 +21,7 @@ struct Process {
     objects: BTreeMap<u64, Event>,
 }
 
-impl Alive {
+impl LiveSet {
     /// Takes an event. Events must come in order.
     pub fn take(&mut self, event: Event) {
         let (pid, tid, time) = (event.pid, event.tid, event.time_ns);
@@ -76,7 +76,7 @@ impl Alive {
         }
     }
 
-    /// The events that describe everything alive.
+    /// The events that describe the whole set.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.processes.values().flat_map(|process| {
             let Process { started, threads, mappings, objects } = process;
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_reported_no_more() {
-        let mut alive = Alive::default();
+        let mut live_set = LiveSet::default();
         let stack = StackId(0);
         let told = [
             event(1, 7, 7, What::ProcessStarted { parent: None }),
@@ -148,18 +148,18 @@ mod tests {
             event(9, 7, 8, What::ThreadEnded),
         ];
         for event in told {
-            alive.take(event);
+            live_set.take(event);
         }
-        let times: Vec<u64> = alive.events().map(|event| event.time_ns).collect();
+        let times: Vec<u64> = live_set.events().map(|event| event.time_ns).collect();
         assert_eq!(times, [1, 2, 4, 6]);
-        assert!(alive.events().any(|event| event.what == What::Allocated { address: 0x20, bytes: 80, stack }));
+        assert!(live_set.events().any(|event| event.what == What::Allocated { address: 0x20, bytes: 80, stack }));
         // A fork has its parent's mappings until it executes another program.
-        alive.take(event(10, 9, 9, What::ProcessStarted { parent: Some(Pid(7)) }));
-        let of_child = |alive: &Alive| alive.events().filter(|event| event.pid == Pid(9)).count();
-        assert_eq!(of_child(&alive), 3);
-        alive.take(event(11, 9, 9, named("c", true)));
-        assert_eq!(of_child(&alive), 2);
-        alive.take(event(12, 9, 9, What::ThreadEnded));
-        assert_eq!(of_child(&alive), 0);
+        live_set.take(event(10, 9, 9, What::ProcessStarted { parent: Some(Pid(7)) }));
+        let of_child = |live_set: &LiveSet| live_set.events().filter(|event| event.pid == Pid(9)).count();
+        assert_eq!(of_child(&live_set), 3);
+        live_set.take(event(11, 9, 9, named("c", true)));
+        assert_eq!(of_child(&live_set), 2);
+        live_set.take(event(12, 9, 9, What::ThreadEnded));
+        assert_eq!(of_child(&live_set), 0);
     }
 }

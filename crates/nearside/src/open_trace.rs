@@ -39,7 +39,7 @@ pub struct Reading {
 }
 
 /// A trace that was read.
-pub struct Recorded {
+pub struct OpenTrace {
     pub profile: Profile,
     pub facts: TraceFacts,
     pub about: About,
@@ -53,7 +53,7 @@ enum Names {
 
 impl Reading {
     /// Reads a trace of nearside or a perf.data file.
-    pub fn read(&self, path: &Path) -> Result<Recorded, Box<dyn Error>> {
+    pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
         let (machine, from) = self.machine(&trace)?;
         let clock = machine.core.as_ref().map(|core| core.clock_hz);
@@ -82,7 +82,7 @@ impl Reading {
         if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {
             facts = facts.with_records(span_ns);
         }
-        Ok(Recorded { profile, facts, about: trace.about().clone() })
+        Ok(OpenTrace { profile, facts, about: trace.about().clone() })
     }
 
     /// The machine, and the source of its description.

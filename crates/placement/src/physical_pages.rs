@@ -6,14 +6,14 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
 /// A page, with the accesses of all processes that map it.
-pub(crate) struct Seen<'a> {
+pub(crate) struct PhysicalPage<'a> {
     /// The page as its first process maps it.
     pub page: Cow<'a, Page>,
     /// The page as other processes map it.
     pub others: Vec<&'a Page>,
 }
 
-impl Seen<'_> {
+impl PhysicalPage<'_> {
     /// The copies that the page's processes would have, and their nodes. Empty unless each process could have a copy
     /// and uses the page from one node, because the threads of a process share its mappings. A process that uses the
     /// page from its current node needs no copy.
@@ -30,11 +30,11 @@ impl Seen<'_> {
 }
 
 /// All physical pages, in order of their first observation.
-pub(crate) fn seen(observation: &Observation) -> impl Iterator<Item = (&Page, Seen<'_>)> {
+pub(crate) fn physical_pages(observation: &Observation) -> impl Iterator<Item = (&Page, PhysicalPage<'_>)> {
     let mut sharers: Option<FxHashMap<u64, Vec<&Page>>> = None;
     observation.pages.iter().filter_map(move |page| {
         let Some(frame) = page.frame else {
-            return Some((page, Seen { page: Cow::Borrowed(page), others: Vec::new() }));
+            return Some((page, PhysicalPage { page: Cow::Borrowed(page), others: Vec::new() }));
         };
         // The first mapping collects the others. Mostly there are none, and no time is spent on looking for them.
         let sharers = sharers.get_or_insert_with(|| by_frame(&observation.pages)).remove(&frame)?;
@@ -42,7 +42,7 @@ pub(crate) fn seen(observation: &Observation) -> impl Iterator<Item = (&Page, Se
         for other in &sharers[1..] {
             merged.add(other);
         }
-        Some((page, Seen { page: Cow::Owned(merged), others: sharers[1..].to_vec() }))
+        Some((page, PhysicalPage { page: Cow::Owned(merged), others: sharers[1..].to_vec() }))
     })
 }
 

@@ -6,9 +6,9 @@ use placement::{NameError, PolicyName};
 use std::fmt;
 use std::str::FromStr;
 
-/// A policy to run a program under.
+/// A candidate: a policy to run the program under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contestant {
+pub enum Candidate {
     /// Memory on the node of the CPU that touches it first; the kernel moves none.
     FirstTouch,
     /// The kernel's NUMA balancing.
@@ -35,7 +35,7 @@ const OTHERS: [(&str, &str); 6] = [
     ("oracle", "the best static binding that a short search finds: see --oracle-runs"),
 ];
 
-impl FromStr for Contestant {
+impl FromStr for Candidate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -65,7 +65,7 @@ impl FromStr for Contestant {
     }
 }
 
-impl Contestant {
+impl Candidate {
     /// Description of the policy.
     pub fn means(&self) -> String {
         let name = self.to_string();
@@ -93,7 +93,7 @@ pub fn list() -> String {
     lines.join("\n")
 }
 
-impl fmt::Display for Contestant {
+impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FirstTouch => f.write_str("first-touch"),
@@ -116,18 +116,18 @@ mod tests {
     #[test]
     fn every_name_of_the_list_is_read_and_written() {
         for (name, what) in all().filter(|(name, _)| *name != "THREADS+MEMORY" && *name != "default") {
-            let contestant = plain(name).parse::<Contestant>().unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!((contestant.to_string().as_str(), contestant.means().as_str()), (plain(name), what));
+            let candidate = plain(name).parse::<Candidate>().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!((candidate.to_string().as_str(), candidate.means().as_str()), (plain(name), what));
         }
         for text in ["interleave:0-1", "bind:!0", "balanced+local", "weighted-interleave:0-1", "bind:0+interleave:0-1"]
         {
-            assert_eq!(text.parse::<Contestant>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Candidate>().unwrap().to_string(), text);
         }
-        assert_eq!("kernel".parse(), Ok(Contestant::Kernel));
-        let unknown = "carefour".parse::<Contestant>().unwrap_err();
+        assert_eq!("kernel".parse(), Ok(Candidate::Kernel));
+        let unknown = "carefour".parse::<Candidate>().unwrap_err();
         assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?)"), "{unknown}");
         assert!(all().all(|(name, what)| unknown.contains(name) && unknown.contains(what)), "{unknown}");
-        assert!("kernel:1".parse::<Contestant>().is_err() && "bind:x".parse::<Contestant>().is_err());
-        assert!("balanced+auto".parse::<Contestant>().unwrap_err().contains("both place threads"));
+        assert!("kernel:1".parse::<Candidate>().is_err() && "bind:x".parse::<Candidate>().is_err());
+        assert!("balanced+auto".parse::<Candidate>().unwrap_err().contains("both place threads"));
     }
 }

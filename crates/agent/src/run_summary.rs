@@ -31,7 +31,7 @@ impl Sum {
         let pair = |(&(from, to), &accesses): (&(_, _), &f64)| Traffic { from, to, accesses };
         let traffic = self.traffic.iter().map(pair).collect();
         let all = Observation { length_s: self.time_s, traffic, ..Observation::default() };
-        let Metrics { accesses_per_us, local_access_ratio, imbalance, .. } = Metrics::of(&all, costs);
+        let Metrics { accesses_per_us, local_access_ratio, imbalance, .. } = Metrics::new(&all, costs);
         let access_ns = (self.access_ns.1 > 0.0).then(|| self.access_ns.0 / self.access_ns.1);
         PlaceMetrics { time_s: self.time_s, accesses_per_us, local_access_ratio, imbalance, access_ns }
     }
@@ -39,7 +39,7 @@ impl Sum {
 
 /// Summary of a run's rounds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct RunSummary {
     before: Sum,
     after: Sum,
     pub pages_moved: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Course {
     pages_by_rule: BTreeMap<Rule, u64>,
 }
 
-impl Course {
+impl RunSummary {
     /// Adds a round; its observation precedes its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
         let has_moved = self.pages_moved + self.pages_copied + self.threads_moved + self.pages_split > 0;

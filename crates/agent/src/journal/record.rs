@@ -26,7 +26,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     /// Its changes.
-    pub kept: Kept,
+    pub record: JournalRecord,
     /// Whether the last line is incomplete: its change was never made.
     pub torn: bool,
     /// Lines that cannot be parsed.
@@ -37,7 +37,7 @@ pub struct Parsed {
 
 /// All changes: the original value of each setting, and every value that replaced it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct JournalRecord {
     /// By thread.
     pub threads: BTreeMap<ThreadIdentity, Bound>,
     /// By file.
@@ -100,7 +100,7 @@ pub fn parse(text: &[u8], boot: &str) -> Parsed {
         if line.last() != Some(&b'\n') {
             parsed.torn = true;
         } else if let Ok(change) = serde_json::from_slice(line) {
-            parsed.kept.add(&change);
+            parsed.record.add(&change);
         } else {
             parsed.damaged += 1;
         }
@@ -108,7 +108,7 @@ pub fn parse(text: &[u8], boot: &str) -> Parsed {
     parsed
 }
 
-impl Kept {
+impl JournalRecord {
     /// Whether there is nothing to restore.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.switches.is_empty()
@@ -237,12 +237,12 @@ mod tests {
         lines.flat_map(|line| (line + "\n").into_bytes()).collect()
     }
 
-    fn kept(changes: &[Change]) -> Kept {
-        let mut kept = Kept::default();
+    fn record(changes: &[Change]) -> JournalRecord {
+        let mut record = JournalRecord::default();
         for change in changes {
-            kept.add(change);
+            record.add(change);
         }
-        kept
+        record
     }
 
     fn some() -> Vec<Change> {
@@ -257,7 +257,7 @@ mod tests {
         for end in 0..=all.len() {
             let parsed = parse(&all[..end], BOOT);
             let whole = all[..end].split(|byte| *byte == b'\n').count() - 1;
-            assert_eq!(parsed.kept, kept(&changes[..whole.saturating_sub(1)]), "{end}");
+            assert_eq!(parsed.record, record(&changes[..whole.saturating_sub(1)]), "{end}");
             assert_eq!(parsed.torn, end > 0 && all[end - 1] != b'\n', "{end}");
             assert_eq!((parsed.damaged, parsed.foreign), (0, false), "{end}");
         }
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn what_was_there_first_comes_back_whatever_was_put_in_its_place() {
-        let kept = kept(&some());
-        let replaced = &kept.threads[&thread(7, 7)].cpus;
+        let record = record(&some());
+        let replaced = &record.threads[&thread(7, 7)].cpus;
         assert_eq!(
             (replaced.before.clone(), replaced.after.as_slice()),
             (cpus("0-3"), &[cpus("0-1"), cpus("2-3")][..])
@@ -282,30 +282,30 @@ mod tests {
 
     #[test]
     fn what_another_process_set_meanwhile_is_restored() {
-        let kept = kept(&[bound(7, 7, "0-3", "0-1"), bound(7, 7, "1", "2-3"), bound(7, 7, "2-3", "0-1")]);
-        assert_eq!(kept.threads[&thread(7, 7)].cpus.before, cpus("1"));
+        let record = record(&[bound(7, 7, "0-3", "0-1"), bound(7, 7, "1", "2-3"), bound(7, 7, "2-3", "0-1")]);
+        assert_eq!(record.threads[&thread(7, 7)].cpus.before, cpus("1"));
     }
 
     #[test]
     fn threads_are_distinguished_from_later_ones_with_the_same_number() {
         let later = ThreadIdentity { started: 999, ..thread(7, 7) };
         let again = Change::Affinity { thread: later, before: cpus("0-1"), after: cpus("3"), at: 1000 };
-        let kept = kept(&[bound(7, 7, "0-3", "0-1"), again]);
+        let record = record(&[bound(7, 7, "0-3", "0-1"), again]);
         assert_eq!(
-            (kept.threads[&thread(7, 7)].cpus.before.clone(), kept.threads[&later].cpus.before.clone()),
+            (record.threads[&thread(7, 7)].cpus.before.clone(), record.threads[&later].cpus.before.clone()),
             (cpus("0-3"), cpus("0-1"))
         );
     }
 
     #[test]
     fn threads_that_begin_with_cpus_of_ours_would_have_had_those_of_before() {
-        let kept = kept(&[
+        let record = record(&[
             bound(7, 7, "0-3", "0-1"),
             bound(8, 8, "0-2", "0-1"),
             bound(9, 9, "0", "0-1"),
             bound(9, 8, "0-1", "3"),
         ]);
-        let inherited = |pid, started, now| kept.inherited(Pid(pid), started, &cpus(now)).map(ToString::to_string);
+        let inherited = |pid, started, now| record.inherited(Pid(pid), started, &cpus(now)).map(ToString::to_string);
         assert_eq!(inherited(7, 150, "0-1").as_deref(), Some("0-3"));
         assert_eq!(inherited(8, 999, "0-1").as_deref(), Some("0-2"));
         // It began before the change, has other CPUs, is of another process, or may have inherited its CPUs from a
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn another_boot_and_another_format_are_discarded() {
-        let of = |journal: &[u8]| (parse(journal, BOOT).kept.len(), parse(journal, BOOT).foreign);
+        let of = |journal: &[u8]| (parse(journal, BOOT).record.len(), parse(journal, BOOT).foreign);
         assert_eq!(of(&text("other", &some())), (0, true));
         let newer = String::from_utf8(text(BOOT, &some())).unwrap().replacen("\"journal\":1", "\"journal\":2", 1);
         assert_eq!(of(newer.as_bytes()), (0, true));
@@ -332,7 +332,7 @@ mod tests {
         journal.extend(text(BOOT, &some()[1..2]));
         let parsed = parse(&journal, BOOT);
         // A second header is not valid either.
-        assert_eq!((parsed.damaged, parsed.kept), (5, kept(&some()[..2])));
+        assert_eq!((parsed.damaged, parsed.record), (5, record(&some()[..2])));
     }
 
     fn any_change() -> impl Strategy<Value = Change> {
@@ -354,10 +354,10 @@ mod tests {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let parsed = parse(&bytes, BOOT);
-            prop_assert!(parsed.kept.is_empty());
+            prop_assert!(parsed.record.is_empty());
             let mut after_header = text(BOOT, &[]);
             after_header.extend(bytes);
-            prop_assert!(parse(&after_header, BOOT).kept.is_empty());
+            prop_assert!(parse(&after_header, BOOT).record.is_empty());
         }
 
         #[test]
@@ -365,24 +365,24 @@ mod tests {
             changes in proptest::collection::vec(any_change(), 0..30)
         ) {
             let read = parse(&text(BOOT, &changes), BOOT);
-            prop_assert_eq!(&read.kept, &kept(&changes));
-            let anew: Vec<Change> = read.kept.changes().collect();
-            prop_assert_eq!(&kept(&anew), &read.kept);
+            prop_assert_eq!(&read.record, &record(&changes));
+            let anew: Vec<Change> = read.record.changes().collect();
+            prop_assert_eq!(&record(&anew), &read.record);
             // A known change does not alter what would be restored.
-            for change in changes.iter().filter(|change| read.kept.has(change)) {
-                let mut more = read.kept.clone();
+            for change in changes.iter().filter(|change| read.record.has(change)) {
+                let mut more = read.record.clone();
                 more.add(change);
-                let before = |kept: &Kept| kept.threads.values().map(|bound| bound.cpus.before.clone()).collect::<Vec<_>>();
-                prop_assert_eq!(before(&more), before(&read.kept));
+                let before = |record: &JournalRecord| record.threads.values().map(|bound| bound.cpus.before.clone()).collect::<Vec<_>>();
+                prop_assert_eq!(before(&more), before(&read.record));
             }
         }
 
         /// A setting read after a change was made as recorded is recognised as the agent's.
         #[test]
         fn the_latest_change_is_ours(changes in proptest::collection::vec(any_change(), 1..30)) {
-            let kept = kept(&changes);
+            let record = record(&changes);
             if let Some(Change::Affinity { thread, after, .. }) = changes.last() {
-                let verdict = kept.threads[thread].cpus.verdict(after, Clone::clone);
+                let verdict = record.threads[thread].cpus.verdict(after, Clone::clone);
                 prop_assert_ne!(verdict, Verdict::Theirs);
             }
         }

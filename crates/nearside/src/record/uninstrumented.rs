@@ -1,4 +1,4 @@
-//! Programs that reported no objects, because the library was not loaded into them.
+//! Uninstrumented programs: those that reported no objects, because the library was not loaded into them.
 
 use linux::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,17 @@ use std::sync::Arc;
 const MOST_NAMES: usize = 8;
 
 /// A sentence about the executed programs, by process and name, that reported no objects.
-pub fn untold(executed: &BTreeSet<(Pid, Arc<str>)>, has_told: impl Fn(Pid, &str) -> bool) -> Option<String> {
+pub fn uninstrumented(
+    executed: &BTreeSet<(Pid, Arc<str>)>,
+    has_reported: impl Fn(Pid, &str) -> bool,
+) -> Option<String> {
     let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, name) in executed.iter().filter(|(pid, name)| !has_told(*pid, name)) {
+    for (_, name) in executed.iter().filter(|(pid, name)| !has_reported(*pid, name)) {
         *programs.entry(name).or_default() += 1;
     }
     let mut names = String::new();
-    for (place, (name, times)) in programs.iter().take(MOST_NAMES).enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
+    for (index, (name, times)) in programs.iter().take(MOST_NAMES).enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
         let times = if *times == 1 { String::new() } else { format!(" ({times} times)") };
         // Writing to a string never fails.
         let _ = write!(names, "{comma}{name}{times}");
@@ -40,12 +43,12 @@ mod tests {
     #[test]
     fn programs_without_the_library_are_named_once() {
         let executed = |programs: &[(u32, &str)]| programs.iter().map(|&(pid, name)| (Pid(pid), name.into())).collect();
-        let told = |pid: Pid, name: &str| pid == Pid(7) && name == "sh";
-        assert_eq!(untold(&executed(&[(7, "sh")]), told), None);
-        let some = untold(&executed(&[(7, "sh"), (7, "busybox"), (8, "sh"), (9, "sh")]), told).unwrap();
+        let reported = |pid: Pid, name: &str| pid == Pid(7) && name == "sh";
+        assert_eq!(uninstrumented(&executed(&[(7, "sh")]), reported), None);
+        let some = uninstrumented(&executed(&[(7, "sh"), (7, "busybox"), (8, "sh"), (9, "sh")]), reported).unwrap();
         assert!(some.starts_with("no objects were reported by busybox, sh (2 times): the library"), "{some}");
         let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
         let many: Vec<(u32, &str)> = names.iter().map(|name| (7, name.as_str())).collect();
-        assert!(untold(&executed(&many), told).unwrap().contains("p6, p7 and 2 others:"));
+        assert!(uninstrumented(&executed(&many), reported).unwrap().contains("p6, p7 and 2 others:"));
     }
 }

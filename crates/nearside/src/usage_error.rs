@@ -1,15 +1,15 @@
-//! Wrong requests that the command line's grammar cannot detect.
+//! Errors of usage that the command line's grammar cannot detect.
 
 use std::error::Error;
 
 /// Makes nearside exit with code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Wrong(Box<dyn Error>);
+pub struct UsageError(Box<dyn Error>);
 
-impl Wrong {
+impl UsageError {
     /// The message, as an error of any kind.
-    pub fn because(why: impl Into<Box<dyn Error>>) -> Box<dyn Error> {
+    pub fn boxed(why: impl Into<Box<dyn Error>>) -> Box<dyn Error> {
         Box::new(Self(why.into()))
     }
 }
