@@ -1,8 +1,8 @@
 //! Tallies of a view's accesses for all rankings, in one pass: by object, code location, thread and nodes.
 
+use crate::access_path::CellKey;
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
-use crate::way::CellKey;
 use std::thread;
 
 /// Number of parallel parts. Fixed, so that floating-point sums are the same on every machine.
