@@ -1,6 +1,6 @@
 //! The cost of remote accesses by call chain, as a flame graph or as folded stacks.
 
-use crate::label::label;
+use crate::escape::escape_name;
 use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 use machine::{NodeId, Routes};
 use profile::{Access, CodeId, Profile, View};
@@ -65,7 +65,7 @@ impl RemoteCost {
     pub fn to_svg(&self, title: &str) -> Result<String, FlameGraphError> {
         let folded = self.to_folded();
         let mut options = Options::default();
-        options.title = label(title);
+        options.title = escape_name(title);
         options.subtitle = Some(self.subtitle(folded.is_empty()));
         if self.timed { "ns" } else { "remote accesses" }.clone_into(&mut options.count_name);
         options.colors = Palette::Basic(BasicPalette::Orange);
@@ -119,6 +119,6 @@ impl Local {
 
 /// The name of a frame, without the separators of frames and lines.
 fn frame(profile: &Profile, code: CodeId) -> String {
-    let name = label(&profile.function_label(code)).replace(';', ":");
+    let name = escape_name(&profile.function_label(code)).replace(';', ":");
     if name.trim().is_empty() { "?".to_owned() } else { name }
 }
