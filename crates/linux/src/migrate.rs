@@ -8,7 +8,7 @@ use crate::memory_policy::Whose;
 use crate::page_batch::{PageBatch, PageRefusal};
 use crate::present::{Extent, PresentPages};
 use crate::process::{Process, ProcessError};
-use crate::route::{Course, Route};
+use crate::route::{Destination, Route};
 use crate::tally::{Amount, Stayed, Tally};
 use std::io;
 use std::ops::Range;
@@ -296,9 +296,9 @@ impl<'a> Finder<'a> {
                 continue;
             };
             match self.migration.route.of(node, address / bytes) {
-                Course::There => load.found.there.add(bytes),
-                Course::Elsewhere => load.found.elsewhere.add(bytes),
-                Course::To(target) => {
+                Destination::There => load.found.there.add(bytes),
+                Destination::Elsewhere => load.found.elsewhere.add(bytes),
+                Destination::To(target) => {
                     load.pages.push(address, Some(target));
                     load.page_bytes.push(bytes);
                 }

@@ -1,7 +1,7 @@
 //! Why the kernel refused to open a perf event, and what to do.
 
 use super::Target;
-use linux::{Attempt, Capability, Cause, Diagnosis, Pid, Process, Situation, diagnose, with_capability};
+use linux::{Attempt, Capability, Cause, Diagnosis, Pid, Process, SystemState, diagnose, with_capability};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -120,7 +120,7 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
                 ),
             ),
             _ => match pid {
-                Some(pid) => diagnose(Attempt::Look, Errno::ACCESS.raw_os_error(), &Situation::of(Some(pid))),
+                Some(pid) => diagnose(Attempt::Look, Errno::ACCESS.raw_os_error(), &SystemState::read(Some(pid))),
                 None => Cause::Filtered.into(),
             },
         },
