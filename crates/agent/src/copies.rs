@@ -47,7 +47,7 @@ impl Copies {
         if let Some(full) = free.in_the_way(pages as u64 * SMALL_PAGE, Some(&[node].into_iter().collect())) {
             return Err((PageRefusal::NoMemory, told(&full)));
         }
-        PrivateCopies::of(&process.process).map_err(|error| match error {
+        PrivateCopies::new(&process.process).map_err(|error| match error {
             // A process that has ended needs no copies.
             ProcessError::Gone(_) => (PageRefusal::NotPresent, None),
             error => (PageRefusal::Other(0), told(&error)),

@@ -176,7 +176,7 @@ fn own() -> Result<Process, Diagnosis> {
 
 fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
     let told = |error: &dyn ToString| -> Diagnosis { Cause::Other(error.to_string()).into() };
-    let mut pages = PresentPages::of(&own()?).map_err(|error| told(&error))?;
+    let mut pages = PresentPages::new(&own()?).map_err(|error| told(&error))?;
     pages.find(&scratch.memory.range(), &mut Vec::new()).map_err(|error| told(&error))?;
     let unknown = Cause::Unknown { what: "PAGEMAP_SCAN", since: "6.7" };
     if pages.tells_huge_pages() { Ok(()) } else { Err(unknown.into()) }

@@ -44,7 +44,7 @@
 //! for mapping in parse_numa_maps(&process.text("numa_maps")?)? {
 //!     println!("{:x}: policy {}, pages by node {:?}", mapping.start, mapping.policy, mapping.pages);
 //! }
-//! let _ = PageWalk::of(&process, None)?.visit(&memory.range(), None, |page| {
+//! let _ = PageWalk::new(&process, None)?.visit(&memory.range(), None, |page| {
 //!     println!("{:x}: {} bytes on {:?}", page.address, page.page_bytes, page.node);
 //!     ControlFlow::Continue(())
 //! })?;

@@ -80,7 +80,7 @@ impl Migration {
         interrupted: &AtomicBool,
         mut progress: impl FnMut(&Tally),
     ) -> Result<Tally, MigrateError> {
-        let present = PresentPages::of(process)?;
+        let present = PresentPages::new(process)?;
         let (give_back, empty) = channel();
         let (ready, full) = channel();
         // One load per thread: one is filled while the other is moved.
@@ -366,7 +366,7 @@ mod tests {
         let ranges = process.mappings().unwrap().into_iter().map(|mapping| mapping.range).collect();
         let route = Route::new(None, &"0".parse().unwrap()).unwrap();
         let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None, most_bytes: None };
-        let present = PresentPages::of(&process).unwrap();
+        let present = PresentPages::new(&process).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         drop(present);

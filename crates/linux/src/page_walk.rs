@@ -62,11 +62,11 @@ pub struct PageWalk {
 impl PageWalk {
     /// A walk of this process, optionally with frame flags. Needs the process's user, or `CAP_SYS_PTRACE`; frames need
     /// `CAP_SYS_ADMIN`.
-    pub fn of(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
+    pub fn new(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
         Ok(Self {
             pid: process.pid(),
-            present: PresentPages::of(process)?,
-            pagemap: Pagemap::of(process)?,
+            present: PresentPages::new(process)?,
+            pagemap: Pagemap::new(process)?,
             flags,
             batch: PageBatch::with_capacity(MOST_PAGES),
             pages: Vec::with_capacity(MOST_PAGES),
@@ -187,7 +187,7 @@ mod tests {
             memory.touch(usize::try_from(page * 4096).unwrap());
         }
         let process = Process::open(Pid(std::process::id())).unwrap();
-        let mut walk = PageWalk::of(&process, None).unwrap();
+        let mut walk = PageWalk::new(&process, None).unwrap();
         let mut seen = Vec::new();
         let all = |page: &Page| {
             seen.push(*page);

@@ -408,7 +408,7 @@ mod tests {
     }
 
     fn host(preset: &str, cpus: &str, free_bytes: u64) -> Host {
-        Host::of(presets::find(preset).unwrap(), &cpus.parse().unwrap(), None, |_| free_bytes)
+        Host::new(presets::find(preset).unwrap(), &cpus.parse().unwrap(), None, |_| free_bytes)
     }
 
     fn count(plan: &Plan, which: impl Fn(&Step) -> bool) -> usize {

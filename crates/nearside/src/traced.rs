@@ -44,7 +44,7 @@ impl<'a> Traced<'a> {
     /// The best node of each part of its memory. A huge page is treated as a whole.
     pub fn memory_homes(&self) -> Result<RangesByNode, Box<dyn Error>> {
         let homes = self.profile.view(&Filter::default()).memory_homes(self.process.pid());
-        let mut present = PresentPages::of(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
+        let mut present = PresentPages::new(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
         let mut ranges = RangesByNode::new();
         for MemoryHome { start, node, pages } in homes {
             let part = start..start.saturating_add(HUGE_PAGE);

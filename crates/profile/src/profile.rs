@@ -235,7 +235,7 @@ impl Profile {
 
     /// Counter readings over a time range, ns.
     pub(crate) fn measured(&self, time_ns: &RangeInclusive<u64>) -> Measurements {
-        Measurements::of(&self.counts, &self.machine, time_ns)
+        Measurements::new(&self.counts, &self.machine, time_ns)
     }
 
     /// Number of accesses.
@@ -377,7 +377,7 @@ impl Profile {
     #[inline]
     fn access(&self, row: &Row) -> Access {
         let ResolvedPath { thread, cpu, from, to, cell } = self.paths[row.path as usize];
-        let Traits { kind, served, kernel, source } = Traits::of(row.traits);
+        let Traits { kind, served, kernel, source } = Traits::from_packed(row.traits);
         Access {
             time_ns: row.time_ns,
             thread,

@@ -200,7 +200,7 @@ mod tests {
     fn an_idle_machine_has_its_latencies() {
         let machine = presets::find("opteron-6164x2").unwrap();
         let classes = [class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])];
-        let found = solve(&classes, &Distances::of(&machine)).unwrap();
+        let found = solve(&classes, &Distances::new(&machine)).unwrap();
         assert!((found[0].latency_ns / 102.94 - 1.0).abs() < 0.02, "{found:?}");
         assert!((found[1].latency_ns / 145.29 - 1.0).abs() < 0.02, "{found:?}");
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn one_node_for_all_is_slower_than_each_its_own() {
         let machine = presets::find("opteron-6164x2").unwrap();
-        let distances = Distances::of(&machine);
+        let distances = Distances::new(&machine);
         let solve = |to: fn(u32) -> Vec<(u32, f64)>| {
             let classes: Vec<Class> = (0..4).map(|node| class(node, 12.0, &to(node))).collect();
             let found = solve(&classes, &distances).unwrap();
@@ -232,7 +232,7 @@ mod tests {
         let machine = presets::find("opteron-6164x2").unwrap();
         let rate = |bytes| {
             let class = Class { to: vec![NodeShare { to: NodeId(0), part: 1.0, bytes }], ..class(0, 100.0, &[]) };
-            solve(&[class], &Distances::of(&machine)).unwrap()[0].rate
+            solve(&[class], &Distances::new(&machine)).unwrap()[0].rate
         };
         let part = rate(2.0 * LINE_BYTES) / rate(LINE_BYTES);
         assert!((0.45..0.55).contains(&part), "{part}");
@@ -242,6 +242,6 @@ mod tests {
     fn a_machine_without_latencies_has_no_answer() {
         let mut machine = presets::find("opteron-6164x2").unwrap();
         machine.latency = None;
-        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::of(&machine)).is_none());
+        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::new(&machine)).is_none());
     }
 }

@@ -185,7 +185,7 @@ impl Traits {
         self.kind as u16 | served << 3 | (self.source as u16) << 6 | u16::from(self.kernel) << 9
     }
 
-    pub fn of(packed: u16) -> Self {
+    pub fn from_packed(packed: u16) -> Self {
         let at = |shift: u16| usize::from(packed >> shift & 7);
         Self {
             kind: KINDS[at(0) % KINDS.len()],
@@ -217,7 +217,7 @@ mod tests {
                 for source in SOURCES {
                     for kernel in [false, true] {
                         let traits = Traits { kind, served, kernel, source };
-                        assert_eq!(Traits::of(traits.packed()), traits);
+                        assert_eq!(Traits::from_packed(traits.packed()), traits);
                     }
                 }
             }

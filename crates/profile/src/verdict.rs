@@ -87,7 +87,7 @@ pub struct Verdict {
 impl View<'_> {
     /// The verdict on this view; for the whole program, on all its accesses.
     pub fn verdict(&self, measured: &Measurements) -> Verdict {
-        let distances = Distances::of(self.profile().machine());
+        let distances = Distances::new(self.profile().machine());
         let pattern = Pattern::of_all(self, &distances);
         let metrics = vec![
             self.accesses_per_instruction(measured),

@@ -24,9 +24,9 @@ pub struct FlameGraphError(String);
 
 impl RemoteCost {
     /// For the accesses of a view.
-    pub fn of(view: &View) -> Self {
+    pub fn new(view: &View) -> Self {
         let timed = view.tally().timed_accesses > 0.0;
-        let local = Local::of(view);
+        let local = Local::new(view);
         // Chains are few and accesses many, so accesses are summed by chain first.
         let mut costs: HashMap<(Vec<CodeId>, CodeId), f64> = HashMap::new();
         let mut by_chain = HashMap::new();
@@ -95,9 +95,9 @@ struct Local {
 
 impl Local {
     /// From the machine's description; if it has no latencies, from the view's local accesses.
-    fn of(view: &View) -> Self {
+    fn new(view: &View) -> Self {
         let machine = view.profile().machine();
-        let routes = Routes::of(machine).ok();
+        let routes = Routes::new(machine).ok();
         let idle = |node: &machine::Node| Some((node.id, routes.as_ref()?.latency_ns(machine, node.id, node.id)?));
         let (mut time_ns, mut accesses) = (0.0, 0.0);
         for access in view.accesses().filter(Access::is_local) {

@@ -14,7 +14,7 @@ pub struct PageLine<'a>(pub &'a Page);
 impl PageLine<'_> {
     fn flags(&self) -> impl Iterator<Item = &'static str> {
         let kernel = self.0.flags.unwrap_or_default().names().filter(|name| *name != "anonymous");
-        Traits::of(self.0).words().chain(kernel)
+        Traits::from_page(self.0).words().chain(kernel)
     }
 }
 

@@ -30,7 +30,7 @@ const LAST_PID: u32 = 1 << 22;
 pub fn profile_to_perfetto(view: &View) -> String {
     let objects: Vec<ObjectId> = view.objects().into_iter().map(|(object, _)| object).collect();
     let shown = objects.get(..MOST_OBJECTS).unwrap_or(&objects);
-    let clock = Clock::of(view, shown);
+    let clock = Clock::new(view, shown);
     let (accesses, all) = accesses(view);
     let mut events = names(view, &accesses, shown);
     events.extend(slices(view.profile(), &accesses, &clock));
@@ -63,7 +63,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn of(view: &View, objects: &[ObjectId]) -> Self {
+    fn new(view: &View, objects: &[ObjectId]) -> Self {
         let (mut first, mut last) = (None, 0);
         for access in view.accesses() {
             first = first.or(Some(access.time_ns));

@@ -54,7 +54,7 @@ pub(crate) enum TableError {
 
 /// Encodes rows as a Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
-    let columns = Rows::of(rows).columns;
+    let columns = Rows::new(rows).columns;
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)

@@ -151,7 +151,7 @@ fn compare(machine: &'static Machine, cases: &[&'static Case], kept: &Kept) -> R
         }
     }
     let read = |case: &&'static Case| {
-        let report = CompareReport::of(kept.comparison(machine, case)?);
+        let report = CompareReport::new(kept.comparison(machine, case)?);
         Ok(Compared { machine, verb: case.verb, policies: case.policies, report })
     };
     cases.iter().map(read).collect()

@@ -78,7 +78,7 @@ struct Bar {
 
 impl AccessMap {
     /// Of a view, with bars of these objects, each with its number and name. None if no access left its core.
-    pub fn of(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
+    pub fn new(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
         let profile = view.profile();
         let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
@@ -101,7 +101,7 @@ impl AccessMap {
         let mut gathered = Gathered::default();
         for (process, access) in &dots {
             if let Some(y) = axis.y(*process, access.address) {
-                gathered.add(Look::of(access), times.x(access.time_ns), y, STROKE);
+                gathered.add(Look::new(access), times.x(access.time_ns), y, STROKE);
             }
         }
         let (bars, left_out_bars) = bars(view, objects, &axis);

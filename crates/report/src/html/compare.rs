@@ -20,7 +20,7 @@ const BAR: f64 = 20.0;
 
 /// A comparison as one HTML page. Fails only if memory runs out.
 pub fn comparison_to_html(report: &CompareReport, machine: &Machine) -> Result<String, fmt::Error> {
-    Page::of(report, machine).render().map_err(|_| fmt::Error)
+    Page::new(report, machine).render().map_err(|_| fmt::Error)
 }
 
 /// The page, written by its template.
@@ -89,7 +89,7 @@ struct Bar {
 }
 
 impl Page {
-    fn of(report: &CompareReport, machine: &Machine) -> Self {
+    fn new(report: &CompareReport, machine: &Machine) -> Self {
         let compared = &report.comparison;
         let pairs = || compared.policies.iter().zip(&report.summaries);
         let ran = || pairs().filter(|(_, summary)| summary.seconds.is_some());
@@ -115,7 +115,7 @@ impl Page {
             interrupted: compared.interrupted,
             columns: HEADINGS.map(column).to_vec(),
             rows: ran().map(|(_, summary)| cells(summary)).collect(),
-            bars: Bars::of(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
+            bars: Bars::new(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
             maps: pairs().filter_map(map).collect(),
             runs: runs(&compared.policies),
             facts: pairs().map(|(policy, _)| (escape_name(&policy.policy), escape_sentence(&policy.means))).collect(),
@@ -166,7 +166,7 @@ fn map(memory: &MemoryCounts) -> Option<String> {
 
 impl Bars {
     /// None if nothing ran.
-    fn of(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
+    fn new(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
         let ends = ran.iter().flat_map(|(policy, summary)| {
             let interval = summary.seconds.and_then(|seconds| seconds.interval).map(|(_, high)| high);
             policy.runs.iter().map(|run| run.seconds).chain(interval)

@@ -67,7 +67,7 @@ struct Saturated {
 
 impl LatencyChart {
     /// For latencies over time; none if there are none.
-    pub fn of(parts: &[LatencyPart]) -> Option<Self> {
+    pub fn new(parts: &[LatencyPart]) -> Option<Self> {
         let mut of_nodes: BTreeMap<NodeId, Vec<LatencyPart>> = BTreeMap::new();
         for part in parts {
             of_nodes.entry(part.node).or_default().push(*part);

@@ -47,7 +47,7 @@ type Line = (String, String);
 
 /// A view and its report as one HTML page. Fails only if memory runs out.
 pub fn profile_to_html(view: &View, report: &ProfileReport) -> Result<String, fmt::Error> {
-    Page::of(view, report).render().map_err(|_| fmt::Error)
+    Page::new(view, report).render().map_err(|_| fmt::Error)
 }
 
 /// The page, written by its template.
@@ -90,7 +90,7 @@ struct AdviceCard {
 }
 
 impl Page {
-    fn of(view: &View, report: &ProfileReport) -> Self {
+    fn new(view: &View, report: &ProfileReport) -> Self {
         let machine = view.profile().machine();
         let name = |(row, rank): (&crate::ObjectRow, usize)| {
             let place = escape_name(&advice::place(&row.summary.label, row.source.as_deref(), 100));
@@ -126,8 +126,8 @@ impl Page {
             of_few_samples: report.advice.iter().filter(is_of_few).count(),
             heat,
             heat_note,
-            access_map: AccessMap::of(view, &bars),
-            latency: LatencyChart::of(&report.latency_over_time),
+            access_map: AccessMap::new(view, &bars),
+            latency: LatencyChart::new(&report.latency_over_time),
             objects: objects::parts(view, report, MOST_TIMELINES),
             tables: tables::of(report),
             machine: cut(&machine_to_text(machine)),

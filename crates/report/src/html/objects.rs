@@ -46,7 +46,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
             title: format!("{rank}. object {}: {name}", summary.object),
             lines: super::lines(lines),
             chain: summary.allocated_from.iter().map(frame).collect(),
-            timeline: Timeline::of(flow, &row.facts, object, span),
+            timeline: Timeline::new(flow, &row.facts, object, span),
         })
     };
     rows.iter().zip(&flows).zip(1..).filter_map(part).collect()

@@ -65,7 +65,7 @@ struct Lane {
 
 impl Timeline {
     /// For an object's flow and facts, over the time of the whole view.
-    pub fn of(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
+    pub fn new(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
         let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 24.0);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
         shown.sort_by_key(|used| used.thread);
@@ -76,7 +76,7 @@ impl Timeline {
         let all = accesses().count();
         let mut gathered = Gathered::default();
         for (lane, access) in subsample(accesses(), all, MOST_MARKS) {
-            gathered.add(Look::of(&access), times.x(access.time_ns), middle(lane), STROKE);
+            gathered.add(Look::new(&access), times.x(access.time_ns), middle(lane), STROKE);
         }
         let lane = |(used, lane): (&&ThreadUse, usize)| Lane {
             y: Px(TOP + lane as f64 * LANE),

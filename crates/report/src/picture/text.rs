@@ -14,7 +14,7 @@ const LINE_WIDTH: usize = 100;
 const MOST_WRAPPED: usize = 4;
 
 pub(super) fn machine(machine: &Machine) -> String {
-    let facts = Facts::of(machine);
+    let facts = Facts::new(machine);
     let mut text = machine.name.clone();
     if !machine.description.is_empty() {
         append!(text, ": {}", machine.description);

@@ -145,7 +145,7 @@ impl Subject {
 
 impl DetailReport {
     /// From a view of only the subject's accesses. `all` is the tally that they are part of.
-    pub fn of(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
+    pub fn new(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
         let Detail { top, by, rows, filter } = detail;
         let flow = view.flow();
         let is_object = matches!(subject, Subject::Object { .. } | Subject::Site { .. });
@@ -160,9 +160,9 @@ impl DetailReport {
         Self {
             counts: view.tally().counts(all),
             facts: Facts { objects: facts.objects.max(without_samples.len() as u64), ..facts },
-            timeline: is_object.then(|| Timeline::of(&flow, rows)),
+            timeline: is_object.then(|| Timeline::new(&flow, rows)),
             phases: if is_object { flow.phases() } else { Vec::new() },
-            pages: is_object.then(|| ObjectPages::of(&flow, top)),
+            pages: is_object.then(|| ObjectPages::new(&flow, top)),
             objects: ranks.objects(),
             sites: ranks.sites(),
             threads: ranks.threads(&view.thread_nodes()),

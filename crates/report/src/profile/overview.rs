@@ -59,7 +59,7 @@ pub struct ProfileReport {
 
 impl ProfileReport {
     /// For the accesses of a view.
-    pub fn of(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
+    pub fn new(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
         let Wanted { top, by, filter } = wanted;
         let profile = view.profile();
         // Filters select accesses: without accesses they select nothing.
@@ -82,7 +82,7 @@ impl ProfileReport {
                 verdict: view.verdict(view.measured()),
                 counts: view.tally().counts(view.tally()),
                 avoidable: view.avoidable(),
-                advice: advice.into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
+                advice: advice.into_iter().map(|advice| AdviceRow::new(profile, advice)).collect(),
                 objects,
                 sites: ranks.sites(),
                 threads: ranks.threads(&cells),

@@ -297,7 +297,7 @@ mod tests {
         let mut rings = match opened {
             Ok(rings) => rings,
             Err(refusal) => {
-                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
                 eprintln!("not tried here: {error}");
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
@@ -349,7 +349,7 @@ mod tests {
         match Rings::open(&target, &[wanted], LEAST_BYTES).err().unwrap() {
             Refusal::Ring(LEAST_BYTES, error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {}
             refusal => {
-                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
                 eprintln!("not tried here: {error}");
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))

@@ -70,7 +70,7 @@ impl Scope {
     }
 
     /// The least scope that a target needs.
-    pub fn of(target: &Target) -> Self {
+    pub fn new(target: &Target) -> Self {
         if *target == Target::System { Self::Cpu } else { Self::Own }
     }
 }
@@ -90,7 +90,7 @@ impl LiveError {
     }
 
     /// Explains why an event could not be opened.
-    pub(super) fn of(what: impl Into<String>, refusal: &Refusal, scope: Scope) -> Self {
+    pub(super) fn refused(what: impl Into<String>, refusal: &Refusal, scope: Scope) -> Self {
         Self::new(what, explain(refusal, scope, Permission::own()))
     }
 }
