@@ -159,13 +159,13 @@ impl PageWalk {
     fn read_flags(&mut self) -> io::Result<()> {
         let Some(flags) = &mut self.flags else { return Ok(()) };
         self.frames.clear();
-        let frames = self.pages.iter().enumerate().filter_map(|(place, page)| Some((page.entry.frame()?, place)));
+        let frames = self.pages.iter().enumerate().filter_map(|(index, page)| Some((page.entry.frame()?, index)));
         self.frames.extend(frames);
         self.frames.sort_unstable();
         let numbers: Vec<u64> = self.frames.iter().map(|(frame, _)| *frame).collect();
         let (frames, pages) = (&self.frames, &mut self.pages);
-        flags.read(&numbers, |place, flags| {
-            if let Some(page) = frames.get(place).and_then(|(_, page)| pages.get_mut(*page)) {
+        flags.read(&numbers, |index, flags| {
+            if let Some(page) = frames.get(index).and_then(|(_, page)| pages.get_mut(*page)) {
                 page.flags = Some(flags);
             }
         })

@@ -39,12 +39,12 @@ impl Route {
 
     /// The decision for a page on this node; `page` is its address divided by its size.
     pub fn of(&self, node: NodeId, page: u64) -> Destination {
-        let dealt = |place: u64| self.to[(place % self.to.len() as u64) as usize];
+        let dealt = |index: u64| self.to[(index % self.to.len() as u64) as usize];
         let target = match &self.from {
             None if self.targets.contains(node) => return Destination::There,
             None => dealt(page),
             Some(from) => match from.iter().position(|source| source == node) {
-                Some(place) => dealt(place as u64),
+                Some(index) => dealt(index as u64),
                 None => return Destination::Elsewhere,
             },
         };

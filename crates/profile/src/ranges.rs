@@ -223,8 +223,8 @@ mod tests {
                 };
                 prop_assert_eq!(cut.into_iter().collect::<std::collections::BTreeSet<u32>>(), met);
             }
-            for (place, value) in table.iter().enumerate() {
-                let (first, last) = (place as u64 * step, (place as u64 + 1) * step - 1);
+            for (index, value) in table.iter().enumerate() {
+                let (first, last) = (index as u64 * step, (index as u64 + 1) * step - 1);
                 prop_assert_eq!(ranges.get(first).map(|piece| piece.value), *value);
                 prop_assert_eq!(ranges.get(last).map(|piece| piece.value), *value);
                 let found: Vec<u32> = ranges.overlapping(first, last).iter().map(|piece| piece.value).collect();

@@ -58,8 +58,8 @@ impl fmt::Display for PageLine<'_> {
             Some(frame) => write!(f, "{frame:<10x}  ")?,
             None => f.write_str("-           ")?,
         }
-        for (place, flag) in self.flags().enumerate() {
-            f.write_str(if place > 0 { "," } else { "" })?;
+        for (index, flag) in self.flags().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
             f.write_str(flag)?;
         }
         Ok(())

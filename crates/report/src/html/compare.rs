@@ -180,9 +180,9 @@ impl Bars {
             return None;
         }
         let x = |seconds: f64| Px(LEFT + (WIDTH - LEFT - RIGHT) * (seconds / most).clamp(0.0, 1.0));
-        let bar = |(place, (policy, summary)): (usize, &(&PolicyRuns, &PolicySummary))| {
+        let bar = |(index, (policy, summary)): (usize, &(&PolicyRuns, &PolicySummary))| {
             let seconds = summary.seconds?;
-            let y = place as f64 * ROW + (ROW - BAR) / 2.0;
+            let y = index as f64 * ROW + (ROW - BAR) / 2.0;
             let interval = seconds.interval;
             let between =
                 interval.map_or(String::new(), |(low, high)| format!(" ({} to {})", duration(low), duration(high)));

@@ -94,8 +94,8 @@ impl LatencyChart {
         let mut lines = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
         let mut saturated = Vec::new();
-        for (place, (node, parts)) in nodes.iter().enumerate() {
-            let colour = if few { node.0 as usize } else { place };
+        for (index, (node, parts)) in nodes.iter().enumerate() {
+            let colour = if few { node.0 as usize } else { index };
             lines.push(Line {
                 node: *node,
                 colour,

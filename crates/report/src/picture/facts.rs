@@ -113,13 +113,13 @@ impl<'a> Facts<'a> {
 
     /// The nodes, grouped if they look the same; each on its own if `apart`.
     pub fn alike(&self, apart: bool) -> Vec<Alike> {
-        let mut places: HashMap<(Option<usize>, Look), usize> = HashMap::new();
+        let mut indexes: HashMap<(Option<usize>, Look), usize> = HashMap::new();
         let mut groups: Vec<Alike> = Vec::new();
         for (i, ((node, cores), packages)) in self.machine.nodes.iter().zip(&self.cores).zip(&self.packages).enumerate()
         {
             let look = look(node, cores.len());
-            let place = *places.entry((apart.then_some(i), look.clone())).or_insert(groups.len());
-            if place == groups.len() {
+            let index = *indexes.entry((apart.then_some(i), look.clone())).or_insert(groups.len());
+            if index == groups.len() {
                 groups.push(Alike {
                     nodes: NodeSet::new(),
                     packages: IdSet::new(),
@@ -128,7 +128,7 @@ impl<'a> Facts<'a> {
                     look,
                 });
             }
-            if let Some(group) = groups.get_mut(place) {
+            if let Some(group) = groups.get_mut(index) {
                 group.nodes.insert(node.id);
                 group.cores += cores.len();
                 node.cpus.iter().for_each(|cpu| {

@@ -169,8 +169,8 @@ impl Rings {
         let ids = std::mem::take(&mut self.ids);
         for event in self.events() {
             let id = event.id();
-            let place = ids.iter().position(|ids| ids.contains(&id));
-            if let Some(period) = place.and_then(&period) {
+            let index = ids.iter().position(|ids| ids.contains(&id));
+            if let Some(period) = index.and_then(&period) {
                 let _ = set_perf_period(event, period);
             }
         }

@@ -210,7 +210,7 @@ impl PerfSource {
     /// From now on, takes `hz` samples per second on each CPU, if the source was opened with a rate.
     pub fn set_rate(&mut self, hz: u64) {
         let Self { rings, events, .. } = self;
-        rings.set_periods(|place| events.get(place).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
+        rings.set_periods(|index| events.get(index).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
     }
 
     /// Pauses sampling until [`go_on`](Self::go_on).
