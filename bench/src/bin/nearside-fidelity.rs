@@ -127,7 +127,10 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             Ok(run) => {
                 let releases = run.report.measured.clock_releases;
                 if releases > 0 {
-                    eprintln!("{of} {}: simulated time was let go {releases} times: figures may depend on the host", session.boot);
+                    eprintln!(
+                        "{of} {}: simulated time was let go {releases} times: figures may depend on the host",
+                        session.boot
+                    );
                 }
                 observed.add(session.clone(), &run.printed, run.json);
             }

@@ -6,7 +6,7 @@ use crate::journal::{Journal, JournalError};
 use crate::managed_processes::{Managed, ManagedProcess};
 use crate::owner;
 use linux::{
-    Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Situation, Whose, affinity, diagnose,
+    Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, SystemState, Whose, affinity, diagnose,
     monotonic_ns, set_affinity, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
@@ -308,7 +308,7 @@ impl Actor {
             if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 return Ok(Done::default());
             }
-            let situation = Situation::of(Some(process.record.pid));
+            let situation = SystemState::read(Some(process.record.pid));
             let why = diagnose(Attempt::Run(cpus), error.raw_os_error().unwrap_or_default(), &situation);
             return Ok(Done::because(format!(
                 "cannot run thread {tid} on CPUs {cpus} (sched_setaffinity: {error}): {why}"
@@ -349,7 +349,7 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
         return None;
     }
     let pid = process.record.pid;
-    let why = diagnose(Attempt::Move { to: targets, whose: Whose::Private }, errno, &Situation::of(Some(pid)));
+    let why = diagnose(Attempt::Move { to: targets, whose: Whose::Private }, errno, &SystemState::read(Some(pid)));
     // Its cpuset may allow other nodes now.
     if let Ok(status) = process.process.status() {
         process.record.nodes = status.nodes;

@@ -1,7 +1,7 @@
 //! Gives a process private copies of pages of a file.
 
 use crate::managed_processes::ManagedProcess;
-use linux::{NotCopied, PageRefusal, PrivateCopies, ProcessError, Room};
+use linux::{FreeMemory, NotCopied, PageRefusal, PrivateCopies, ProcessError};
 use machine::NodeId;
 use placement::SMALL_PAGE;
 
@@ -43,11 +43,11 @@ impl Copies {
         let pid = process.record.pid;
         let told = |why: &dyn ToString| Some(format!("cannot copy pages of process {pid}: {}", why.to_string()));
         // Copies are charged to the process and its control group, which must not be killed because of them.
-        let room = Room::of(&process.process);
-        if let Some(full) = room.in_the_way(pages as u64 * SMALL_PAGE, Some(&[node].into_iter().collect())) {
+        let free = FreeMemory::for_process(&process.process);
+        if let Some(full) = free.in_the_way(pages as u64 * SMALL_PAGE, Some(&[node].into_iter().collect())) {
             return Err((PageRefusal::NoMemory, told(&full)));
         }
-        PrivateCopies::of(&process.process).map_err(|error| match error {
+        PrivateCopies::new(&process.process).map_err(|error| match error {
             // A process that has ended needs no copies.
             ProcessError::Gone(_) => (PageRefusal::NotPresent, None),
             error => (PageRefusal::Other(0), told(&error)),

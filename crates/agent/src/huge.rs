@@ -32,7 +32,7 @@ impl PageSizes {
 
     fn look(&mut self, process: &Process, block: u64) -> bool {
         if !std::mem::replace(&mut self.asked, true) {
-            self.present = PresentPages::of(process).ok();
+            self.present = PresentPages::new(process).ok();
         }
         let Some(present) = &mut self.present else { return false };
         let mut found = Vec::new();

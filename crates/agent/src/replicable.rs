@@ -68,7 +68,7 @@ impl Replicable {
     fn is_shared(&mut self, process: &Process, page: u64) -> bool {
         let pagemap = match &mut self.pagemap {
             Some(pagemap) => pagemap,
-            none => match Pagemap::of(process) {
+            none => match Pagemap::new(process) {
                 Ok(pagemap) => none.insert(pagemap),
                 Err(_) => return false,
             },

@@ -7,7 +7,7 @@ use crate::managed_processes::Inherited;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{
-    Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Situation, Switch, Tid, affinity, current_cpu,
+    Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu,
     diagnose, process_cpu_time,
 };
 use machine::CpuSet;
@@ -32,7 +32,7 @@ fn check_rights(pid: Pid) -> Result<(), AgentError> {
     match batch.locate(pid) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let errno = error.raw_os_error().unwrap_or_default();
-            let why = diagnose(Attempt::Look, errno, &Situation::of(Some(pid))).to_string();
+            let why = diagnose(Attempt::Look, errno, &SystemState::read(Some(pid))).to_string();
             Err(AgentError::NotPermitted { pid, why })
         }
         // A process that has ended needs no placement.

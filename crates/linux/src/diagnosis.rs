@@ -1,11 +1,11 @@
 //! Why the kernel refused: derived from errno, the attempted operation, and the state of the system. Pure: the state is
-//! gathered by [`Situation::of`].
+//! gathered by [`SystemState::read`].
 
-use crate::cause::{Capability, Cause, Diagnosis, with_capability};
 use crate::memory_policy::{MemoryMode, MemoryPolicy, Whose};
 use crate::page_batch::PageRefusal;
 use crate::process::{Pid, ProcessError, Status};
-use crate::situation::{Situation, Subject};
+use crate::refusal::{Capability, Cause, Diagnosis, with_capability};
+use crate::system_state::{Subject, SystemState};
 use machine::{CpuSet, NodeId, NodeSet};
 
 /// An operation that the kernel may refuse.
@@ -27,32 +27,32 @@ pub enum Attempt<'a> {
 }
 
 /// Why the kernel refused an attempt with this errno.
-pub fn diagnose(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> Diagnosis {
+pub fn diagnose(attempt: Attempt<'_>, errno: i32, system: &SystemState) -> Diagnosis {
     let other = || Cause::Other(std::io::Error::from_raw_os_error(errno).to_string());
-    let process = || hidden_process(situation);
+    let process = || hidden_process(system);
     match (attempt, errno) {
-        (_, libc::ESRCH) => match &situation.subject {
+        (_, libc::ESRCH) => match &system.subject {
             Subject::Other(pid, _) | Subject::Gone(pid) => Cause::Gone(*pid).into(),
             Subject::Hidden(pid) => hidden(*pid),
             Subject::Caller => other().into(),
         },
         (_, libc::ENOMEM) => Cause::OutOfMemory.into(),
         (Attempt::Policy(policy), libc::EINVAL) => {
-            nodes_in_the_way(&policy.nodes, situation).unwrap_or_else(|| refused_policy(policy, &other()))
+            nodes_in_the_way(&policy.nodes, system).unwrap_or_else(|| refused_policy(policy, &other()))
         }
         (Attempt::Policy(_), libc::EIO) => Cause::Misplaced.into(),
         (Attempt::Policy(_), libc::EPERM | libc::ENOSYS) => Cause::Filtered.into(),
         (Attempt::Move { to, .. }, libc::EACCES | libc::ENODEV | libc::EINVAL) => {
-            nodes_in_the_way(to, situation).unwrap_or_else(|| other().into())
+            nodes_in_the_way(to, system).unwrap_or_else(|| other().into())
         }
-        (Attempt::Move { whose: Whose::All, .. }, libc::EPERM) if !Capability::SysNice.is_of(&situation.caller) => {
+        (Attempt::Move { whose: Whose::All, .. }, libc::EPERM) if !Capability::SysNice.is_of(&system.caller) => {
             needs("moving pages that other processes map too", Capability::SysNice)
         }
         (Attempt::Move { .. } | Attempt::Look, libc::EPERM | libc::EACCES) => {
             process().unwrap_or_else(|| Cause::Filtered.into())
         }
-        (Attempt::Run(cpus), libc::EINVAL) => cpus_in_the_way(cpus, situation).unwrap_or_else(|| other().into()),
-        (Attempt::Run(_), libc::EPERM) => foreign(situation, Capability::SysNice).unwrap_or_else(|| other().into()),
+        (Attempt::Run(cpus), libc::EINVAL) => cpus_in_the_way(cpus, system).unwrap_or_else(|| other().into()),
+        (Attempt::Run(_), libc::EPERM) => foreign(system, Capability::SysNice).unwrap_or_else(|| other().into()),
         _ => other().into(),
     }
 }
@@ -70,13 +70,11 @@ pub fn without_memory(pid: Pid, status: &Status) -> Option<Cause> {
 }
 
 /// Why a process cannot be inspected, as far as its error shows.
-pub fn diagnose_process(error: &ProcessError, situation: &Situation) -> Diagnosis {
+pub fn diagnose_process(error: &ProcessError, system: &SystemState) -> Diagnosis {
     match error {
-        ProcessError::Gone(pid) if situation.subject == Subject::Hidden(*pid) => hidden(*pid),
+        ProcessError::Gone(pid) if system.subject == Subject::Hidden(*pid) => hidden(*pid),
         ProcessError::Gone(pid) => Cause::Gone(*pid).into(),
-        ProcessError::Read { source, .. } => {
-            diagnose(Attempt::Look, source.raw_os_error().unwrap_or_default(), situation)
-        }
+        ProcessError::Read { source, .. } => diagnose(Attempt::Look, source.raw_os_error().unwrap_or_default(), system),
         ProcessError::Malformed { .. } => Cause::Other(error.to_string()).into(),
     }
 }
@@ -89,28 +87,28 @@ fn needs(what: &'static str, capability: Capability) -> Diagnosis {
     Diagnosis { cause: Cause::Needs { what, capability }, remedy: Some(with_capability(capability)) }
 }
 
-fn foreign(situation: &Situation, capability: Capability) -> Option<Diagnosis> {
-    let Subject::Other(pid, status) = &situation.subject else { return None };
-    let (owner, caller) = (status.uids[0], situation.caller.uids[1]);
-    let foreign = owner != caller && !capability.is_of(&situation.caller);
+fn foreign(system: &SystemState, capability: Capability) -> Option<Diagnosis> {
+    let Subject::Other(pid, status) = &system.subject else { return None };
+    let (owner, caller) = (status.uids[0], system.caller.uids[1]);
+    let foreign = owner != caller && !capability.is_of(&system.caller);
     let cause = Cause::OtherUser { pid: *pid, owner, caller, capability };
     foreign.then(|| Diagnosis { cause, remedy: Some(with_capability(capability)) })
 }
 
-fn hidden_process(situation: &Situation) -> Option<Diagnosis> {
-    let Subject::Other(pid, _) = &situation.subject else { return None };
+fn hidden_process(system: &SystemState) -> Option<Diagnosis> {
+    let Subject::Other(pid, _) = &system.subject else { return None };
     let guarded = || {
-        if Capability::SysPtrace.is_of(&situation.caller) {
+        if Capability::SysPtrace.is_of(&system.caller) {
             return Cause::Confined(*pid).into();
         }
         Diagnosis { cause: Cause::Guarded(*pid), remedy: Some(with_capability(Capability::SysPtrace)) }
     };
-    Some(foreign(situation, Capability::SysPtrace).unwrap_or_else(guarded))
+    Some(foreign(system, Capability::SysPtrace).unwrap_or_else(guarded))
 }
 
 /// Which of these nodes are unavailable, if any: missing, without memory, or outside the cpuset.
-pub fn nodes_in_the_way(nodes: &NodeSet, situation: &Situation) -> Option<Diagnosis> {
-    let state = &situation.nodes;
+pub fn nodes_in_the_way(nodes: &NodeSet, system: &SystemState) -> Option<Diagnosis> {
+    let state = &system.nodes;
     let without = |set: &NodeSet| -> NodeSet { nodes.iter().filter(|node| !set.contains(*node)).collect() };
     let missing = without(&state.online);
     if !missing.is_empty() {
@@ -120,32 +118,32 @@ pub fn nodes_in_the_way(nodes: &NodeSet, situation: &Situation) -> Option<Diagno
     if !empty.is_empty() {
         return Some(Cause::NoMemory { without: empty, with: state.with_memory.clone() }.into());
     }
-    let allowed = &situation.status().nodes;
+    let allowed = &system.status().nodes;
     let outside = without(allowed);
     if outside.is_empty() {
         return None;
     }
-    let cpuset = situation.outermost(|cpuset| !outside.is_subset(&cpuset.nodes));
+    let cpuset = system.outermost(|cpuset| !outside.is_subset(&cpuset.nodes));
     let wanted: NodeSet = allowed.iter().chain(outside.iter()).collect();
     let remedy = cpuset.as_deref().map(|group| wider(group, "cpuset.mems", &wanted.to_string()));
     Some(Diagnosis { cause: Cause::NodeOutsideCpuset { outside, allowed: allowed.clone(), cpuset }, remedy })
 }
 
 /// Which of these CPUs are unavailable, if any: missing, or outside the cpuset.
-pub fn cpus_in_the_way(cpus: &CpuSet, situation: &Situation) -> Option<Diagnosis> {
-    let online = situation.nodes.cpus_of(&situation.nodes.online);
+pub fn cpus_in_the_way(cpus: &CpuSet, system: &SystemState) -> Option<Diagnosis> {
+    let online = system.nodes.cpus_of(&system.nodes.online);
     let without = |set: &CpuSet| -> CpuSet { cpus.iter().filter(|cpu| !set.contains(*cpu)).collect() };
     let missing = without(&online);
     if !missing.is_empty() {
         return Some(Cause::NoSuchCpu { missing, online }.into());
     }
-    let cpuset = situation.cpusets.first()?;
+    let cpuset = system.cpusets.first()?;
     let outside = without(&cpuset.cpus);
     if outside.is_empty() {
         return None;
     }
     let allowed = cpuset.cpus.clone();
-    let cpuset = situation.outermost(|cpuset| !outside.is_subset(&cpuset.cpus));
+    let cpuset = system.outermost(|cpuset| !outside.is_subset(&cpuset.cpus));
     let wanted: CpuSet = allowed.iter().chain(outside.iter()).collect();
     let remedy = cpuset.as_deref().map(|group| wider(group, "cpuset.cpus", &wanted.to_string()));
     Some(Diagnosis { cause: Cause::CpuOutsideCpuset { outside, allowed, cpuset }, remedy })
@@ -229,7 +227,7 @@ mod tests {
     }
 
     /// Four nodes of two CPUs; node 3 has no memory; the caller may use 0, 1 and 3.
-    fn situation() -> Situation {
+    fn system() -> SystemState {
         let pair = |node: u32| (NodeId(node), format!("{}-{}", node * 2, node * 2 + 1).parse().unwrap());
         let cpuset = |cgroup: &str, set: &str, cpus: &str| EffectiveCpuset {
             cgroup: cgroup.to_owned(),
@@ -237,7 +235,7 @@ mod tests {
             nodes: nodes(set),
         };
         let cpus = (0..4).map(pair).collect();
-        Situation {
+        SystemState {
             nodes: NodeState { online: nodes("0-3"), with_memory: nodes("0-2"), cpus },
             caller: Status { uids: [1000; 3], nodes: nodes("0-1"), has_memory: true, ..Status::default() },
             subject: Subject::Caller,
@@ -249,21 +247,21 @@ mod tests {
         }
     }
 
-    fn on(status: Status) -> Situation {
-        Situation { subject: Subject::Other(Pid(7), status), ..situation() }
+    fn on(status: Status) -> SystemState {
+        SystemState { subject: Subject::Other(Pid(7), status), ..system() }
     }
 
     fn policy(mode: MemoryMode, set: &str) -> MemoryPolicy {
         MemoryPolicy::new(mode, nodes(set))
     }
 
-    fn told(attempt: Attempt<'_>, errno: i32, situation: &Situation) -> String {
-        diagnose(attempt, errno, situation).to_string()
+    fn told(attempt: Attempt<'_>, errno: i32, system: &SystemState) -> String {
+        diagnose(attempt, errno, system).to_string()
     }
 
     #[test]
     fn a_refused_policy_names_the_node_and_what_is_in_its_way() {
-        let bind = |set: &str| told(Attempt::Policy(&policy(MemoryMode::Bind, set)), libc::EINVAL, &situation());
+        let bind = |set: &str| told(Attempt::Policy(&policy(MemoryMode::Bind, set)), libc::EINVAL, &system());
         assert_eq!(bind("1,4-5"), "there is no node 4-5: this machine has 0-3");
         assert_eq!(bind("0,3"), "node 3 has no memory: memory is on 0-2");
         let cpuset = "node 2 is outside the cpuset of control group /a.slice, which allows memory of 0-1 only; \
@@ -271,17 +269,17 @@ mod tests {
         assert_eq!(bind("2"), cpuset);
         assert_eq!(bind(""), "the policy needs a node, and got none");
         let unknown = policy(MemoryMode::WeightedInterleave, "0-1");
-        let unknown = told(Attempt::Policy(&unknown), libc::EINVAL, &situation());
+        let unknown = told(Attempt::Policy(&unknown), libc::EINVAL, &system());
         assert_eq!(unknown, "this kernel does not support weighted interleave, which needs Linux 6.9");
         let mut balancing = policy(MemoryMode::Interleave, "0");
         balancing.balancing = true;
-        let told = told(Attempt::Policy(&balancing), libc::EINVAL, &situation());
+        let told = told(Attempt::Policy(&balancing), libc::EINVAL, &system());
         assert_eq!(told, "NUMA balancing works with bind and preferred-many only");
     }
 
     #[test]
     fn refused_threads_name_the_cpu() {
-        let run = |cpus: &str| told(Attempt::Run(&cpus.parse().unwrap()), libc::EINVAL, &situation());
+        let run = |cpus: &str| told(Attempt::Run(&cpus.parse().unwrap()), libc::EINVAL, &system());
         assert_eq!(run("7-9"), "there is no CPU 8-9: this machine has 0-7");
         let narrow = "CPU 4 is outside the cpuset of control group /a.slice/b, which allows 0-3 only; to widen it: echo 0-4 \
                       | sudo tee /sys/fs/cgroup/a.slice/b/cpuset.cpus";
@@ -329,11 +327,11 @@ mod tests {
 
     #[test]
     fn this_system_can_be_described() {
-        let own = Situation::of(None);
+        let own = SystemState::read(None);
         assert!(own.subject == Subject::Caller && own.caller.has_memory);
         let gone = Pid(u32::MAX >> 1);
-        assert_eq!(Situation::of(Some(gone)).subject, Subject::Gone(gone));
-        let hidden = Situation { subject: Subject::Hidden(Pid(7)), ..situation() };
+        assert_eq!(SystemState::read(Some(gone)).subject, Subject::Gone(gone));
+        let hidden = SystemState { subject: Subject::Hidden(Pid(7)), ..system() };
         let told = diagnose_process(&ProcessError::Gone(Pid(7)), &hidden).to_string();
         assert!(told.contains("hidepid") && told.contains("cap_sys_ptrace"), "{told}");
     }
@@ -343,7 +341,7 @@ mod tests {
         fn every_error_has_a_diagnosis(errno in 1..200_i32, set in "[0-9]{1,2}", all: bool, own: bool) {
             let set = nodes(&set);
             let whose = if all { Whose::All } else { Whose::Private };
-            let subject = if own { situation() } else { on(Status::default()) };
+            let subject = if own { system() } else { on(Status::default()) };
             let policies = MemoryMode::ALL.map(|mode| MemoryPolicy::new(mode, set.clone()));
             for policy in &policies {
                 prop_assert!(!told(Attempt::Policy(policy), errno, &subject).is_empty());

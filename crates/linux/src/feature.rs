@@ -1,7 +1,6 @@
 //! Which kernel features work for this process, determined by trying them.
 
 use crate::advice::{Advice, AdvisedProcess, advise};
-use crate::cause::{Capability, Cause, Diagnosis, with_capability};
 use crate::cgroup::{CgroupError, Cgroups};
 use crate::diagnosis::{Attempt, diagnose, diagnose_process};
 use crate::memory_policy::{MemoryMode, MemoryPolicy, Misplaced, Whose, bind_range, set_home_node, set_memory_policy};
@@ -10,8 +9,9 @@ use crate::page_batch::PageBatch;
 use crate::pages::{HUGE_PAGE, Pages};
 use crate::present::PresentPages;
 use crate::process::{Pid, Process};
-use crate::situation::Situation;
+use crate::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::switch::Switch;
+use crate::system_state::SystemState;
 use machine::{NodeId, NodeSet};
 use rustix::fs::{Access, access};
 use std::io;
@@ -92,16 +92,16 @@ struct Scratch {
     memory: Pages,
     /// A node that the cpuset allows and that has memory.
     node: NodeId,
-    situation: Situation,
+    system: SystemState,
 }
 
 impl Scratch {
     fn new() -> io::Result<Self> {
         let mut memory = Pages::reserve(2 * HUGE_PAGE)?;
         memory.touch(0);
-        let situation = Situation::of(None);
-        let usable = situation.nodes.with_memory.intersection(&situation.caller.nodes);
-        Ok(Self { memory, node: usable.first().unwrap_or(NodeId(0)), situation })
+        let system = SystemState::read(None);
+        let usable = system.nodes.with_memory.intersection(&system.caller.nodes);
+        Ok(Self { memory, node: usable.first().unwrap_or(NodeId(0)), system })
     }
 
     fn start(&self) -> usize {
@@ -129,7 +129,7 @@ fn policy(scratch: &Scratch, mode: MemoryMode, balancing: bool) -> Result<(), Di
     let nodes: NodeSet = [scratch.node].into_iter().collect();
     let policy = MemoryPolicy { balancing, ..MemoryPolicy::new(mode, nodes) };
     let set = set_memory_policy(&policy);
-    set.map_err(|error| diagnose(Attempt::Policy(&policy), errno(&error), &scratch.situation))
+    set.map_err(|error| diagnose(Attempt::Policy(&policy), errno(&error), &scratch.system))
 }
 
 fn errno(error: &io::Error) -> i32 {
@@ -150,19 +150,19 @@ fn move_pages(scratch: &Scratch, whose: Whose) -> Result<(), Diagnosis> {
     batch.push(scratch.start() as u64, Some(scratch.node));
     let to = [scratch.node].into_iter().collect();
     let moved = batch.move_pages(Pid(std::process::id()), whose);
-    moved.map(drop).map_err(|error| diagnose(Attempt::Move { to: &to, whose }, errno(&error), &scratch.situation))
+    moved.map(drop).map_err(|error| diagnose(Attempt::Move { to: &to, whose }, errno(&error), &scratch.system))
 }
 
 /// Process 1 belongs to root, but in containers it may belong to the caller: then no other user is visible.
 fn other_users_memory(_: &Scratch) -> Result<(), Diagnosis> {
     let first = Pid(1);
     let seen = Process::open(first).and_then(|process| process.mappings());
-    seen.map(|_| ()).map_err(|error| diagnose_process(&error, &Situation::of(Some(first))))
+    seen.map(|_| ()).map_err(|error| diagnose_process(&error, &SystemState::read(Some(first))))
 }
 
 fn other_users_threads(scratch: &Scratch) -> Result<(), Diagnosis> {
     let (what, capability) = ("moving threads of other users", Capability::SysNice);
-    let may = capability.is_of(&scratch.situation.caller);
+    let may = capability.is_of(&scratch.system.caller);
     if may { Ok(()) } else { Err(with_remedy(Cause::Needs { what, capability }, with_capability(capability))) }
 }
 
@@ -172,7 +172,7 @@ fn own() -> Result<Process, Diagnosis> {
 
 fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
     let told = |error: &dyn ToString| -> Diagnosis { Cause::Other(error.to_string()).into() };
-    let mut pages = PresentPages::of(&own()?).map_err(|error| told(&error))?;
+    let mut pages = PresentPages::new(&own()?).map_err(|error| told(&error))?;
     pages.find(&scratch.memory.range(), &mut Vec::new()).map_err(|error| told(&error))?;
     let unknown = Cause::Unknown { what: "PAGEMAP_SCAN", since: "6.7" };
     if pages.tells_huge_pages() { Ok(()) } else { Err(unknown.into()) }

@@ -42,7 +42,7 @@ pub fn huge_pages_by_node(
     process: &Process,
     mapping: &Range<u64>,
 ) -> Result<Option<Vec<(NodeId, u64)>>, HugePagesError> {
-    let mut present = PresentPages::of(process)?;
+    let mut present = PresentPages::new(process)?;
     let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
     let mut batch = PageBatch::with_capacity(MOST_PAGES);
     let (mut found, mut from) = (Vec::new(), mapping.start);

@@ -4,7 +4,7 @@
 //! | what | where |
 //! |---|---|
 //! | nodes: memory, counters, distances, CPUs | [`nodes`], [`NodeState`], [`system_events`] |
-//! | a process: mappings, threads, status, and identity | [`Process`], [`threads()`], [`Birth`] |
+//! | a process: mappings, threads, status, and identity | [`Process`], [`threads()`], [`StartTime`] |
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
@@ -20,7 +20,7 @@
 //! | the peer of a socket | [`peer()`] |
 //! | kernel settings, restored when done | [`Switch`], [`SwitchGuard`] |
 //! | which features work here, determined by trying | [`Feature`] |
-//! | why something was refused, and the remedy | [`diagnose`], [`Situation`] |
+//! | why something was refused, and the remedy | [`diagnose`], [`SystemState`] |
 //!
 //! Sizes are bytes and addresses are byte addresses unless a name says otherwise. Parsers are pure, accept any text,
 //! and never panic. Functions that read /proc or /sys take the directory, so that they also read saved systems. Written
@@ -44,7 +44,7 @@
 //! for mapping in parse_numa_maps(&process.text("numa_maps")?)? {
 //!     println!("{:x}: policy {}, pages by node {:?}", mapping.start, mapping.policy, mapping.pages);
 //! }
-//! let _ = PageWalk::of(&process, None)?.visit(&memory.range(), None, |page| {
+//! let _ = PageWalk::new(&process, None)?.visit(&memory.range(), None, |page| {
 //!     println!("{:x}: {} bytes on {:?}", page.address, page.page_bytes, page.node);
 //!     ControlFlow::Continue(())
 //! })?;
@@ -55,8 +55,6 @@
 mod advice;
 mod affinity;
 mod aux_area;
-mod birth;
-mod cause;
 mod cgroup;
 mod child;
 mod clock;
@@ -67,6 +65,7 @@ mod feature;
 mod file;
 mod file_words;
 mod follow;
+mod free_memory;
 mod heap;
 mod huge_page_use;
 mod huge_pages;
@@ -92,21 +91,22 @@ mod perf_ring;
 mod present;
 mod private_copy;
 mod process;
+mod refusal;
 mod resctrl;
 mod residence;
-mod room;
 mod route;
 mod shared_range;
 mod shared_words;
-mod shortened;
 mod signals;
-mod situation;
 mod smaps;
+mod start_time;
 mod switch;
 mod switch_guard;
+mod system_state;
 mod tally;
 mod thread_stack;
 mod threads;
+mod truncation;
 
 // IDs and sets used by these interfaces.
 pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
@@ -114,8 +114,6 @@ pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 pub use advice::{Advice, AdvisedProcess, advise};
 pub use affinity::{affinity, current_cpu, set_affinity};
 pub use aux_area::AuxArea;
-pub use birth::{Birth, boot_id, parse_birth, ticks};
-pub use cause::{Capability, Cause, Diagnosis, with_capability};
 pub use cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
     parse_memory_numa_stat,
@@ -131,6 +129,7 @@ pub use feature::Feature;
 pub use file::FileError;
 pub use file_words::FileWords;
 pub use follow::{Departure, Follower};
+pub use free_memory::FreeMemory;
 pub use heap::share_one_heap;
 pub use huge_page_use::forbid_huge_pages;
 pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
@@ -161,17 +160,18 @@ pub use private_copy::{NotCopied, PrivateCopies};
 pub use process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
+pub use refusal::{Capability, Cause, Diagnosis, with_capability};
 pub use resctrl::{BandwidthMonitors, CacheTraffic};
 pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
-pub use room::Room;
-pub use route::{Course, Route};
+pub use route::{Destination, Route};
 pub use shared_range::{Row, SegmentKey, SharedRange};
 pub use shared_words::SharedWords;
 pub use signals::is_ignored;
-pub use situation::{Situation, Subject};
 pub use smaps::{MappingUse, parse_smaps};
+pub use start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use switch::{Switch, SwitchError, split_huge_pages};
 pub use switch_guard::SwitchGuard;
+pub use system_state::{Subject, SystemState};
 pub use tally::{Amount, Stayed, Tally};
 pub use thread_stack::{stack_around, stack_pointer_of, thread_stack};
 pub use threads::{PolicyMark, Thread, last_cpu, thread_policy, threads};

@@ -17,9 +17,9 @@ pub(crate) fn mask<T: From<u32> + Into<u32>>(set: &IdSet<T>) -> Vec<libc::c_ulon
 
 /// The bits of a mask as IDs.
 pub(crate) fn set<T: Into<u32> + From<u32>>(words: &[libc::c_ulong]) -> IdSet<T> {
-    let ids = |(place, word): (usize, &libc::c_ulong)| {
+    let ids = |(index, word): (usize, &libc::c_ulong)| {
         let word = *word;
-        (0..BITS).filter(move |bit| word >> bit & 1 == 1).filter_map(move |bit| u32::try_from(place * BITS + bit).ok())
+        (0..BITS).filter(move |bit| word >> bit & 1 == 1).filter_map(move |bit| u32::try_from(index * BITS + bit).ok())
     };
     words.iter().enumerate().flat_map(ids).map(T::from).collect()
 }

@@ -25,13 +25,13 @@ pub fn memory_blocks(sys: &Path) -> Vec<(Range<u64>, NodeId)> {
 fn rows(mut blocks: Vec<(u64, NodeId)>, bytes: u64) -> Vec<(Range<u64>, NodeId)> {
     blocks.sort_unstable();
     blocks.dedup();
-    let is_of_one = |place: usize| {
-        let number = |place: usize| blocks.get(place).map(|(number, _)| *number);
-        let own = number(place);
-        own != number(place + 1) && place.checked_sub(1).is_none_or(|before| own != number(before))
+    let is_of_one = |index: usize| {
+        let number = |index: usize| blocks.get(index).map(|(number, _)| *number);
+        let own = number(index);
+        own != number(index + 1) && index.checked_sub(1).is_none_or(|before| own != number(before))
     };
     let mut rows: Vec<(Range<u64>, NodeId)> = Vec::new();
-    for (_, (number, node)) in blocks.iter().enumerate().filter(|(place, _)| is_of_one(*place)) {
+    for (_, (number, node)) in blocks.iter().enumerate().filter(|(index, _)| is_of_one(*index)) {
         let Some(start) = number.checked_mul(bytes) else { continue };
         let Some(end) = start.checked_add(bytes) else { continue };
         match rows.last_mut() {

@@ -8,7 +8,7 @@ use crate::memory_policy::Whose;
 use crate::page_batch::{PageBatch, PageRefusal};
 use crate::present::{Extent, PresentPages};
 use crate::process::{Process, ProcessError};
-use crate::route::{Course, Route};
+use crate::route::{Destination, Route};
 use crate::tally::{Amount, Stayed, Tally};
 use std::io;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl Migration {
         interrupted: &AtomicBool,
         mut progress: impl FnMut(&Tally),
     ) -> Result<Tally, MigrateError> {
-        let present = PresentPages::of(process)?;
+        let present = PresentPages::new(process)?;
         let (give_back, empty) = channel();
         let (ready, full) = channel();
         // One load per thread: one is filled while the other is moved.
@@ -296,9 +296,9 @@ impl<'a> Finder<'a> {
                 continue;
             };
             match self.migration.route.of(node, address / bytes) {
-                Course::There => load.found.there.add(bytes),
-                Course::Elsewhere => load.found.elsewhere.add(bytes),
-                Course::To(target) => {
+                Destination::There => load.found.there.add(bytes),
+                Destination::Elsewhere => load.found.elsewhere.add(bytes),
+                Destination::To(target) => {
                     load.pages.push(address, Some(target));
                     load.page_bytes.push(bytes);
                 }
@@ -366,7 +366,7 @@ mod tests {
         let ranges = process.mappings().unwrap().into_iter().map(|mapping| mapping.range).collect();
         let route = Route::new(None, &"0".parse().unwrap()).unwrap();
         let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None, most_bytes: None };
-        let present = PresentPages::of(&process).unwrap();
+        let present = PresentPages::new(&process).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         drop(present);

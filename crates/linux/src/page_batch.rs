@@ -191,14 +191,14 @@ impl PageBatch {
 
     /// The kernel moves huge pages of one hugetlbfs file one at a time, and fails concurrent moves.
     fn move_alone_what_stayed(&mut self, pid: Pid, whose: Whose) -> io::Result<()> {
-        let places: Vec<usize> = (0..self.len()).filter(|&place| self.statuses[place] == STAYED).collect();
+        let indexes: Vec<usize> = (0..self.len()).filter(|&index| self.statuses[index] == STAYED).collect();
         let mut again = Self {
-            addresses: places.iter().map(|&place| self.addresses[place]).collect(),
-            targets: places.iter().map(|&place| self.targets[place]).collect(),
-            statuses: vec![UNTOLD; places.len()],
+            addresses: indexes.iter().map(|&index| self.addresses[index]).collect(),
+            targets: indexes.iter().map(|&index| self.targets[index]).collect(),
+            statuses: vec![UNTOLD; indexes.len()],
         };
         again.whole().move_pages(pid, whose)?;
-        places.into_iter().zip(again.statuses).for_each(|(place, status)| self.statuses[place] = status);
+        indexes.into_iter().zip(again.statuses).for_each(|(index, status)| self.statuses[index] = status);
         Ok(())
     }
 
@@ -232,36 +232,36 @@ impl Part<'_> {
 
     /// Its total work, in small pages.
     fn work(&self) -> usize {
-        (0..self.addresses.len()).map(|place| self.work_at(place)).sum()
+        (0..self.addresses.len()).map(|index| self.work_at(index)).sum()
     }
 
     /// A single address at the start of a huge page almost always stands for a huge page, rarely for a small one.
-    fn work_at(&self, place: usize) -> usize {
-        let is_huge = self.addresses[place].is_multiple_of(HUGE_PAGE as u64) && !self.goes_on(place);
+    fn work_at(&self, index: usize) -> usize {
+        let is_huge = self.addresses[index].is_multiple_of(HUGE_PAGE as u64) && !self.goes_on(index);
         if is_huge { HUGE_WORK } else { 1 }
     }
 
     /// Whether the next address may belong to the same huge page.
-    fn goes_on(&self, place: usize) -> bool {
+    fn goes_on(&self, index: usize) -> bool {
         let huge = HUGE_PAGE as u64;
-        self.addresses.get(place + 1).is_some_and(|next| next / huge == self.addresses[place] / huge)
+        self.addresses.get(index + 1).is_some_and(|next| next / huge == self.addresses[index] / huge)
     }
 
     /// Where a share of the work ends, if anything remains after it.
     fn end_of(&self, share: usize) -> Option<usize> {
         let mut work = 0;
-        let is_end = |place: &usize| {
-            work += self.work_at(*place);
-            work >= share && !self.goes_on(*place)
+        let is_end = |index: &usize| {
+            work += self.work_at(*index);
+            work >= share && !self.goes_on(*index)
         };
         let last = (0..self.addresses.len()).find(is_end)?;
         Some(last + 1).filter(|&end| end < self.addresses.len())
     }
 
-    fn split_at(self, place: usize) -> (Self, Self) {
-        let (addresses, more_addresses) = self.addresses.split_at(place);
-        let (targets, more_targets) = self.targets.split_at(place);
-        let (statuses, more_statuses) = self.statuses.split_at_mut(place);
+    fn split_at(self, index: usize) -> (Self, Self) {
+        let (addresses, more_addresses) = self.addresses.split_at(index);
+        let (targets, more_targets) = self.targets.split_at(index);
+        let (statuses, more_statuses) = self.statuses.split_at_mut(index);
         let rest = Part { addresses: more_addresses, targets: more_targets, statuses: more_statuses };
         (Part { addresses, targets, statuses }, rest)
     }
@@ -330,13 +330,13 @@ impl Part<'_> {
     /// have arrived by now.
     fn look_again_at_busy_ones(&mut self, pid: Pid) -> io::Result<()> {
         let busy = PageStatus(-libc::EBUSY);
-        let mut place = 0;
-        while let Some(ahead) = self.statuses[place..].iter().position(|status| *status == busy) {
-            let start = place + ahead;
+        let mut index = 0;
+        while let Some(ahead) = self.statuses[index..].iter().position(|status| *status == busy) {
+            let start = index + ahead;
             let count = self.statuses[start..].iter().take_while(|status| **status == busy).count();
-            place = start + count;
-            self.locate(pid, start, place)?;
-            for (status, target) in self.statuses[start..place].iter_mut().zip(&self.targets[start..place]) {
+            index = start + count;
+            self.locate(pid, start, index)?;
+            for (status, target) in self.statuses[start..index].iter_mut().zip(&self.targets[start..index]) {
                 if status.0 >= 0 && status.0 != *target {
                     *status = busy;
                 }

@@ -81,9 +81,9 @@ impl FrameFlags {
             self.bytes.resize(((last - first + 1) * ENTRY_BYTES) as usize, 0);
             let filled = read_up_to(&self.file, &mut self.bytes, first.saturating_mul(ENTRY_BYTES))?;
             let (entries, _) = self.bytes.get(..filled).unwrap_or_default().as_chunks();
-            for (place, frame) in rest.take(count).enumerate() {
-                if let Some(entry) = frame.checked_sub(first).and_then(|place| entries.get(place as usize)) {
-                    tell(done + place, PageFlags(u64::from_ne_bytes(*entry)));
+            for (index, frame) in rest.take(count).enumerate() {
+                if let Some(entry) = frame.checked_sub(first).and_then(|ahead| entries.get(ahead as usize)) {
+                    tell(done + index, PageFlags(u64::from_ne_bytes(*entry)));
                 }
             }
             done += count;
@@ -112,7 +112,7 @@ mod tests {
             std::fs::write(folder.path().join("kpageflags"), content).unwrap();
             let frames: Vec<u64> = frames.into_iter().collect();
             let mut told = Vec::new();
-            FrameFlags::open(folder.path()).unwrap().read(&frames, |place, flags| told.push((place, flags.0))).unwrap();
+            FrameFlags::open(folder.path()).unwrap().read(&frames, |index, flags| told.push((index, flags.0))).unwrap();
             let wanted = frames.iter().copied().enumerate().filter(|(_, frame)| *frame < 6000);
             prop_assert!(told.into_iter().eq(wanted));
         }

@@ -62,11 +62,11 @@ pub struct PageWalk {
 impl PageWalk {
     /// A walk of this process, optionally with frame flags. Needs the process's user, or `CAP_SYS_PTRACE`; frames need
     /// `CAP_SYS_ADMIN`.
-    pub fn of(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
+    pub fn new(process: &Process, flags: Option<FrameFlags>) -> Result<Self, ProcessError> {
         Ok(Self {
             pid: process.pid(),
-            present: PresentPages::of(process)?,
-            pagemap: Pagemap::of(process)?,
+            present: PresentPages::new(process)?,
+            pagemap: Pagemap::new(process)?,
             flags,
             batch: PageBatch::with_capacity(MOST_PAGES),
             pages: Vec::with_capacity(MOST_PAGES),
@@ -159,13 +159,13 @@ impl PageWalk {
     fn read_flags(&mut self) -> io::Result<()> {
         let Some(flags) = &mut self.flags else { return Ok(()) };
         self.frames.clear();
-        let frames = self.pages.iter().enumerate().filter_map(|(place, page)| Some((page.entry.frame()?, place)));
+        let frames = self.pages.iter().enumerate().filter_map(|(index, page)| Some((page.entry.frame()?, index)));
         self.frames.extend(frames);
         self.frames.sort_unstable();
         let numbers: Vec<u64> = self.frames.iter().map(|(frame, _)| *frame).collect();
         let (frames, pages) = (&self.frames, &mut self.pages);
-        flags.read(&numbers, |place, flags| {
-            if let Some(page) = frames.get(place).and_then(|(_, page)| pages.get_mut(*page)) {
+        flags.read(&numbers, |index, flags| {
+            if let Some(page) = frames.get(index).and_then(|(_, page)| pages.get_mut(*page)) {
                 page.flags = Some(flags);
             }
         })
@@ -187,7 +187,7 @@ mod tests {
             memory.touch(usize::try_from(page * 4096).unwrap());
         }
         let process = Process::open(Pid(std::process::id())).unwrap();
-        let mut walk = PageWalk::of(&process, None).unwrap();
+        let mut walk = PageWalk::new(&process, None).unwrap();
         let mut seen = Vec::new();
         let all = |page: &Page| {
             seen.push(*page);

@@ -56,7 +56,7 @@ pub struct Pagemap {
 
 impl Pagemap {
     /// Opens the page table of this process. Needs the process's user, or `CAP_SYS_PTRACE`.
-    pub fn of(process: &Process) -> Result<Self, ProcessError> {
+    pub fn new(process: &Process) -> Result<Self, ProcessError> {
         Ok(Self { file: process.file("pagemap")?, bytes: Vec::new() })
     }
 
@@ -107,7 +107,7 @@ mod tests {
         memory.touch(4096);
         let start = memory.range().start;
         let process = Process::open(Pid(std::process::id())).unwrap();
-        let mut pagemap = Pagemap::of(&process).unwrap();
+        let mut pagemap = Pagemap::new(&process).unwrap();
         let entries: Vec<PageEntry> = pagemap.read(&(start..start + 3 * 4096)).unwrap().collect();
         assert_eq!(entries.iter().map(|entry| entry.is_present()).collect::<Vec<_>>(), [false, true, false]);
         assert!(entries[1].is_exclusive() && !entries[1].is_file_or_shared());

@@ -164,7 +164,7 @@ mod tests {
         let pages = Pages::reserve(HUGE_PAGE).unwrap();
         let range = pages.range();
         let words = pages.zeroed::<AtomicU64>();
-        let mut pagemap = crate::Pagemap::of(&crate::Process::open(crate::Pid(std::process::id())).unwrap()).unwrap();
+        let mut pagemap = crate::Pagemap::new(&crate::Process::open(crate::Pid(std::process::id())).unwrap()).unwrap();
         assert!(pagemap.read(&range).unwrap().all(|page| !page.is_present()));
         assert!(words.len() == 1 << 18 && words.iter_mut().all(|word| *word.get_mut() == 0));
     }

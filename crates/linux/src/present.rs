@@ -71,7 +71,7 @@ struct Region {
 
 impl PresentPages {
     /// A finder for this process. Needs the process's user, or `CAP_SYS_PTRACE`.
-    pub fn of(process: &Process) -> Result<Self, ProcessError> {
+    pub fn new(process: &Process) -> Result<Self, ProcessError> {
         Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]) })
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_the_kernels_is_not_looked_at() {
-        let mut pages = PresentPages::of(&Process::open(Pid(std::process::id())).unwrap()).unwrap();
+        let mut pages = PresentPages::new(&Process::open(Pid(std::process::id())).unwrap()).unwrap();
         let vsyscall = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
         assert_eq!(all(&mut pages, &vsyscall), []);
         pages.regions = None;
@@ -175,7 +175,7 @@ mod tests {
         memory.advise_huge(false).unwrap();
         let range = memory.range();
         let process = Process::open(Pid(std::process::id())).unwrap();
-        let mut pages = PresentPages::of(&process).unwrap();
+        let mut pages = PresentPages::new(&process).unwrap();
         assert_eq!(all(&mut pages, &range), []);
         memory.touch(5 * 4096);
         memory.touch(6 * 4096);

@@ -35,7 +35,7 @@ pub enum NotCopied {
 impl PrivateCopies {
     /// Opens the memory of this process. Needs the process's user, or `CAP_SYS_PTRACE`, as a debugger does; EACCES
     /// otherwise, or if Yama's `kernel.yama.ptrace_scope` forbids it.
-    pub fn of(process: &Process) -> Result<Self, ProcessError> {
+    pub fn new(process: &Process) -> Result<Self, ProcessError> {
         let opened = process.open_below_as("mem", OFlags::RDWR);
         Ok(Self { memory: opened.map_err(|error| read_error(process.pid(), "mem", error))? })
     }
@@ -118,12 +118,12 @@ mod tests {
         assert!(mapping().may_have_copies(), "{:?}", mapping());
         let entries = || -> Vec<bool> {
             let range = start..start + 3 * 4096;
-            let mut pagemap = Pagemap::of(&process).unwrap();
+            let mut pagemap = Pagemap::new(&process).unwrap();
             pagemap.read(&range).unwrap().map(PageEntry::is_file_or_shared).collect()
         };
         assert_eq!(entries(), [true; 3]);
         let before = (mapping(), memory_policy().unwrap());
-        let copies = PrivateCopies::of(&process).unwrap();
+        let copies = PrivateCopies::new(&process).unwrap();
         let made = copies.make(&[start, start + 8192, 4096], node);
         assert!(matches!(made[..], [Ok(()), Ok(()), Err(NotCopied::Gone)]), "{made:?}");
         assert_eq!((entries(), mapping(), memory_policy().unwrap()), (vec![false, true, false], before.0, before.1));

@@ -12,7 +12,7 @@ pub struct Route {
 
 /// A route's decision for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum Destination {
     /// It moves to this node.
     To(NodeId),
     /// It is on the right node already.
@@ -38,17 +38,17 @@ impl Route {
     }
 
     /// The decision for a page on this node; `page` is its address divided by its size.
-    pub fn of(&self, node: NodeId, page: u64) -> Course {
-        let dealt = |place: u64| self.to[(place % self.to.len() as u64) as usize];
+    pub fn of(&self, node: NodeId, page: u64) -> Destination {
+        let dealt = |index: u64| self.to[(index % self.to.len() as u64) as usize];
         let target = match &self.from {
-            None if self.targets.contains(node) => return Course::There,
+            None if self.targets.contains(node) => return Destination::There,
             None => dealt(page),
             Some(from) => match from.iter().position(|source| source == node) {
-                Some(place) => dealt(place as u64),
-                None => return Course::Elsewhere,
+                Some(index) => dealt(index as u64),
+                None => return Destination::Elsewhere,
             },
         };
-        if target == node { Course::There } else { Course::To(target) }
+        if target == node { Destination::There } else { Destination::To(target) }
     }
 }
 
@@ -69,23 +69,26 @@ mod tests {
     #[test]
     fn only_pages_of_the_nodes_to_come_from_move() {
         let route = route(Some("0"), "1");
-        let courses = [0, 1, 2].map(|node| route.of(NodeId(node), 7));
-        assert_eq!(courses, [Course::To(NodeId(1)), Course::Elsewhere, Course::Elsewhere]);
+        let destinations = [0, 1, 2].map(|node| route.of(NodeId(node), 7));
+        assert_eq!(destinations, [Destination::To(NodeId(1)), Destination::Elsewhere, Destination::Elsewhere]);
     }
 
     #[test]
     fn nodes_are_paired_in_order() {
         let three = route(Some("0,2,4"), "1,4");
-        let courses = [0, 2, 4].map(|node| three.of(NodeId(node), 7));
-        assert_eq!(courses, [Course::To(NodeId(1)), Course::To(NodeId(4)), Course::To(NodeId(1))]);
-        assert_eq!(route(Some("0,4"), "1,4").of(NodeId(4), 0), Course::There);
+        let destinations = [0, 2, 4].map(|node| three.of(NodeId(node), 7));
+        assert_eq!(destinations, [Destination::To(NodeId(1)), Destination::To(NodeId(4)), Destination::To(NodeId(1))]);
+        assert_eq!(route(Some("0,4"), "1,4").of(NodeId(4), 0), Destination::There);
     }
 
     #[test]
     fn without_nodes_to_come_from_pages_are_dealt_evenly() {
         let route = route(None, "1,3");
-        assert_eq!(route.of(NodeId(3), 0), Course::There);
-        assert_eq!([0, 1, 2].map(|page| route.of(NodeId(0), page)), [1, 3, 1].map(|node| Course::To(NodeId(node))));
+        assert_eq!(route.of(NodeId(3), 0), Destination::There);
+        assert_eq!(
+            [0, 1, 2].map(|page| route.of(NodeId(0), page)),
+            [1, 3, 1].map(|node| Destination::To(NodeId(node)))
+        );
     }
 
     #[test]
@@ -105,9 +108,9 @@ mod tests {
             let set = |ids: &std::collections::BTreeSet<u32>| ids.iter().copied().map(NodeId).collect::<NodeSet>();
             let route = Route::new(from.as_ref().map(set), &set(&to)).unwrap();
             match route.of(NodeId(node), page) {
-                Course::To(target) => prop_assert!(to.contains(&target.0) && target.0 != node),
-                Course::There => prop_assert!(to.contains(&node)),
-                Course::Elsewhere => prop_assert!(from.is_some_and(|from| !from.contains(&node))),
+                Destination::To(target) => prop_assert!(to.contains(&target.0) && target.0 != node),
+                Destination::There => prop_assert!(to.contains(&node)),
+                Destination::Elsewhere => prop_assert!(from.is_some_and(|from| !from.contains(&node))),
             }
         }
     }

@@ -246,7 +246,12 @@ mod tests {
         range.populate().unwrap();
         let again = SharedRange::of_segment(&key, 8192, None, 0o600).unwrap();
         assert_eq!((again.bytes, again.offset), (8192, 8192));
-        assert!(SharedRange::of_segment(&key, 0, Some(32 << 10), 0o600).unwrap_err().to_string().contains("cannot be extended"));
+        assert!(
+            SharedRange::of_segment(&key, 0, Some(32 << 10), 0o600)
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be extended")
+        );
         // SAFETY: shmget and shmctl take integers; the segment is removed when the process exits.
         unsafe {
             let segment = libc::shmget(ftok(&key, 0o600).unwrap(), 0, 0);

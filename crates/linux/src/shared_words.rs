@@ -1,6 +1,6 @@
 //! Memory shared with another process, or with the host of a virtual machine, as atomic words.
 
-use crate::shortened::Guard;
+use crate::truncation::Guard;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::io;

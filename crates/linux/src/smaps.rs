@@ -27,7 +27,7 @@ pub fn parse_smaps(text: &str) -> Result<Vec<MappingUse>, MalformedLine> {
     for line in text.lines() {
         // Headings begin with an address in lower case; field names begin with a capital letter.
         if !line.starts_with(|first: char| first.is_ascii_uppercase()) {
-            mappings.push(MappingUse::of(line.parse()?));
+            mappings.push(MappingUse::new(line.parse()?));
         } else if let Some(mapping) = mappings.last_mut() {
             mapping.add(line).ok_or_else(|| MalformedLine(line.to_owned()))?;
         } else {
@@ -39,7 +39,7 @@ pub fn parse_smaps(text: &str) -> Result<Vec<MappingUse>, MalformedLine> {
 
 impl MappingUse {
     /// A mapping with nothing present.
-    fn of(mapping: Mapping) -> Self {
+    fn new(mapping: Mapping) -> Self {
         Self {
             mapping,
             page_bytes: 0,

@@ -63,7 +63,7 @@ impl Hop {
 impl Routes {
     /// Finds every route. Fails if a link or route names something that does not exist, or if links do not join all
     /// nodes.
-    pub fn of(machine: &Machine) -> Result<Self, Violations> {
+    pub fn new(machine: &Machine) -> Result<Self, Violations> {
         let mut found = machine.node_id_violations();
         if !found.is_empty() {
             return Err(Violations(found));
@@ -266,6 +266,6 @@ impl Machine {
     /// Idle latency between one pair of nodes, ns; `None` if the description does not have it, or breaks a rule. Finds
     /// the routes each time: for many pairs, find them once and use [`Routes::latency_ns`].
     pub fn latency_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
-        Routes::of(self).ok()?.latency_ns(self, from, to)
+        Routes::new(self).ok()?.latency_ns(self, from, to)
     }
 }

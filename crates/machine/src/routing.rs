@@ -214,7 +214,7 @@ mod tests {
     fn agrees_with_the_routes_of_every_preset() {
         for name in presets::names() {
             let machine = presets::find(name).unwrap();
-            let routes = Routes::of(&machine).unwrap();
+            let routes = Routes::new(&machine).unwrap();
             let ids: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
             let pairs = || ids.iter().flat_map(|&from| ids.iter().map(move |&to| (from, to)));
             let link = |hop: &crate::Hop| hop.link as u32;

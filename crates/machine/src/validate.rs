@@ -62,7 +62,7 @@ impl Machine {
         found.extend(self.source_violations());
         found.extend(self.distances.iter().flat_map(|distances| self.distance_violations(distances)));
         if nodes_in_order {
-            match Routes::of(self) {
+            match Routes::new(self) {
                 Ok(routes) => found.extend(self.latency.iter().flat_map(|l| self.latency_violations(l, &routes))),
                 Err(Violations(violations)) => found.extend(violations),
             }

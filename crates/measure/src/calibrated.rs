@@ -239,7 +239,7 @@ mod tests {
     /// A preset as Linux would report it, and the results of measuring it.
     fn measured(preset: &str, skip: Option<Step>) -> (Machine, Machine, Results) {
         let truth = presets::find(preset).unwrap();
-        let routes = Routes::of(&truth).unwrap();
+        let routes = Routes::new(&truth).unwrap();
         let mut shown = Machine {
             core: None,
             latency: None,
@@ -251,7 +251,7 @@ mod tests {
         };
         shown.nodes.iter_mut().for_each(|node| node.bandwidth_bytes_per_s = None);
         shown.caches.iter_mut().for_each(|cache| cache.latency_ns = None);
-        let host = Host::of(shown.clone(), &truth.cpus(), None, |_| 1 << 30);
+        let host = Host::new(shown.clone(), &truth.cpus(), None, |_| 1 << 30);
         let parts = Part::ALL.into_iter().collect();
         let options =
             Options { quick: true, parts, repeats: None, size_bytes: None, max_spread: 0.1, huge_pages: true };
@@ -297,7 +297,7 @@ mod tests {
         for preset in ["opteron-6164x2", "opteron-8380x4", "small-8x2"] {
             let (truth, shown, results) = measured(preset, None);
             let machine = calibrated(&shown, &results).unwrap();
-            let (routes, true_routes) = (Routes::of(&machine).unwrap(), Routes::of(&truth).unwrap());
+            let (routes, true_routes) = (Routes::new(&machine).unwrap(), Routes::new(&truth).unwrap());
             for (from, to) in truth.nodes.iter().flat_map(|from| truth.nodes.iter().map(move |to| (from.id, to.id))) {
                 assert_eq!(routes.latency_ns(&machine, from, to), true_routes.latency_ns(&truth, from, to));
             }

@@ -41,7 +41,7 @@ impl Host {
         let cpus = linux::affinity(linux::Tid::CALLER).map_err(MeasureError::Affinity)?;
         // A kernel without NUMA has no such call, and some containers forbid it: then no node counts as hidden.
         let nodes = linux::allowed_memory_nodes().ok();
-        let mut host = Self::of(machine, &cpus, nodes.as_ref(), free_bytes);
+        let mut host = Self::new(machine, &cpus, nodes.as_ref(), free_bytes);
         host.memory_limit = memory_limit();
         host.load = fs::read_to_string("/proc/loadavg")
             .ok()
@@ -51,7 +51,7 @@ impl Host {
     }
 
     /// The usable part for a process that may run on `cpus` and allocate memory on `memory` (on all nodes if unknown).
-    pub(crate) fn of(
+    pub(crate) fn new(
         machine: Machine,
         cpus: &CpuSet,
         memory: Option<&NodeSet>,
@@ -154,7 +154,7 @@ mod tests {
     fn a_cpuset_hides_nodes_and_that_is_said() {
         let machine = presets::find("small-4x2").unwrap();
         let memory: NodeSet = "0-2".parse().unwrap();
-        let host = Host::of(machine, &"0-1,3,4".parse().unwrap(), Some(&memory), |_| 1 << 30);
+        let host = Host::new(machine, &"0-1,3,4".parse().unwrap(), Some(&memory), |_| 1 << 30);
         let cores: Vec<Vec<u32>> = host.nodes.iter().map(|node| node.cores.iter().map(|cpu| cpu.0).collect()).collect();
         assert_eq!(cores, [vec![0, 1], vec![3], vec![4], vec![]]);
         let free: Vec<u64> = host.nodes.iter().map(|node| node.free_bytes).collect();

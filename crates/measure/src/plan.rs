@@ -361,8 +361,8 @@ pub(crate) fn loaders(host: &Host, from: NodeId) -> usize {
 
 /// The firmware's distance; local if there is none.
 fn distance(host: &Host, from: NodeId, to: NodeId) -> u32 {
-    let place = |id| host.machine.nodes.iter().position(|node| node.id == id);
-    let known = || host.machine.distances.as_ref()?.matrix.get(place(from)?)?.get(place(to)?).copied();
+    let index = |id| host.machine.nodes.iter().position(|node| node.id == id);
+    let known = || host.machine.distances.as_ref()?.matrix.get(index(from)?)?.get(index(to)?).copied();
     known().unwrap_or(if from == to { 10 } else { 20 })
 }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     fn host(preset: &str, cpus: &str, free_bytes: u64) -> Host {
-        Host::of(presets::find(preset).unwrap(), &cpus.parse().unwrap(), None, |_| free_bytes)
+        Host::new(presets::find(preset).unwrap(), &cpus.parse().unwrap(), None, |_| free_bytes)
     }
 
     fn count(plan: &Plan, which: impl Fn(&Step) -> bool) -> usize {

@@ -239,13 +239,13 @@ impl Results {
 
     /// Stores the result of a step.
     pub(crate) fn take(&mut self, step: Step, outcome: Outcome) {
-        let place = |id: NodeId| self.nodes.iter().position(|node| *node == id);
+        let index = |id: NodeId| self.nodes.iter().position(|node| *node == id);
         match (step, outcome) {
             (Step::Latency { from, to }, Outcome::Number(number)) => {
-                set(self.latency_ns.as_mut(), (place(from), place(to)), number);
+                set(self.latency_ns.as_mut(), (index(from), index(to)), number);
             }
             (Step::Bandwidth { from, to, access, cores }, Outcome::Number(number)) => {
-                let at = (place(from), place(to));
+                let at = (index(from), index(to));
                 let Some(bandwidth) = &mut self.bandwidth_bytes_per_s else { return };
                 let matrices = if cores == Cores::One { &mut bandwidth.one_core } else { &mut bandwidth.all_cores };
                 set(Some(matrices.get_mut(access)), at, number);
@@ -256,7 +256,7 @@ impl Results {
                 }
             }
             (Step::Transfer { reader, owner, state }, Outcome::Number(number)) => {
-                let at = (place(reader), place(owner));
+                let at = (index(reader), index(owner));
                 let Some(transfers) = &mut self.cache_to_cache_ns else { return };
                 let matrix = if state == CopyState::Clean { &mut transfers.clean } else { &mut transfers.modified };
                 set(Some(matrix), at, number);

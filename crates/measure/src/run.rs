@@ -162,7 +162,7 @@ impl Bench<'_> {
                 samples.iter_mut().zip(measured).for_each(|(samples, value)| samples.push(value));
             }
             let nothing = Number { value: None, spread: f64::INFINITY, repeats: 0 };
-            let of = |i: usize| Number::of(&samples[i], self.plan.options.max_spread).unwrap_or(nothing);
+            let of = |i: usize| Number::from_samples(&samples[i], self.plan.options.max_spread).unwrap_or(nothing);
             let numbers: [Number; N] = std::array::from_fn(of);
             let enough = samples.iter().all(|samples| samples.len() >= MOST_ATTEMPTS * self.plan.repeats);
             if enough || numbers.iter().all(|number| number.value.is_some()) {

@@ -121,7 +121,7 @@ pub(crate) struct Coherence {
 impl Coherence {
     /// `None` if the machine's description has no coherence data. `cores` are numbered as in
     /// [`crate::cpu::Cpu::core_index`].
-    pub(crate) fn of(machine: &Machine, cores: Vec<Core>, memory_end: u64) -> Result<Option<Self>, ModelError> {
+    pub(crate) fn new(machine: &Machine, cores: Vec<Core>, memory_end: u64) -> Result<Option<Self>, ModelError> {
         let Some(coherence) = &machine.coherence else { return Ok(None) };
         if cores.len() >= 1 << OWNER_BITS {
             return Err(ModelError::OutOfRange {
@@ -141,7 +141,7 @@ impl Coherence {
         };
         let lines = memory_end / LINE_BYTES;
         let (pages, lines) = (zeroed(lines.div_ceil(PAGE_LINES))?, zeroed(lines)?);
-        let routes = Routes::of(machine)?;
+        let routes = Routes::new(machine)?;
         let nodes = machine.nodes.len();
         let picoseconds = |ns: f64| (ns * 1000.0).round() as u32;
         let mut way_ps = Vec::with_capacity(nodes * nodes);

@@ -83,7 +83,7 @@ impl Model {
         }
         let core = core(machine)?;
         let map = MemoryMap::new(memory, nodes.len())?;
-        let resources = Resources::of(machine, memory)?;
+        let resources = Resources::new(machine, memory)?;
         let (caches, cpu_caches) = caches(machine, &map)?;
         let mut homes: Vec<(CpuId, u16)> = Vec::new();
         for (index, node) in machine.nodes.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Model {
                 caches,
                 core_index: core_of(node, caches),
                 core: Core::new(core, ps_per_instruction),
-                tlb: Tlb::of(machine),
+                tlb: Tlb::new(machine),
                 path_use: PathUse::default(),
                 counts: Counts::default(),
                 streams: Streams::default(),
@@ -117,11 +117,11 @@ impl Model {
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
         let began = Totals { lines: vec![0; nodes.len() * columns(nodes.len())], ..Totals::default() };
-        let siblings = Siblings::of(machine, mechanisms.has(Mechanism::Siblings));
+        let siblings = Siblings::new(machine, mechanisms.has(Mechanism::Siblings));
         Ok(Self {
             cpus,
             caches,
-            coherence: Coherence::of(machine, cores, map.end)?,
+            coherence: Coherence::new(machine, cores, map.end)?,
             writes_back: mechanisms.has(Mechanism::WriteBacks),
             map,
             windows: Windows::new(resources, siblings, nodes.len()),

@@ -61,9 +61,9 @@ pub(crate) struct LinkEnds {
 
 impl Resources {
     /// Only pairs of a node with CPUs and one with memory in `memory` have a path and a latency.
-    pub(crate) fn of(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
+    pub(crate) fn new(machine: &Machine, memory: &[MemoryRange]) -> Result<Self, ModelError> {
         let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
-        let routes = Routes::of(machine)?;
+        let routes = Routes::new(machine)?;
         if machine.latency.is_none() {
             return Err(missing("latency".to_owned()));
         }
@@ -108,7 +108,7 @@ impl Resources {
         let mut bounds = vec![0];
         let mut steps = Vec::new();
         for from in &machine.nodes {
-            let probes = Probes::of(machine, &routes, from.id);
+            let probes = Probes::new(machine, &routes, from.id);
             for (lines, (to_index, to)) in
                 Lines::ALL.into_iter().flat_map(|lines| machine.nodes.iter().enumerate().map(move |to| (lines, to)))
             {
@@ -165,7 +165,7 @@ struct Probes {
 }
 
 impl Probes {
-    fn of(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
+    fn new(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
         let mut found = Self { latency_ns: f64::NEG_INFINITY, messages: BTreeMap::new() };
         let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) else {
             return found;

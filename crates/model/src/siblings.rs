@@ -43,7 +43,7 @@ pub(crate) struct Siblings {
 
 impl Siblings {
     /// `together`: whether they share their path at all.
-    pub(crate) fn of(machine: &Machine, together: bool) -> Self {
+    pub(crate) fn new(machine: &Machine, together: bool) -> Self {
         let ids: Vec<_> = machine.cpus().iter().collect();
         let index =
             |cpus: &CpuSet| -> Box<[usize]> { cpus.iter().filter_map(|cpu| ids.binary_search(&cpu).ok()).collect() };

@@ -34,7 +34,7 @@ pub(crate) struct Tlb {
 
 impl Tlb {
     /// `None` for a machine without TLBs: then every translation is free.
-    pub(crate) fn of(machine: &Machine) -> Option<Self> {
+    pub(crate) fn new(machine: &Machine) -> Option<Self> {
         let buffer = |tlb: &machine::Tlb| {
             let latency_ps = (tlb.latency_ns.unwrap_or(0.0) * 1000.0).round() as u32;
             Cache::new(u64::from(tlb.entries) * LINE_BYTES, tlb.ways.min(MAX_WAYS), latency_ps)
@@ -155,7 +155,7 @@ mod tests {
                 source: None,
             })
             .collect();
-        Tlb::of(&machine).unwrap()
+        Tlb::new(&machine).unwrap()
     }
 
     /// Translates, and learns after a miss. Returns whether it missed.

@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Compared { view: &view_a, trace: filter.facts(a.facts) },
         Compared { view: &view_b, trace: filter.facts(b.facts) },
     );
-    let report = DiffReport::of(a, b, *top as usize, filter.words());
+    let report = DiffReport::new(a, b, *top as usize, filter.words());
     let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)

@@ -115,7 +115,7 @@ fn look(arguments: &Arguments, processes: &mut Vec<Process>) -> Result<MemoryRep
     let system = &arguments.system;
     let time_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let mut report = MemoryReport { time_s, ..MemoryReport::default() };
-    report.nodes = nodes(&system.sys())?.into_iter().map(NodeMemory::of).collect();
+    report.nodes = nodes(&system.sys())?.into_iter().map(NodeMemory::new).collect();
     report.events = system_events(&system.proc())?;
     report.events.retain(|name, _| is_numa_event(name));
     let mut there = Vec::new();
@@ -142,7 +142,7 @@ fn of_process(system: &System, process: &Process) -> Result<(ProcessMemory, Vec<
     let found = mappings(system, process)?;
     let name = process.status().map_err(|error| system.unseen(process.pid(), &error))?.name;
     let of_it = |note| format!("process {}: {note}", process.pid());
-    let memory = ProcessMemory::of(process.pid().0, name, &found.mappings);
+    let memory = ProcessMemory::new(process.pid().0, name, &found.mappings);
     Ok((memory, found.changes().map(of_it).into_iter().collect()))
 }
 
@@ -161,5 +161,5 @@ fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Erro
              cgroup.subtree_control of the group above), or Linux is older than 5.9"
         )
     };
-    Ok(CgroupReport::of(name.clone(), cgroups.memory(&name)?.ok_or_else(no_memory)?))
+    Ok(CgroupReport::new(name.clone(), cgroups.memory(&name)?.ok_or_else(no_memory)?))
 }

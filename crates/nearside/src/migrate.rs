@@ -9,7 +9,7 @@ use crate::usage_error::UsageError;
 use crate::{output, ranges};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use linux::{Attempt, Mapping, MigrateError, Migration, Pid, Route, Situation, Tally, Whose, diagnose};
+use linux::{Attempt, Mapping, MigrateError, Migration, Pid, Route, SystemState, Tally, Whose, diagnose};
 use machine::{NodeId, NodeSet};
 use report::MigrateReport;
 use std::collections::BTreeMap;
@@ -194,7 +194,7 @@ pub fn refused(pid: Pid, error: MigrateError, migration: &Migration) -> Box<dyn 
         MigrateError::Move(error) => {
             let attempt = Attempt::Move { to: migration.route.targets(), whose: migration.whose };
             let errno = error.raw_os_error().unwrap_or_default();
-            let why = diagnose(attempt, errno, &Situation::of(Some(pid)));
+            let why = diagnose(attempt, errno, &SystemState::read(Some(pid)));
             format!("cannot move pages of process {pid} (move_pages: {error}): {why}").into()
         }
         MigrateError::Find(_) | MigrateError::Thread(_) => Box::new(error),

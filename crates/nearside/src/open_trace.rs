@@ -70,14 +70,14 @@ impl Reading {
         let names = if trace.is_folder() && trace.about().complete {
             Names::Kept(trace.symbols()?)
         } else {
-            Names::Host(HostFiles::of(trace.about()))
+            Names::Host(HostFiles::new(trace.about()))
         };
         let profile = recording.into_profile(&stacks, names.symbols());
         for wrapper in self.wrapper.iter().filter(|wrapper| !profile.has_function(wrapper)) {
             let path = path.display();
             note(&format!("--wrapper {wrapper} changes nothing: no call chain of {path} has a function of this name"));
         }
-        let mut facts = TraceFacts::of(path.display().to_string(), trace.about(), lost, &profile, from);
+        let mut facts = TraceFacts::new(path.display().to_string(), trace.about(), lost, &profile, from);
         facts.unnamed_files = names.unnamed(&profile);
         if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {
             facts = facts.with_records(span_ns);

@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let flags = arguments.kernel_flags.then(|| FrameFlags::open(&system.proc())).transpose();
     let flags =
         flags.map_err(|why| format!("cannot read /proc/kpageflags, which is for root alone (CAP_SYS_ADMIN): {why}"))?;
-    let mut walk = PageWalk::of(&process, flags).map_err(unseen)?;
+    let mut walk = PageWalk::new(&process, flags).map_err(unseen)?;
     if arguments.each {
         return each(arguments, &mut walk, &parts, &notes);
     }

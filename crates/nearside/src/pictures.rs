@@ -51,7 +51,7 @@ impl Pictures {
     pub fn draw(&self, view: &View, facts: &TraceFacts, wanted: &Wanted) -> Result<(), Box<dyn Error>> {
         if let Some(file) = &self.html {
             let wanted = Wanted { top: wanted.top.max(ROWS), ..wanted.clone() };
-            let page = profile_to_html(view, &ProfileReport::of(view, facts.clone(), wanted))?;
+            let page = profile_to_html(view, &ProfileReport::new(view, facts.clone(), wanted))?;
             write(&page, file)?;
         }
         if let Some(file) = &self.perfetto {
@@ -60,7 +60,7 @@ impl Pictures {
         if self.flamegraph.is_none() && self.folded.is_none() {
             return Ok(());
         }
-        let cost = RemoteCost::of(view);
+        let cost = RemoteCost::new(view);
         if let Some(file) = &self.flamegraph {
             write(&cost.to_svg(&facts.command.join(" "))?, file)?;
         }

@@ -1,7 +1,7 @@
 //! Nodes and CPUs from the command line, checked against the machine and the cpuset.
 
 use crate::usage_error::UsageError;
-use linux::{Attempt, Cause, Diagnosis, Situation, cpus_in_the_way, diagnose, nodes_in_the_way};
+use linux::{Attempt, Cause, Diagnosis, SystemState, cpus_in_the_way, diagnose, nodes_in_the_way};
 use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
 use std::error::Error;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub type Cpus = Selection<CpuId>;
 #[derive(Debug)]
 pub struct Places {
     /// State of the system.
-    pub situation: Situation,
+    pub situation: SystemState,
     allowed_nodes: NodeSet,
     allowed_cpus: CpuSet,
     /// Whether to take the whole machine as the base set, and let the kernel enforce the cpuset.
@@ -26,7 +26,7 @@ pub struct Places {
 
 impl Places {
     /// For the process that the situation describes; with `all`, for the whole machine.
-    pub fn new(situation: Situation, all: bool) -> Self {
+    pub fn new(situation: SystemState, all: bool) -> Self {
         let online = &situation.nodes.online;
         let status = situation.status();
         let cpus = situation.nodes.cpus_of(online);

@@ -3,7 +3,7 @@
 use crate::places::{Nodes, Places};
 use crate::usage_error::UsageError;
 use clap::Args;
-use linux::{Attempt, MemoryMode, MemoryPolicy, Situation, diagnose};
+use linux::{Attempt, MemoryMode, MemoryPolicy, SystemState, diagnose};
 use machine::NodeSet;
 use std::error::Error;
 use std::io::{self, Write};
@@ -108,6 +108,6 @@ pub fn set(
         }
     }
     let errno = error.raw_os_error().unwrap_or_default();
-    let why = diagnose(Attempt::Policy(policy), errno, &Situation::of(None));
+    let why = diagnose(Attempt::Policy(policy), errno, &SystemState::read(None));
     Err(format!("cannot set the memory policy of {what} ({error}): {why}").into())
 }

@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let Arguments { top, by, .. } = arguments;
         let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
         arguments.pictures.draw(&view, &recorded.facts, &wanted)?;
-        arguments.text(&ProfileReport::of(&view, recorded.facts, wanted))?
+        arguments.text(&ProfileReport::new(&view, recorded.facts, wanted))?
     };
     if arguments.pictures.on_output() == 0 || arguments.output.is_some() {
         output::write(&text, arguments.output.as_deref().filter(|file| !is_output(file)))?;
@@ -232,5 +232,5 @@ fn detail(
     let subject = subject.ok_or("the trace changed while it was read")?;
     let detail =
         ProfileDetail { top, by: arguments.by.into(), rows: arguments.rows as usize, filter: arguments.filter.words() };
-    Ok(DetailReport::of(subject, &view, all.tally(), recorded.facts.clone(), detail))
+    Ok(DetailReport::new(subject, &view, all.tally(), recorded.facts.clone(), detail))
 }

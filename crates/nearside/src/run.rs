@@ -7,8 +7,8 @@ use crate::shared_memory_policy::SharedMemoryOptions;
 use crate::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{
-    Attempt, Cgroups, MemoryMode, Situation, Switch, Tid, affinity, allowed_memory_nodes, diagnose, forbid_huge_pages,
-    memory_policy, next_interleave_node, set_affinity, set_memory_policy,
+    Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
+    forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy,
 };
 use machine::CpuSet;
 use report::{HardwareReport, PolicyReport};
@@ -138,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(cgroup) = &arguments.cgroup {
         join(cgroup)?;
     }
-    let mut places = Places::new(Situation::of(None), arguments.all);
+    let mut places = Places::new(SystemState::read(None), arguments.all);
     // `same` refers to the other option's nodes, so those are resolved first.
     let (policy, cpus) = if arguments.policy.is_same() {
         let cpus = arguments.cpus(&mut places)?;

@@ -5,7 +5,7 @@ use crate::policy::{self, note};
 use crate::usage_error::UsageError;
 use crate::verify::mismatches;
 use clap::Args;
-use linux::{BASE_PAGE, MemoryMode, MemoryPolicy, Misplaced, Room, Row, SegmentKey, SharedRange};
+use linux::{BASE_PAGE, FreeMemory, MemoryMode, MemoryPolicy, Misplaced, Row, SegmentKey, SharedRange};
 use machine::size;
 use rustix::io::Errno;
 use std::error::Error;
@@ -162,7 +162,7 @@ fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> R
         range.absent_bytes().map_err(|error| format!("cannot look at the pages of {name} (mincore: {error})"))?;
     let bound = policy.filter(|policy| policy.mode == MemoryMode::Bind).map(|policy| &policy.nodes);
     let refused = |why| format!("cannot make all pages of {name} present; its policy is unchanged: {why}").into();
-    Room::of_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
+    FreeMemory::for_caller().in_the_way(absent, bound).map_or(Ok(()), |why| Err(refused(why)))
 }
 
 /// Whether its pages come from hugetlb's pools.

@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 fn machine(system: &System) -> Result<NodesReport, NodeError> {
     let switch = |path: &str| Switch::at(system.root().join(path)).value().ok();
     Ok(NodesReport {
-        nodes: nodes(&system.sys())?.iter().map(NodeReport::of).collect(),
+        nodes: nodes(&system.sys())?.iter().map(NodeReport::new).collect(),
         numa_balancing: switch("proc/sys/kernel/numa_balancing"),
         transparent_huge_pages: switch("sys/kernel/mm/transparent_hugepage/enabled"),
     })
@@ -108,10 +108,10 @@ fn look_at(system: &System, process: &Process) -> Result<ProcessReport, Box<dyn 
         name: status.name,
         cgroup,
         cpuset,
-        threads: threads.iter().map(|thread| ThreadReport::of(thread, &node_of)).collect(),
+        threads: threads.iter().map(|thread| ThreadReport::new(thread, &node_of)).collect(),
         nodes: node_bytes(&all_nodes, &pages),
         pages: pages.iter().map(PagesOnNode::from).collect(),
-        mappings: found.mappings.iter().map(MappingReport::of).collect(),
+        mappings: found.mappings.iter().map(MappingReport::new).collect(),
         notes,
     })
 }

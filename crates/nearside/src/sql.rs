@@ -54,7 +54,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let trace = Trace::open(&arguments.trace)?;
-    let database = Database::of(&trace)?;
+    let database = Database::new(&trace)?;
     let answer = database.query(&arguments.query).map_err(UsageError::boxed)?;
     if !trace.about().complete {
         // With standard error closed there is nowhere to report this.

@@ -1,7 +1,7 @@
 //! The system that a command reads: this one, or a saved one.
 
 use clap::Args;
-use linux::{Cause, Pid, Process, ProcessError, Situation, diagnose_process, without_memory};
+use linux::{Cause, Pid, Process, ProcessError, SystemState, diagnose_process, without_memory};
 use std::path::{Path, PathBuf};
 
 /// Which system to read.
@@ -74,7 +74,7 @@ impl System {
         let is_gone = matches!(error, ProcessError::Gone(_));
         let why = match error {
             ProcessError::Read { .. } | ProcessError::Gone(_) if self.is_live() => {
-                diagnose_process(error, &Situation::of(Some(pid))).to_string()
+                diagnose_process(error, &SystemState::read(Some(pid))).to_string()
             }
             _ => error.to_string(),
         };

@@ -2,7 +2,7 @@
 
 use crate::places::Places;
 use crate::system::{System, UnseenError};
-use linux::{Pid, Process, ProcessError, Situation, Status};
+use linux::{Pid, Process, ProcessError, Status, SystemState};
 
 /// An open process with memory, and where it may run and allocate.
 pub struct Target {
@@ -17,7 +17,7 @@ impl Target {
         let pid = Pid(pid);
         let process = System::live().process(pid)?;
         let status = process.status().map_err(|error| unseen(pid, &error))?;
-        Ok(Self { process, status, places: Places::new(Situation::of(Some(pid)), false) })
+        Ok(Self { process, status, places: Places::new(SystemState::read(Some(pid)), false) })
     }
 }
 

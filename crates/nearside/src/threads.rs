@@ -2,7 +2,7 @@
 
 use crate::target::unseen;
 use crate::usage_error::UsageError;
-use linux::{Attempt, Process, Situation, Tid, affinity, diagnose, set_affinity};
+use linux::{Attempt, Process, SystemState, Tid, affinity, diagnose, set_affinity};
 use machine::CpuSet;
 use report::{RefusedThread, Threads};
 use std::collections::BTreeSet;
@@ -72,5 +72,5 @@ pub fn bind(thread: Tid, process: &Process, intersect: bool, result: &mut Thread
 
 fn why(error: &io::Error, cpus: &CpuSet, process: &Process) -> String {
     let errno = error.raw_os_error().unwrap_or_default();
-    diagnose(Attempt::Run(cpus), errno, &Situation::of(Some(process.pid()))).to_string()
+    diagnose(Attempt::Run(cpus), errno, &SystemState::read(Some(process.pid()))).to_string()
 }

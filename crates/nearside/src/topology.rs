@@ -124,7 +124,7 @@ struct DerivedNode {
 
 impl<'a> Document<'a> {
     fn new(machine: &'a Machine) -> Self {
-        let routes = Routes::of(machine).ok();
+        let routes = Routes::new(machine).ok();
         let table = |known: bool| routes.as_ref().filter(|_| known);
         let nodes = derived_nodes(machine);
         let derived = Derived {

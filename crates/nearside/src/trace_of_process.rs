@@ -35,8 +35,8 @@ impl<'a> TraceOfProcess<'a> {
     pub fn thread_homes(&self) -> Vec<ThreadHome> {
         let mut homes = self.profile.view(&Filter::default()).thread_homes(self.process.pid());
         homes.retain(|home| {
-            let birth = self.process.thread_birth(home.tid);
-            birth.is_some_and(|birth| birth.monotonic_ns() <= home.last_ns)
+            let start = self.process.thread_start_time(home.tid);
+            start.is_some_and(|start| start.monotonic_ns() <= home.last_ns)
         });
         homes
     }
@@ -44,7 +44,7 @@ impl<'a> TraceOfProcess<'a> {
     /// The best node of each part of its memory. A huge page is treated as a whole.
     pub fn memory_homes(&self) -> Result<RangesByNode, Box<dyn Error>> {
         let homes = self.profile.view(&Filter::default()).memory_homes(self.process.pid());
-        let mut present = PresentPages::of(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
+        let mut present = PresentPages::new(self.process).map_err(|error| unseen(self.process.pid(), &error))?;
         let mut ranges = RangesByNode::new();
         for MemoryHome { start, node, pages } in homes {
             let part = start..start.saturating_add(HUGE_PAGE);
@@ -62,13 +62,13 @@ impl<'a> TraceOfProcess<'a> {
     /// Explains why the trace is not of this process.
     fn is_of_another(&self) -> Result<Option<String>, Box<dyn Error>> {
         let pid = self.process.pid();
-        let birth = match self.process.birth() {
+        let start = match self.process.start_time() {
             Err(error @ ProcessError::Gone(_)) => return Err(unseen(pid, &error).into()),
-            birth => birth?,
+            start => start?,
         };
         Ok(match self.profile.view(&Filter::default()).last_access_ns(pid) {
             None => Some(format!("it has no accesses of process {pid}: nearside report shows what it has, and why")),
-            Some(last_ns) if birth.monotonic_ns() > last_ns => {
+            Some(last_ns) if start.monotonic_ns() > last_ns => {
                 Some(format!("process {pid} started later: it is not the recorded one"))
             }
             Some(_) => None,

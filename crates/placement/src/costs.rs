@@ -61,7 +61,7 @@ impl Costs {
         nodes.sort_by_key(|node| node.id);
         let node_of_cpu =
             nodes.iter().enumerate().flat_map(|(at, node)| node.cpus.iter().map(move |&cpu| (cpu, at))).collect();
-        Self { routes: Routes::of(machine).ok(), machine: machine.clone(), nodes, node_of_cpu, core_of_cpu }
+        Self { routes: Routes::new(machine).ok(), machine: machine.clone(), nodes, node_of_cpu, core_of_cpu }
     }
 
     /// The machine.

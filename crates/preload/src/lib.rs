@@ -8,10 +8,10 @@
 
 mod clock;
 mod hooks;
+mod libc_symbols;
 mod loss;
 mod module;
 mod process;
-mod real;
 mod ring;
 mod rule;
 mod stack;

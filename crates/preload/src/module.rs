@@ -1,6 +1,6 @@
 //! The loaded programs and libraries: which one contains an address, and where its segments are.
 
-use crate::real;
+use crate::libc_symbols;
 use crate::ring::{self, Ring};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::{MaybeUninit, transmute};
@@ -52,7 +52,7 @@ pub struct Module {
 
 /// Looks up what is needed to find modules.
 pub fn look() {
-    FIND.store(real::exported(c"_dl_find_object"), Release);
+    FIND.store(libc_symbols::exported(c"_dl_find_object"), Release);
     if let Some(own) = Found::at(look as *const () as usize) {
         let bytes = own.end as usize - own.start as usize;
         OWN.iter().zip([own.start as usize, bytes]).for_each(|(place, number)| place.store(number, Relaxed));

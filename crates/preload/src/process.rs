@@ -1,8 +1,8 @@
 //! Per-process state: the file of rings, and how recording starts, including after a fork.
 
+use crate::libc_symbols::{self, LibcSymbols};
 use crate::loss::{self, NOTHING};
 use crate::module::link_target;
-use crate::real::{self, Real};
 use crate::ring::{Ring, Wait, pause};
 use crate::walk::Walk;
 use crate::{clock, thread};
@@ -37,11 +37,11 @@ const RECORDING: u8 = 5;
 
 static PHASE: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// Immutable from `KNOWN` on.
-static REAL: Once<Real> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+static SYMBOLS: Once<LibcSymbols> = Once(UnsafeCell::new(MaybeUninit::uninit()));
 /// Immutable from `RECORDING` on.
 static RECORDING_OF: Once<Recording> = Once(UnsafeCell::new(MaybeUninit::uninit()));
 /// On a page that the kernel wipes in every forked child, so that a child cannot mistake itself for its parent.
-static THIS: AtomicPtr<This> = AtomicPtr::new(null_mut());
+static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(null_mut());
 /// PID of the most recent process in this line of forks.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// The first page of that process's file.
@@ -70,7 +70,7 @@ struct Recording {
 }
 
 #[repr(C)]
-struct This {
+struct ProcessState {
     /// 0 in a process that is not set up yet.
     epoch: AtomicU64,
     /// The first page of its file; null if it got none.
@@ -98,12 +98,12 @@ pub fn is_recording() -> bool {
 
 /// The functions that this library replaces; `None` while they are being looked up.
 #[inline]
-pub fn real() -> Option<&'static Real> {
+pub fn symbols() -> Option<&'static LibcSymbols> {
     if PHASE.load(Acquire) < PASSING && !look() {
         return None;
     }
     // SAFETY: written before the phase was `KNOWN`, and never again.
-    Some(unsafe { (*REAL.0.get()).assume_init_ref() })
+    Some(unsafe { (*SYMBOLS.0.get()).assume_init_ref() })
 }
 
 fn recording() -> &'static Recording {
@@ -111,9 +111,9 @@ fn recording() -> &'static Recording {
     unsafe { (*RECORDING_OF.0.get()).assume_init_ref() }
 }
 
-fn this() -> &'static This {
+fn process_state() -> &'static ProcessState {
     // SAFETY: only called while recording; the page is never unmapped, and zeroes are a valid value.
-    unsafe { &*THIS.load(Acquire) }
+    unsafe { &*PROCESS_STATE.load(Acquire) }
 }
 
 /// The recorder's settings.
@@ -130,7 +130,7 @@ pub fn key() -> libc::pthread_key_t {
 /// A number that differs between a forked process and its parent.
 #[inline]
 pub fn epoch() -> u64 {
-    this().epoch.load(Acquire)
+    process_state().epoch.load(Acquire)
 }
 
 /// Looks up the functions, and starts recording once the C library has set up its environment. The first call comes
@@ -139,11 +139,11 @@ pub fn epoch() -> u64 {
 fn look() -> bool {
     if PHASE.compare_exchange(UNKNOWN, LOOKING, AcqRel, Acquire).is_ok() {
         // Without one of these functions the program cannot run.
-        let Some(real) = Real::find() else { std::process::abort() };
+        let Some(symbols) = LibcSymbols::find() else { std::process::abort() };
         // SAFETY: only this thread is in this phase.
-        unsafe { (*REAL.0.get()).write(real) };
+        unsafe { (*SYMBOLS.0.get()).write(symbols) };
         // A symbol lookup may free memory, which comes back here: after this there are no more lookups.
-        ENVIRONMENT.store(real::exported(c"environ").cast(), Relaxed);
+        ENVIRONMENT.store(libc_symbols::exported(c"environ").cast(), Relaxed);
         PHASE.store(KNOWN, Release);
     }
     if PHASE.load(Acquire) == LOOKING {
@@ -168,7 +168,7 @@ fn decide() {
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn constructor() {
         let errno = thread::Errno::keep();
-        real();
+        symbols();
         decide();
         // Record an event now, so that the process is known even if it never allocates.
         drop(thread::enter(NOTHING));
@@ -201,13 +201,13 @@ fn start() -> Option<()> {
         unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the page was just mapped.
     unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) }.ok()?;
-    THIS.store(page.cast(), Release);
+    PROCESS_STATE.store(page.cast(), Release);
     let mut key = 0;
     // SAFETY: the key is written, and the destructor has the required type.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) } != 0 {
         return None;
     }
-    let rseq = real::exported(c"__rseq_offset").cast::<isize>();
+    let rseq = libc_symbols::exported(c"__rseq_offset").cast::<isize>();
     // SAFETY: the C library's variable of that name (2.35) is a `ptrdiff_t`.
     clock::choose(settings.clock, (!rseq.is_null()).then(|| unsafe { *rseq }));
     crate::module::look();
@@ -332,13 +332,13 @@ fn open_file(parent: u32) -> bool {
         put(word, u64::from_le_bytes(*bytes));
     }
     put(process::MAGIC, MAGIC);
-    let this = this();
-    this.words.store(words, Relaxed);
-    this.last.store(words, Relaxed);
-    this.rings.store(rings as u32, Relaxed);
+    let state = process_state();
+    state.words.store(words, Relaxed);
+    state.last.store(words, Relaxed);
+    state.rings.store(rings as u32, Relaxed);
     PID.store(pid, Relaxed);
     WORDS.store(words, Relaxed);
-    this.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
+    state.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
     true
 }
 
@@ -361,8 +361,8 @@ fn create(pid: u32) -> Option<OwnedFd> {
 
 /// Ensures that this process has its own file, also as a forked child.
 pub fn revive() -> bool {
-    let this = this();
-    match this.epoch.compare_exchange(0, PREPARING, AcqRel, Acquire) {
+    let state = process_state();
+    match state.epoch.compare_exchange(0, PREPARING, AcqRel, Acquire) {
         Ok(_) => {
             let opened = open_file(PID.load(Relaxed));
             if !opened {
@@ -379,7 +379,7 @@ pub fn revive() -> bool {
 /// Whether the recorder has ended, after which nothing is recorded.
 pub fn is_over() -> bool {
     // SAFETY: only called with a writer, so the first page is mapped.
-    let is_over = unsafe { (*this().words.load(Relaxed).add(process::OVER)).load(Relaxed) } != 0;
+    let is_over = unsafe { (*process_state().words.load(Relaxed).add(process::OVER)).load(Relaxed) } != 0;
     if is_over {
         PHASE.store(PASSING, Release);
     }
@@ -389,9 +389,9 @@ pub fn is_over() -> bool {
 /// Counts an event that cannot be recorded, which concerns `about`: an address and a number of bytes.
 #[cold]
 pub fn lose(about: (usize, usize)) {
-    let this = this();
-    let words = this.words.load(Relaxed);
-    if this.epoch.load(Acquire) != 0 && !words.is_null() {
+    let state = process_state();
+    let words = state.words.load(Relaxed);
+    if state.epoch.load(Acquire) != 0 && !words.is_null() {
         let word = |word| words.wrapping_add(word).cast_const();
         loss::lose(|number| word(process::LOST + number), word(process::LOST_SEEN), about);
     }
@@ -434,14 +434,14 @@ fn is_recorders_namespace() -> bool {
 
 /// A ring for this thread: one that an exited thread released, or a new one.
 pub fn take_writer() -> Option<*mut Writer> {
-    let taken = locked(|this| {
-        let free = this.free.load(Relaxed);
+    let taken = locked(|state| {
+        let free = state.free.load(Relaxed);
         if free.is_null() {
-            return new_writer(this);
+            return new_writer(state);
         }
         // SAFETY: writers in the list have no owner.
         unsafe {
-            this.free.store((*free).next, Relaxed);
+            state.free.store((*free).next, Relaxed);
             (*free).walk.forget();
         }
         Some(free)
@@ -451,42 +451,42 @@ pub fn take_writer() -> Option<*mut Writer> {
 
 /// Releases a writer for another thread. If that fails, the writer stays unused.
 pub fn give_back(writer: *mut Writer) {
-    locked(|this| {
+    locked(|state| {
         // SAFETY: it belonged to the caller, and has no owner from now on.
-        unsafe { (*writer).next = this.free.load(Relaxed) };
-        this.free.store(writer, Relaxed);
+        unsafe { (*writer).next = state.free.load(Relaxed) };
+        state.free.store(writer, Relaxed);
     });
 }
 
 /// Runs `work` with the lock. The lock is held briefly, and never interrupted by a signal handler of the same thread:
 /// `thread::enter` ensures that. The holder may have to wait for this thread's CPU, so this thread sleeps, but not
 /// forever. `None` on a timeout.
-fn locked<T>(work: impl FnOnce(&This) -> T) -> Option<T> {
-    let (this, patience) = (this(), Duration::from_nanos(settings().patience_ns).max(LEAST_PATIENCE));
-    if this.locked.swap(1, Acquire) != 0 {
+fn locked<T>(work: impl FnOnce(&ProcessState) -> T) -> Option<T> {
+    let (state, patience) = (process_state(), Duration::from_nanos(settings().patience_ns).max(LEAST_PATIENCE));
+    if state.locked.swap(1, Acquire) != 0 {
         let wait = Wait::begin(patience);
-        while this.locked.swap(1, Acquire) != 0 {
+        while state.locked.swap(1, Acquire) != 0 {
             if wait.is_over() {
                 return None;
             }
             pause();
         }
     }
-    let result = work(this);
-    this.locked.store(0, Release);
+    let result = work(state);
+    state.locked.store(0, Release);
     Some(result)
 }
 
-fn new_writer(this: &This) -> Option<*mut Writer> {
+fn new_writer(state: &ProcessState) -> Option<*mut Writer> {
     // SAFETY: recording, so the first page is mapped.
-    let rings = unsafe { &*this.words.load(Relaxed).add(process::RINGS) };
+    let rings = unsafe { &*state.words.load(Relaxed).add(process::RINGS) };
     let number = rings.load(Relaxed);
     let Settings { ring_bytes, patience_ns, .. } = *settings();
-    if number >= u64::from(this.rings.load(Relaxed)) {
+    if number >= u64::from(state.rings.load(Relaxed)) {
         return None;
     }
     // A page precedes the first ring, and a ring each of the others.
-    let (last, before) = (this.last.load(Relaxed), if number == 0 { PAGE } else { ring_stride(ring_bytes) });
+    let (last, before) = (state.last.load(Relaxed), if number == 0 { PAGE } else { ring_stride(ring_bytes) });
     let bytes = before + ring_stride(ring_bytes);
     // SAFETY: with size 0 it maps the file again from the offset of `last`, and touches no existing memory.
     let start = unsafe { mremap(last.cast(), 0, bytes, MremapFlags::MAYMOVE) }.ok()?;
@@ -505,7 +505,7 @@ fn new_writer(this: &This) -> Option<*mut Writer> {
         return None;
     };
     let writer: *mut Writer = memory.cast();
-    let epoch = this.epoch.load(Relaxed);
+    let epoch = state.epoch.load(Relaxed);
     // SAFETY: the ring is never unmapped and has no other owner; the writer's memory is large enough and zeroed, which
     // is valid for all other fields.
     unsafe {
@@ -513,7 +513,7 @@ fn new_writer(this: &This) -> Option<*mut Writer> {
         (&raw mut (*writer).ring).write(ring);
         (&raw mut (*writer).epoch).write(epoch);
     }
-    this.last.store(start.cast(), Relaxed);
+    state.last.store(start.cast(), Relaxed);
     rings.store(number + 1, Release);
     Some(writer)
 }

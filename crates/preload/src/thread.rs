@@ -4,7 +4,7 @@ use crate::loss::NOTHING;
 use crate::module::{self, Mapped};
 use crate::process::{self, Writer};
 use crate::ring::Ring;
-use crate::{clock, real};
+use crate::{clock, libc_symbols};
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -25,19 +25,19 @@ const ROUNDS: u32 = 2;
 
 // Rust's thread-local variables in a library are found by a call that may allocate. These have a fixed location.
 global_asm!(
-    ".pushsection .tbss.nearside_here, \"awT\", @nobits",
-    ".hidden nearside_here",
-    ".globl nearside_here",
-    ".type nearside_here, @object",
-    ".size nearside_here, 40",
+    ".pushsection .tbss.nearside_thread_state, \"awT\", @nobits",
+    ".hidden nearside_thread_state",
+    ".globl nearside_thread_state",
+    ".type nearside_thread_state, @object",
+    ".size nearside_thread_state, 40",
     ".balign 8",
-    "nearside_here: .zero 40",
+    "nearside_thread_state: .zero 40",
     ".popsection",
 );
 
 /// Per-thread state. It is zeroed when a thread starts; a forked thread inherits its parent's.
 #[repr(C)]
-pub struct Here {
+pub struct ThreadState {
     writer: Cell<*mut Writer>,
     busy: AtomicU32,
     /// Completed rounds of destructors; above `ROUNDS` the thread has ended, and further events are published at once.
@@ -49,23 +49,23 @@ pub struct Here {
     last: Cell<usize>,
 }
 
-const _: () = assert!(size_of::<Here>() == 40);
+const _: () = assert!(size_of::<ThreadState>() == 40);
 
 #[inline]
-fn here() -> &'static Here {
-    let here: *const Here;
+fn thread_state() -> &'static ThreadState {
+    let state: *const ThreadState;
     // SAFETY: the two instructions are the x86-64 ABI's for the address of a thread-local variable.
     unsafe {
-        asm!("mov {here}, qword ptr fs:[0]", "add {here}, qword ptr [rip + nearside_here@GOTTPOFF]",
-            here = out(reg) here, options(nostack, pure, readonly));
+        asm!("mov {state}, qword ptr fs:[0]", "add {state}, qword ptr [rip + nearside_thread_state@GOTTPOFF]",
+            state = out(reg) state, options(nostack, pure, readonly));
     }
     // SAFETY: it lives as long as the thread, is initially zeroed, which is a valid value, and only its thread uses it.
-    unsafe { &*here }
+    unsafe { &*state }
 }
 
 /// Permission to record an event.
 pub struct Entered {
-    here: &'static Here,
+    state: &'static ThreadState,
     pub writer: &'static mut Writer,
 }
 
@@ -76,62 +76,62 @@ pub fn enter(about: (usize, usize)) -> Option<Entered> {
     if !process::is_recording() {
         return None;
     }
-    let here = here();
-    if here.busy.load(Relaxed) != IDLE {
-        refuse(here, about);
+    let state = thread_state();
+    if state.busy.load(Relaxed) != IDLE {
+        refuse(state, about);
         return None;
     }
-    here.busy.store(TELLING, Relaxed);
+    state.busy.store(TELLING, Relaxed);
     compiler_fence(SeqCst);
-    let writer = here.writer.get();
+    let writer = state.writer.get();
     // SAFETY: a thread's writer is never freed, and has no other owner while it belongs to the thread.
     if writer.is_null() || unsafe { (*writer).epoch } != process::epoch() {
-        return begin(here, about);
+        return begin(state, about);
     }
     // SAFETY: as above; there is no other reference, as `busy` was idle.
-    Some(Entered { here, writer: unsafe { &mut *writer } })
+    Some(Entered { state, writer: unsafe { &mut *writer } })
 }
 
 impl Entered {
     /// Bounds of the thread's stack.
     #[inline]
     pub fn stack(&self) -> (usize, usize) {
-        (self.here.low.get(), self.here.high.get())
+        (self.state.low.get(), self.state.high.get())
     }
 
     /// Notes that this object was recorded, for the operator that may have allocated or freed it.
     #[inline]
     pub fn note(&self, object: usize) {
-        self.here.last.set(object);
+        self.state.last.set(object);
     }
 }
 
 /// The last object that this thread recorded since [`forget_last`].
 #[inline]
 pub fn last() -> usize {
-    here().last.get()
+    thread_state().last.get()
 }
 
 /// Clears the last recorded object.
 #[inline]
 pub fn forget_last() {
-    here().last.set(0);
+    thread_state().last.set(0);
 }
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        if self.here.rounds.get() > ROUNDS {
-            leave(self.here);
+        if self.state.rounds.get() > ROUNDS {
+            leave(self.state);
         }
         compiler_fence(SeqCst);
-        self.here.busy.store(IDLE, Relaxed);
+        self.state.busy.store(IDLE, Relaxed);
     }
 }
 
 #[cold]
-fn refuse(here: &Here, about: (usize, usize)) {
-    if here.busy.load(Relaxed) == TELLING {
+fn refuse(state: &ThreadState, about: (usize, usize)) {
+    if state.busy.load(Relaxed) == TELLING {
         process::lose(about);
     }
 }
@@ -139,47 +139,47 @@ fn refuse(here: &Here, about: (usize, usize)) {
 /// Sets up the thread at its first event, and at the first after a fork.
 #[cold]
 #[inline(never)]
-fn begin(here: &'static Here, about: (usize, usize)) -> Option<Entered> {
+fn begin(state: &'static ThreadState, about: (usize, usize)) -> Option<Entered> {
     let errno = Errno::keep();
     // Anything not counted from here on belongs to this library.
     let blocked = Blocked::new();
-    here.busy.store(OWN, Relaxed);
-    let writer = process::revive().then(|| prepare(here)).flatten();
-    here.busy.store(TELLING, Relaxed);
+    state.busy.store(OWN, Relaxed);
+    let writer = process::revive().then(|| prepare(state)).flatten();
+    state.busy.store(TELLING, Relaxed);
     drop(blocked);
     drop(errno);
     let Some(writer) = writer else {
         process::lose(about);
-        here.busy.store(IDLE, Relaxed);
+        state.busy.store(IDLE, Relaxed);
         return None;
     };
-    Some(Entered { here, writer })
+    Some(Entered { state, writer })
 }
 
-fn prepare(here: &Here) -> Option<&'static mut Writer> {
-    if here.high.get() == 0 {
+fn prepare(state: &ThreadState) -> Option<&'static mut Writer> {
+    if state.high.get() == 0 {
         let (low, high) = bounds();
-        here.low.set(low);
-        here.high.set(high);
+        state.low.set(low);
+        state.high.set(high);
     }
     let writer = process::take_writer()?;
-    here.writer.set(writer);
+    state.writer.set(writer);
     // SAFETY: it was just taken, so it belongs to this thread only.
     let writer = unsafe { &mut *writer };
-    let has_ended = here.rounds.get() > ROUNDS;
+    let has_ended = state.rounds.get() > ROUNDS;
     writer.ring.tell(Head { address: has_ended.into(), ..thread_event(Kind::Thread) });
-    tell_stack(here, &mut writer.ring);
-    if here.rounds.get() == 0 {
+    tell_stack(state, &mut writer.ring);
+    if state.rounds.get() == 0 {
         // The key's destructor is `end`, called for any value but null. SAFETY: the key was created before recording
         // began.
-        unsafe { libc::pthread_setspecific(process::key(), core::ptr::from_ref(here).cast()) };
+        unsafe { libc::pthread_setspecific(process::key(), core::ptr::from_ref(state).cast()) };
     }
     Some(writer)
 }
 
 /// Records the thread's stack, as the kernel does not report which threads have their stacks where.
-fn tell_stack(here: &Here, ring: &mut Ring) {
-    let (start, bytes) = (here.low.get(), here.high.get().saturating_sub(here.low.get()));
+fn tell_stack(state: &ThreadState, ring: &mut Ring) {
+    let (start, bytes) = (state.low.get(), state.high.get().saturating_sub(state.low.get()));
     if bytes == 0 {
         return;
     }
@@ -203,9 +203,9 @@ fn thread_event(kind: Kind) -> Head {
 /// Called when the thread ends, in any way that the C library handles. Other destructors may follow and free their
 /// memory, so this asks to be called again until few of them can remain.
 pub extern "C" fn end(value: *mut c_void) {
-    let here = here();
-    here.rounds.set(here.rounds.get() + 1);
-    if here.rounds.get() <= ROUNDS {
+    let state = thread_state();
+    state.rounds.set(state.rounds.get() + 1);
+    if state.rounds.get() <= ROUNDS {
         // SAFETY: the key exists, as its destructor runs.
         unsafe { libc::pthread_setspecific(process::key(), value) };
         return;
@@ -217,8 +217,8 @@ pub extern "C" fn end(value: *mut c_void) {
 
 /// Releases the ring for another thread.
 #[cold]
-fn leave(here: &Here) {
-    process::give_back(here.writer.replace(null_mut()));
+fn leave(state: &ThreadState) {
+    process::give_back(state.writer.replace(null_mut()));
 }
 
 /// Bounds of this thread's stack; (0, 0) if unknown.
@@ -226,7 +226,7 @@ fn bounds() -> (usize, usize) {
     const MOST: usize = 64 << 20;
     let is_main = rustix::thread::gettid() == rustix::process::getpid();
     if is_main {
-        let end = real::exported(c"__libc_stack_end").cast::<usize>();
+        let end = libc_symbols::exported(c"__libc_stack_end").cast::<usize>();
         if end.is_null() {
             return (0, 0);
         }

@@ -126,11 +126,11 @@ impl View<'_> {
         let sites: Vec<(SiteId, Tally)> = sites.take(most).collect();
         let ids: Vec<SiteId> = sites.iter().map(|(site, _)| *site).collect();
         let flows = self.flows_of_sites(&ids);
-        let all = Pattern::of_all(self, &Distances::of(profile.machine()));
+        let all = Pattern::of_all(self, &Distances::new(profile.machine()));
         let (sites, flows, all) = (&sites, &flows, &all);
         // Strided, so that each thread gets an equal part of the most expensive sites.
         let part = |first: usize| {
-            let distances = Distances::of(profile.machine());
+            let distances = Distances::new(profile.machine());
             let advise =
                 |((site, tally), flow): (&(SiteId, Tally), &Flow)| self.advise(*site, tally, flow, all, &distances);
             sites.iter().zip(flows).skip(first).step_by(THREADS).map(advise).collect::<Vec<_>>()
@@ -146,7 +146,7 @@ impl View<'_> {
 
     fn advise(&self, site: SiteId, tally: &Tally, flow: &Flow, all: &Pattern, distances: &Distances) -> Advice {
         let profile = self.profile();
-        let pattern = Pattern::of(flow, distances);
+        let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
         let Decision { mut action, evidence, confidence, mut ruled_out } = decide(&pattern, &situation);

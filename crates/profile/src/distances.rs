@@ -18,8 +18,8 @@ pub(crate) struct Distances<'a> {
 
 impl<'a> Distances<'a> {
     /// A description without routes has no latencies either.
-    pub fn of(machine: &'a Machine) -> Self {
-        Self { machine, routes: Routes::of(machine).ok(), known: RefCell::default() }
+    pub fn new(machine: &'a Machine) -> Self {
+        Self { machine, routes: Routes::new(machine).ok(), known: RefCell::default() }
     }
 
     /// Latency of an access on an idle machine, ns.

@@ -5,7 +5,7 @@ use crate::flow::Flow;
 use crate::ids::{ProcessId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
-use crate::queueing::{Class, LINE_BYTES, Served, Way, solve};
+use crate::queueing::{Class, LINE_BYTES, NodeShare, Served, solve};
 use crate::tally::ratio;
 use crate::view::View;
 use machine::NodeId;
@@ -244,7 +244,7 @@ impl Traffic {
     fn class(&self, from: NodeId, time_ns: f64, work_ns: f64, placing: &Placing) -> Class {
         let latency_ns = self.latencies_ns / self.accesses;
         let lines = self.accesses / time_ns * (latency_ns + work_ns);
-        let to = self.to.iter().map(|(&to, (all, _))| way(to, all / self.accesses, to, placing.measured)).collect();
+        let to = self.to.iter().map(|(&to, (all, _))| share(to, all / self.accesses, to, placing.measured)).collect();
         Class { from, lines, work_ns, to }
     }
 
@@ -257,13 +257,13 @@ impl Traffic {
         };
         let mut to = Vec::new();
         for (&was, (all, placed)) in &self.to {
-            to.push(way(was, (all - placed) / self.accesses, was, measured));
+            to.push(share(was, (all - placed) / self.accesses, was, measured));
             let placed = placed / self.accesses;
             match placement {
-                Placement::Local | Placement::ProcessesOnNodes(_) => to.push(way(from, placed, was, measured)),
+                Placement::Local | Placement::ProcessesOnNodes(_) => to.push(share(from, placed, was, measured)),
                 Placement::Interleaved => {
                     let part = placed / memory.len() as f64;
-                    to.extend(memory.iter().map(|&node| way(node, part, was, measured)));
+                    to.extend(memory.iter().map(|&node| share(node, part, was, measured)));
                 }
             }
         }
@@ -272,14 +272,14 @@ impl Traffic {
 }
 
 /// Lines from a node, with write-backs as measured on the node that they came from before.
-fn way(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> Way {
+fn share(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> NodeShare {
     let bytes = measured.bytes_per_access.get(&was).map_or(LINE_BYTES, |bytes| bytes.max(LINE_BYTES));
-    Way { to, part, bytes: part * bytes }
+    NodeShare { to, part, bytes: part * bytes }
 }
 
 impl Class {
     fn local_part(&self) -> f64 {
-        self.to.iter().filter(|way| way.to == self.from).map(|way| way.part).sum()
+        self.to.iter().filter(|share| share.to == self.from).map(|share| share.part).sum()
     }
 }
 

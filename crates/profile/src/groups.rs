@@ -1,8 +1,8 @@
 //! Tallies of a view's accesses for all rankings, in one pass: by object, code location, thread and nodes.
 
+use crate::access_path::CellKey;
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
-use crate::way::CellKey;
 use std::thread;
 
 /// Number of parallel parts. Fixed, so that floating-point sums are the same on every machine.
@@ -71,7 +71,7 @@ impl Cells {
 
 impl Groups {
     /// For the accesses at these positions, or for all.
-    pub fn of(profile: &Profile, chosen: Option<&[u32]>) -> Self {
+    pub fn new(profile: &Profile, chosen: Option<&[u32]>) -> Self {
         let count = chosen.map_or(profile.len(), <[u32]>::len);
         let parts = if count / PARTS < FEWEST_A_PART { 1 } else { PARTS };
         let part = |number: usize| {

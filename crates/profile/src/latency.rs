@@ -60,7 +60,7 @@ impl Flow<'_> {
     /// Mean latency of each node's memory over time, in 64 equal intervals; those without accesses are omitted. Ordered
     /// by node, then time.
     pub fn latency_over_time(&self) -> Vec<LatencyPart> {
-        let distances = Distances::of(self.profile().machine());
+        let distances = Distances::new(self.profile().machine());
         let timed = || self.accesses().filter(|access| access.reaches_memory() && access.latency_ns.is_some());
         // Returns early if there are no latencies.
         let Some(first) = timed().next() else { return Vec::new() };

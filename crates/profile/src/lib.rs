@@ -83,6 +83,7 @@
 //! saturated if its mean latency exceeds, by 1.96 standard errors, the machine's latency at four fifths of its
 //! bandwidth. Samples are treated as independent draws, which those of one burst are not quite.
 
+mod access_path;
 mod advice;
 mod change;
 mod code;
@@ -117,7 +118,6 @@ mod tally;
 mod trace_symbols;
 mod verdict;
 mod view;
-mod way;
 
 pub use advice::{Action, Advice, Evidence, ProcessNode, RuledOut};
 pub use code::Code;

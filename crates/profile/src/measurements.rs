@@ -28,7 +28,7 @@ pub struct Measurements {
 impl Measurements {
     /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
     /// far as they go.
-    pub(crate) fn of(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
+    pub(crate) fn new(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
         let times: BTreeSet<u64> = counts.iter().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
         let last = times.range(time_ns.end()..).next().or(times.last());
@@ -112,7 +112,7 @@ mod tests {
     fn differences_of_the_moments_around_a_time_count() {
         let machine = presets::find("small-4x2").unwrap();
         let s = 1_000_000_000;
-        let of = |time| Measurements::of(&counts(), &machine, &time);
+        let of = |time| Measurements::new(&counts(), &machine, &time);
         let first = of(s + 1..=2 * s);
         assert_eq!((first.instructions, first.memory_accesses), (Some(1000.0), Some(10.0)));
         assert_eq!((first.memory_bound, first.running), (Some(0.75), Some(800e-9)));
@@ -131,13 +131,13 @@ mod tests {
     fn without_two_moments_nothing_is_known() {
         let machine = presets::find("small-4x2").unwrap();
         let (all, one) = (0..=u64::MAX, &counts()[..7]);
-        assert_eq!(Measurements::of(&[], &machine, &all), Measurements::default());
-        assert_eq!(Measurements::of(one, &machine, &all), Measurements::default());
+        assert_eq!(Measurements::new(&[], &machine, &all), Measurements::default());
+        assert_eq!(Measurements::new(one, &machine, &all), Measurements::default());
         // Counters that were reset, and nodes that do not exist.
         let mut odd = counts();
         odd[14].value = 0;
         odd[19].to = Some(NodeId(77));
-        let found = Measurements::of(&odd, &machine, &all);
+        let found = Measurements::new(&odd, &machine, &all);
         assert_eq!((found.instructions, found.controllers.len()), (None, 0));
     }
 }

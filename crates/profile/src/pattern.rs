@@ -95,14 +95,14 @@ impl Home {
 
 impl Pattern {
     /// The pattern of a site's accesses.
-    pub fn of(flow: &Flow, distances: &Distances) -> Self {
+    pub fn new(flow: &Flow, distances: &Distances) -> Self {
         let profile = flow.profile();
         let mut pattern = Self::default();
         let mut cells = Cells::new(profile);
         let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
         for (at, access) in flow.numbered() {
             cells.add(&access);
-            let used = objects.entry(access.object).or_insert_with(|| ObjectUse::of(profile, access.object));
+            let used = objects.entry(access.object).or_insert_with(|| ObjectUse::new(profile, access.object));
             pattern.add(used, at, &access);
         }
         for used in objects.into_values() {
@@ -181,7 +181,7 @@ impl Pattern {
 }
 
 impl ObjectUse {
-    fn of(profile: &Profile, object: ObjectId) -> Self {
+    fn new(profile: &Profile, object: ObjectId) -> Self {
         let object = &profile.objects()[object.index()];
         Self {
             allocated_by: object.allocated_by,

@@ -1,5 +1,6 @@
 //! A trace whose accesses are attributed to objects, threads and code.
 
+use crate::access_path::{CellKey, ResolvedPath};
 use crate::code::{Code, Codes};
 use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
@@ -9,7 +10,6 @@ use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
 use crate::site::{Site, Sites, qualified};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
-use crate::way::{CellKey, KnownWay};
 use machine::{CpuId, Machine, NodeId};
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
@@ -43,7 +43,7 @@ pub struct Recording {
 pub struct Profile {
     machine: Machine,
     rows: Vec<Row>,
-    ways: Vec<KnownWay>,
+    paths: Vec<ResolvedPath>,
     cell_keys: Vec<CellKey>,
     codes: Codes,
     objects: Vec<Object>,
@@ -204,12 +204,12 @@ impl Recording {
         let site_of_object = objects.iter().map(|object| sites.of(object)).collect();
         let small_objects = sites.of_counted(&counted);
         let sites = sites.into_all();
-        let Samples { rows, ways, .. } = samples;
-        let (ways, cell_keys) = KnownWay::all(&ways, |cpu| node_of(&node_of_cpu, cpu));
+        let Samples { rows, paths, .. } = samples;
+        let (paths, cell_keys) = ResolvedPath::all(&paths, |cpu| node_of(&node_of_cpu, cpu));
         Profile {
             machine,
             rows,
-            ways,
+            paths,
             cell_keys,
             codes,
             objects,
@@ -235,7 +235,7 @@ impl Profile {
 
     /// Counter readings over a time range, ns.
     pub(crate) fn measured(&self, time_ns: &RangeInclusive<u64>) -> Measurements {
-        Measurements::of(&self.counts, &self.machine, time_ns)
+        Measurements::new(&self.counts, &self.machine, time_ns)
     }
 
     /// Number of accesses.
@@ -339,7 +339,7 @@ impl Profile {
 
     /// The thread of an access.
     pub(crate) fn thread_of(&self, row: &Row) -> ThreadId {
-        self.ways[row.way as usize].thread
+        self.paths[row.path as usize].thread
     }
 
     pub(crate) fn sites_of_objects(&self) -> &[SiteId] {
@@ -376,8 +376,8 @@ impl Profile {
 
     #[inline]
     fn access(&self, row: &Row) -> Access {
-        let KnownWay { thread, cpu, from, to, cell } = self.ways[row.way as usize];
-        let Traits { kind, served, kernel, source } = Traits::of(row.traits);
+        let ResolvedPath { thread, cpu, from, to, cell } = self.paths[row.path as usize];
+        let Traits { kind, served, kernel, source } = Traits::from_packed(row.traits);
         Access {
             time_ns: row.time_ns,
             thread,

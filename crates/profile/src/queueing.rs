@@ -28,12 +28,12 @@ pub(crate) struct Class {
     /// The time between a line's arrival and the request for the next, ns.
     pub work_ns: f64,
     /// The sources of its lines.
-    pub to: Vec<Way>,
+    pub to: Vec<NodeShare>,
 }
 
 /// Lines of a class that come from one node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct NodeShare {
     /// The node.
     pub to: NodeId,
     /// The part of the class's lines; all parts add up to 1.
@@ -84,7 +84,7 @@ pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Serv
     for (class_number, class) in classes.iter().enumerate() {
         let mut idle = 0.0;
         let mut passes: HashMap<usize, User> = HashMap::new();
-        for &Way { to, part, bytes } in class.to.iter().filter(|way| way.part > 0.0) {
+        for &NodeShare { to, part, bytes } in class.to.iter().filter(|share| share.part > 0.0) {
             idle += part * distances.idle_ns(class.from, to)?;
             let hops = distances.routes.as_ref().and_then(|routes| routes.hops(class.from, to)).unwrap_or_default();
             let links = hops.iter().map(|hop| Resource::Link(hop.directed_link()));
@@ -191,8 +191,8 @@ mod tests {
     use machine::presets;
 
     fn class(from: u32, lines: f64, to: &[(u32, f64)]) -> Class {
-        let way = |&(node, part): &(u32, f64)| Way { to: NodeId(node), part, bytes: part * LINE_BYTES };
-        let to = to.iter().map(way).collect();
+        let share = |&(node, part): &(u32, f64)| NodeShare { to: NodeId(node), part, bytes: part * LINE_BYTES };
+        let to = to.iter().map(share).collect();
         Class { from: NodeId(from), lines, work_ns: 0.0, to }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn an_idle_machine_has_its_latencies() {
         let machine = presets::find("opteron-6164x2").unwrap();
         let classes = [class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])];
-        let found = solve(&classes, &Distances::of(&machine)).unwrap();
+        let found = solve(&classes, &Distances::new(&machine)).unwrap();
         assert!((found[0].latency_ns / 102.94 - 1.0).abs() < 0.02, "{found:?}");
         assert!((found[1].latency_ns / 145.29 - 1.0).abs() < 0.02, "{found:?}");
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn one_node_for_all_is_slower_than_each_its_own() {
         let machine = presets::find("opteron-6164x2").unwrap();
-        let distances = Distances::of(&machine);
+        let distances = Distances::new(&machine);
         let solve = |to: fn(u32) -> Vec<(u32, f64)>| {
             let classes: Vec<Class> = (0..4).map(|node| class(node, 12.0, &to(node))).collect();
             let found = solve(&classes, &distances).unwrap();
@@ -231,8 +231,8 @@ mod tests {
     fn what_is_written_back_takes_its_part() {
         let machine = presets::find("opteron-6164x2").unwrap();
         let rate = |bytes| {
-            let class = Class { to: vec![Way { to: NodeId(0), part: 1.0, bytes }], ..class(0, 100.0, &[]) };
-            solve(&[class], &Distances::of(&machine)).unwrap()[0].rate
+            let class = Class { to: vec![NodeShare { to: NodeId(0), part: 1.0, bytes }], ..class(0, 100.0, &[]) };
+            solve(&[class], &Distances::new(&machine)).unwrap()[0].rate
         };
         let part = rate(2.0 * LINE_BYTES) / rate(LINE_BYTES);
         assert!((0.45..0.55).contains(&part), "{part}");
@@ -242,6 +242,6 @@ mod tests {
     fn a_machine_without_latencies_has_no_answer() {
         let mut machine = presets::find("opteron-6164x2").unwrap();
         machine.latency = None;
-        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::of(&machine)).is_none());
+        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::new(&machine)).is_none());
     }
 }

@@ -42,7 +42,7 @@ struct Small<T> {
 }
 
 impl<T: Copy> Small<T> {
-    fn of(piece: &Piece<T>, page: u64) -> Self {
+    fn new(piece: &Piece<T>, page: u64) -> Self {
         let first = piece.first.wrapping_sub(page << PAGE_BITS) as i16;
         Self { first, length: (piece.last - piece.first) as u16, value: piece.value }
     }
@@ -150,7 +150,7 @@ impl<T: Copy> Ranges<T> {
         }
         for page in piece.pages() {
             let pieces = self.small.entry(page).or_default();
-            let small = Small::of(&piece, page);
+            let small = Small::new(&piece, page);
             pieces.insert(pieces.partition_point(|other| other.first < small.first), small);
         }
     }
@@ -162,7 +162,7 @@ impl<T: Copy> Ranges<T> {
         }
         for page in piece.pages() {
             let Some(pieces) = self.small.get_mut(&page) else { continue };
-            let Small { first, .. } = Small::of(piece, page);
+            let Small { first, .. } = Small::new(piece, page);
             pieces.retain(|other| other.first != first);
             if pieces.is_empty() {
                 self.small.remove(&page);
@@ -223,8 +223,8 @@ mod tests {
                 };
                 prop_assert_eq!(cut.into_iter().collect::<std::collections::BTreeSet<u32>>(), met);
             }
-            for (place, value) in table.iter().enumerate() {
-                let (first, last) = (place as u64 * step, (place as u64 + 1) * step - 1);
+            for (index, value) in table.iter().enumerate() {
+                let (first, last) = (index as u64 * step, (index as u64 + 1) * step - 1);
                 prop_assert_eq!(ranges.get(first).map(|piece| piece.value), *value);
                 prop_assert_eq!(ranges.get(last).map(|piece| piece.value), *value);
                 let found: Vec<u32> = ranges.overlapping(first, last).iter().map(|piece| piece.value).collect();

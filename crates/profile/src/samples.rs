@@ -18,8 +18,8 @@ pub(crate) struct Row {
     pub physical: u64,
     /// The address of the instruction; once objects are resolved, the number of a code location.
     pub code: u64,
-    /// Index into `ways`; once objects are resolved, into those of the profile.
-    pub way: u32,
+    /// Index into `paths`; once objects are resolved, into those of the profile.
+    pub path: u32,
     /// Set once objects are resolved.
     pub object: u32,
     /// A stack of the trace; once objects are resolved, a code chain.
@@ -32,7 +32,7 @@ pub(crate) struct Row {
 
 /// The access path: who accesses from where, and whose memory. There are few, each with many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Way {
+pub(crate) struct AccessPath {
     /// Index into `callers`; once objects are resolved, a thread.
     pub caller: u32,
     pub cpu: u32,
@@ -46,10 +46,10 @@ pub(crate) struct Way {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     pub rows: Vec<Row>,
-    pub ways: Vec<Way>,
+    pub paths: Vec<AccessPath>,
     /// PIDs and TIDs.
     pub callers: Vec<(Pid, Tid)>,
-    way_ids: FxHashMap<Way, u32>,
+    path_ids: FxHashMap<AccessPath, u32>,
     caller_ids: FxHashMap<(Pid, Tid), u32>,
     /// The caller of the last sample: the next one is likely to have the same.
     last: Option<((Pid, Tid), u32)>,
@@ -62,16 +62,16 @@ impl Samples {
 
     pub fn push(&mut self, sample: &Sample) {
         let caller = self.caller((sample.pid, sample.tid));
-        let way = Way {
+        let path = AccessPath {
             caller,
             cpu: sample.cpu.0,
             node: sample.node.map_or(NONE, |node| node.0),
             leaves_caches: leaves_caches(sample.served),
         };
-        let ways = &mut self.ways;
-        let way = *self.way_ids.entry(way).or_insert_with(|| {
-            ways.push(way);
-            ways.len() as u32 - 1
+        let paths = &mut self.paths;
+        let path = *self.path_ids.entry(path).or_insert_with(|| {
+            paths.push(path);
+            paths.len() as u32 - 1
         });
         let usable = |number: &f32| number.is_finite() && *number > 0.0;
         let traits = Traits { kind: sample.kind, served: sample.served, kernel: sample.kernel, source: sample.source };
@@ -80,7 +80,7 @@ impl Samples {
             address: sample.address,
             physical: sample.physical.unwrap_or(NO_PHYSICAL),
             code: sample.instruction,
-            way,
+            path,
             object: NONE,
             stack: sample.stack.map_or(NONE, |stack| stack.0),
             latency_ns: sample.latency_ns.filter(usable).unwrap_or(f32::NAN),
@@ -124,7 +124,7 @@ impl Samples {
 
     fn compare(&self, a: &Row, b: &Row) -> Ordering {
         let whole = |row: &Row| {
-            let Way { caller, cpu, node, .. } = self.ways[row.way as usize];
+            let AccessPath { caller, cpu, node, .. } = self.paths[row.path as usize];
             (
                 row.time_ns,
                 self.callers[caller as usize],
@@ -185,7 +185,7 @@ impl Traits {
         self.kind as u16 | served << 3 | (self.source as u16) << 6 | u16::from(self.kernel) << 9
     }
 
-    pub fn of(packed: u16) -> Self {
+    pub fn from_packed(packed: u16) -> Self {
         let at = |shift: u16| usize::from(packed >> shift & 7);
         Self {
             kind: KINDS[at(0) % KINDS.len()],
@@ -217,7 +217,7 @@ mod tests {
                 for source in SOURCES {
                     for kernel in [false, true] {
                         let traits = Traits { kind, served, kernel, source };
-                        assert_eq!(Traits::of(traits.packed()), traits);
+                        assert_eq!(Traits::from_packed(traits.packed()), traits);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use crate::code::Codes;
 use crate::ids::{ChainId, ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, PagePlacement, Process, Thread};
 use crate::ranges::Piece;
-use crate::samples::{NONE, Samples, Way};
+use crate::samples::{AccessPath, NONE, Samples};
 use crate::space::{Mapping, Space};
 use crate::symbols::Symbols;
 use linux::{Pid, Tid};
@@ -60,29 +60,29 @@ struct Caller {
 
 /// Access paths by thread, each stored once.
 #[derive(Default)]
-struct Ways {
-    all: Vec<Way>,
-    numbers: FxHashMap<Way, u32>,
+struct AccessPaths {
+    all: Vec<AccessPath>,
+    numbers: FxHashMap<AccessPath, u32>,
     /// For each access path of the samples: the last thread of its caller, and the resulting number.
     known: Vec<Option<(u32, u32)>>,
 }
 
-impl Ways {
-    fn number(&mut self, way: Way) -> u32 {
+impl AccessPaths {
+    fn number(&mut self, path: AccessPath) -> u32 {
         let all = &mut self.all;
-        *self.numbers.entry(way).or_insert_with(|| {
-            all.push(way);
+        *self.numbers.entry(path).or_insert_with(|| {
+            all.push(path);
             all.len() as u32 - 1
         })
     }
 
     /// The number of the samples' path `of`.
-    fn known(&mut self, of: u32, way: Way) -> u32 {
-        if let Some((_, number)) = self.known[of as usize].filter(|(thread, _)| *thread == way.caller) {
+    fn known(&mut self, of: u32, path: AccessPath) -> u32 {
+        if let Some((_, number)) = self.known[of as usize].filter(|(thread, _)| *thread == path.caller) {
             return number;
         }
-        let number = self.number(way);
-        self.known[of as usize] = Some((way.caller, number));
+        let number = self.number(path);
+        self.known[of as usize] = Some((path.caller, number));
         number
     }
 }
@@ -116,26 +116,26 @@ impl<'a> Sweep<'a> {
     /// Processes both in chronological order. An event at the time of an access happened before it.
     pub fn run(&mut self, events: &[Event], samples: &mut Samples) {
         let mut callers: Vec<Option<Caller>> = vec![None; samples.callers.len()];
-        let mut ways = Ways { known: vec![None; samples.ways.len()], ..Ways::default() };
+        let mut paths = AccessPaths { known: vec![None; samples.paths.len()], ..AccessPaths::default() };
         let mut events = events.iter().peekable();
         for row in &mut samples.rows {
             while let Some(event) = events.next_if(|event| event.time_ns <= row.time_ns) {
                 self.apply(event);
             }
-            let way = samples.ways[row.way as usize];
-            let number = way.caller as usize;
+            let path = samples.paths[row.path as usize];
+            let number = path.caller as usize;
             let caller = match &mut callers[number] {
                 Some(caller) if caller.renewals == self.renewals => caller,
                 gone => gone.insert(self.caller(samples.callers[number])),
             };
             row.object = self.object(caller, row.address, row.time_ns).0;
             let process = caller.process;
-            let way = Way { caller: caller.thread.0, ..way };
-            row.way = if way.node == NONE {
+            let path = AccessPath { caller: caller.thread.0, ..path };
+            row.path = if path.node == NONE {
                 let node = self.spaces[process.index()].node(row.address).map_or(NONE, |node| node.0);
-                ways.number(Way { node, ..way })
+                paths.number(AccessPath { node, ..path })
             } else {
-                ways.known(row.way, way)
+                paths.known(row.path, path)
             };
             row.code = self.code(process, row.code).0.into();
             if row.stack != NONE {
@@ -143,7 +143,7 @@ impl<'a> Sweep<'a> {
             }
         }
         events.for_each(|event| self.apply(event));
-        samples.ways = ways.all;
+        samples.paths = paths.all;
     }
 
     /// The object at an address.

@@ -87,7 +87,7 @@ pub struct Verdict {
 impl View<'_> {
     /// The verdict on this view; for the whole program, on all its accesses.
     pub fn verdict(&self, measured: &Measurements) -> Verdict {
-        let distances = Distances::of(self.profile().machine());
+        let distances = Distances::new(self.profile().machine());
         let pattern = Pattern::of_all(self, &distances);
         let metrics = vec![
             self.accesses_per_instruction(measured),
@@ -199,9 +199,9 @@ impl View<'_> {
         let mut loads = measured.links.clone();
         let links = &distances.machine.links;
         if let Some(routes) = distances.routes.as_ref().filter(|_| loads.is_empty()) {
-            let way =
+            let links_between =
                 |from, to| routes.hops(from, to).unwrap_or_default().iter().map(|hop| hop.directed_link()).collect();
-            for (directed, bytes) in self.bytes_per_s(way) {
+            for (directed, bytes) in self.bytes_per_s(links_between) {
                 let Some(link) = links.get(directed / 2) else { continue };
                 let [one, other] = link.nodes;
                 let ends = if directed % 2 == 0 { (one, other) } else { (other, one) };

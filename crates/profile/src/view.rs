@@ -35,7 +35,7 @@ impl Profile {
             let holds = |(access, _): &(Access, u32)| filter.holds(access);
             self.accesses().zip(0..).filter(holds).map(|(_, at)| at).collect::<Vec<u32>>()
         });
-        let groups = Groups::of(self, chosen.as_deref());
+        let groups = Groups::new(self, chosen.as_deref());
         let mut tally = Tally::default();
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         let time_ns = self.time_of(filter);

@@ -1,6 +1,6 @@
 //! The cost of remote accesses by call chain, as a flame graph or as folded stacks.
 
-use crate::label::label;
+use crate::escape::escape_name;
 use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 use machine::{NodeId, Routes};
 use profile::{Access, CodeId, Profile, View};
@@ -24,9 +24,9 @@ pub struct FlameGraphError(String);
 
 impl RemoteCost {
     /// For the accesses of a view.
-    pub fn of(view: &View) -> Self {
+    pub fn new(view: &View) -> Self {
         let timed = view.tally().timed_accesses > 0.0;
-        let local = Local::of(view);
+        let local = Local::new(view);
         // Chains are few and accesses many, so accesses are summed by chain first.
         let mut costs: HashMap<(Vec<CodeId>, CodeId), f64> = HashMap::new();
         let mut by_chain = HashMap::new();
@@ -65,7 +65,7 @@ impl RemoteCost {
     pub fn to_svg(&self, title: &str) -> Result<String, FlameGraphError> {
         let folded = self.to_folded();
         let mut options = Options::default();
-        options.title = label(title);
+        options.title = escape_name(title);
         options.subtitle = Some(self.subtitle(folded.is_empty()));
         if self.timed { "ns" } else { "remote accesses" }.clone_into(&mut options.count_name);
         options.colors = Palette::Basic(BasicPalette::Orange);
@@ -95,9 +95,9 @@ struct Local {
 
 impl Local {
     /// From the machine's description; if it has no latencies, from the view's local accesses.
-    fn of(view: &View) -> Self {
+    fn new(view: &View) -> Self {
         let machine = view.profile().machine();
-        let routes = Routes::of(machine).ok();
+        let routes = Routes::new(machine).ok();
         let idle = |node: &machine::Node| Some((node.id, routes.as_ref()?.latency_ns(machine, node.id, node.id)?));
         let (mut time_ns, mut accesses) = (0.0, 0.0);
         for access in view.accesses().filter(Access::is_local) {
@@ -119,6 +119,6 @@ impl Local {
 
 /// The name of a frame, without the separators of frames and lines.
 fn frame(profile: &Profile, code: CodeId) -> String {
-    let name = label(&profile.function_label(code)).replace(';', ":");
+    let name = escape_name(&profile.function_label(code)).replace(';', ":");
     if name.trim().is_empty() { "?".to_owned() } else { name }
 }

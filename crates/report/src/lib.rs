@@ -2,14 +2,13 @@
 
 mod agent;
 mod bind;
-mod choice;
 mod compare;
 mod doctor;
+mod escape;
 mod family;
 mod flamegraph;
 mod html;
 mod lab;
-mod label;
 mod measure;
 mod memory;
 mod memory_text;
@@ -28,6 +27,7 @@ mod profile;
 mod record;
 mod replay;
 mod residence;
+mod subsample;
 mod table;
 mod top;
 

@@ -123,7 +123,7 @@ impl Use {
         }
     }
 
-    fn of(mapping: &Mapping) -> Self {
+    fn new(mapping: &Mapping) -> Self {
         let is_memory =
             |path: &str| ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"].iter().any(|start| path.starts_with(start));
         match mapping.name.as_str() {
@@ -147,7 +147,7 @@ pub fn is_numa_event(name: &str) -> bool {
 
 impl NodeMemory {
     /// Reads a node from its files.
-    pub fn of(files: NodeFiles) -> Self {
+    pub fn new(files: NodeFiles) -> Self {
         let is_bytes = |name: &String, _: &mut u64| !name.starts_with("HugePages_");
         let mut memory_bytes = files.memory;
         memory_bytes.retain(is_bytes);
@@ -156,7 +156,7 @@ impl NodeMemory {
         Self {
             node: files.node.0,
             memory_bytes,
-            hugetlb: files.hugetlb.iter().map(HugetlbReport::of).collect(),
+            hugetlb: files.hugetlb.iter().map(HugetlbReport::new).collect(),
             allocated_pages: files.allocations,
             events,
             ..Self::default()
@@ -171,10 +171,10 @@ impl NodeMemory {
 
 impl ProcessMemory {
     /// A process, from its mappings.
-    pub fn of(pid: u32, name: String, mappings: &[Residence]) -> Self {
+    pub fn new(pid: u32, name: String, mappings: &[Residence]) -> Self {
         let mut nodes: BTreeMap<NodeId, BTreeMap<Use, u64>> = BTreeMap::new();
         for residence in mappings {
-            let used = Use::of(&residence.mapping);
+            let used = Use::new(&residence.mapping);
             for pages in &residence.pages {
                 let used = if pages.kind == PageKind::Hugetlb { Use::Hugetlb } else { used };
                 let bytes = nodes.entry(pages.node).or_default().entry(used).or_default();
@@ -208,7 +208,7 @@ impl NodeUses {
 
 impl CgroupReport {
     /// A group, from its `memory.numa_stat`.
-    pub fn of(cgroup: String, kinds: Vec<CgroupMemory>) -> Self {
+    pub fn new(cgroup: String, kinds: Vec<CgroupMemory>) -> Self {
         let mut nodes: BTreeMap<NodeId, Counters> = BTreeMap::new();
         for CgroupMemory { kind, by_node } in kinds {
             for (node, bytes) in by_node {
@@ -265,7 +265,7 @@ mod tests {
 7000-8000 rw-p 0 0:0 1 /dev/zero (deleted)
 8000-9000 rw-p 0 0:0 0 [anon:glibc: malloc arena]
 ";
-        let uses: Vec<_> = linux::parse_maps(maps).unwrap().iter().map(|mapping| Use::of(mapping).word()).collect();
+        let uses: Vec<_> = linux::parse_maps(maps).unwrap().iter().map(|mapping| Use::new(mapping).word()).collect();
         assert_eq!(uses, ["heap", "stack", "private", "file", "shared", "file", "private", "private"]);
         assert_eq!(serde_json::to_value(Use::ALL).unwrap(), serde_json::to_value(Use::ALL.map(Use::word)).unwrap());
     }

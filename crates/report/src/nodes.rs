@@ -53,14 +53,14 @@ pub struct HugetlbReport {
 }
 
 impl HugetlbReport {
-    pub(crate) fn of(&HugetlbPool { page_bytes, pages, free_pages }: &HugetlbPool) -> Self {
+    pub(crate) fn new(&HugetlbPool { page_bytes, pages, free_pages }: &HugetlbPool) -> Self {
         Self { page_bytes, pages, free_pages }
     }
 }
 
 impl NodeReport {
     /// A node, from its files.
-    pub fn of(node: &NodeFiles) -> Self {
+    pub fn new(node: &NodeFiles) -> Self {
         let bytes = |name: &str| node.memory.get(name).copied().unwrap_or(0);
         Self {
             node: node.node,
@@ -69,7 +69,7 @@ impl NodeReport {
             free_bytes: bytes("MemFree"),
             anonymous_bytes: bytes("AnonPages"),
             file_bytes: bytes("FilePages"),
-            hugetlb: node.hugetlb.iter().map(HugetlbReport::of).collect(),
+            hugetlb: node.hugetlb.iter().map(HugetlbReport::new).collect(),
             distances: node.distances.clone(),
         }
     }

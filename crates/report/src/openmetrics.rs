@@ -119,7 +119,7 @@ mod tests {
             nodes: vec![node(0, 512 << 20), node(1, 1 << 30)],
             events: counters(&[("numa_hint_faults", 0), ("numa_pages_migrated", 42)]),
             processes: vec![ProcessMemory { pid: 7, name: "a \"b\\".into(), nodes }],
-            cgroups: vec![CgroupReport::of("/a".into(), cgroup)],
+            cgroups: vec![CgroupReport::new("/a".into(), cgroup)],
             ..MemoryReport::default()
         }
     }

@@ -14,7 +14,7 @@ pub struct PageLine<'a>(pub &'a Page);
 impl PageLine<'_> {
     fn flags(&self) -> impl Iterator<Item = &'static str> {
         let kernel = self.0.flags.unwrap_or_default().names().filter(|name| *name != "anonymous");
-        Traits::of(self.0).words().chain(kernel)
+        Traits::from_page(self.0).words().chain(kernel)
     }
 }
 
@@ -58,8 +58,8 @@ impl fmt::Display for PageLine<'_> {
             Some(frame) => write!(f, "{frame:<10x}  ")?,
             None => f.write_str("-           ")?,
         }
-        for (place, flag) in self.flags().enumerate() {
-            f.write_str(if place > 0 { "," } else { "" })?;
+        for (index, flag) in self.flags().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
             f.write_str(flag)?;
         }
         Ok(())

@@ -92,7 +92,7 @@ pub struct Traits {
 }
 
 impl Traits {
-    pub(crate) fn of(page: &Page) -> Self {
+    pub(crate) fn from_page(page: &Page) -> Self {
         let entry = page.entry;
         Self { file: entry.is_file_or_shared(), shared: !entry.is_exclusive(), refusal: page.node.err() }
     }
@@ -140,7 +140,7 @@ impl MappingPages {
 
     /// Adds a page; must be called in order of address.
     pub fn add(&mut self, page: &Page) {
-        let (node, traits) = (page.node.ok(), Traits::of(page));
+        let (node, traits) = (page.node.ok(), Traits::from_page(page));
         match &mut self.last {
             Some(run) if run.goes_on_with(page, node, traits) => run.pages += 1,
             _ => {

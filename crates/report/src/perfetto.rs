@@ -1,8 +1,8 @@
 //! Exports a profile for the Perfetto UI: in Chrome's trace event format, which Perfetto documents and keeps
 //! supporting, as JSON with one event per line.
 
-use crate::choice::chosen;
-use crate::label::label;
+use crate::escape::escape_name;
+use crate::subsample::subsample;
 use machine::NodeId;
 use profile::{Access, ObjectId, ProcessId, Profile, ThreadId, View};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ const LAST_PID: u32 = 1 << 22;
 pub fn profile_to_perfetto(view: &View) -> String {
     let objects: Vec<ObjectId> = view.objects().into_iter().map(|(object, _)| object).collect();
     let shown = objects.get(..MOST_OBJECTS).unwrap_or(&objects);
-    let clock = Clock::of(view, shown);
+    let clock = Clock::new(view, shown);
     let (accesses, all) = accesses(view);
     let mut events = names(view, &accesses, shown);
     events.extend(slices(view.profile(), &accesses, &clock));
@@ -39,7 +39,7 @@ pub fn profile_to_perfetto(view: &View) -> String {
     events.extend(counters);
     let about = json!({
         "written_by": concat!("nearside ", env!("CARGO_PKG_VERSION")),
-        "machine": label(&view.profile().machine().name),
+        "machine": escape_name(&view.profile().machine().name),
         "start_ns": clock.start_ns.to_string(),
         "accesses": all,
         "accesses_left_out": all - accesses.len(),
@@ -63,7 +63,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn of(view: &View, objects: &[ObjectId]) -> Self {
+    fn new(view: &View, objects: &[ObjectId]) -> Self {
         let (mut first, mut last) = (None, 0);
         for access in view.accesses() {
             first = first.or(Some(access.time_ns));
@@ -87,7 +87,7 @@ fn micros(ns: u64) -> f64 {
 /// The accesses to write, and the number of all.
 fn accesses(view: &View) -> (Vec<Access>, usize) {
     let all = view.accesses().count();
-    (chosen(view.accesses(), all, MOST_ACCESSES).collect(), all)
+    (subsample(view.accesses(), all, MOST_ACCESSES).collect(), all)
 }
 
 /// PID and TID of a thread.
@@ -99,7 +99,7 @@ fn numbers(profile: &Profile, thread: ThreadId) -> Option<(u32, u32)> {
 fn names(view: &View, accesses: &[Access], objects: &[ObjectId]) -> Vec<Value> {
     let profile = view.profile();
     let name = |what: &str, pid: u32, tid: u32, name: &str| {
-        let args = json!({ "name": label(name) });
+        let args = json!({ "name": escape_name(name) });
         json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": args })
     };
     let threads: BTreeSet<ThreadId> = accesses.iter().map(|access| access.thread).collect();
@@ -135,9 +135,9 @@ fn slices(profile: &Profile, accesses: &[Access], clock: &Clock) -> Vec<Value> {
         let site = profile.site_of(access.object).map_or_else(String::new, |site| profile.site_label(site));
         let mut args = json!({
             "object": access.object.0,
-            "object_label": label(&site),
+            "object_label": escape_name(&site),
             "address": format!("{:#x}", access.address),
-            "code": label(&profile.code_label(access.code)),
+            "code": escape_name(&profile.code_label(access.code)),
             "cpu": access.cpu.0,
         });
         let mut add = |name: &str, value: Option<Value>| {
@@ -176,7 +176,7 @@ fn name_of(access: &Access) -> &'static str {
 fn lives(profile: &Profile, objects: &[ObjectId], clock: &Clock) -> Vec<Value> {
     let mut events = Vec::new();
     for summary in objects.iter().filter_map(|object| profile.object_summary(*object)) {
-        let (id, name) = (format!("{:#x}", summary.object.0), label(&summary.label));
+        let (id, name) = (format!("{:#x}", summary.object.0), escape_name(&summary.label));
         let mut event = |phase: &str, time_ns: u64, args: Value| {
             events.push(json!({
                 "ph": phase, "cat": "object", "id": id, "name": name, "pid": summary.process.pid,

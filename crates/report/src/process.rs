@@ -114,7 +114,7 @@ pub struct MappingReport {
 
 impl MappingReport {
     /// A mapping.
-    pub fn of(residence: &Residence) -> Self {
+    pub fn new(residence: &Residence) -> Self {
         Self {
             start: Address(residence.mapping.range.start),
             end: Address(residence.mapping.range.end),
@@ -135,7 +135,7 @@ impl MappingReport {
 
 impl ThreadReport {
     /// A thread, and the node of its CPU.
-    pub fn of(thread: &Thread, node_of: &BTreeMap<CpuId, NodeId>) -> Self {
+    pub fn new(thread: &Thread, node_of: &BTreeMap<CpuId, NodeId>) -> Self {
         let Thread { tid, status, cpu, policy } = thread;
         Self {
             tid: tid.0,

@@ -1,6 +1,6 @@
 //! Current memory accesses by process, thread and object: the lines of `nearside top`.
 
-use crate::label::label;
+use crate::escape::escape_name;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
 use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View, imbalance};
@@ -277,7 +277,7 @@ impl TopRow {
     /// The row of a table.
     pub fn cells(&self) -> [String; 8] {
         [
-            label(&self.name),
+            escape_name(&self.name),
             self.tid.unwrap_or(self.pid).to_string(),
             self.remote_cost.map_or_else(none, percent),
             self.accesses_per_s.map_or_else(none, |accesses| count(accesses.round() as u64)),

@@ -5,7 +5,7 @@
 
 use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
 use crate::rows::hexadecimal;
-use crate::{FileIdentity, contained::contained};
+use crate::{FileIdentity, catch_panic::catch_panic};
 use addr2line::{Loader, demangle_auto};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
 use rustix::fs::OFlags;
@@ -42,7 +42,7 @@ impl Elf {
             let missing = error.kind() == ErrorKind::NotFound;
             if missing { ImageState::Missing } else { ImageState::Unreadable }
         })?;
-        let opened = contained(|| Self::read(root, &file, path, identity, began_unix_s));
+        let opened = catch_panic(|| Self::read(root, &file, path, identity, began_unix_s));
         opened.unwrap_or(Err(ImageState::Unreadable))
     }
 
@@ -93,7 +93,7 @@ impl Elf {
 
     /// The code at an address, innermost inlined function first.
     pub fn code(&self, probe: u64) -> Vec<CodeLine> {
-        let mut code = self.lines.as_ref().and_then(|lines| contained(|| frames(lines, probe))).unwrap_or_default();
+        let mut code = self.lines.as_ref().and_then(|lines| catch_panic(|| frames(lines, probe))).unwrap_or_default();
         let symbol = containing(&self.functions, probe);
         match code.last_mut() {
             Some(outermost) if outermost.function.is_none() => {

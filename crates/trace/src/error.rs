@@ -1,6 +1,6 @@
 //! Why a trace cannot be read.
 
-use crate::about::FORMAT;
+use crate::metadata::FORMAT;
 use crate::parquet_file::TableError;
 use machine::MachineError;
 use std::io;

@@ -20,7 +20,7 @@ type Opened = Result<Elf, ImageState>;
 
 impl HostFiles {
     /// The files mapped by a recording.
-    pub fn of(about: &About) -> Self {
+    pub fn new(about: &About) -> Self {
         Self { root: Path::new("/").to_owned(), began_unix_s: about.began_unix_s, opened: RefCell::default() }
     }
 

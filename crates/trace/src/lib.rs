@@ -1,10 +1,9 @@
 //! Samples of memory accesses, and the lifecycle events that say what was at each address at that time. All times are
 //! `CLOCK_MONOTONIC` of the traced system, in ns.
 
-mod about;
 mod address_space;
+mod catch_panic;
 mod checked_file;
-mod contained;
 mod count;
 mod elf;
 mod error;
@@ -12,6 +11,7 @@ mod event;
 mod host_files;
 mod image;
 pub mod live;
+mod metadata;
 pub mod objects;
 mod parquet_file;
 mod perf_data;
@@ -27,16 +27,16 @@ mod symbols;
 mod table;
 mod table_folder;
 mod tick_clock;
-mod timed;
+mod timestamped;
 mod writer;
 
-pub use about::{About, Clock, FORMAT, Loss, SourceNote};
 pub use address_space::{AddressSpaces, MappedFile};
 pub use count::{Count, Counter};
 pub use error::{Damage, ReadError};
 pub use event::{Event, FileIdentity, What};
 pub use host_files::HostFiles;
 pub use image::{CodeLine, Image, ImageState, Named, Segment};
+pub use metadata::{About, Clock, FORMAT, Loss, SourceNote};
 pub use reader::{Record, Records, Trace};
 pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};

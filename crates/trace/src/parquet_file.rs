@@ -1,7 +1,7 @@
 //! Writes and reads rows as a Parquet file with one row group.
 
+use crate::catch_panic::catch_panic;
 use crate::checked_file::CheckedFile;
-use crate::contained::contained;
 use crate::table::{Column, Kind, Row, Rows, Values};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical};
@@ -54,7 +54,7 @@ pub(crate) enum TableError {
 
 /// Encodes rows as a Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
-    let columns = Rows::of(rows).columns;
+    let columns = Rows::new(rows).columns;
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -143,7 +143,7 @@ impl TableFile {
     pub fn open<R: Row>(file: File) -> Result<Self, TableError> {
         let file = CheckedFile::new(file)?;
         let length = file.len();
-        let reader = contained(|| SerializedFileReader::new(file)).unwrap_or_else(contradictory)?;
+        let reader = catch_panic(|| SerializedFileReader::new(file)).unwrap_or_else(contradictory)?;
         let rows = check(reader.metadata(), length, R::TABLE, R::COLUMNS)?;
         Ok(Self { reader, columns: R::COLUMNS, rows })
     }
@@ -172,7 +172,7 @@ impl TableFile {
     /// Reads columns by index.
     pub fn columns(&self, numbers: impl IntoIterator<Item = usize>) -> Result<Vec<Values>, TableError> {
         let read = || numbers.into_iter().map(|number| self.column(number)).collect();
-        contained(read).unwrap_or_else(|| contradictory().map_err(TableError::from))
+        catch_panic(read).unwrap_or_else(|| contradictory().map_err(TableError::from))
     }
 
     fn column(&self, number: usize) -> Result<Values, TableError> {

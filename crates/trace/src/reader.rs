@@ -1,7 +1,7 @@
 //! Reads a trace in bounded memory: its metadata, then its samples and events in time order.
 
-use crate::about::FORMAT;
 use crate::error::ReadError;
+use crate::metadata::FORMAT;
 use crate::parquet_file::TableError;
 use crate::perf_data::{PerfData, PerfRecords, is_perf_data};
 use crate::rows::Frame;

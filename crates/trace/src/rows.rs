@@ -230,7 +230,7 @@ impl Row for Event {
     ];
 
     fn put(&self, rows: &mut Rows) {
-        let fields = Fields::of(&self.what);
+        let fields = Fields::new(&self.what);
         rows.put_u64(self.time_ns);
         rows.put_u32(self.pid.0);
         rows.put_u32(self.tid.0);
@@ -279,7 +279,7 @@ impl Row for Event {
 }
 
 impl Fields {
-    fn of(what: &What) -> Self {
+    fn new(what: &What) -> Self {
         match what {
             What::ProcessStarted { parent } => {
                 Self { what: PROCESS_STARTED, parent: parent.map(u32::from), ..Self::default() }

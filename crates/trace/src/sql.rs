@@ -86,7 +86,7 @@ pub struct Batch(RecordBatch);
 
 impl Database {
     /// Opens the tables of a trace.
-    pub fn of(trace: &Trace) -> Result<Self, SqlError> {
+    pub fn new(trace: &Trace) -> Result<Self, SqlError> {
         let folder = trace.folder().ok_or(SqlError::PerfData)?;
         let config =
             SessionConfig::new().with_default_catalog_and_schema("nearside", SCHEMA).with_information_schema(true);
@@ -166,14 +166,14 @@ fn message(error: &DataFusionError) -> String {
 /// All tables of a trace, with their names.
 fn tables(trace: &Path, finished: bool) -> [(&'static str, Table); 8] {
     [
-        Table::of::<Sample>(trace, finished),
-        Table::of::<Event>(trace, finished),
-        Table::of::<Frame>(trace, finished),
-        Table::of::<Count>(trace, finished),
-        Table::of::<ImageRow>(trace, finished),
-        Table::of::<SegmentRow>(trace, finished),
-        Table::of::<RangeRow>(trace, finished),
-        Table::of::<CodeRow>(trace, finished),
+        Table::named::<Sample>(trace, finished),
+        Table::named::<Event>(trace, finished),
+        Table::named::<Frame>(trace, finished),
+        Table::named::<Count>(trace, finished),
+        Table::named::<ImageRow>(trace, finished),
+        Table::named::<SegmentRow>(trace, finished),
+        Table::named::<RangeRow>(trace, finished),
+        Table::named::<CodeRow>(trace, finished),
     ]
 }
 
@@ -200,7 +200,7 @@ struct Scan {
 }
 
 impl Table {
-    fn of<R: Row + 'static>(trace: &Path, finished: bool) -> (&'static str, Self) {
+    fn named<R: Row + 'static>(trace: &Path, finished: bool) -> (&'static str, Self) {
         let field = |column: &Column| Field::new(column.name, data_type(column.kind), column.optional);
         let schema = Arc::new(Schema::new(R::COLUMNS.iter().map(field).collect::<Vec<_>>()));
         (R::TABLE, Self { trace: trace.to_owned(), finished, schema, read: Scan::batches::<R> })

@@ -68,7 +68,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Builds the columns of these rows.
-    pub fn of<R: Row>(rows: &[R]) -> Self {
+    pub fn new<R: Row>(rows: &[R]) -> Self {
         let mut columns = Self::from_columns(R::COLUMNS.iter().map(|column| Values::empty(column.kind)).collect());
         for row in rows {
             columns.next = 0;

@@ -3,7 +3,7 @@
 use crate::error::ReadError;
 use crate::parquet_file::{TableError, TableFile};
 use crate::table::Row;
-use crate::timed::Timed;
+use crate::timestamped::Timestamped;
 use crate::writer::TABLE_ENDING;
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -84,7 +84,7 @@ struct Open<R> {
     rest: vec::IntoIter<R>,
 }
 
-impl<R: Row + Timed> Merge<R> {
+impl<R: Row + Timestamped> Merge<R> {
     /// Opens all files. In an unfinished trace, an unreadable last file is skipped.
     pub fn new(trace: &Path, finished: bool) -> Result<Self, ReadError> {
         let files = files::<R>(trace)?;
@@ -138,7 +138,7 @@ impl<R: Row + Timed> Merge<R> {
         }
         let rows: Vec<R> = open::<R>(&path)?.read().map_err(|source| ReadError::table(&path, source))?;
         let early = rows.first().is_some_and(|row| row.time_ns() < first);
-        if early || !rows.is_sorted_by_key(Timed::time_ns) {
+        if early || !rows.is_sorted_by_key(Timestamped::time_ns) {
             return Err(ReadError::table(&path, TableError::Order));
         }
         let mut rest = rows.into_iter();

@@ -56,17 +56,17 @@ impl TickClock {
     }
 
     fn add(&mut self, (ticks, ns): (u64, u64)) {
-        let place = self.place_of(ticks);
-        let before = place.checked_sub(1).and_then(|place| self.moments.get(place));
-        let after = self.moments.get(place);
+        let index = self.index_of(ticks);
+        let before = index.checked_sub(1).and_then(|index| self.moments.get(index));
+        let after = self.moments.get(index);
         if before.is_some_and(|before| ns < before.ns)
             || after.is_some_and(|after| ticks == after.ticks || after.ns < ns)
         {
             return;
         }
-        self.moments.insert(place, Moment { ticks, ns, rate: 0 });
-        for place in place.saturating_sub(1)..=place {
-            self.draw_line_from(place);
+        self.moments.insert(index, Moment { ticks, ns, rate: 0 });
+        for index in index.saturating_sub(1)..=index {
+            self.draw_line_from(index);
         }
         if self.moments.len() > MOMENTS {
             self.moments.pop_front();
@@ -74,21 +74,21 @@ impl TickClock {
     }
 
     /// Number of reference points before these ticks, searched from the end, where nearly all lookups are.
-    fn place_of(&self, ticks: u64) -> usize {
+    fn index_of(&self, ticks: u64) -> usize {
         self.moments.len() - self.moments.iter().rev().take_while(|moment| moment.ticks >= ticks).count()
     }
 
     /// Draws the line from here to the next point, or extends the line before.
-    fn draw_line_from(&mut self, place: usize) {
-        let moment = |place: usize| self.moments.get(place);
-        let rate = match (moment(place), moment(place + 1)) {
+    fn draw_line_from(&mut self, index: usize) {
+        let moment = |index: usize| self.moments.get(index);
+        let rate = match (moment(index), moment(index + 1)) {
             (Some(from), Some(to)) => {
                 let exact = (u128::from(to.ns - from.ns) << RATE_BITS) / u128::from(to.ticks - from.ticks);
                 u64::try_from(exact).unwrap_or(u64::MAX)
             }
-            _ => place.checked_sub(1).and_then(moment).map_or(0, |before| before.rate),
+            _ => index.checked_sub(1).and_then(moment).map_or(0, |before| before.rate),
         };
-        if let Some(from) = self.moments.get_mut(place) {
+        if let Some(from) = self.moments.get_mut(index) {
             from.rate = rate;
         }
     }

@@ -5,7 +5,7 @@ use crate::parquet_file::encode;
 use crate::rows::Frame;
 use crate::symbol_rows::write_symbols;
 use crate::table::Row;
-use crate::timed::Timed;
+use crate::timestamped::Timestamped;
 use crate::{About, Count, Event, ReadError, Sample, Stacks, Trace};
 use machine::{Machine, MachineError};
 use parquet::errors::ParquetError;
@@ -193,9 +193,9 @@ impl Writer {
         self.frames.rows.extend(frames);
         self.stacks_written = self.stacks.iter().len();
         self.frames.write(&self.folder, self.flush.rows)?;
-        self.events.rows.sort_by_key(Timed::time_ns);
+        self.events.rows.sort_by_key(Timestamped::time_ns);
         self.events.write(&self.folder, self.flush.rows)?;
-        self.samples.rows.sort_by_key(Timed::time_ns);
+        self.samples.rows.sort_by_key(Timestamped::time_ns);
         self.samples.write(&self.folder, self.flush.rows)?;
         self.counts.write(&self.folder, self.flush.rows)?;
         self.describe()

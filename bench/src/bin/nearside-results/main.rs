@@ -151,7 +151,7 @@ fn compare(machine: &'static Machine, cases: &[&'static Case], cache: &ResultCac
         }
     }
     let read = |case: &&'static Case| {
-        let report = CompareReport::of(cache.comparison(machine, case)?);
+        let report = CompareReport::new(cache.comparison(machine, case)?);
         Ok(Compared { machine, verb: case.verb, policies: case.policies, report })
     };
     cases.iter().map(read).collect()

@@ -1,6 +1,6 @@
 //! A setting that is about to be changed, as a line of the journal.
 
-use linux::{Birth, Pid, Process, Tid};
+use linux::{Pid, Process, StartTime, Tid};
 use machine::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ impl ThreadIdentity {
     /// Identifies a thread, and its process's parent; none if it has ended. Needs no privileges.
     pub fn from_proc(pid: Pid, tid: Tid) -> Option<(Self, Pid)> {
         let process = Process::open(pid).ok()?;
-        let Birth { parent, ticks: process_started } = process.birth().ok()?;
-        let started = process.thread_birth(tid)?.ticks;
+        let StartTime { parent, ticks: process_started } = process.start_time().ok()?;
+        let started = process.thread_start_time(tid)?.ticks;
         Some((Self { pid, process_started, tid, started }, parent))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::journal::change::ThreadIdentity;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
-use linux::{Birth, Cgroups, Pid, Process, Switch, Tid, affinity, parse_birth, set_affinity};
+use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
 use machine::{CpuId, CpuSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -118,8 +118,8 @@ pub(super) fn put_back_process(record: &JournalRecord, pid: Pid) -> PutBack {
 
 /// Whether the process still exists, even if this thread has ended.
 fn is_there(thread: &ThreadIdentity) -> bool {
-    let birth = Process::open(thread.pid).and_then(|process| process.birth());
-    birth.is_ok_and(|birth| birth.ticks == thread.process_started)
+    let start = Process::open(thread.pid).and_then(|process| process.start_time());
+    start.is_ok_and(|start| start.ticks == thread.process_started)
 }
 
 fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &mut PutBack) {
@@ -170,12 +170,12 @@ fn put_back_heirs(record: &JournalRecord, alive: &BTreeSet<Pid>, done: &mut PutB
         for (pid, nearest) in families(alive) {
             let Ok(process) = Process::open(pid) else { continue };
             for tid in process.threads().unwrap_or_default().iter() {
-                let Some(birth) = process.thread_birth(tid) else { continue };
-                let is_this = |(thread, _): (&ThreadIdentity, _)| thread.tid == tid && thread.started == birth.ticks;
+                let Some(start) = process.thread_start_time(tid) else { continue };
+                let is_this = |(thread, _): (&ThreadIdentity, _)| thread.tid == tid && thread.started == start.ticks;
                 if record.of_process(pid).any(is_this) {
                     continue;
                 }
-                let inherited = affinity(tid).ok().and_then(|now| record.inherited(nearest, birth.ticks, &now));
+                let inherited = affinity(tid).ok().and_then(|now| record.inherited(nearest, start.ticks, &now));
                 if let Some(cpus) = inherited {
                     set(pid, tid, cpus, done);
                 }
@@ -193,9 +193,9 @@ fn families(of: &BTreeSet<Pid>) -> BTreeMap<Pid, Pid> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid) else { continue };
-        let birth =
-            fs::read(entry.path().join("stat")).ok().and_then(|text| parse_birth(&String::from_utf8_lossy(&text)));
-        if let Some(Birth { parent, .. }) = birth {
+        let start =
+            fs::read(entry.path().join("stat")).ok().and_then(|text| parse_start_time(&String::from_utf8_lossy(&text)));
+        if let Some(StartTime { parent, .. }) = start {
             parents.insert(pid, parent);
         }
     }

@@ -79,7 +79,7 @@ impl Waiting {
         drop(self.end);
         self.thread.join().unwrap();
         // The kernel shows it for a moment longer.
-        while linux::Process::open(own()).unwrap().thread_birth(self.tid).is_some() {}
+        while linux::Process::open(own()).unwrap().thread_start_time(self.tid).is_some() {}
     }
 }
 

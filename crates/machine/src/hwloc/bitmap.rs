@@ -16,7 +16,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    pub fn of<T: From<u32> + Into<u32>>(set: &IdSet<T>) -> Self {
+    pub fn from_set<T: From<u32> + Into<u32>>(set: &IdSet<T>) -> Self {
         let mut bitmap = Self::default();
         set.iter().for_each(|id| bitmap.insert(id.into()));
         bitmap

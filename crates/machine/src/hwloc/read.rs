@@ -25,7 +25,7 @@ impl Machine {
     /// are caches of unknown size.
     pub fn from_hwloc_xml(text: &str) -> Result<Self, HwlocError> {
         let document = Document::parse(text)?;
-        let machine = Reading::of(text, &document)?.machine()?;
+        let machine = Reading::new(text, &document)?.machine()?;
         let violations = machine.validate();
         if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
     }
@@ -47,7 +47,7 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn of(text: &'a str, document: &'a Document) -> Result<Self, HwlocError> {
+    fn new(text: &'a str, document: &'a Document) -> Result<Self, HwlocError> {
         let mut reading = Self { text, document, cpus_of: Vec::new(), nodes: Vec::new(), node_of: BTreeMap::new() };
         reading.find_cpus()?;
         reading.find_nodes()?;

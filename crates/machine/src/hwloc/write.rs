@@ -239,7 +239,7 @@ impl Text<'_> {
     fn object(&mut self, index: usize, depth: usize) {
         let object = &self.tree.objects[index];
         let (kind, attributes, gp) = (&object.kind, &object.attributes, index + 1);
-        let (cpus, nodes) = (Bitmap::of(&object.cpus), &object.nodeset);
+        let (cpus, nodes) = (Bitmap::from_set(&object.cpus), &object.nodeset);
         let more = if index == 0 {
             // A name may contain characters that XML cannot represent.
             let name = self.machine.name.replace(char::is_control, " ");
@@ -263,7 +263,7 @@ impl Text<'_> {
 
     fn node(&mut self, index: usize, depth: usize) {
         let Node { id, cpus, memory_bytes, .. } = &self.machine.nodes[index];
-        let cpus = Bitmap::of(cpus);
+        let cpus = Bitmap::from_set(cpus);
         let mut nodes = Bitmap::default();
         nodes.insert(id.0);
         let sets = format!(r#"cpuset="{cpus}" complete_cpuset="{cpus}" nodeset="{nodes}" complete_nodeset="{nodes}""#);
@@ -334,7 +334,7 @@ impl Text<'_> {
 
     /// The value of a memory attribute of a node as seen from some CPUs.
     fn value(&mut self, from: &CpuSet, to: usize, value: f64) {
-        let cpus = Bitmap::of(from);
+        let cpus = Bitmap::from_set(from);
         let target = format!(r#"target_obj_type="NUMANode" target_obj_gp_index="{}""#, self.node_gp_index(to));
         let value = format!(r#"<memattr_value {target} value="{value:.0}" initiator_cpuset="{cpus}"/>"#);
         self.line(2, &value);

@@ -14,7 +14,7 @@ fn cpus(text: &str) -> CpuSet {
 /// The nodes on the route from one node to another.
 fn via(machine: &Machine, from: u32, to: u32) -> Vec<u32> {
     let mut at = NodeId(from);
-    let hops = Routes::of(machine).unwrap().hops(at, NodeId(to)).unwrap();
+    let hops = Routes::new(machine).unwrap().hops(at, NodeId(to)).unwrap();
     let mut passed = Vec::new();
     for hop in hops {
         let [first, second] = machine.links[hop.link].nodes;
@@ -64,7 +64,7 @@ fn magny_cours_4p() {
 #[test]
 fn the_routes_of_magny_cours_4p() {
     let machine = preset("magny-cours-4p");
-    assert_eq!(Routes::of(&machine).unwrap().longest(), 2);
+    assert_eq!(Routes::new(&machine).unwrap().longest(), 2);
     assert_eq!(via(&machine, 7, 5), [4]);
     assert_eq!(via(&machine, 1, 4), []);
     assert_eq!(via(&machine, 1, 5), []);
@@ -99,7 +99,7 @@ fn nehalem_ex_8p() {
     let machine = preset("nehalem-ex-8p");
     let counts = (machine.packages.len(), machine.nodes.len(), machine.cores().len(), machine.cpus().len());
     assert_eq!(counts, (8, 8, 64, 128));
-    assert_eq!(Routes::of(&machine).unwrap().longest(), 2);
+    assert_eq!(Routes::new(&machine).unwrap().longest(), 2);
     assert_within("STREAM Copy", one_core(&machine, 0, 0), 5_344.764_6e6, 0.001);
     // Two cores double the bandwidth of one.
     assert!(machine.nodes[0].bandwidth_bytes_per_s.unwrap() > 2.0 * one_core(&machine, 0, 0));
@@ -181,7 +181,7 @@ fn modern_machines_have_the_latencies_and_bandwidths_of_the_survey() {
     ];
     for (name, of_package, classes) in survey {
         let machine = preset(name);
-        let routes = Routes::of(&machine).unwrap();
+        let routes = Routes::new(&machine).unwrap();
         let with_cpus = machine.nodes.iter().filter(|node| !node.cpus.is_empty()).count();
         for (from, to) in (0..with_cpus).flat_map(|from| (0..with_cpus).map(move |to| (from, to))) {
             let class = if from == to { 0 } else { 1 + usize::from(from / of_package != to / of_package) };

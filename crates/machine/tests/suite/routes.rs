@@ -18,7 +18,7 @@ fn link(a: u32, b: u32, more: &str) -> String {
 }
 
 fn hops(machine: &Machine, from: u32, to: u32) -> Vec<(usize, Direction)> {
-    let hops = Routes::of(machine).unwrap().hops(NodeId(from), NodeId(to)).unwrap();
+    let hops = Routes::new(machine).unwrap().hops(NodeId(from), NodeId(to)).unwrap();
     hops.iter().map(|hop| (hop.link, hop.direction)).collect()
 }
 
@@ -65,7 +65,7 @@ fn the_network_of_machine_c() {
     widths.sort_by(f64::total_cmp);
     widths.dedup();
     assert_eq!(widths, [2.55e9, 3.83e9, 4.59e9]);
-    let routes = Routes::of(&machine).unwrap();
+    let routes = Routes::new(&machine).unwrap();
     assert_eq!(routes.longest(), 2);
     assert_eq!(routes.hop_count(NodeId(7), NodeId(3)), Some(1));
     assert_eq!(routes.hop_count(NodeId(3), NodeId(7)), Some(2));
@@ -85,7 +85,7 @@ fn shortest_routes_prefer_the_lowest_neighbour() {
     assert_eq!(hops(&machine, 3, 0), [(2, Backward), (0, Backward)], "over node 1");
     assert_eq!(hops(&machine, 1, 2), [(0, Backward), (1, Forward)], "over node 0");
     assert_eq!(hops(&machine, 2, 2), []);
-    let routes = Routes::of(&machine).unwrap();
+    let routes = Routes::new(&machine).unwrap();
     assert_eq!((routes.longest(), routes.hop_count(NodeId(0), NodeId(3))), (2, Some(2)));
     assert_eq!(routes.hops(NodeId(0), NodeId(9)), None);
 }
@@ -96,7 +96,7 @@ fn a_route_of_the_description_wins() {
     let machine = machine(3, &format!("[[route]]\nfrom = 0\nto = 2\nvia = [1]\n{links}"));
     assert_eq!(hops(&machine, 0, 2), [(0, Forward), (1, Forward)]);
     assert_eq!(hops(&machine, 2, 0), [(2, Backward)], "each direction has its own route");
-    assert_eq!(Routes::of(&machine).unwrap().longest(), 2);
+    assert_eq!(Routes::new(&machine).unwrap().longest(), 2);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn of_parallel_links_the_first_that_carries_the_direction_is_used() {
 #[test]
 fn without_links_every_other_node_is_one_abstract_hop_away() {
     let machine = machine(3, "latency = { by_hops_ns = [80, 120] }");
-    let routes = Routes::of(&machine).unwrap();
+    let routes = Routes::new(&machine).unwrap();
     assert_eq!(routes.hops(NodeId(0), NodeId(2)), Some(vec![]));
     assert_eq!(routes.hop_count(NodeId(0), NodeId(2)), Some(1));
     assert_eq!(machine.latency_ns(NodeId(0), NodeId(2)), Some(120.0));
@@ -145,7 +145,7 @@ fn a_torus_of_1024_nodes() {
         links += &link(x * SIDE + y, x * SIDE + (y + 1) % SIDE, "");
     }
     let machine = machine(SIDE * SIDE, &links);
-    let routes = Routes::of(&machine).unwrap();
+    let routes = Routes::new(&machine).unwrap();
     assert_eq!(routes.longest(), 32);
     assert_eq!(routes.hop_count(NodeId(0), NodeId(16 * SIDE + 16)), Some(32));
     assert_eq!(routes.hop_count(NodeId(0), NodeId(31 * SIDE)), Some(1));
@@ -168,7 +168,7 @@ proptest! {
             links += &link(a, b, if forward { "direction = \"forward\"" } else { "" });
         }
         let machine = machine(nodes, &links);
-        let routes = Routes::of(&machine).unwrap();
+        let routes = Routes::new(&machine).unwrap();
         for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (NodeId(from), NodeId(to)))) {
             let mut at = from;
             let hops = routes.hops(from, to).unwrap();

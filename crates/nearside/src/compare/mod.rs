@@ -138,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         },
         None => here(arguments)?,
     };
-    tell(arguments, &CompareReport::of(comparison), &machine)
+    tell(arguments, &CompareReport::new(comparison), &machine)
 }
 
 /// Checks that the machine has the nodes that policies name.

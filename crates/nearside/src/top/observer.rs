@@ -208,7 +208,7 @@ fn memory_of(pid: Pid) -> Option<TopRow> {
 
 /// Adds running descendants of these processes.
 fn add_children(processes: &mut HashSet<Pid>) {
-    let parent = |pid: Pid| Some((pid, Process::open(pid).ok()?.birth().ok()?.parent));
+    let parent = |pid: Pid| Some((pid, Process::open(pid).ok()?.start_time().ok()?.parent));
     let mut others: Vec<(Pid, Pid)> = all_processes().filter_map(parent).collect();
     loop {
         let (children, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, parent)| processes.contains(parent));

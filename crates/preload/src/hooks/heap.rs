@@ -1,9 +1,9 @@
 //! Heap functions.
 
 use super::called_from;
+use crate::libc_symbols::{EARLY, Early};
 use crate::loss::NOTHING;
-use crate::process::{Writer, real, settings};
-use crate::real::{EARLY, Early};
+use crate::process::{Writer, settings, symbols};
 use crate::thread::{Entered, enter};
 use crate::walk::Frame;
 use crate::{clock, ring};
@@ -36,35 +36,35 @@ called_from! {
 const ALIGNMENT: usize = 16;
 
 unsafe extern "C" fn malloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else { return EARLY.allocate(bytes, ALIGNMENT) };
+    let Some(symbols) = symbols() else { return EARLY.allocate(bytes, ALIGNMENT) };
     // SAFETY: the caller's own call.
-    let address = unsafe { (real.malloc)(bytes) };
+    let address = unsafe { (symbols.malloc)(bytes) };
     allocated(address, bytes, Frame { stack, base });
     address
 }
 
 unsafe extern "C" fn calloc_from(number: usize, each: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else {
+    let Some(symbols) = symbols() else {
         return number.checked_mul(each).map_or(null_mut(), |bytes| EARLY.allocate(bytes, ALIGNMENT));
     };
     // SAFETY: the caller's own call.
-    let address = unsafe { (real.calloc)(number, each) };
+    let address = unsafe { (symbols.calloc)(number, each) };
     allocated(address, number.wrapping_mul(each), Frame { stack, base });
     address
 }
 
 unsafe extern "C" fn memalign_from(alignment: usize, bytes: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else { return EARLY.allocate(bytes, alignment) };
+    let Some(symbols) = symbols() else { return EARLY.allocate(bytes, alignment) };
     // SAFETY: the caller's own call.
-    let address = unsafe { (real.memalign)(alignment, bytes) };
+    let address = unsafe { (symbols.memalign)(alignment, bytes) };
     allocated(address, bytes, Frame { stack, base });
     address
 }
 
 unsafe extern "C" fn aligned_alloc_from(alignment: usize, bytes: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else { return EARLY.allocate(bytes, alignment) };
+    let Some(symbols) = symbols() else { return EARLY.allocate(bytes, alignment) };
     // SAFETY: the caller's own call.
-    let address = unsafe { (real.aligned_alloc)(alignment, bytes) };
+    let address = unsafe { (symbols.aligned_alloc)(alignment, bytes) };
     allocated(address, bytes, Frame { stack, base });
     address
 }
@@ -76,9 +76,9 @@ unsafe extern "C" fn posix_memalign_from(
     stack: usize,
     base: usize,
 ) -> c_int {
-    let Some(real) = real() else { return libc::ENOMEM };
+    let Some(symbols) = symbols() else { return libc::ENOMEM };
     // SAFETY: the caller's own call.
-    let result = unsafe { (real.posix_memalign)(place, alignment, bytes) };
+    let result = unsafe { (symbols.posix_memalign)(place, alignment, bytes) };
     if result == 0 {
         // SAFETY: it was written, as the call succeeded.
         allocated(unsafe { *place }, bytes, Frame { stack, base });
@@ -87,19 +87,19 @@ unsafe extern "C" fn posix_memalign_from(
 }
 
 unsafe extern "C" fn valloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else { return EARLY.allocate(bytes, rings::PAGE) };
+    let Some(symbols) = symbols() else { return EARLY.allocate(bytes, rings::PAGE) };
     // SAFETY: the caller's own call.
-    let address = unsafe { (real.valloc)(bytes) };
+    let address = unsafe { (symbols.valloc)(bytes) };
     allocated(address, bytes, Frame { stack, base });
     address
 }
 
 unsafe extern "C" fn pvalloc_from(bytes: usize, stack: usize, base: usize) -> *mut c_void {
-    let Some(real) = real() else {
+    let Some(symbols) = symbols() else {
         let bytes = bytes.checked_next_multiple_of(rings::PAGE);
         return bytes.map_or(null_mut(), |bytes| EARLY.allocate(bytes, rings::PAGE));
     };
-    let Some(pvalloc) = real.pvalloc else { return null_mut() };
+    let Some(pvalloc) = symbols.pvalloc else { return null_mut() };
     // SAFETY: the caller's own call.
     let address = unsafe { pvalloc(bytes) };
     allocated(address, bytes, Frame { stack, base });
@@ -125,10 +125,10 @@ unsafe extern "C" fn reallocarray_from(
 
 unsafe extern "C" fn realloc_from(address: *mut c_void, bytes: usize, stack: usize, base: usize) -> *mut c_void {
     let frame = Frame { stack, base };
-    match real() {
-        Some(real) if !EARLY.has(address) => {
+    match symbols() {
+        Some(symbols) if !EARLY.has(address) => {
             // SAFETY: the caller's own call.
-            reallocated(address, bytes, frame, || unsafe { (real.realloc)(address, bytes) })
+            reallocated(address, bytes, frame, || unsafe { (symbols.realloc)(address, bytes) })
         }
         _ => {
             // SAFETY: equivalent to the caller's own call: a new object, as early objects cannot be resized.
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
     if address.is_null() || EARLY.has(address) {
         return;
     }
-    let Some(real) = real() else { return };
+    let Some(symbols) = symbols() else { return };
     if let Some(entered) = enter((address as usize, 0)) {
         entered.note(address as usize);
         if !is_small(address) {
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
         }
     }
     // SAFETY: the caller's own call.
-    unsafe { (real.free)(address) };
+    unsafe { (symbols.free)(address) };
 }
 
 /// Whether the object is only counted. The answer stays the same for as long as the object does not change.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn free(address: *mut c_void) {
 fn is_small(address: *mut c_void) -> bool {
     let most = settings().small_bytes;
     // SAFETY: the object belongs to the caller.
-    most != 0 && real().is_some_and(|real| unsafe { (real.usable_size)(address) } <= most)
+    most != 0 && symbols().is_some_and(|symbols| unsafe { (symbols.usable_size)(address) } <= most)
 }
 
 #[inline]

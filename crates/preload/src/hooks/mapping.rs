@@ -1,7 +1,7 @@
 //! Mapping functions.
 
 use crate::module::{Mapped, link_target};
-use crate::process::{descriptor_path, real};
+use crate::process::{descriptor_path, symbols};
 use crate::ring;
 use crate::thread::{Errno, enter};
 use crate::walk::Frame;
@@ -49,12 +49,12 @@ unsafe extern "C" fn mmap_from(
     stack: usize,
     base: usize,
 ) -> *mut c_void {
-    let Some(real) = real() else {
+    let Some(symbols) = symbols() else {
         // SAFETY: the caller's own call, without the C library's functions, which are not known yet.
         return unsafe { early_mmap(wanted, bytes, protection, flags, file, offset) };
     };
     // SAFETY: the caller's own call.
-    let start = unsafe { (real.mmap)(wanted, bytes, protection, flags, file, offset) };
+    let start = unsafe { (symbols.mmap)(wanted, bytes, protection, flags, file, offset) };
     if start == libc::MAP_FAILED {
         return start;
     }
@@ -124,9 +124,9 @@ unsafe fn early_mmap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
     let before = clock::now();
-    let result = match real() {
+    let result = match symbols() {
         // SAFETY: the caller's own call.
-        Some(real) => unsafe { (real.munmap)(start, bytes) },
+        Some(symbols) => unsafe { (symbols.munmap)(start, bytes) },
         // SAFETY: as above.
         None => match unsafe { rustix::mm::munmap(start, bytes) } {
             Ok(()) => 0,
@@ -157,9 +157,9 @@ unsafe extern "C" fn mremap_from(
     base: usize,
 ) -> *mut c_void {
     let before = clock::now();
-    let new = if let Some(real) = real() {
+    let new = if let Some(symbols) = symbols() {
         // SAFETY: the caller's own call.
-        unsafe { (real.mremap)(old, old_bytes, bytes, flags, wanted) }
+        unsafe { (symbols.mremap)(old, old_bytes, bytes, flags, wanted) }
     } else {
         let flags = MremapFlags::from_bits_retain(flags.cast_unsigned());
         // SAFETY: as above; no caller requests a fixed address this early.

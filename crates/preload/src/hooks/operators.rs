@@ -8,8 +8,8 @@
 use super::called_from;
 use super::heap::{told_by_operator, told_end_by_operator};
 use crate::clock;
-use crate::process::{is_recording, real};
-use crate::real::{self, EARLY};
+use crate::libc_symbols::{self, EARLY};
+use crate::process::{is_recording, symbols};
 use crate::thread::{forget_last, last};
 use crate::walk::Frame;
 use core::ffi::{CStr, c_void};
@@ -64,12 +64,12 @@ unsafe extern "C-unwind" fn new<const FORM: usize>(
     base: usize,
 ) -> *mut c_void {
     let form = const { &NEW[FORM] };
-    let Some(real) = real() else { return EARLY.allocate(bytes, if form.aligned { second } else { 16 }) };
+    let Some(symbols) = symbols() else { return EARLY.allocate(bytes, if form.aligned { second } else { 16 }) };
     let recording = is_recording();
     if recording {
         forget_last();
     }
-    let address = match real.operators.new[FORM] {
+    let address = match symbols.operators.new[FORM] {
         // SAFETY: the caller's own call. An operator with fewer arguments ignores the others.
         Some(operator) => unsafe { operator(bytes, second, third) },
         // SAFETY: as above; the return address is at `stack`.
@@ -83,15 +83,15 @@ unsafe extern "C-unwind" fn new<const FORM: usize>(
 
 /// The program has no global C++ library; only libraries loaded later have their own. Those would call `malloc`, too.
 unsafe fn without_library(form: &New, bytes: usize, second: usize, third: usize, caller: usize) -> *mut c_void {
-    let Some(real) = real() else { return null_mut() };
+    let Some(symbols) = symbols() else { return null_mut() };
     // SAFETY: the C library's functions of these names, or the program's replacements. The size for an aligned
     // allocation must be a multiple of the alignment.
     let address = unsafe {
         if form.aligned {
             let bytes = bytes.max(1).checked_next_multiple_of(second.max(1));
-            bytes.map_or(null_mut(), |bytes| (real.operators.aligned_alloc)(second, bytes))
+            bytes.map_or(null_mut(), |bytes| (symbols.operators.aligned_alloc)(second, bytes))
         } else {
-            (real.operators.malloc)(bytes.max(1))
+            (symbols.operators.malloc)(bytes.max(1))
         }
     };
     if !address.is_null() {
@@ -108,7 +108,7 @@ unsafe fn without_library(form: &New, bytes: usize, second: usize, third: usize,
 
 /// The operator that the library with this address would have called without this one.
 #[cold]
-fn operator_of(name: &CStr, caller: usize) -> Option<real::New> {
+fn operator_of(name: &CStr, caller: usize) -> Option<libc_symbols::New> {
     // SAFETY: `dladdr` reports whether it has written, and then names a C string; the library is loaded, as it made the
     // call.
     let found = unsafe {
@@ -134,7 +134,7 @@ fn operator_of(name: &CStr, caller: usize) -> Option<real::New> {
     ];
     let is_own = own.iter().any(|own| *own as usize == found as usize);
     // SAFETY: an operator of that name has this type, except for arguments that it ignores.
-    (!found.is_null() && !is_own).then(|| unsafe { transmute::<*mut c_void, real::New>(found) })
+    (!found.is_null() && !is_own).then(|| unsafe { transmute::<*mut c_void, libc_symbols::New>(found) })
 }
 
 /// Defines forms of `operator delete`: `name => index in DELETE, whether the second argument is the size`.
@@ -182,15 +182,15 @@ unsafe fn delete<const FORM: usize>(address: *mut c_void, second: usize, third: 
     if address.is_null() || EARLY.has(address) {
         return;
     }
-    let Some(real) = real() else { return };
+    let Some(symbols) = symbols() else { return };
     // Before its memory can be reused.
     let before = is_recording().then(clock::now);
     forget_last();
     // SAFETY: the caller's own call, as above. Without an operator the object came from `malloc`.
     unsafe {
-        match real.operators.delete[FORM] {
+        match symbols.operators.delete[FORM] {
             Some(operator) => operator(address, second, third),
-            None => (real.operators.free)(address),
+            None => (symbols.operators.free)(address),
         }
     }
     if let Some(before) = before

@@ -1,9 +1,9 @@
 //! Threads, forks, and unloaded code.
 
+use crate::libc_symbols::Start;
 use crate::loss::NOTHING;
 use crate::module;
-use crate::process::{is_recording, real};
-use crate::real::Start;
+use crate::process::{is_recording, symbols};
 use crate::thread::enter;
 use core::ffi::{c_int, c_void};
 
@@ -26,22 +26,22 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    let Some(real) = real() else { return libc::EAGAIN };
+    let Some(symbols) = symbols() else { return libc::EAGAIN };
     if !is_recording() {
         // SAFETY: the caller's own call.
-        return unsafe { (real.pthread_create)(thread, attributes, start, argument) };
+        return unsafe { (symbols.pthread_create)(thread, attributes, start, argument) };
     }
     // SAFETY: the C library's malloc, whose memory may hold any type.
-    let beginning = unsafe { (real.malloc)(size_of::<Beginning>()) }.cast::<Beginning>();
+    let beginning = unsafe { (symbols.malloc)(size_of::<Beginning>()) }.cast::<Beginning>();
     if beginning.is_null() {
         return libc::EAGAIN;
     }
     // SAFETY: it was just allocated with sufficient size. The rest is the caller's own call.
     unsafe {
         beginning.write(Beginning { start, argument });
-        let result = (real.pthread_create)(thread, attributes, begin, beginning.cast());
+        let result = (symbols.pthread_create)(thread, attributes, begin, beginning.cast());
         if result != 0 {
-            (real.free)(beginning.cast());
+            (symbols.free)(beginning.cast());
         }
         result
     }
@@ -51,9 +51,9 @@ pub unsafe extern "C" fn pthread_create(
 extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     // SAFETY: `pthread_create` created it for this thread only.
     let Beginning { start, argument } = unsafe { beginning.cast::<Beginning>().read() };
-    if let Some(real) = real() {
+    if let Some(symbols) = symbols() {
         // SAFETY: it is not used any more.
-        unsafe { (real.free)(beginning) };
+        unsafe { (symbols.free)(beginning) };
     }
     drop(enter(NOTHING));
     start(argument)
@@ -66,9 +66,9 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
 /// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
-    let Some(real) = real() else { return -1 };
+    let Some(symbols) = symbols() else { return -1 };
     // SAFETY: the caller's own call.
-    let pid = unsafe { (real.fork)() };
+    let pid = unsafe { (symbols.fork)() };
     if pid == 0 {
         drop(enter(NOTHING));
     }
@@ -82,9 +82,9 @@ pub unsafe extern "C" fn fork() -> c_int {
 /// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
-    let Some(real) = real() else { return -1 };
+    let Some(symbols) = symbols() else { return -1 };
     // SAFETY: the caller's own call.
-    let result = unsafe { (real.dlclose)(library) };
+    let result = unsafe { (symbols.dlclose)(library) };
     module::forget();
     result
 }

@@ -20,7 +20,7 @@ struct Sums {
 
 impl Sums {
     /// For two or more positive values.
-    fn of(values: &[f64]) -> Option<Self> {
+    fn from_values(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         let mean = mean(values).filter(|mean| *mean > 0.0 && values.len() > 1)?;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -36,13 +36,13 @@ pub(super) fn mean(values: &[f64]) -> Option<f64> {
 
 impl Estimate {
     /// The mean of measurements; none if there are none.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let mean = mean(values)?;
         let around = |sums: Sums| {
             let far = student(sums.freedom) * sums.relative_variance.sqrt() * mean;
             (mean - far, mean + far)
         };
-        Some(Self { mean, interval: Sums::of(values).map(around) })
+        Some(Self { mean, interval: Sums::from_values(values).map(around) })
     }
 
     /// The ratio of two times. The interval is that of the ratio's logarithm, with Welch's degrees of freedom, as the
@@ -57,7 +57,10 @@ impl Estimate {
             let far = (student(freedom) * both.sqrt()).exp();
             (ratio / far, ratio * far)
         };
-        Some(Self { mean: ratio, interval: Sums::of(long).zip(Sums::of(short)).map(|(a, b)| around(a, b)) })
+        Some(Self {
+            mean: ratio,
+            interval: Sums::from_values(long).zip(Sums::from_values(short)).map(|(a, b)| around(a, b)),
+        })
     }
 
     /// Whether the whole interval is above a value.
@@ -102,13 +105,13 @@ mod tests {
     fn intervals_are_those_of_statistics_packages() {
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-3 * b.abs(), "{a} {b}");
         // R: t.test(c(10, 12, 11))
-        let three = Estimate::of(&[10.0, 12.0, 11.0]).unwrap();
+        let three = Estimate::from_values(&[10.0, 12.0, 11.0]).unwrap();
         let (low, high) = three.interval.unwrap();
         close(low, 8.5159);
         close(high, 13.4841);
         close(three.spread().unwrap(), 2.4841 / 11.0);
-        assert_eq!(Estimate::of(&[7.0]), Some(Estimate { mean: 7.0, interval: None }));
-        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::from_values(&[7.0]), Some(Estimate { mean: 7.0, interval: None }));
+        assert_eq!(Estimate::from_values(&[]), None);
         // R: qt(0.975, c(1, 5, 11, 30, 1000))
         for (freedom, expected) in [(1.0, 12.706), (5.9, 2.571), (11.0, 2.201), (30.0, 2.0423), (1e3, 1.9623)] {
             close(student(freedom), expected);
@@ -136,7 +139,7 @@ mod tests {
             values in prop::collection::vec(1e-9_f64..1e9, 2..12),
             other in prop::collection::vec(1e-9_f64..1e9, 2..12),
         ) {
-            for estimate in [Estimate::of(&values).unwrap(), Estimate::ratio(&values, &other).unwrap()] {
+            for estimate in [Estimate::from_values(&values).unwrap(), Estimate::ratio(&values, &other).unwrap()] {
                 let (low, high) = estimate.interval.unwrap();
                 prop_assert!(low <= estimate.mean * (1.0 + 1e-9) && estimate.mean <= high * (1.0 + 1e-9));
             }

@@ -67,7 +67,7 @@ impl MemoryCounts {
 
     /// The share of local accesses; none without accesses.
     pub fn local_access_ratio(&self) -> Option<f64> {
-        let local = self.accesses_by_node.iter().enumerate().filter_map(|(place, row)| row.get(place));
+        let local = self.accesses_by_node.iter().enumerate().filter_map(|(index, row)| row.get(index));
         let local = local.fold(0, |sum: u64, cell| sum.saturating_add(*cell));
         self.share(local)
     }
@@ -89,11 +89,11 @@ impl MemoryCounts {
 
     fn by_controller(&self) -> Vec<u64> {
         let has_memory = |(_, node): &(usize, &NodeId)| self.controllers.contains(node);
-        let column = |place: usize| {
-            let cells = self.accesses_by_node.iter().filter_map(move |row| row.get(place));
+        let column = |index: usize| {
+            let cells = self.accesses_by_node.iter().filter_map(move |row| row.get(index));
             cells.fold(0, |sum: u64, cell| sum.saturating_add(*cell))
         };
-        self.nodes.iter().enumerate().filter(has_memory).map(|(place, _)| column(place)).collect()
+        self.nodes.iter().enumerate().filter(has_memory).map(|(index, _)| column(index)).collect()
     }
 }
 

@@ -144,13 +144,13 @@ pub struct CompareReport {
 
 impl CompareReport {
     /// Summarizes the runs.
-    pub fn of(comparison: Comparison) -> Self {
+    pub fn new(comparison: Comparison) -> Self {
         let ran = || comparison.policies.iter().filter(|policy| !policy.runs.is_empty());
         let baseline = ran().find(|policy| policy.policy == FIRST_TOUCH).or_else(|| ran().next());
         let summaries: Vec<PolicySummary> =
             comparison.policies.iter().map(|policy| policy.summary(baseline, comparison.cpus)).collect();
         let baseline = baseline.map(|policy| policy.policy.clone());
-        let verdict = Verdict::of(&comparison.policies, &summaries, baseline.as_deref());
+        let verdict = Verdict::new(&comparison.policies, &summaries, baseline.as_deref());
         Self { comparison, baseline, summaries, verdict }
     }
 
@@ -178,7 +178,7 @@ impl PolicyRuns {
         let cpu_seconds = all(|run| Some(run.wall_seconds)).map(|wall| wall * cpus as f64).filter(|time| *time > 0.0);
         PolicySummary {
             policy: self.policy.clone(),
-            seconds: Estimate::of(&seconds),
+            seconds: Estimate::from_values(&seconds),
             speedup,
             local_access_ratio: memory.as_ref().and_then(MemoryCounts::local_access_ratio),
             imbalance: memory.as_ref().and_then(MemoryCounts::imbalance),

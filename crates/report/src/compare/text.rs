@@ -1,7 +1,7 @@
 //! A comparison as text.
 
 use super::{CompareReport, Estimate, PolicyRuns, PolicySummary};
-use crate::label::{label, sentence};
+use crate::escape::{escape_name, escape_sentence};
 use crate::profile::text::time;
 use crate::{Table, count, percent};
 use std::fmt;
@@ -20,15 +20,15 @@ impl fmt::Display for CompareReport {
         }
         writeln!(f, "{}", self.verdict.text)?;
         let remarks: Vec<String> = rows().flat_map(|(policy, _)| remarks(policy)).collect();
-        let notes = self.comparison.notes.iter().map(|note| sentence(note));
+        let notes = self.comparison.notes.iter().map(|note| escape_sentence(note));
         let notes: Vec<String> = remarks.into_iter().chain(notes).collect();
         if !notes.is_empty() {
             writeln!(f)?;
         }
         notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
         for (policy, failed) in rows().filter_map(|(policy, _)| Some((&policy.policy, policy.failed.as_ref()?))) {
-            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.place, sentence(&failed.why))?;
-            failed.output.lines().try_for_each(|line| writeln!(f, "  | {}", label(line)))?;
+            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.place, escape_sentence(&failed.why))?;
+            failed.output.lines().try_for_each(|line| writeln!(f, "  | {}", escape_name(line)))?;
         }
         if self.comparison.interrupted {
             writeln!(f, "\nInterrupted: these are the runs that had ended.")?;
@@ -45,7 +45,7 @@ pub(crate) const HEADINGS: [&str; 9] =
 pub(crate) fn cells(summary: &PolicySummary) -> [String; 9] {
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
-        label(&summary.policy),
+        escape_name(&summary.policy),
         or(summary.seconds.map(|seconds| duration(seconds.mean))),
         or(summary.seconds.and_then(spread_text)),
         or(summary.speedup.map(|speedup| speedup_text(&speedup))),
@@ -78,9 +78,9 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// Remarks on a policy, one per line.
 pub(crate) fn remarks(policy: &PolicyRuns) -> Vec<String> {
-    let name = label(&policy.policy);
-    let left_out = policy.left_out.iter().map(|why| format!("{name} was left out: {}", sentence(why)));
-    let notes = policy.notes.iter().map(|note| format!("{name}: {}", sentence(note)));
+    let name = escape_name(&policy.policy);
+    let left_out = policy.left_out.iter().map(|why| format!("{name} was left out: {}", escape_sentence(why)));
+    let notes = policy.notes.iter().map(|note| format!("{name}: {}", escape_sentence(note)));
     left_out.chain(notes).collect()
 }
 
@@ -90,8 +90,8 @@ impl CompareReport {
         let compared = &self.comparison;
         let heading = format!(
             "{} on {} ({}, {})",
-            label(&compared.command.join(" ")),
-            label(&compared.machine),
+            escape_name(&compared.command.join(" ")),
+            escape_name(&compared.machine),
             many(compared.nodes, "node"),
             many(compared.cpus, "CPU")
         );
@@ -102,13 +102,13 @@ impl CompareReport {
             1 => String::new(),
             scale => format!(", time scale {scale}"),
         };
-        format!("{heading}, simulated, model {}{without}{scale}", label(&simulation.model_version))
+        format!("{heading}, simulated, model {}{without}{scale}", escape_name(&simulation.model_version))
     }
 
     /// Number of runs, and what the times measure.
     pub(crate) fn method(&self) -> String {
         let runs = many(self.comparison.repeat, "run");
-        format!("{runs} under each policy, in turn; the time is {}", sentence(&self.comparison.seconds_are))
+        format!("{runs} under each policy, in turn; the time is {}", escape_sentence(&self.comparison.seconds_are))
     }
 }
 

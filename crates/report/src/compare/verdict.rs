@@ -22,7 +22,7 @@ pub struct Verdict {
 type Ran<'a> = (&'a PolicyRuns, &'a PolicySummary);
 
 impl Verdict {
-    pub(super) fn of(policies: &[PolicyRuns], summaries: &[PolicySummary], baseline: Option<&str>) -> Self {
+    pub(super) fn new(policies: &[PolicyRuns], summaries: &[PolicySummary], baseline: Option<&str>) -> Self {
         let undecided = |text: String| Self { winner: None, text };
         let mut ran: Vec<Ran> = policies.iter().zip(summaries).filter(|(_, sum)| sum.seconds.is_some()).collect();
         ran.sort_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));

@@ -2,8 +2,8 @@
 
 use super::axis::{AddressAxis, Piece, Px, Tick, TimeAxis};
 use super::marks::{Gathered, Look, Marks};
-use crate::choice::chosen;
-use crate::label::label;
+use crate::escape::escape_name;
+use crate::subsample::subsample;
 use askama::Template;
 use machine::NodeId;
 use profile::{Access, ObjectId, ProcessId, View, leaves_caches};
@@ -78,7 +78,7 @@ struct Bar {
 
 impl AccessMap {
     /// Of a view, with bars of these objects, each with its number and name. None if no access left its core.
-    pub fn of(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
+    pub fn new(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
         let profile = view.profile();
         let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
@@ -92,7 +92,7 @@ impl AccessMap {
         let all: usize = by_use.iter().map(|(_, count)| count).sum();
         let shown: BTreeSet<ProcessId> = by_use.iter().map(|(process, _)| *process).collect();
         let is_drawn = |access: &Access| is_mapped(access) && process(access).is_some_and(|id| shown.contains(&id));
-        let dots: Vec<(ProcessId, Access)> = chosen(view.accesses().filter(is_drawn), all, MOST_DOTS)
+        let dots: Vec<(ProcessId, Access)> = subsample(view.accesses().filter(is_drawn), all, MOST_DOTS)
             .filter_map(|access| Some((process(&access)?, access)))
             .collect();
         let span = (dots.first()?.1.time_ns, dots.last()?.1.time_ns);
@@ -101,7 +101,7 @@ impl AccessMap {
         let mut gathered = Gathered::default();
         for (process, access) in &dots {
             if let Some(y) = axis.y(*process, access.address) {
-                gathered.add(Look::of(access), times.x(access.time_ns), y, STROKE);
+                gathered.add(Look::new(access), times.x(access.time_ns), y, STROKE);
             }
         }
         let (bars, left_out_bars) = bars(view, objects, &axis);
@@ -149,7 +149,7 @@ fn areas(view: &View, axis: &AddressAxis, name_processes: bool) -> Vec<Area> {
             labels.push(Tick { at: Px(y), label });
             y -= LABEL;
         }
-        let name = summary.and_then(|summary| summary.application).map_or_else(String::new, |name| label(&name));
+        let name = summary.and_then(|summary| summary.application).map_or_else(String::new, |name| escape_name(&name));
         let hint = format!("process {pid} {name}: {:#x} to {:#x}, {}", piece.first, piece.last, size(piece));
         Area { y: Px(piece.top), height: Px(piece.height), labels, hint }
     };

@@ -3,7 +3,7 @@
 use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
-use crate::label::{label, sentence};
+use crate::escape::{escape_name, escape_sentence};
 use crate::picture::{HeatMap, heat_maps_to_svg, machine_to_svg, machine_to_text};
 use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
 use askama::Template;
@@ -20,7 +20,7 @@ const BAR: f64 = 20.0;
 
 /// A comparison as one HTML page. Fails only if memory runs out.
 pub fn comparison_to_html(report: &CompareReport, machine: &Machine) -> Result<String, fmt::Error> {
-    Page::of(report, machine).render().map_err(|_| fmt::Error)
+    Page::new(report, machine).render().map_err(|_| fmt::Error)
 }
 
 /// The page, written by its template.
@@ -89,38 +89,39 @@ struct Bar {
 }
 
 impl Page {
-    fn of(report: &CompareReport, machine: &Machine) -> Self {
+    fn new(report: &CompareReport, machine: &Machine) -> Self {
         let compared = &report.comparison;
         let pairs = || compared.policies.iter().zip(&report.summaries);
         let ran = || pairs().filter(|(_, summary)| summary.seconds.is_some());
-        let against = format!("as fast as {}", label(report.baseline.as_deref().unwrap_or("")));
+        let against = format!("as fast as {}", escape_name(report.baseline.as_deref().unwrap_or("")));
         let column = |name: &str| if name.is_empty() { against.clone() } else { name.to_owned() };
         let map = |(_, summary): (&PolicyRuns, &PolicySummary)| {
             let picture = map(summary.memory.as_ref()?)?;
-            Some(Map { policy: label(&summary.policy), picture })
+            Some(Map { policy: escape_name(&summary.policy), picture })
         };
         let failure = |policy: &PolicyRuns| {
             let failed = policy.failed.as_ref()?;
-            let title = format!("{}, run {}: {}", label(&policy.policy), failed.place, sentence(&failed.why));
+            let title =
+                format!("{}, run {}: {}", escape_name(&policy.policy), failed.place, escape_sentence(&failed.why));
             Some(Failure { title, output: cut(&failed.output) })
         };
         Self {
-            title: label(&compared.command.join(" ")),
+            title: escape_name(&compared.command.join(" ")),
             heading: report.heading(),
             method: report.method(),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
             is_decided: report.verdict.winner.is_some(),
-            verdict: sentence(&report.verdict.text),
+            verdict: escape_sentence(&report.verdict.text),
             interrupted: compared.interrupted,
             columns: HEADINGS.map(column).to_vec(),
             rows: ran().map(|(_, summary)| cells(summary)).collect(),
-            bars: Bars::of(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
+            bars: Bars::new(&ran().collect::<Vec<_>>(), report.verdict.winner.as_deref()),
             maps: pairs().filter_map(map).collect(),
             runs: runs(&compared.policies),
-            facts: pairs().map(|(policy, _)| (label(&policy.policy), sentence(&policy.means))).collect(),
+            facts: pairs().map(|(policy, _)| (escape_name(&policy.policy), escape_sentence(&policy.means))).collect(),
             remarks: pairs()
                 .flat_map(|(policy, _)| remarks(policy))
-                .chain(compared.notes.iter().map(|note| sentence(note)))
+                .chain(compared.notes.iter().map(|note| escape_sentence(note)))
                 .collect(),
             failures: compared.policies.iter().filter_map(failure).collect(),
             machine: cut(&machine_to_text(machine)),
@@ -139,7 +140,7 @@ fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
         let memory = run.memory.as_ref();
         [
             run.place.to_string(),
-            label(&policy.policy),
+            escape_name(&policy.policy),
             duration(run.seconds),
             or(memory.and_then(MemoryCounts::local_access_ratio).map(percent)),
             or(memory.and_then(|memory| memory.latency_mean_ns).map(|latency| format!("{latency:.0} ns"))),
@@ -165,7 +166,7 @@ fn map(memory: &MemoryCounts) -> Option<String> {
 
 impl Bars {
     /// None if nothing ran.
-    fn of(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
+    fn new(ran: &[(&PolicyRuns, &PolicySummary)], winner: Option<&str>) -> Option<Self> {
         let ends = ran.iter().flat_map(|(policy, summary)| {
             let interval = summary.seconds.and_then(|seconds| seconds.interval).map(|(_, high)| high);
             policy.runs.iter().map(|run| run.seconds).chain(interval)
@@ -179,15 +180,15 @@ impl Bars {
             return None;
         }
         let x = |seconds: f64| Px(LEFT + (WIDTH - LEFT - RIGHT) * (seconds / most).clamp(0.0, 1.0));
-        let bar = |(place, (policy, summary)): (usize, &(&PolicyRuns, &PolicySummary))| {
+        let bar = |(index, (policy, summary)): (usize, &(&PolicyRuns, &PolicySummary))| {
             let seconds = summary.seconds?;
-            let y = place as f64 * ROW + (ROW - BAR) / 2.0;
+            let y = index as f64 * ROW + (ROW - BAR) / 2.0;
             let interval = seconds.interval;
             let between =
                 interval.map_or(String::new(), |(low, high)| format!(" ({} to {})", duration(low), duration(high)));
             Some(Bar {
-                name: label(&summary.policy),
-                hint: format!("{}: {}{between}", label(&summary.policy), duration(seconds.mean)),
+                name: escape_name(&summary.policy),
+                hint: format!("{}: {}{between}", escape_name(&summary.policy), duration(seconds.mean)),
                 class: if winner == Some(summary.policy.as_str()) { "k2" } else { "k0" },
                 y: Px(y),
                 text_y: Px(y + BAR / 2.0 + 4.0),

@@ -67,7 +67,7 @@ struct Saturated {
 
 impl LatencyChart {
     /// For latencies over time; none if there are none.
-    pub fn of(parts: &[LatencyPart]) -> Option<Self> {
+    pub fn new(parts: &[LatencyPart]) -> Option<Self> {
         let mut of_nodes: BTreeMap<NodeId, Vec<LatencyPart>> = BTreeMap::new();
         for part in parts {
             of_nodes.entry(part.node).or_default().push(*part);
@@ -94,8 +94,8 @@ impl LatencyChart {
         let mut lines = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
         let mut saturated = Vec::new();
-        for (place, (node, parts)) in nodes.iter().enumerate() {
-            let colour = if few { node.0 as usize } else { place };
+        for (index, (node, parts)) in nodes.iter().enumerate() {
+            let colour = if few { node.0 as usize } else { index };
             lines.push(Line {
                 node: *node,
                 colour,

@@ -27,7 +27,7 @@ pub(super) enum Look {
 }
 
 impl Look {
-    pub fn of(access: &Access) -> Self {
+    pub fn new(access: &Access) -> Self {
         match (access.is_remote(), access.is_local(), access.kind) {
             (true, _, AccessKind::Store) => Self::RemoteStore,
             (true, _, _) => Self::Remote,

@@ -18,7 +18,7 @@ mod timeline;
 pub use compare::comparison_to_html;
 
 use crate::ProfileReport;
-use crate::label::{label, sentence};
+use crate::escape::{escape_name, escape_sentence};
 use crate::picture::{machine_to_svg, machine_to_text};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
@@ -47,7 +47,7 @@ type Line = (String, String);
 
 /// A view and its report as one HTML page. Fails only if memory runs out.
 pub fn profile_to_html(view: &View, report: &ProfileReport) -> Result<String, fmt::Error> {
-    Page::of(view, report).render().map_err(|_| fmt::Error)
+    Page::new(view, report).render().map_err(|_| fmt::Error)
 }
 
 /// The page, written by its template.
@@ -90,10 +90,10 @@ struct AdviceCard {
 }
 
 impl Page {
-    fn of(view: &View, report: &ProfileReport) -> Self {
+    fn new(view: &View, report: &ProfileReport) -> Self {
         let machine = view.profile().machine();
         let name = |(row, rank): (&crate::ObjectRow, usize)| {
-            let place = label(&advice::place(&row.summary.label, row.source.as_deref(), 100));
+            let place = escape_name(&advice::place(&row.summary.label, row.source.as_deref(), 100));
             (row.summary.object, format!("{rank} {place}"))
         };
         let bars: Vec<(ObjectId, String)> = report.objects.first.iter().zip(1..).map(name).take(MOST_BARS).collect();
@@ -109,11 +109,11 @@ impl Page {
             filter: &report.filter,
         };
         Self {
-            title: label(if command.is_empty() { "programs that already ran" } else { &command }),
+            title: escape_name(if command.is_empty() { "programs that already ran" } else { &command }),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
             facts: lines(facts.lines()),
             verdict_class: verdict_class(report.verdict.problem),
-            verdict: sentence(&report.verdict.text),
+            verdict: escape_sentence(&report.verdict.text),
             metrics: report.verdict.metrics.iter().map(metric).collect(),
             advice: report
                 .advice
@@ -126,8 +126,8 @@ impl Page {
             of_few_samples: report.advice.iter().filter(is_of_few).count(),
             heat,
             heat_note,
-            access_map: AccessMap::of(view, &bars),
-            latency: LatencyChart::of(&report.latency_over_time),
+            access_map: AccessMap::new(view, &bars),
+            latency: LatencyChart::new(&report.latency_over_time),
             objects: objects::parts(view, report, MOST_TIMELINES),
             tables: tables::of(report),
             machine: cut(&machine_to_text(machine)),
@@ -157,7 +157,7 @@ fn metric(metric: &Metric) -> MetricRow {
 }
 
 fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
-    let place = label(&advice::place(&row.advice.label, row.source.as_deref(), 160));
+    let place = escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160));
     AdviceCard {
         title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
         lines: lines(row.lines(start_ns)),
@@ -165,18 +165,18 @@ fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
 }
 
 fn left_alone(row: &AdviceRow) -> Line {
-    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| sentence(&evidence.text));
-    (label(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
+    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| escape_sentence(&evidence.text));
+    (escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
 }
 
 /// Lines with untrusted names, limited in number: there may be any number of losses.
 fn lines(lines: Lines) -> Vec<Line> {
-    lines.0.into_iter().take(MOST_LINES).map(|(name, text)| (name, sentence(&text))).collect()
+    lines.0.into_iter().take(MOST_LINES).map(|(name, text)| (name, escape_sentence(&text))).collect()
 }
 
 /// A text of several lines, limited in number: a hostile description may have any number.
 fn cut(text: &str) -> String {
     const MOST: usize = 40_000;
-    let clean = text.lines().map(label).collect::<Vec<_>>().join("\n");
+    let clean = text.lines().map(escape_name).collect::<Vec<_>>().join("\n");
     clean.chars().take(MOST).collect()
 }

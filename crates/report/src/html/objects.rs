@@ -3,7 +3,7 @@
 use super::Line;
 use super::timeline::Timeline;
 use crate::ProfileReport;
-use crate::label::label;
+use crate::escape::escape_name;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::facts_text::{counts_lines, facts_lines};
 use crate::profile::text::Lines;
@@ -30,7 +30,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
     let part = |((row, flow), rank): ((&crate::ObjectRow, &profile::Flow), usize)| {
         let object = view.profile().objects().get(row.summary.object.0 as usize)?;
         let summary = &row.summary;
-        let name = label(&place(&summary.label, row.source.as_deref(), 160));
+        let name = escape_name(&place(&summary.label, row.source.as_deref(), 160));
         let mut lines = Lines::default();
         let size = if summary.bytes > 0 { format!(", {}", crate::bytes(summary.bytes)) } else { String::new() };
         let at = if summary.address > 0 { format!(" at {:#x}", summary.address) } else { String::new() };
@@ -41,12 +41,12 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
         }
         counts_lines(&mut lines, &row.counts);
         facts_lines(&mut lines, &row.facts, &row.counts, report.trace.start_ns);
-        let frame = |frame: &profile::Frame| label(&place(&frame.label, frame.source.as_deref(), 200));
+        let frame = |frame: &profile::Frame| escape_name(&place(&frame.label, frame.source.as_deref(), 200));
         Some(ObjectPart {
             title: format!("{rank}. object {}: {name}", summary.object),
             lines: super::lines(lines),
             chain: summary.allocated_from.iter().map(frame).collect(),
-            timeline: Timeline::of(flow, &row.facts, object, span),
+            timeline: Timeline::new(flow, &row.facts, object, span),
         })
     };
     rows.iter().zip(&flows).zip(1..).filter_map(part).collect()

@@ -1,6 +1,6 @@
 //! The rankings, as sortable tables.
 
-use crate::label::label;
+use crate::escape::escape_name;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::overview_text::remote_cost;
 use crate::profile::text::{latency, share};
@@ -44,7 +44,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
             _ => String::new(),
         };
         let note = format!("object {}, {}{by}", summary.object, kind_words(summary.kind));
-        let name = label(&place(&summary.label, row.source.as_deref(), 160));
+        let name = escape_name(&place(&summary.label, row.source.as_deref(), 160));
         let size = if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() };
         let threads = row.facts.threads.len();
         let first = [
@@ -57,8 +57,8 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     });
     let sites = report.sites.first.iter().map(|row| {
         let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
-        let note = format!("{} {}", kind_words(row.kind), label(&called));
-        let name = label(&place(&row.label, row.source.as_deref(), 160));
+        let note = format!("{} {}", kind_words(row.kind), escape_name(&called));
+        let name = escape_name(&place(&row.label, row.source.as_deref(), 160));
         let first = [
             Cell::words(name, note),
             Cell::number(row.objects.to_string(), Some(row.objects as f64)),
@@ -68,8 +68,8 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
     });
     let threads = report.threads.first.iter().map(|row| {
         let process = &row.summary.process;
-        let of = label(process.application.as_deref().unwrap_or(""));
-        let name = label(row.summary.name.as_deref().unwrap_or("thread"));
+        let of = escape_name(process.application.as_deref().unwrap_or(""));
+        let name = escape_name(row.summary.name.as_deref().unwrap_or("thread"));
         let nodes: Vec<String> = row.ran_on.keys().take(16).map(ToString::to_string).collect();
         let note = format!("of {of} ({}), ran on {}", process.pid, nodes.join(", "));
         let first =
@@ -77,7 +77,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         first.into_iter().chain(counts(&row.counts)).collect()
     });
     let processes = report.processes.first.iter().map(|row| {
-        let name = label(row.summary.application.as_deref().unwrap_or(""));
+        let name = escape_name(row.summary.application.as_deref().unwrap_or(""));
         let first = [
             Cell::words(name, String::new()),
             Cell::number(row.summary.pid.to_string(), Some(f64::from(row.summary.pid))),
@@ -85,7 +85,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         first.into_iter().chain(counts(&row.counts)).collect()
     });
     let functions = report.functions.first.iter().map(|row| {
-        let first = [Cell::words(label(&row.function), String::new())];
+        let first = [Cell::words(escape_name(&row.function), String::new())];
         first.into_iter().chain(counts(&row.counts)).collect()
     });
     let words = |name| Column { name, words: true };
@@ -110,9 +110,9 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
 /// Objects that were only counted.
 fn small_objects(small: &Ranked<SmallRow>) -> TablePart {
     let row = |row: &SmallRow| {
-        let name = label(&place(&row.label, row.source.as_deref(), 160));
+        let name = escape_name(&place(&row.label, row.source.as_deref(), 160));
         vec![
-            Cell::words(name, label(&row.called_from.join(" < "))),
+            Cell::words(name, escape_name(&row.called_from.join(" < "))),
             Cell::number(count(row.objects), Some(row.objects as f64)),
             Cell::number(bytes(row.bytes), Some(row.bytes as f64)),
         ]

@@ -2,8 +2,8 @@
 
 use super::axis::{Px, Tick, TimeAxis};
 use super::marks::{Gathered, Look, Marks};
-use crate::choice::chosen;
-use crate::label::label;
+use crate::escape::escape_name;
+use crate::subsample::subsample;
 use askama::Template;
 use profile::{Facts, Flow, Object, ThreadId, ThreadUse, Usage};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ struct Lane {
 
 impl Timeline {
     /// For an object's flow and facts, over the time of the whole view.
-    pub fn of(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
+    pub fn new(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
         let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 24.0);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
         shown.sort_by_key(|used| used.thread);
@@ -75,8 +75,8 @@ impl Timeline {
         let accesses = || flow.accesses().filter_map(|access| Some((*lane_of.get(&access.thread)?, access)));
         let all = accesses().count();
         let mut gathered = Gathered::default();
-        for (lane, access) in chosen(accesses(), all, MOST_MARKS) {
-            gathered.add(Look::of(&access), times.x(access.time_ns), middle(lane), STROKE);
+        for (lane, access) in subsample(accesses(), all, MOST_MARKS) {
+            gathered.add(Look::new(&access), times.x(access.time_ns), middle(lane), STROKE);
         }
         let lane = |(used, lane): (&&ThreadUse, usize)| Lane {
             y: Px(TOP + lane as f64 * LANE),
@@ -133,11 +133,11 @@ fn phase_hint(phase: &profile::Phase) -> String {
 
 /// The TID, which identifies the thread, and as much of the name as fits.
 fn short(used: &ThreadUse) -> String {
-    let name: String = label(used.name.as_deref().unwrap_or("thread")).chars().take(12).collect();
+    let name: String = escape_name(used.name.as_deref().unwrap_or("thread")).chars().take(12).collect();
     format!("{name} {}", used.tid)
 }
 
 fn thread_hint(used: &ThreadUse) -> String {
-    let name = label(used.name.as_deref().unwrap_or("thread"));
+    let name = escape_name(used.name.as_deref().unwrap_or("thread"));
     format!("{name} {} of process {}: {} samples", used.tid, used.pid, used.counts.samples)
 }

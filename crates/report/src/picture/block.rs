@@ -194,15 +194,15 @@ fn nest(cores: &[&CpuSet], levels: &[&Level], node: &CpuSet, each_core: bool) ->
 /// part of it: the picture's summary shows it.
 fn groups<'a>(level: &Level, cores: &[&'a CpuSet], node: &CpuSet) -> Vec<(Option<usize>, Vec<&'a CpuSet>)> {
     let mut groups: Vec<(Option<usize>, Vec<&CpuSet>)> = Vec::new();
-    let mut places: HashMap<Option<usize>, usize> = HashMap::new();
+    let mut indexes: HashMap<Option<usize>, usize> = HashMap::new();
     for &core in cores {
         let cache = core.first().and_then(|cpu| level.instance_of.get(&cpu).copied());
         let cache = cache.filter(|&cache| level.instances.get(cache).is_some_and(|cpus| cpus.is_subset(node)));
-        let place = *places.entry(cache).or_insert(groups.len());
-        if place == groups.len() {
+        let index = *indexes.entry(cache).or_insert(groups.len());
+        if index == groups.len() {
             groups.push((cache, Vec::new()));
         }
-        groups.get_mut(place).into_iter().for_each(|(_, cores)| cores.push(core));
+        groups.get_mut(index).into_iter().for_each(|(_, cores)| cores.push(core));
     }
     groups
 }

@@ -34,7 +34,7 @@ pub(super) struct Look {
 }
 
 impl<'a> Facts<'a> {
-    pub fn of(machine: &'a Machine) -> Self {
+    pub fn new(machine: &'a Machine) -> Self {
         let node_of: HashMap<CpuId, usize> =
             machine.nodes.iter().enumerate().flat_map(|(i, node)| node.cpus.iter().map(move |cpu| (cpu, i))).collect();
         let mut cores: Vec<Vec<CpuSet>> = vec![Vec::new(); machine.nodes.len()];
@@ -54,7 +54,7 @@ impl<'a> Facts<'a> {
     /// Idle latency by pair of nodes, ns; rows are the accessing nodes. `None` if no pair is known.
     pub fn latency_ns(&self) -> Option<Vec<Vec<Option<f64>>>> {
         let machine = self.machine;
-        let routes = Routes::of(machine).ok().filter(|_| machine.latency.is_some())?;
+        let routes = Routes::new(machine).ok().filter(|_| machine.latency.is_some())?;
         let row = |from: &Node| machine.nodes.iter().map(|to| routes.latency_ns(machine, from.id, to.id)).collect();
         let rows: Vec<Vec<Option<f64>>> = machine.nodes.iter().map(row).collect();
         rows.iter().flatten().any(Option::is_some).then_some(rows)
@@ -113,13 +113,13 @@ impl<'a> Facts<'a> {
 
     /// The nodes, grouped if they look the same; each on its own if `apart`.
     pub fn alike(&self, apart: bool) -> Vec<Alike> {
-        let mut places: HashMap<(Option<usize>, Look), usize> = HashMap::new();
+        let mut indexes: HashMap<(Option<usize>, Look), usize> = HashMap::new();
         let mut groups: Vec<Alike> = Vec::new();
         for (i, ((node, cores), packages)) in self.machine.nodes.iter().zip(&self.cores).zip(&self.packages).enumerate()
         {
             let look = look(node, cores.len());
-            let place = *places.entry((apart.then_some(i), look.clone())).or_insert(groups.len());
-            if place == groups.len() {
+            let index = *indexes.entry((apart.then_some(i), look.clone())).or_insert(groups.len());
+            if index == groups.len() {
                 groups.push(Alike {
                     nodes: NodeSet::new(),
                     packages: IdSet::new(),
@@ -128,7 +128,7 @@ impl<'a> Facts<'a> {
                     look,
                 });
             }
-            if let Some(group) = groups.get_mut(place) {
+            if let Some(group) = groups.get_mut(index) {
                 group.nodes.insert(node.id);
                 group.cores += cores.len();
                 node.cpus.iter().for_each(|cpu| {

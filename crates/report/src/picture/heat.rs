@@ -92,8 +92,8 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: 
     }
     // IDs along the edges: all of them, or those that fit.
     let every = (if numbers { 1 } else { (34.0 / side).ceil() as usize }) * block;
-    for (place, id) in ids.iter().enumerate().step_by(every.max(1)) {
-        let at = (place / block.max(1)) as f64 * side + side / 2.0;
+    for (index, id) in ids.iter().enumerate().step_by(every.max(1)) {
+        let at = (index / block.max(1)) as f64 * side + side / 2.0;
         shapes.push(Shape::text(left + at - 1.0, top - 8.0, 11.0, Style::Label, id).anchored(0.5));
         let id = if numbers { format!("node {id}") } else { id.clone() };
         shapes.push(Shape::text(left - 8.0, top + at + 3.0, 11.0, Style::Label, &id).anchored(1.0));

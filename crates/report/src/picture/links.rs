@@ -40,11 +40,11 @@ impl Wire {
 
 /// The links that join two of the machine's nodes.
 pub(super) fn ends(machine: &Machine) -> Vec<Ends> {
-    let place = |id| machine.nodes.iter().position(|node| node.id == id);
+    let index = |id| machine.nodes.iter().position(|node| node.id == id);
     let ends = |(i, link): (usize, &machine::Link)| {
         let [a, b] = link.nodes;
         let label_width = text_width(&units::bandwidth(link.bandwidth_bytes_per_s), LABEL_FONT) + 8.0;
-        Some(Ends { link: i, nodes: [place(a)?, place(b)?], label_width }).filter(|ends| ends.nodes[0] != ends.nodes[1])
+        Some(Ends { link: i, nodes: [index(a)?, index(b)?], label_width }).filter(|ends| ends.nodes[0] != ends.nodes[1])
     };
     machine.links.iter().enumerate().filter_map(ends).collect()
 }

@@ -126,7 +126,7 @@ pub(super) struct Scene {
 }
 
 pub(super) fn of(machine: &Machine) -> Scene {
-    let facts = Facts::of(machine);
+    let facts = Facts::new(machine);
     let mut shapes = Vec::new();
     let summary = facts.summary();
     let nodes = nodes(&facts, &mut shapes);

@@ -124,12 +124,12 @@ fn heat_colour(heat: f64) -> String {
 }
 
 /// After the first few, hues that differ most from their neighbours.
-fn kind_colour(place: usize) -> String {
-    if place == MIXED {
+fn kind_colour(index: usize) -> String {
+    if index == MIXED {
         return MIXED_COLOUR.to_owned();
     }
-    KINDS.get(place).map_or_else(
-        || format!("hsl({}, 55%, {}%)", (place as f64 * 137.508).round() as u64 % 360, 40 + place % 3 * 15),
+    KINDS.get(index).map_or_else(
+        || format!("hsl({}, 55%, {}%)", (index as f64 * 137.508).round() as u64 % 360, 40 + index % 3 * 15),
         |colour| (*colour).to_owned(),
     )
 }

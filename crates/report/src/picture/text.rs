@@ -14,7 +14,7 @@ const LINE_WIDTH: usize = 100;
 const MOST_WRAPPED: usize = 4;
 
 pub(super) fn machine(machine: &Machine) -> String {
-    let facts = Facts::of(machine);
+    let facts = Facts::new(machine);
     let mut text = machine.name.clone();
     if !machine.description.is_empty() {
         append!(text, ": {}", machine.description);
@@ -256,15 +256,15 @@ fn table(text: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>]) {
             .chain(rows.iter().map(|row| shown.iter().map(|&i| cell(row, i)).collect()))
             .collect();
     let Some((last, fronts)) = shown.split_last() else { return };
-    let width = |place: usize| {
-        lines.iter().filter_map(|line| line.get(place)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    let width = |index: usize| {
+        lines.iter().filter_map(|line| line.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let last_right = columns.get(*last).is_some_and(|column| column.1);
     for line in &lines {
         let mut front = String::from("  ");
-        for (place, i) in fronts.iter().enumerate() {
-            let (right, width) = (columns.get(*i).is_some_and(|column| column.1), width(place));
-            let cell = line.get(place).map_or("", String::as_str);
+        for (index, i) in fronts.iter().enumerate() {
+            let (right, width) = (columns.get(*i).is_some_and(|column| column.1), width(index));
+            let cell = line.get(index).map_or("", String::as_str);
             if right {
                 append!(front, "{cell:>width$}  ");
             } else {

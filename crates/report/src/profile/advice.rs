@@ -19,7 +19,7 @@ pub struct AdviceRow {
 
 impl AdviceRow {
     /// Adds the line of source.
-    pub fn of(profile: &Profile, advice: Advice) -> Self {
+    pub fn new(profile: &Profile, advice: Advice) -> Self {
         Self { source: source_of(profile, advice.site), advice }
     }
 }

@@ -58,7 +58,7 @@ impl Change {
     }
 
     /// For an item that one of the traces may lack.
-    pub fn of(a: Option<&Tally>, b: Option<&Tally>) -> Self {
+    pub fn new(a: Option<&Tally>, b: Option<&Tally>) -> Self {
         match (a, b) {
             (Some(a), Some(b)) => Self::between(a, b),
             (None, Some(_)) => Self::New,
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(between(tally(12, 10, None), tally(10, 12, None)), Change::Noise);
         assert_eq!(between(tally(1000, 0, None), tally(1000, 0, None)), Change::Same);
         assert_eq!(
-            (Change::of(None, Some(&tally(1, 1, None))), Change::of(Some(&tally(1, 1, None)), None)),
+            (Change::new(None, Some(&tally(1, 1, None))), Change::new(Some(&tally(1, 1, None)), None)),
             (Change::New, Change::Gone)
         );
     }

@@ -4,7 +4,7 @@ use super::pages::ObjectPages;
 use super::ranked::{By, FunctionRow, ObjectRow, Ranked, Ranks, SiteRow, ThreadRow, source_of};
 use super::timeline::Timeline;
 use super::trace_facts::TraceFacts;
-use super::unseen::Unseen;
+use super::without_samples::WithoutSamples;
 use profile::{
     Counts, Facts, Frame, LatencyPart, ObjectId, ObjectSummary, Phase, Saturation, SiteId, Tally, ThreadId,
     ThreadSummary, View, saturations,
@@ -118,7 +118,7 @@ impl Subject {
         let profile = view.profile();
         profile.site(site)?;
         let seen = view.objects().first().map(|(object, _)| *object);
-        let example = seen.or_else(|| Unseen::of_site(profile, site).iter().next());
+        let example = seen.or_else(|| WithoutSamples::of_site(profile, site).iter().next());
         let example = example.and_then(|object| profile.objects().get(object.0 as usize)).map(|object| object.site);
         let small = profile.small_objects().iter().find(|small| small.site == site);
         let example = example.or(small.map(|small| small.chain));
@@ -145,24 +145,24 @@ impl Subject {
 
 impl DetailReport {
     /// From a view of only the subject's accesses. `all` is the tally that they are part of.
-    pub fn of(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
+    pub fn new(subject: Subject, view: &View, all: &Tally, trace: TraceFacts, detail: Detail) -> Self {
         let Detail { top, by, rows, filter } = detail;
         let flow = view.flow();
         let is_object = matches!(subject, Subject::Object { .. } | Subject::Site { .. });
-        let unseen = match &subject {
-            Subject::Object { summary, .. } => Unseen::of(view.profile(), |object| object == summary.object),
-            Subject::Site { site, .. } => Unseen::of_site(view.profile(), *site),
-            Subject::Thread { .. } | Subject::Function { .. } => Unseen::default(),
+        let without_samples = match &subject {
+            Subject::Object { summary, .. } => WithoutSamples::new(view.profile(), |object| object == summary.object),
+            Subject::Site { site, .. } => WithoutSamples::of_site(view.profile(), *site),
+            Subject::Thread { .. } | Subject::Function { .. } => WithoutSamples::default(),
         };
-        let ranks = Ranks { view, by, most: top, all, unseen: &unseen };
+        let ranks = Ranks { view, by, most: top, all, without_samples: &without_samples };
         let latency_over_time = flow.latency_over_time();
         let facts = flow.facts();
         Self {
             counts: view.tally().counts(all),
-            facts: Facts { objects: facts.objects.max(unseen.len() as u64), ..facts },
-            timeline: is_object.then(|| Timeline::of(&flow, rows)),
+            facts: Facts { objects: facts.objects.max(without_samples.len() as u64), ..facts },
+            timeline: is_object.then(|| Timeline::new(&flow, rows)),
             phases: if is_object { flow.phases() } else { Vec::new() },
-            pages: is_object.then(|| ObjectPages::of(&flow, top)),
+            pages: is_object.then(|| ObjectPages::new(&flow, top)),
             objects: ranks.objects(),
             sites: ranks.sites(),
             threads: ranks.threads(&view.thread_nodes()),

@@ -109,7 +109,7 @@ pub struct NodeChange {
     pub b_share: f64,
 }
 
-/// One trace, as input of [`DiffReport::of`].
+/// One trace, as input of [`DiffReport::new`].
 pub struct Compared<'a> {
     /// Its accesses.
     pub view: &'a View<'a>,
@@ -121,7 +121,7 @@ type Cells = BTreeMap<(ThreadId, Option<NodeId>, Option<NodeId>), Tally>;
 
 impl DiffReport {
     /// Compares two traces, with at most `most` rows of each part.
-    pub fn of(a: Compared, b: Compared, most: usize, filter: Vec<String>) -> Self {
+    pub fn new(a: Compared, b: Compared, most: usize, filter: Vec<String>) -> Self {
         let (cells_a, cells_b) = (a.view.thread_nodes(), b.view.thread_nodes());
         let (sites_all, sites) = sites(a.view, b.view, most);
         Self {
@@ -169,7 +169,7 @@ fn sites_of(view: &View) -> Vec<SiteOf> {
     let of = |(site, tally): (SiteId, Tally)| {
         let (count, example) = objects.get(&site).copied()?;
         let side = SiteSide { site, objects: count, counts: tally.counts(view.tally()) };
-        Some(SiteOf { key: SiteKey::of(profile, site, example)?, side, tally, label: profile.site_label(site) })
+        Some(SiteOf { key: SiteKey::new(profile, site, example)?, side, tally, label: profile.site_label(site) })
     };
     view.sites().into_iter().filter_map(of).collect()
 }
@@ -183,7 +183,7 @@ fn sites(a: &View, b: &View, most: usize) -> (usize, Vec<SiteChange>) {
         let Some(named) = in_b.or(in_a) else { continue };
         let (tally_a, tally_b) = (in_a.map(|site| &site.tally), in_b.map(|site| &site.tally));
         let change = SiteChange {
-            change: Change::of(tally_a, tally_b),
+            change: Change::new(tally_a, tally_b),
             label: named.label.clone(),
             source: named.key.source.clone(),
             kind: named.key.kind,
@@ -234,7 +234,7 @@ fn threads((a, cells_a): (&View, &Cells), (b, cells_b): (&View, &Cells), most: u
         let (in_a, in_b) = (of_a.get(key), of_b.get(key));
         let (tally_a, tally_b) = (in_a.map(|named| &named.tally), in_b.map(|named| &named.tally));
         let (application, name) = key.clone();
-        let change = Change::of(tally_a, tally_b);
+        let change = Change::new(tally_a, tally_b);
         let change = ThreadChange {
             change,
             application,

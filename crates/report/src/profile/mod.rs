@@ -18,7 +18,7 @@ mod site_key;
 pub(crate) mod text;
 mod timeline;
 pub(crate) mod trace_facts;
-mod unseen;
+mod without_samples;
 
 pub use advice::AdviceRow;
 pub use change::Change;

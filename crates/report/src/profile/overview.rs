@@ -4,7 +4,7 @@ use super::advice::AdviceRow;
 use super::nodes::{Controller, controllers};
 use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, SmallRow, ThreadRow};
 use super::trace_facts::TraceFacts;
-use super::unseen::Unseen;
+use super::without_samples::WithoutSamples;
 use machine::NodeId;
 use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View};
 use serde::Serialize;
@@ -59,12 +59,12 @@ pub struct ProfileReport {
 
 impl ProfileReport {
     /// For the accesses of a view.
-    pub fn of(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
+    pub fn new(view: &View, trace: TraceFacts, wanted: Wanted) -> Self {
         let Wanted { top, by, filter } = wanted;
         let profile = view.profile();
         // Filters select accesses: without accesses they select nothing.
-        let unseen = Unseen::of(profile, |_| filter.is_empty());
-        let ranks = Ranks { view, by, most: top, all: view.tally(), unseen: &unseen };
+        let without_samples = WithoutSamples::new(profile, |_| filter.is_empty());
+        let ranks = Ranks { view, by, most: top, all: view.tally(), without_samples: &without_samples };
         let cells = view.thread_nodes();
         let matrix = view.matrix();
         let pair = |((from, to), tally): (&(NodeId, NodeId), &Tally)| NodePair {
@@ -82,7 +82,7 @@ impl ProfileReport {
                 verdict: view.verdict(view.measured()),
                 counts: view.tally().counts(view.tally()),
                 avoidable: view.avoidable(),
-                advice: advice.into_iter().map(|advice| AdviceRow::of(profile, advice)).collect(),
+                advice: advice.into_iter().map(|advice| AdviceRow::new(profile, advice)).collect(),
                 objects,
                 sites: ranks.sites(),
                 threads: ranks.threads(&cells),

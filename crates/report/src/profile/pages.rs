@@ -51,7 +51,7 @@ pub struct PageRow {
 
 impl ObjectPages {
     /// For a flow, with at most `most` single pages.
-    pub fn of(flow: &Flow, most: usize) -> Self {
+    pub fn new(flow: &Flow, most: usize) -> Self {
         let pages = flow.pages();
         let mut by_node: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut home: BTreeMap<(ProcessId, u64), NodeId> = BTreeMap::new();

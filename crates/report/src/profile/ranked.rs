@@ -1,7 +1,7 @@
 //! Objects, sites, threads, processes and functions, the most expensive first.
 
 use super::site_key::callers;
-use super::unseen::Unseen;
+use super::without_samples::WithoutSamples;
 use machine::NodeId;
 use profile::{
     ChainId, Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Profile, Ranking, SiteId,
@@ -154,7 +154,7 @@ pub(crate) struct Ranks<'a> {
     pub most: usize,
     pub all: &'a Tally,
     /// Objects by size, for a trace without samples.
-    pub unseen: &'a Unseen,
+    pub without_samples: &'a WithoutSamples,
 }
 
 /// Properties of a site's objects.
@@ -168,10 +168,13 @@ struct OfSite {
 impl Ranks<'_> {
     pub fn objects(&self) -> Ranked<ObjectRow> {
         let profile = self.view.profile();
-        let (all, first) = if self.unseen.is_empty() {
+        let (all, first) = if self.without_samples.is_empty() {
             self.by.first(self.view.objects(), self.most, self.view.tally())
         } else {
-            (self.unseen.len(), self.unseen.iter().take(self.most).map(|object| (object, Tally::default())).collect())
+            (
+                self.without_samples.len(),
+                self.without_samples.iter().take(self.most).map(|object| (object, Tally::default())).collect(),
+            )
         };
         let ids: Vec<ObjectId> = first.iter().map(|(object, _)| *object).collect();
         let row = |((object, tally), flow): ((ObjectId, Tally), profile::Flow)| {
@@ -189,7 +192,7 @@ impl Ranks<'_> {
     pub fn sites(&self) -> Ranked<SiteRow> {
         let profile = self.view.profile();
         let of_sites = self.objects_of_sites();
-        let (all, first) = if self.unseen.is_empty() {
+        let (all, first) = if self.without_samples.is_empty() {
             self.by.first(self.view.sites(), self.most, self.view.tally())
         } else {
             let mut sites: Vec<(SiteId, u64)> = of_sites.iter().map(|(site, of)| (*site, of.bytes)).collect();
@@ -231,7 +234,7 @@ impl Ranks<'_> {
         let profile = self.view.profile();
         let seen = self.view.objects().into_iter().map(|(object, _)| object);
         let mut found: BTreeMap<SiteId, OfSite> = BTreeMap::new();
-        for id in seen.chain(self.unseen.iter()) {
+        for id in seen.chain(self.without_samples.iter()) {
             let known = profile.site_of(id).zip(profile.objects().get(id.0 as usize));
             if let Some((site, object)) = known {
                 let of = found.entry(site).or_insert(OfSite { objects: 0, bytes: 0, example: object.site });

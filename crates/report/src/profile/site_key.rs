@@ -21,7 +21,7 @@ pub(crate) struct SiteKey {
 
 impl SiteKey {
     /// For a site, from the call chain of one of its objects.
-    pub fn of(profile: &Profile, site: SiteId, example: ChainId) -> Option<Self> {
+    pub fn new(profile: &Profile, site: SiteId, example: ChainId) -> Option<Self> {
         let found = profile.site(site)?;
         let code = found.code.filter(|_| found.kind == ObjectKind::Heap);
         let function = code.and_then(|code| profile.code(code)).and_then(|code| {

@@ -90,7 +90,7 @@ impl Mark {
 
 impl Timeline {
     /// For a flow: one row per access if there are at most `rows`; otherwise `rows` intervals, without empty ones.
-    pub fn of(flow: &Flow, rows: usize) -> Self {
+    pub fn new(flow: &Flow, rows: usize) -> Self {
         let profile = flow.profile();
         let mut counts: HashMap<ThreadId, (u64, usize)> = HashMap::new();
         for (access, at) in flow.accesses().zip(0..) {

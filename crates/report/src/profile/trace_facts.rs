@@ -51,7 +51,7 @@ pub struct TraceFacts {
 
 impl TraceFacts {
     /// For a profile. `lost` are losses of reading the trace.
-    pub fn of(path: String, about: &About, lost: Vec<Loss>, profile: &Profile, machine_from: String) -> Self {
+    pub fn new(path: String, about: &About, lost: Vec<Loss>, profile: &Profile, machine_from: String) -> Self {
         let machine: &Machine = profile.machine();
         let (start_ns, end_ns) = profile.span_ns().unwrap_or((0, 0));
         let left_out = [

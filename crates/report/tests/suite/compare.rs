@@ -77,12 +77,12 @@ fn usual() -> Comparison {
 }
 
 fn text(policies: Vec<PolicyRuns>) -> String {
-    CompareReport::of(comparison(policies)).verdict.text
+    CompareReport::new(comparison(policies)).verdict.text
 }
 
 #[test]
 fn a_comparison_as_text() {
-    let report = CompareReport::of(usual());
+    let report = CompareReport::new(usual());
     assert_eq!((report.verdict.winner.as_deref(), report.is_complete()), (Some("interleave"), false));
     insta::assert_snapshot!(report);
 }
@@ -116,23 +116,23 @@ fn a_winner_is_named_only_where_chance_allows() {
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
     assert!(text(vec![]).starts_with("No policy ran"));
     // Without first touch, the first policy is the baseline.
-    let report = CompareReport::of(comparison(vec![runs("a", &[2.0, 2.0], None), runs("b", &[1.0, 1.0], None)]));
+    let report = CompareReport::new(comparison(vec![runs("a", &[2.0, 2.0], None), runs("b", &[1.0, 1.0], None)]));
     assert_eq!((report.baseline.as_deref(), report.verdict.winner.as_deref()), (Some("a"), Some("b")));
     assert!(!report.to_string().contains("NaN"), "{report}");
 }
 
 #[test]
 fn json_output_can_be_read_again() {
-    let report = CompareReport::of(usual());
+    let report = CompareReport::new(usual());
     let json = serde_json::to_string(&report).unwrap();
     let read: Comparison = serde_json::from_str(&json).unwrap();
-    assert_eq!(CompareReport::of(read), report);
+    assert_eq!(CompareReport::new(read), report);
 }
 
 #[test]
 fn a_page_is_well_formed_and_loads_nothing() {
     let machine = presets::find("opteron-6164x2").unwrap();
-    let page = |comparison: Comparison| comparison_to_html(&CompareReport::of(comparison), &machine).unwrap();
+    let page = |comparison: Comparison| comparison_to_html(&CompareReport::new(comparison), &machine).unwrap();
     let whole = page(usual());
     let seen = read(&whole);
     stays_here(&seen, 0);

@@ -6,7 +6,7 @@ use quick_xml::events::Event;
 use report::RemoteCost;
 
 fn cost(shape: &Shape) -> RemoteCost {
-    RemoteCost::of(&view(&profile(shape)))
+    RemoteCost::new(&view(&profile(shape)))
 }
 
 /// The elements of an SVG image that is well-formed.

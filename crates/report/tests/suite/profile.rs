@@ -18,19 +18,19 @@ fn facts(profile: &Profile) -> TraceFacts {
     });
     about.lose("samples that the recorder dropped", 1234);
     let lost = about.lost.clone();
-    TraceFacts::of("trace".into(), &about, lost, profile, "as the trace describes it".into())
+    TraceFacts::new("trace".into(), &about, lost, profile, "as the trace describes it".into())
 }
 
 fn report(profile: &Profile, filter: Vec<Predicate>, words: &[&str]) -> String {
     let view = profile.view(&Filter(filter));
     let filter = words.iter().map(ToString::to_string).collect();
-    ProfileReport::of(&view, facts(profile), Wanted { top: 5, by: By::Cost, filter }).to_string()
+    ProfileReport::new(&view, facts(profile), Wanted { top: 5, by: By::Cost, filter }).to_string()
 }
 
 fn detail(profile: &Profile, predicate: Predicate, subject: impl Fn(&profile::View) -> Option<Subject>) -> String {
     let (all, view) = (profile.view(&Filter::default()), profile.view(&Filter(vec![predicate])));
     let detail = ProfileDetail { top: 4, by: By::Samples, rows: 12, filter: Vec::new() };
-    DetailReport::of(subject(&view).unwrap(), &view, all.tally(), facts(profile), detail).to_string()
+    DetailReport::new(subject(&view).unwrap(), &view, all.tally(), facts(profile), detail).to_string()
 }
 
 /// Checks that no line is too long for a terminal of 120 columns.
@@ -107,7 +107,7 @@ fn an_improvement_is_distinguished_from_chance() {
     let (before, after) = (before.profile(), after.profile());
     let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
     let (a, b) = (Compared { view: &a, trace: facts(&before) }, Compared { view: &b, trace: facts(&after) });
-    insta::assert_snapshot!(checked(DiffReport::of(a, b, 6, Vec::new()).to_string()));
+    insta::assert_snapshot!(checked(DiffReport::new(a, b, 6, Vec::new()).to_string()));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn rates_are_of_the_time_that_is_looked_at() {
     let from = last - (last - first) / 4;
     let view = profile.view(&Filter(vec![Predicate::Time(from..=u64::MAX)]));
     let wanted = Wanted { top: 5, by: By::Cost, filter: vec!["time".into()] };
-    let report = ProfileReport::of(&view, all.clone().within((from, u64::MAX)), wanted);
+    let report = ProfileReport::new(&view, all.clone().within((from, u64::MAX)), wanted);
     assert_eq!((report.trace.start_ns, report.trace.from_ns, report.trace.duration_ns), (first, from, last - from));
     let [accesses, bytes_per_s] = [|row: &Controller| row.counts.accesses, |row: &Controller| row.bytes_per_s.unwrap()]
         .map(|of| report.controllers.iter().map(of).sum::<f64>());
@@ -145,7 +145,7 @@ fn without_samples() -> (Profile, TraceFacts) {
     let profile = trace.profile();
     let mut about = About::of_command(vec!["recognise".into()]);
     about.notes = vec!["no accesses to memory were sampled".into()];
-    let facts = TraceFacts::of("trace".into(), &about, Vec::new(), &profile, "as the trace describes it".into());
+    let facts = TraceFacts::new("trace".into(), &about, Vec::new(), &profile, "as the trace describes it".into());
     (profile, facts.with_records(span))
 }
 
@@ -153,7 +153,7 @@ fn without_samples() -> (Profile, TraceFacts) {
 fn without_samples_objects_are_ranked_by_size() {
     let (profile, facts) = without_samples();
     let view = profile.view(&Filter::default());
-    let of = |filter: Vec<String>| ProfileReport::of(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
+    let of = |filter: Vec<String>| ProfileReport::new(&view, facts.clone(), Wanted { top: 2, by: By::Samples, filter });
     let report = of(Vec::new());
     assert_eq!((report.objects.all, report.objects.first.len(), report.sites.all), (3, 2, 2));
     assert_eq!((report.sites.first[1].objects, report.sites.first[1].bytes), (2, 0x7000));
@@ -165,11 +165,11 @@ fn without_samples_objects_are_ranked_by_size() {
     let of_site = profile.view(&Filter(vec![Predicate::OfSite(site)]));
     let detail = ProfileDetail { top: 4, by: By::Cost, rows: 12, filter: Vec::new() };
     let subject = Subject::site(&of_site, site).unwrap();
-    let told = DetailReport::of(subject, &of_site, view.tally(), facts.clone(), detail.clone());
+    let told = DetailReport::new(subject, &of_site, view.tally(), facts.clone(), detail.clone());
     assert_eq!((told.facts.objects, told.objects.all), (2, 2));
     let of_object = profile.view(&Filter(vec![Predicate::Object(ObjectId(1))]));
     let subject = Subject::object(&of_object, ObjectId(1)).unwrap();
-    let object = DetailReport::of(subject, &of_object, view.tally(), facts, detail);
+    let object = DetailReport::new(subject, &of_object, view.tally(), facts, detail);
     assert_eq!(object.facts.objects, 1);
     insta::assert_snapshot!(checked(format!("{told}\n----\n\n{object}")));
 }
@@ -201,7 +201,7 @@ fn without_latencies_a_difference_is_one_of_shares() {
     let profile = trace.profile();
     let view = profile.view(&Filter::default());
     let side = || Compared { view: &view, trace: facts(&profile) };
-    let text = DiffReport::of(side(), side(), 6, Vec::new()).to_string();
+    let text = DiffReport::new(side(), side(), 6, Vec::new()).to_string();
     let row = text.lines().find(|line| line.starts_with("  local access ratio")).unwrap();
     assert!(row.ends_with("same") && !text.contains("mean latency"), "{text}");
 }
@@ -212,7 +212,7 @@ fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
     let profile = face_recognition().profile();
     let view = profile.view(&Filter::default());
     let side = || Compared { view: &view, trace: facts(&profile) };
-    let report = DiffReport::of(side(), side(), 1, Vec::new());
+    let report = DiffReport::new(side(), side(), 1, Vec::new());
     let counts = report.sites[0].a.unwrap().counts;
     assert!((counts.share - counts.memory_time_share.unwrap()).abs() > 1e-3, "{counts:?}");
     let text = report.to_string();
@@ -226,7 +226,7 @@ fn json_has_all_that_the_text_has() {
     let profile = face_recognition().profile();
     let view = profile.view(&Filter::default());
     let wanted = Wanted { top: 5, by: By::Cost, filter: Vec::new() };
-    let json = serde_json::to_value(ProfileReport::of(&view, facts(&profile), wanted)).unwrap();
+    let json = serde_json::to_value(ProfileReport::new(&view, facts(&profile), wanted)).unwrap();
     let text = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json:#}")).to_string();
     assert_eq!(text("/verdict/problem"), "\"distance\"");
     assert_eq!(text("/advice/0/action"), "\"replicate\"");

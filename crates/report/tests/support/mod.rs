@@ -164,6 +164,6 @@ pub fn report(view: &View, name: &str) -> ProfileReport {
         cannot_see: vec!["Accesses of the kernel before the program began.".into(), name.into()],
     });
     let lost = vec![Loss { what: format!("samples that found the buffer of {name} full"), count: 12 }];
-    let facts = TraceFacts::of(format!("{name}.trace"), &about, lost, view.profile(), "inside the trace".into());
-    ProfileReport::of(view, facts, Wanted { top: 30, by: By::Cost, filter: Vec::new() })
+    let facts = TraceFacts::new(format!("{name}.trace"), &about, lost, view.profile(), "inside the trace".into());
+    ProfileReport::new(view, facts, Wanted { top: 30, by: By::Cost, filter: Vec::new() })
 }

@@ -1,7 +1,7 @@
 //! Identities of mapped files. The kernel and programs report mappings by path, and a path may name another file
 //! later.
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 use crate::elf::open_regular;
 use crate::{Event, FileIdentity, What};
 use object::{Object, ReadCache};
@@ -46,7 +46,7 @@ impl FileIdentities {
 
 /// Reads the build ID from the file's notes.
 fn build_id(file: File) -> Option<Arc<[u8]>> {
-    contained(|| {
+    catch_panic(|| {
         let parts = ReadCache::new(file);
         let elf = object::File::parse(&parts).ok()?;
         elf.build_id().ok().flatten().filter(|id| id.len() <= 20).map(Arc::from)

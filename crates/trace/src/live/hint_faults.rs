@@ -173,7 +173,7 @@ impl HintFaults {
 }
 
 fn refused(refusal: &super::permission::Refusal) -> LiveError {
-    LiveError::of("observe page faults (perf)", refusal, Scope::Tracepoint)
+    LiveError::refused("observe page faults (perf)", refusal, Scope::Tracepoint)
 }
 
 /// Whether NUMA balancing marks pages, given the value of its switch.

@@ -53,7 +53,7 @@ impl HostCounters {
         let cpus = if instructions { open_cpus() } else { Ok(Vec::new()) };
         let cpus = cpus.unwrap_or_else(|error| {
             let what = "count instructions (perf)";
-            notes.push(LiveError::of(what, &Refusal::Event(None, error), Scope::Cpu).to_string());
+            notes.push(LiveError::refused(what, &Refusal::Event(None, error), Scope::Cpu).to_string());
             Vec::new()
         });
         let is_any = !controllers.is_empty() || caches.is_some() || !cpus.is_empty();
@@ -115,7 +115,7 @@ fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
             };
             let failed = |error| {
                 let what = "count what memory controllers carry (perf)";
-                LiveError::of(what, &Refusal::Event(None, error), Scope::Cpu).to_string()
+                LiveError::refused(what, &Refusal::Event(None, error), Scope::Cpu).to_string()
             };
             let nodes = memory_near(machine, cpu);
             controllers.push(Controller { counter: open().map_err(failed)?, nodes });

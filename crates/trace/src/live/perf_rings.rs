@@ -169,8 +169,8 @@ impl Rings {
         let ids = std::mem::take(&mut self.ids);
         for event in self.events() {
             let id = event.id();
-            let place = ids.iter().position(|ids| ids.contains(&id));
-            if let Some(period) = place.and_then(&period) {
+            let index = ids.iter().position(|ids| ids.contains(&id));
+            if let Some(period) = index.and_then(&period) {
                 let _ = set_perf_period(event, period);
             }
         }
@@ -297,7 +297,7 @@ mod tests {
         let mut rings = match opened {
             Ok(rings) => rings,
             Err(refusal) => {
-                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
                 eprintln!("not tried here: {error}");
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
@@ -349,7 +349,7 @@ mod tests {
         match Rings::open(&target, &[wanted], LEAST_BYTES).err().unwrap() {
             Refusal::Ring(LEAST_BYTES, error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {}
             refusal => {
-                let error = LiveError::of("observe page faults", &refusal, Scope::Own).to_string();
+                let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
                 eprintln!("not tried here: {error}");
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))

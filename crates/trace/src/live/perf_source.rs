@@ -101,7 +101,7 @@ impl PerfSource {
             match Rings::open(&options.target, &wanted, options.ring_bytes) {
                 Ok(rings) => {
                     let source = Self::reading(rings, events, &wanted, options, reach);
-                    return source.map_err(|refusal| LiveError::of(what, &refusal, Scope::of(&options.target)));
+                    return source.map_err(|refusal| LiveError::refused(what, &refusal, Scope::new(&options.target)));
                 }
                 Err(refusal) => {
                     first.get_or_insert((reach, refusal));
@@ -118,11 +118,11 @@ impl PerfSource {
             return Err(LiveError::new(what, with_remedy(why, "observe the whole system, as root")));
         }
         let cannot_leave_out = events.iter().any(|event| event.kind == Kind::Ibs(None));
-        let scope = match Scope::of(&options.target) {
+        let scope = match Scope::new(&options.target) {
             Scope::Own if reach.kernel && cannot_leave_out => Scope::Kernel,
             scope => scope,
         };
-        Err(LiveError::of(what, &refusal, scope))
+        Err(LiveError::refused(what, &refusal, scope))
     }
 
     fn reading(
@@ -210,7 +210,7 @@ impl PerfSource {
     /// From now on, takes `hz` samples per second on each CPU, if the source was opened with a rate.
     pub fn set_rate(&mut self, hz: u64) {
         let Self { rings, events, .. } = self;
-        rings.set_periods(|place| events.get(place).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
+        rings.set_periods(|index| events.get(index).map(|event| event.period(Pace::Rate(hz)).unwrap_or(hz)));
     }
 
     /// Pauses sampling until [`go_on`](Self::go_on).

@@ -1,7 +1,7 @@
 //! Why the kernel refused to open a perf event, and what to do.
 
 use super::Target;
-use linux::{Attempt, Capability, Cause, Diagnosis, Pid, Process, Situation, diagnose, with_capability};
+use linux::{Attempt, Capability, Cause, Diagnosis, Pid, Process, SystemState, diagnose, with_capability};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -70,7 +70,7 @@ impl Scope {
     }
 
     /// The least scope that a target needs.
-    pub fn of(target: &Target) -> Self {
+    pub fn new(target: &Target) -> Self {
         if *target == Target::System { Self::Cpu } else { Self::Own }
     }
 }
@@ -90,7 +90,7 @@ impl LiveError {
     }
 
     /// Explains why an event could not be opened.
-    pub(super) fn of(what: impl Into<String>, refusal: &Refusal, scope: Scope) -> Self {
+    pub(super) fn refused(what: impl Into<String>, refusal: &Refusal, scope: Scope) -> Self {
         Self::new(what, explain(refusal, scope, Permission::own()))
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
                 ),
             ),
             _ => match pid {
-                Some(pid) => diagnose(Attempt::Look, Errno::ACCESS.raw_os_error(), &Situation::of(Some(pid))),
+                Some(pid) => diagnose(Attempt::Look, Errno::ACCESS.raw_os_error(), &SystemState::read(Some(pid))),
                 None => Cause::Filtered.into(),
             },
         },

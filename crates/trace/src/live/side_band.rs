@@ -53,8 +53,8 @@ impl SideBand {
     }
 
     fn listen(target: &Target, with_mappings: bool) -> Result<Self, LiveError> {
-        let scope = Scope::of(target);
-        let failed = |refusal| LiveError::of("listen to processes, threads and mappings (perf)", &refusal, scope);
+        let scope = Scope::new(target);
+        let failed = |refusal| LiveError::refused("listen to processes, threads and mappings (perf)", &refusal, scope);
         let mut builder = Builder::new(Software::DUMMY);
         // Exclude the kernel.
         builder.exclude_kernel(true).sample_period(1).mmap(with_mappings).mmap2(with_mappings).mmap_data(with_mappings);

@@ -43,7 +43,9 @@ impl ThreadCounters {
     pub fn probe() -> Result<(), LiveError> {
         let own = Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
         let what = "count instructions and cache misses of threads (perf)";
-        OfThread::open(own).map(drop).map_err(|error| LiveError::of(what, &Refusal::Event(None, error), Scope::Own))
+        OfThread::open(own)
+            .map(drop)
+            .map_err(|error| LiveError::refused(what, &Refusal::Event(None, error), Scope::Own))
     }
 
     /// From now on, counts for exactly these threads. Threads of other users, and those for which no file descriptors

@@ -1,6 +1,6 @@
 //! Merges what several CPUs report, each in time order, into time order.
 
-use crate::timed::Timed;
+use crate::timestamped::Timestamped;
 use std::mem;
 
 /// Digit size of the radix sort, in bits.
@@ -42,7 +42,7 @@ impl<T> Default for Sorted<T> {
     }
 }
 
-impl<T: Timed> InOrder<T> {
+impl<T: Timestamped> InOrder<T> {
     /// Adds a round, once everything that was ready has been taken. Returns an older one, whose memory may be reused.
     pub fn add(&mut self, round: Sorted<T>, until: u64) -> Sorted<T> {
         self.until = until;
@@ -65,12 +65,12 @@ impl<T: Timed> InOrder<T> {
     }
 }
 
-impl<T: Timed> Sorted<T> {
+impl<T: Timestamped> Sorted<T> {
     /// Sorts a list by time. Reuses the memory of `used`.
     pub fn new(list: Vec<T>, used: Order) -> Self {
         let mut order = used;
         order.clear();
-        order.extend(list.iter().map(Timed::time_ns).zip(0..));
+        order.extend(list.iter().map(Timestamped::time_ns).zip(0..));
         sort(&mut order);
         Self { list, order, taken: 0 }
     }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    impl Timed for (u64, usize) {
+    impl Timestamped for (u64, usize) {
         fn time_ns(&self) -> u64 {
             self.0
         }

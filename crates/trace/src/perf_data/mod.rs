@@ -17,8 +17,8 @@ mod sample;
 mod spe_data;
 mod stream;
 
-use crate::about::FORMAT;
 use crate::error::ReadError;
+use crate::metadata::FORMAT;
 use crate::{About, Source, SourceNote};
 use attribute::Attribute;
 use input::Input;

@@ -29,7 +29,7 @@ enum Numbering {
 
 impl Numbering {
     /// The encoding of the processor with this main ID register (`MIDR_EL1`): implementer and part.
-    fn of(processor: u64) -> Option<Self> {
+    fn for_processor(processor: u64) -> Option<Self> {
         Some(match (processor >> 24 & 0xff, processor >> 4 & 0xfff) {
             // Neoverse N1, V1, N2, V2; Cortex-X1C, X3, A720, X925, A725, A720AE; Microsoft's Cobalt 100, which is an
             // N2.
@@ -75,7 +75,7 @@ impl SpeRecord {
         };
         // Data sources are valid for loads only.
         let number = self.source.filter(|_| kind == AccessKind::Load);
-        let numbered = number.and_then(|number| Numbering::of(processor)?.meaning(number, self.has(REMOTE)));
+        let numbered = number.and_then(|number| Numbering::for_processor(processor)?.meaning(number, self.has(REMOTE)));
         let (served, local) = match numbered.or_else(|| self.by_events()) {
             Some((served, local)) => (Some(served), local),
             None => (None, None),

@@ -17,7 +17,7 @@ pub type Delete = unsafe extern "C-unwind" fn(*mut c_void, usize, usize);
 
 /// The next definition of each function that this library defines.
 #[derive(Clone, Copy)]
-pub struct Real {
+pub struct LibcSymbols {
     pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
@@ -71,7 +71,7 @@ impl Operators {
     }
 }
 
-impl Real {
+impl LibcSymbols {
     /// Looks up all functions. `None` if an essential one is missing. May allocate: from [`EARLY`].
     pub fn find() -> Option<Self> {
         // SAFETY: each is the C library's function of that name or a replacement for it, and has its type.

@@ -1,12 +1,12 @@
 //! Whether requested memory is available, checked before the kernel's OOM killer acts: control group limits, and the
 //! free memory of nodes.
 
-use crate::cause::{Cause, Diagnosis};
 use crate::cgroup::{Cgroups, MemoryLimit};
 use crate::diagnosis::wider;
 use crate::file::parsed;
 use crate::node_files::{Counters, nodes, parse_node_meminfo};
 use crate::process::{Pid, Process};
+use crate::refusal::{Cause, Diagnosis};
 use machine::{NodeId, NodeSet};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ const GIVEN_BACK: [&str; 4] = ["MemFree", "Active(file)", "Inactive(file)", "SRe
 
 /// How much more memory a process may allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeMemory {
     /// The limits of its control group and the group's ancestors.
     pub limits: Vec<MemoryLimit>,
     /// Available bytes on each node.
@@ -25,14 +25,14 @@ pub struct Room {
     pub swap_bytes: u64,
 }
 
-impl Room {
-    /// The room of the calling process. Anything that cannot be read does not limit it. Needs no privileges.
-    pub fn of_caller() -> Self {
-        Process::open(Pid(std::process::id())).map(|own| Self::of(&own)).unwrap_or_default()
+impl FreeMemory {
+    /// The free memory of the calling process. Anything that cannot be read does not limit it. Needs no privileges.
+    pub fn for_caller() -> Self {
+        Process::open(Pid(std::process::id())).map(|own| Self::for_process(&own)).unwrap_or_default()
     }
 
-    /// The room of this process, likewise.
-    pub fn of(process: &Process) -> Self {
+    /// The free memory of this process, likewise.
+    pub fn for_process(process: &Process) -> Self {
         let sum = |memory: &Counters, names: &[&str]| names.iter().filter_map(|name| memory.get(*name)).sum::<u64>();
         let nodes = nodes(Path::new("/sys")).unwrap_or_default();
         let swap = parsed(Path::new("/proc/meminfo"), parse_node_meminfo).ok().flatten();
@@ -56,9 +56,9 @@ impl Room {
             return Some(Diagnosis { cause: Cause::MemoryLimit { limit: limit.clone(), wanted_bytes }, remedy });
         }
         let nodes = nodes.filter(|nodes| nodes.iter().all(|node| self.nodes.contains_key(&node)))?;
-        let room_bytes = nodes.iter().filter_map(|node| self.nodes.get(&node)).sum::<u64>() + self.swap_bytes;
-        let cause = Cause::NodesFull { nodes: nodes.clone(), room_bytes, wanted_bytes };
-        (room_bytes < wanted_bytes).then(|| cause.into())
+        let free_bytes = nodes.iter().filter_map(|node| self.nodes.get(&node)).sum::<u64>() + self.swap_bytes;
+        let cause = Cause::NodesFull { nodes: nodes.clone(), free_bytes, wanted_bytes };
+        (free_bytes < wanted_bytes).then(|| cause.into())
     }
 }
 
@@ -71,7 +71,7 @@ fn limits(process: &Process) -> Option<Vec<MemoryLimit>> {
 mod tests {
     use super::*;
 
-    fn room(swap_bytes: u64) -> Room {
+    fn free_memory(swap_bytes: u64) -> FreeMemory {
         let limit = |cgroup: &str, max_bytes| MemoryLimit {
             cgroup: cgroup.to_owned(),
             max_bytes,
@@ -79,12 +79,12 @@ mod tests {
             swap_bytes: 4 << 20,
         };
         let nodes = [(NodeId(0), 16 << 20), (NodeId(2), 2 << 20)].into();
-        Room { limits: vec![limit("/a/b", 64 << 20), limit("/a.slice", 8 << 20)], nodes, swap_bytes }
+        FreeMemory { limits: vec![limit("/a/b", 64 << 20), limit("/a.slice", 8 << 20)], nodes, swap_bytes }
     }
 
     fn told(wanted_bytes: u64, nodes: Option<&str>, swap_bytes: u64) -> Option<String> {
         let nodes = nodes.map(|nodes| nodes.parse().unwrap());
-        room(swap_bytes).in_the_way(wanted_bytes, nodes.as_ref()).map(|diagnosis| diagnosis.to_string())
+        free_memory(swap_bytes).in_the_way(wanted_bytes, nodes.as_ref()).map(|diagnosis| diagnosis.to_string())
     }
 
     #[test]
@@ -108,6 +108,6 @@ mod tests {
 
     #[test]
     fn this_process_has_room() {
-        assert_eq!(Room::of_caller().in_the_way(4096, None), None);
+        assert_eq!(FreeMemory::for_caller().in_the_way(4096, None), None);
     }
 }

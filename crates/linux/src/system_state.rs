@@ -21,7 +21,7 @@ pub enum Subject {
 
 /// The state of the system that matters for a diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Situation {
+pub struct SystemState {
     /// Its nodes.
     pub nodes: NodeState,
     /// The calling process.
@@ -32,9 +32,9 @@ pub struct Situation {
     pub cpusets: Vec<EffectiveCpuset>,
 }
 
-impl Situation {
+impl SystemState {
     /// Gathers the state; anything unreadable stays empty. Needs no privileges.
-    pub fn of(pid: Option<Pid>) -> Self {
+    pub fn read(pid: Option<Pid>) -> Self {
         let process = Process::open(pid.unwrap_or(Pid(std::process::id())));
         let own = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
         let subject = match (pid, &process) {

@@ -1,19 +1,19 @@
-//! Sanitizes texts of traces for pictures and pages.
+//! Escapes texts of traces for pictures and pages: control and direction characters become U+FFFD.
 
 /// Longest name; longer ones are truncated: template arguments of C++ may fill pages.
 const LONGEST_NAME: usize = 200;
 /// Longest sentence; longer ones are truncated.
-const LONGEST: usize = 2000;
+const LONGEST_SENTENCE: usize = 2000;
 
 /// An untrusted name as one line of limited length, without characters that would break a page or change its text
 /// direction.
-pub(crate) fn label(name: &str) -> String {
+pub(crate) fn escape_name(name: &str) -> String {
     cut(name, LONGEST_NAME)
 }
 
 /// The same for a sentence.
-pub(crate) fn sentence(text: &str) -> String {
-    cut(text, LONGEST)
+pub(crate) fn escape_sentence(text: &str) -> String {
+    cut(text, LONGEST_SENTENCE)
 }
 
 fn cut(text: &str, longest: usize) -> String {
@@ -36,8 +36,8 @@ mod tests {
 
     #[test]
     fn texts_of_others_stay_one_line_and_short() {
-        assert_eq!(label("a\nb\u{202e}c\0<\u{1ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}<\u{fffd}");
-        assert_eq!(label(&"é".repeat(1000)).chars().count(), LONGEST_NAME + 1);
-        assert_eq!(sentence(&"é".repeat(1000)).chars().count(), 1000);
+        assert_eq!(escape_name("a\nb\u{202e}c\0<\u{1ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}<\u{fffd}");
+        assert_eq!(escape_name(&"é".repeat(1000)).chars().count(), LONGEST_NAME + 1);
+        assert_eq!(escape_sentence(&"é".repeat(1000)).chars().count(), 1000);
     }
 }

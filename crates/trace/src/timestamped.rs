@@ -1,19 +1,19 @@
-//! Types with a time.
+//! Types with a timestamp.
 
 use crate::{Event, Sample};
 
-/// A type with a time.
-pub(crate) trait Timed {
+/// A type with a timestamp.
+pub(crate) trait Timestamped {
     fn time_ns(&self) -> u64;
 }
 
-impl Timed for Sample {
+impl Timestamped for Sample {
     fn time_ns(&self) -> u64 {
         self.time_ns
     }
 }
 
-impl Timed for Event {
+impl Timestamped for Event {
     fn time_ns(&self) -> u64 {
         self.time_ns
     }

@@ -167,12 +167,12 @@ pub enum Cause {
         wanted_bytes: u64,
     },
     /// The nodes do not have enough memory.
-    #[error("{} more do not fit node {nodes}, which has room for {}", rounded(*wanted_bytes), rounded(*room_bytes))]
+    #[error("{} more do not fit node {nodes}, which has room for {}", rounded(*wanted_bytes), rounded(*free_bytes))]
     NodesFull {
         /// The nodes.
         nodes: NodeSet,
         /// Free and reclaimable bytes on the nodes.
-        room_bytes: u64,
+        free_bytes: u64,
         /// Requested bytes.
         wanted_bytes: u64,
     },

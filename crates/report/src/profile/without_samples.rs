@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 
 /// All objects, largest first, if the trace has no samples at all; otherwise empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unseen(Vec<ObjectId>);
+pub(crate) struct WithoutSamples(Vec<ObjectId>);
 
-impl Unseen {
+impl WithoutSamples {
     /// The objects that `is_wanted` selects.
-    pub fn of(profile: &Profile, is_wanted: impl Fn(ObjectId) -> bool) -> Self {
+    pub fn new(profile: &Profile, is_wanted: impl Fn(ObjectId) -> bool) -> Self {
         if !profile.is_empty() {
             return Self::default();
         }
@@ -22,7 +22,7 @@ impl Unseen {
 
     /// The objects of one site.
     pub fn of_site(profile: &Profile, site: SiteId) -> Self {
-        Self::of(profile, |object| profile.site_of(object) == Some(site))
+        Self::new(profile, |object| profile.site_of(object) == Some(site))
     }
 
     /// Whether there are none.

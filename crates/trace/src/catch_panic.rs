@@ -6,25 +6,25 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
 static HOOK: Once = Once::new();
 
 /// Runs `work`. Returns `None`, and prints nothing, if it panics; the state that it touched must not be used after
 /// that.
-pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            if !CONTAINED.get() {
+            if !CATCHES.get() {
                 before(panic);
             }
         }));
     });
-    CONTAINED.set(true);
+    CATCHES.set(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
-    CONTAINED.set(false);
+    CATCHES.set(false);
     done.ok()
 }
 
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_contained_and_others_are_not_silenced() {
-        assert_eq!(contained(|| 7), Some(7));
-        assert_eq!(contained(|| -> u32 { panic!("contained") }), None);
-        assert!(!CONTAINED.get());
+    fn a_panic_is_caught_and_others_are_not_silenced() {
+        assert_eq!(catch_panic(|| 7), Some(7));
+        assert_eq!(catch_panic(|| -> u32 { panic!("caught") }), None);
+        assert!(!CATCHES.get());
     }
 }
