@@ -1,6 +1,6 @@
 //! Small kernel files that may be missing or malformed.
 
-use crate::process::MalformedLine;
+use crate::processes::process::MalformedLine;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

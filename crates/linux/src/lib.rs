@@ -52,126 +52,79 @@
 //! # }
 //! ```
 
-mod advice;
-mod affinity;
-mod aux_area;
-mod cgroup;
-mod child;
-mod clock;
-mod cpu_time;
-mod device_node;
-mod diagnosis;
-mod feature;
 mod file;
-mod file_words;
-mod follow;
-mod free_memory;
-mod heap;
-mod huge_page_use;
-mod huge_pages;
-mod interfaces;
-mod lease;
-mod loopback;
-mod mask;
-mod memory_blocks;
-mod memory_policy;
-mod migrate;
-mod mounts;
-mod node_files;
-mod node_state;
-mod numa_maps;
-mod page_batch;
-mod page_flags;
-mod page_walk;
-mod pagemap;
-mod pages;
-mod pci;
-mod peer;
-mod perf_ring;
-mod present;
-mod private_copy;
-mod process;
-mod refusal;
-mod resctrl;
+mod memory;
+mod migration;
+mod nodes;
+mod perf;
+mod processes;
+mod refusals;
 mod residence;
-mod route;
-mod shared_range;
-mod shared_words;
-mod signals;
-mod smaps;
-mod start_time;
-mod switch;
-mod switch_guard;
-mod system_state;
-mod tally;
-mod thread_stack;
-mod threads;
-mod truncation;
 
 // IDs and sets used by these interfaces.
 pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
 
-pub use advice::{Advice, AdvisedProcess, advise};
-pub use affinity::{affinity, current_cpu, set_affinity};
-pub use aux_area::AuxArea;
-pub use cgroup::{
-    CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
-    parse_memory_numa_stat,
-};
-pub use child::{ChildSetup, Credentials};
-pub use clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
-pub use cpu_time::{ThreadTimes, process_cpu_time, thread_times};
-pub use device_node::device_nodes;
-pub use diagnosis::{
-    Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
-};
-pub use feature::Feature;
 pub use file::FileError;
-pub use file_words::FileWords;
-pub use follow::{Departure, Follower};
-pub use free_memory::FreeMemory;
-pub use heap::share_one_heap;
-pub use huge_page_use::forbid_huge_pages;
-pub use huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
-pub use lease::is_open_for_writing;
-pub use loopback::bring_loopback_up;
-pub use memory_blocks::memory_blocks;
-pub use memory_policy::{
+pub use memory::advice::{Advice, AdvisedProcess, advise};
+pub use memory::heap::share_one_heap;
+pub use memory::huge_page_use::forbid_huge_pages;
+pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
+pub use memory::memory_policy::{
     MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
     memory_policy_at, migrate_pages, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
 };
-pub use migrate::{MigrateError, Migration};
-pub use mounts::{Mount, mounts, parse_mounts};
-pub use node_files::{
+pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
+pub use memory::private_copy::{NotCopied, PrivateCopies};
+pub use memory::shared_range::{Row, SegmentKey, SharedRange};
+pub use migration::follow::{Departure, Follower};
+pub use migration::migrate::{MigrateError, Migration};
+pub use migration::page_batch::{PageBatch, PageRefusal, PageStatus};
+pub use migration::route::{Destination, Route};
+pub use migration::tally::{Amount, Stayed, Tally};
+pub use nodes::device_node::device_nodes;
+pub use nodes::free_memory::FreeMemory;
+pub use nodes::loopback::bring_loopback_up;
+pub use nodes::memory_blocks::memory_blocks;
+pub use nodes::mounts::{Mount, mounts, parse_mounts};
+pub use nodes::node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, online_nodes, parse_counters, parse_node_meminfo, system_events,
 };
-pub use node_state::NodeState;
-pub use numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
-pub use page_batch::{PageBatch, PageRefusal, PageStatus};
-pub use page_flags::{FrameFlags, PageFlags};
-pub use page_walk::{Page, PageWalk, WalkError};
-pub use pagemap::{PageEntry, Pagemap};
-pub use pages::{HUGE_PAGE, Pages, Zeroed};
-pub use pci::pci_device;
-pub use peer::{Peer, peer};
-pub use perf_ring::{set_perf_period, share_perf_ring};
-pub use present::{BASE_PAGE, Extent, PresentPages};
-pub use private_copy::{NotCopied, PrivateCopies};
-pub use process::{
+pub use nodes::node_state::NodeState;
+pub use nodes::pci::pci_device;
+pub use nodes::resctrl::{BandwidthMonitors, CacheTraffic};
+pub use perf::aux_area::AuxArea;
+pub use perf::clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
+pub use perf::file_words::FileWords;
+pub use perf::perf_ring::{set_perf_period, share_perf_ring};
+pub use perf::shared_words::SharedWords;
+pub use processes::affinity::{affinity, current_cpu, set_affinity};
+pub use processes::cgroup::{
+    CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
+    parse_memory_numa_stat,
+};
+pub use processes::child::{ChildSetup, Credentials};
+pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
+pub use processes::lease::is_open_for_writing;
+pub use processes::peer::{Peer, peer};
+pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
-pub use refusal::{Capability, Cause, Diagnosis, with_capability};
-pub use resctrl::{BandwidthMonitors, CacheTraffic};
-pub use residence::{NodePages, PageKind, Residence, Residences, residences, total_pages};
-pub use route::{Destination, Route};
-pub use shared_range::{Row, SegmentKey, SharedRange};
-pub use shared_words::SharedWords;
-pub use signals::is_ignored;
-pub use smaps::{MappingUse, parse_smaps};
-pub use start_time::{StartTime, boot_id, parse_start_time, ticks};
-pub use switch::{Switch, SwitchError, split_huge_pages};
-pub use switch_guard::SwitchGuard;
-pub use system_state::{Subject, SystemState};
-pub use tally::{Amount, Stayed, Tally};
-pub use thread_stack::{stack_around, stack_pointer_of, thread_stack};
-pub use threads::{PolicyMark, Thread, last_cpu, thread_policy, threads};
+pub use processes::signals::is_ignored;
+pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
+pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};
+pub use processes::threads::{PolicyMark, Thread, last_cpu, thread_policy, threads};
+pub use refusals::diagnosis::{
+    Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
+};
+pub use refusals::feature::Feature;
+pub use refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
+pub use refusals::switch::{Switch, SwitchError, split_huge_pages};
+pub use refusals::switch_guard::SwitchGuard;
+pub use refusals::system_state::{Subject, SystemState};
+pub use residence::numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
+pub use residence::page_flags::{FrameFlags, PageFlags};
+pub use residence::page_walk::{Page, PageWalk, WalkError};
+pub use residence::pagemap::{PageEntry, Pagemap};
+pub use residence::present::{BASE_PAGE, Extent, PresentPages};
+pub use residence::residences::{NodePages, PageKind, Residence, Residences, residences, total_pages};
+pub use residence::smaps::{MappingUse, parse_smaps};

@@ -1,0 +1,261 @@
+//! Memory that processes share through a file or a System V segment, with a policy that applies to all of them.
+
+use crate::memory::advice::{Advice, advise};
+use crate::memory::memory_policy::{MemoryPolicy, Misplaced, bind_range, memory_policy_at, node_at};
+use machine::NodeId;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::ffi::{CString, c_int, c_void};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::{NonNull, null, null_mut};
+
+/// A System V segment, as named by `ftok` and `shmget`.
+#[derive(Clone, Debug)]
+pub struct SegmentKey<'a> {
+    /// The file whose device and inode are part of the key. Created if missing.
+    pub file: &'a Path,
+    /// The number that is part of the key.
+    pub id: i32,
+    /// Whether a new segment gets huge pages. Needs `CAP_IPC_LOCK` or the group of `vm.hugetlb_shm_group`.
+    pub huge: bool,
+}
+
+/// Part of shared memory, mapped until the process exits.
+#[derive(Debug)]
+pub struct SharedRange {
+    start: NonNull<u8>,
+    bytes: usize,
+    page_bytes: usize,
+    /// Its offset in the file or segment, in bytes.
+    pub offset: u64,
+}
+
+/// A run of pages with one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row<T> {
+    /// Its range in the file or segment, in bytes.
+    pub range: Range<u64>,
+    /// The value that its pages share.
+    pub value: T,
+}
+
+impl SharedRange {
+    /// Maps part of a file on tmpfs or hugetlbfs, from `offset` to its end or of this length. With a length, a missing
+    /// file is created and a short one is extended; a new file gets this mode. Needs write access.
+    pub fn of_file(path: &Path, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(length.is_some()).mode(mode).open(path)?;
+        let metadata = file.metadata()?;
+        let bytes = length.unwrap_or_else(|| metadata.len().saturating_sub(offset));
+        let page_bytes = page_bytes(&file)?;
+        let end = offset.checked_add(bytes).ok_or_else(|| misplaced("it is too long"))?;
+        check(offset, bytes, page_bytes)?;
+        if metadata.len() < end {
+            file.set_len(end)?;
+        }
+        let bytes = bytes as usize;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
+        let start =
+            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, offset) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
+        Ok(Self { start, bytes, page_bytes, offset })
+    }
+
+    /// Maps part of a segment, from `offset` to its end or of this length. A missing one is created with `offset` plus
+    /// this length, and this mode.
+    pub fn of_segment(key: &SegmentKey<'_>, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
+        let huge = if key.huge { libc::SHM_HUGETLB } else { 0 };
+        let number = ftok(key, mode)?;
+        let size = |bytes: u64| offset.checked_add(bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let size = |bytes: u64| size(bytes).ok_or_else(|| misplaced("it is too long"));
+        // SAFETY: shmget takes integers.
+        let mut segment = unsafe { libc::shmget(number, 0, huge) };
+        if segment == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) {
+            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to create one"))?;
+            let flags = libc::IPC_CREAT | mode.cast_signed() | huge;
+            let size = size(length)?;
+            // SAFETY: as above.
+            segment = unsafe { libc::shmget(number, size, flags) };
+        }
+        if segment == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let all = segment_bytes(segment)?;
+        let bytes = length.unwrap_or_else(|| all.saturating_sub(offset));
+        let page_bytes = if key.huge { crate::HUGE_PAGE } else { crate::BASE_PAGE as usize };
+        check(offset, bytes, page_bytes)?;
+        if size(bytes)? as u64 > all {
+            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
+        }
+        // SAFETY: the kernel chooses the address; no existing memory is touched.
+        let start = unsafe { libc::shmat(segment, null::<c_void>(), 0) };
+        if start as isize == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: offset and length were checked to be inside the segment.
+        let start = unsafe { start.byte_add(offset as usize) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
+        Ok(Self { start, bytes: bytes as usize, page_bytes, offset })
+    }
+
+    /// Sets the policy of the memory, for all processes that map it now or later.
+    pub fn set_policy(&self, policy: &MemoryPolicy, misplaced: Misplaced) -> io::Result<()> {
+        bind_range(self.start.as_ptr() as usize, self.bytes, policy, misplaced)
+    }
+
+    /// Populates all pages by the policy, without changing contents. EFAULT: its file system has no page left, hugetlb
+    /// pages included. ENOMEM: its nodes have none. Before Linux 5.14 both end the process, by SIGBUS or by the
+    /// kernel's OOM killer. The OOM killer always ends processes of a control group that reaches its limit.
+    pub fn populate(&self) -> io::Result<()> {
+        let start = self.start.as_ptr() as usize;
+        match advise(&(start..start + self.bytes), Advice::PopulateWrite) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.touch();
+                Ok(())
+            }
+            populated => populated,
+        }
+    }
+
+    fn touch(&self) {
+        for offset in (0..self.bytes).step_by(self.page_bytes) {
+            // SAFETY: the byte is inside the mapping, which is never unmapped. Concurrent writers only change its
+            // value, on which nothing depends. A read is enough: shared memory has no zero page.
+            let _ = unsafe { self.start.as_ptr().add(offset).read_volatile() };
+        }
+    }
+
+    /// Bytes that are not in memory.
+    pub fn absent_bytes(&self) -> io::Result<u64> {
+        let mut present = vec![0_u8; self.bytes.div_ceil(crate::BASE_PAGE as usize)];
+        // SAFETY: the kernel writes one byte per page of the range, which is mapped, and the vector has one byte per
+        // page.
+        let result = unsafe { libc::mincore(self.start.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
+        if result == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(present.iter().filter(|page| **page & 1 == 0).count() as u64 * crate::BASE_PAGE)
+    }
+
+    /// Page size in bytes: more than [`BASE_PAGE`](crate::BASE_PAGE) for hugetlb pages.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes as u64
+    }
+
+    /// The policies of its pages.
+    pub fn policies(&self) -> io::Result<Vec<Row<MemoryPolicy>>> {
+        self.rows(memory_policy_at)
+    }
+
+    /// The nodes of its pages. Populates them.
+    pub fn nodes(&self) -> io::Result<Vec<Row<NodeId>>> {
+        self.rows(node_at)
+    }
+
+    fn rows<T: PartialEq>(&self, value: impl Fn(usize) -> io::Result<T>) -> io::Result<Vec<Row<T>>> {
+        let mut rows: Vec<Row<T>> = Vec::new();
+        for offset in (0..self.bytes).step_by(self.page_bytes) {
+            let value = value(self.start.as_ptr() as usize + offset)?;
+            let end = self.offset + (offset + self.page_bytes) as u64;
+            match rows.last_mut() {
+                Some(row) if row.value == value => row.range.end = end,
+                _ => rows.push(Row { range: self.offset + offset as u64..end, value }),
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn misplaced(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn check(offset: u64, bytes: u64, page_bytes: usize) -> io::Result<()> {
+    let page_bytes = page_bytes as u64;
+    if bytes == 0 {
+        return Err(misplaced("it is empty, and no length is given"));
+    }
+    if page_bytes == 0 || !offset.is_multiple_of(page_bytes) || !bytes.is_multiple_of(page_bytes) {
+        return Err(misplaced(&format!("offset and length must be multiples of its pages of {page_bytes} bytes")));
+    }
+    Ok(())
+}
+
+/// Page size of a file in bytes: on hugetlbfs that of the mount. On other file systems a range may start anywhere.
+fn page_bytes(file: &File) -> io::Result<usize> {
+    let system = rustix::fs::fstatfs(file)?;
+    if system.f_type == libc::HUGETLBFS_MAGIC {
+        return usize::try_from(system.f_bsize).map_err(|_| misplaced("its pages have no size"));
+    }
+    Ok(crate::BASE_PAGE as usize)
+}
+
+fn ftok(key: &SegmentKey<'_>, mode: u32) -> io::Result<libc::key_t> {
+    let path = CString::new(key.file.as_os_str().as_bytes())?;
+    if !fs::exists(key.file)? {
+        OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(key.file)?;
+    }
+    // SAFETY: ftok reads a C string.
+    let number = unsafe { libc::ftok(path.as_ptr(), key.id) };
+    if number == -1 { Err(io::Error::last_os_error()) } else { Ok(number) }
+}
+
+fn segment_bytes(segment: c_int) -> io::Result<u64> {
+    // SAFETY: shmid_ds is plain data for which all zeroes is a value.
+    let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: IPC_STAT writes one shmid_ds.
+    let result = unsafe { libc::shmctl(segment, libc::IPC_STAT, &raw mut status) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(status.shm_segsz as u64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryMode, allowed_memory_nodes};
+
+    #[test]
+    fn a_file_in_memory_has_a_policy_that_others_see() {
+        let Some(node) = allowed_memory_nodes().ok().and_then(|nodes| nodes.first()) else { return };
+        let file = tempfile::Builder::new().prefix("linux-crate").tempfile_in("/dev/shm").unwrap();
+        let range = SharedRange::of_file(file.path(), 0, Some(64 << 10), 0o600).unwrap();
+        range.set_policy(&MemoryPolicy::bind(node), Misplaced::default()).unwrap();
+        assert_eq!(range.absent_bytes().unwrap(), 64 << 10);
+        range.populate().unwrap();
+        assert_eq!((range.absent_bytes().unwrap(), range.page_bytes()), (0, 4096));
+        let again = SharedRange::of_file(file.path(), 4096, None, 0o600).unwrap();
+        let policies = again.policies().unwrap();
+        assert_eq!(policies, [Row { range: 4096..64 << 10, value: MemoryPolicy::bind(node) }]);
+        assert_eq!(again.nodes().unwrap(), [Row { range: 4096..64 << 10, value: node }]);
+        assert_eq!(policies[0].value.mode, MemoryMode::Bind);
+        assert!(SharedRange::of_file(file.path(), 1, None, 0o600).is_err());
+        assert!(SharedRange::of_file(file.path(), 64 << 10, None, 0o600).unwrap_err().to_string().contains("empty"));
+        assert!(SharedRange::of_file(Path::new("/nowhere/file"), 0, None, 0o600).is_err());
+    }
+
+    #[test]
+    fn a_segment_is_made_and_found_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let key = SegmentKey { file: file.path(), id: 7, huge: false };
+        let missing = SharedRange::of_segment(&key, 0, None, 0o600).unwrap_err();
+        assert!(missing.to_string().contains("no length"), "{missing}");
+        let range = SharedRange::of_segment(&key, 0, Some(16 << 10), 0o600).unwrap();
+        range.populate().unwrap();
+        let again = SharedRange::of_segment(&key, 8192, None, 0o600).unwrap();
+        assert_eq!((again.bytes, again.offset), (8192, 8192));
+        assert!(
+            SharedRange::of_segment(&key, 0, Some(32 << 10), 0o600)
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be extended")
+        );
+        // SAFETY: shmget and shmctl take integers; the segment is removed when the process exits.
+        unsafe {
+            let segment = libc::shmget(ftok(&key, 0o600).unwrap(), 0, 0);
+            assert_eq!(libc::shmctl(segment, libc::IPC_RMID, null_mut()), 0);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The results of moving pages.
+
+use crate::migration::page_batch::PageRefusal;
+use machine::NodeId;
+use std::collections::BTreeMap;
+use std::iter::Sum;
+
+/// Pages and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The number of pages; a huge page is one.
+    pub pages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Amount {
+    pub(crate) fn add(&mut self, page_bytes: u64) {
+        self.pages += 1;
+        self.bytes += page_bytes;
+    }
+}
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |sum, part| Self { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes })
+    }
+}
+
+/// Pages that were not moved, for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stayed {
+    /// The amount.
+    pub amount: Amount,
+    /// Address of the first one found.
+    pub first: u64,
+}
+
+/// The results for the pages that were examined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Moved, by target node.
+    pub moved: BTreeMap<NodeId, Amount>,
+    /// Already on the right node.
+    pub there: Amount,
+    /// On a node that is not a source.
+    pub elsewhere: Amount,
+    /// Gone before they could be moved: freed, or swapped out. Not a failure, as the process continues.
+    pub gone: Amount,
+    /// Not moved, by reason and target node.
+    pub stayed: BTreeMap<(PageRefusal, NodeId), Stayed>,
+    /// Address space processed, in bytes, present or not.
+    pub passed_bytes: u64,
+    /// The process exited before all ranges were processed.
+    pub ended: bool,
+    /// The migration was interrupted before all ranges were processed.
+    pub interrupted: bool,
+}
+
+impl Tally {
+    /// Adds the results of other pages.
+    pub fn join(&mut self, other: &Self) {
+        let add = |sum: &mut Amount, part: Amount| *sum = [*sum, part].into_iter().sum();
+        add(&mut self.there, other.there);
+        add(&mut self.elsewhere, other.elsewhere);
+        add(&mut self.gone, other.gone);
+        for (node, amount) in &other.moved {
+            add(self.moved.entry(*node).or_default(), *amount);
+        }
+        for (why, stayed) in &other.stayed {
+            let first = Stayed { amount: Amount::default(), first: stayed.first };
+            add(&mut self.stayed.entry(*why).or_insert(first).amount, stayed.amount);
+        }
+        self.passed_bytes += other.passed_bytes;
+        self.ended |= other.ended;
+        self.interrupted |= other.interrupted;
+    }
+
+    /// Total moved.
+    pub fn moved(&self) -> Amount {
+        self.moved.values().copied().sum()
+    }
+
+    /// Total not moved.
+    pub fn all_stayed(&self) -> Amount {
+        self.stayed.values().map(|stayed| stayed.amount).sum()
+    }
+}

@@ -1,0 +1,88 @@
+//! Setup of a child process between fork and exec.
+
+use crate::memory::mask::mask;
+use crate::memory::memory_policy::{MemoryPolicy, set_memory_policy_words};
+use crate::processes::affinity::set_affinity_words;
+use machine::CpuSet;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The user and groups that a child runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User ID.
+    pub uid: u32,
+    /// Group ID.
+    pub gid: u32,
+    /// Supplementary group IDs.
+    pub groups: Vec<u32>,
+}
+
+/// Additions to [`Command`] that run code between fork and exec.
+pub trait ChildSetup {
+    /// Sends the child SIGKILL when the thread that started it exits for any reason, so that no child is left behind
+    /// even after SIGKILL.
+    fn die_with_parent(&mut self) -> &mut Self;
+
+    /// The child leads its own session. With `terminal`, its standard input becomes the session's controlling terminal.
+    fn new_session(&mut self, terminal: bool) -> &mut Self;
+
+    /// Restricts the child, and all that it starts, to these CPUs and this memory policy; `None` leaves either
+    /// unchanged. Invalid values make starting the child fail.
+    fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self;
+
+    /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
+    fn run_as(&mut self, who: Credentials) -> &mut Self;
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl ChildSetup for Command {
+    fn die_with_parent(&mut self) -> &mut Self {
+        let parent = std::process::id();
+        // SAFETY: prctl and getppid are async-signal-safe and touch no memory of ours.
+        unsafe {
+            self.pre_exec(move || {
+                checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+                // The parent may have exited before the request took effect.
+                if libc::getppid().cast_unsigned() == parent { Ok(()) } else { Err(io::Error::other("parent is gone")) }
+            })
+        }
+    }
+
+    fn new_session(&mut self, terminal: bool) -> &mut Self {
+        // SAFETY: setsid and ioctl are async-signal-safe; TIOCSCTTY takes an integer.
+        unsafe {
+            self.pre_exec(move || {
+                checked(libc::setsid())?;
+                if terminal { checked(libc::ioctl(0, libc::TIOCSCTTY, 0)) } else { Ok(()) }
+            })
+        }
+    }
+
+    fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self {
+        let cpus = cpus.map(mask);
+        let memory = memory.map(|policy| (policy.mode_with_flags(), mask(&policy.nodes)));
+        // SAFETY: both calls are async-signal-safe; the masks were allocated before the fork and are only read.
+        unsafe {
+            self.pre_exec(move || {
+                cpus.as_ref().map_or(Ok(()), |cpus| set_affinity_words(crate::Tid::CALLER, cpus))?;
+                memory.as_ref().map_or(Ok(()), |(mode, nodes)| set_memory_policy_words(*mode, nodes))
+            })
+        }
+    }
+
+    fn run_as(&mut self, who: Credentials) -> &mut Self {
+        // SAFETY: the three calls are async-signal-safe; the group list was allocated before the fork and is only read.
+        unsafe {
+            self.pre_exec(move || {
+                checked(libc::setgroups(who.groups.len(), who.groups.as_ptr()))?;
+                checked(libc::setgid(who.gid))?;
+                checked(libc::setuid(who.uid))
+            })
+        }
+    }
+}

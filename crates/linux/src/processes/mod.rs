@@ -1,0 +1,14 @@
+//! Processes and threads: what they are, where they run, their control groups and files.
+
+pub(crate) mod affinity;
+pub(crate) mod cgroup;
+pub(crate) mod child;
+pub(crate) mod cpu_time;
+pub(crate) mod lease;
+pub(crate) mod peer;
+pub(crate) mod process;
+pub(crate) mod signals;
+pub(crate) mod start_time;
+pub(crate) mod thread_stack;
+pub(crate) mod threads;
+pub(crate) mod truncation;

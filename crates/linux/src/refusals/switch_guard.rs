@@ -1,0 +1,118 @@
+//! Kernel settings that are changed temporarily.
+
+use crate::refusals::switch::{Switch, SwitchError};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Waits for the end of the process that started it, and restores a file's value (`$1`) if it is still the one that was
+/// set (`$2`; of a choice, in brackets). Ignores signals meant for the parent.
+const WATCH: &str = r#"
+trap '' HUP INT TERM
+read -r _
+read -r value < "$0"
+case $value in "$2" | *"[$2]"*) printf %s "$1" > "$0" ;; esac"#;
+
+/// Restores a setting when dropped, unless another process has changed it meanwhile.
+#[derive(Debug)]
+pub struct SwitchGuard {
+    switch: Switch,
+    before: String,
+    value: String,
+    /// Restores the setting if this process is killed. `None` without a shell.
+    watch: Option<Watch>,
+}
+
+impl SwitchGuard {
+    pub(crate) fn set(switch: &Switch, value: &str) -> Result<Self, SwitchError> {
+        let before = switch.value()?;
+        let watch = Watch::start(switch.path(), &before, value);
+        switch.set(value)?;
+        Ok(Self { switch: switch.clone(), before, value: value.to_owned(), watch })
+    }
+
+    /// The value to be restored.
+    pub fn before(&self) -> &str {
+        &self.before
+    }
+}
+
+impl Drop for SwitchGuard {
+    fn drop(&mut self) {
+        if self.switch.value().is_ok_and(|value| value == self.value) {
+            // An error in `drop` cannot be reported.
+            let _ = self.switch.set(&self.before);
+        }
+        drop(self.watch.take());
+    }
+}
+
+/// A process that detects the end of this one: the pipe between them is closed then, whatever ends it.
+#[derive(Debug)]
+struct Watch(Child);
+
+impl Watch {
+    fn start(file: &Path, before: &str, value: &str) -> Option<Self> {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", WATCH]).arg(file).args([before, value]).current_dir("/");
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Its own process group, so that killing the whole job does not kill it.
+        shell.process_group(0).spawn().ok().map(Self)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_puts_back_what_it_changed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let switch = Switch::at(file.path());
+        switch.set("1\n").unwrap();
+        let guard = switch.set_for_now("0").unwrap();
+        assert_eq!((guard.before(), switch.value().unwrap().as_str()), ("1", "0"));
+        drop(guard);
+        assert_eq!(switch.value().unwrap(), "1");
+        let guard = switch.set_for_now("0").unwrap();
+        switch.set("2").unwrap();
+        drop(guard);
+        assert_eq!(switch.value().unwrap(), "2");
+    }
+
+    #[test]
+    fn what_a_killed_process_has_changed_is_put_back() {
+        for (text, before, value, after) in [
+            ("0", "1", "0", "1"),
+            ("always madvise [never]\n", "madvise", "never", "madvise"),
+            ("2\n", "1", "0", "2\n"),
+            ("[always] madvise never\n", "madvise", "never", "[always] madvise never\n"),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let mut watch = Watch::start(file.path(), before, value).unwrap();
+            // As if the process had ended.
+            drop(watch.0.stdin.take());
+            assert!(watch.0.wait().unwrap().success());
+            assert_eq!(std::fs::read_to_string(file.path()).unwrap(), after);
+        }
+    }
+
+    #[test]
+    fn nothing_watches_a_restored_setting() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1").unwrap();
+        let guard = Switch::at(file.path()).set_for_now("0").unwrap();
+        let watch = guard.watch.as_ref().unwrap().0.id();
+        assert!(Path::new(&format!("/proc/{watch}")).exists());
+        drop(guard);
+        assert!(!Path::new(&format!("/proc/{watch}")).exists());
+    }
+}
