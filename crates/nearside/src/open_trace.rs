@@ -1,7 +1,7 @@
 //! Reads a trace: its description, and the profile of its samples and events.
 
-use crate::machine_source;
-use crate::policy::note;
+use crate::options::machine_source;
+use crate::options::policy::note;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::Machine;

@@ -1,0 +1,100 @@
+//! Nodes and CPUs from the command line, checked against the machine and the cpuset.
+
+use crate::options::usage_error::UsageError;
+use linux::{Attempt, Cause, Diagnosis, SystemState, cpus_in_the_way, diagnose, nodes_in_the_way};
+use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
+use std::error::Error;
+use std::path::Path;
+
+/// Nodes in numactl's syntax, for the `--help` of every option that takes them.
+pub type Nodes = Selection<NodeId>;
+/// CPUs in numactl's syntax.
+pub type Cpus = Selection<CpuId>;
+
+/// The allowed nodes and CPUs of a process, and the last set that its options named.
+#[derive(Debug)]
+pub struct Places {
+    /// State of the system.
+    pub situation: SystemState,
+    allowed_nodes: NodeSet,
+    allowed_cpus: CpuSet,
+    /// Whether to take the whole machine as the base set, and let the kernel enforce the cpuset.
+    all: bool,
+    /// The nodes of the preceding option, which `same` refers to.
+    before: Option<NodeSet>,
+}
+
+impl Places {
+    /// For the process that the situation describes; with `all`, for the whole machine.
+    pub fn new(situation: SystemState, all: bool) -> Self {
+        let online = &situation.nodes.online;
+        let status = situation.status();
+        let cpus = situation.nodes.cpus_of(online);
+        let (allowed_nodes, allowed_cpus) = if all {
+            (online.clone(), cpus)
+        } else {
+            let inside = situation.cpusets.first().map_or(&status.cpus, |cpuset| &cpuset.cpus);
+            (online.intersection(&status.nodes), inside.intersection(&cpus))
+        };
+        Self { situation, allowed_nodes, allowed_cpus, all, before: None }
+    }
+
+    /// Nodes to allocate memory on.
+    pub fn memory(&mut self, nodes: &Nodes) -> Result<NodeSet, Box<dyn Error>> {
+        let with_memory = self.allowed_nodes.intersection(&self.situation.nodes.with_memory);
+        let set = self.resolve(nodes, &with_memory)?;
+        match nodes_in_the_way(&set, &self.situation) {
+            Some(Diagnosis { cause: Cause::NodeOutsideCpuset { .. }, .. }) if self.all => Ok(set),
+            Some(diagnosis) => Err(refused(nodes, &diagnosis)),
+            None => Ok(set),
+        }
+    }
+
+    /// CPUs of the given nodes. Nodes with CPUs and without memory are allowed.
+    pub fn cpus_of(&mut self, nodes: &Nodes) -> Result<CpuSet, Box<dyn Error>> {
+        let state = &self.situation.nodes;
+        let with_cpus = self.allowed_nodes.iter().chain(state.nodes_of(&self.allowed_cpus).iter()).collect();
+        let set = self.resolve(nodes, &with_cpus)?;
+        let state = &self.situation.nodes;
+        let missing: NodeSet = set.iter().filter(|node| !state.online.contains(*node)).collect();
+        if !missing.is_empty() {
+            let diagnosis = Cause::NoSuchNode { missing, online: state.online.clone() }.into();
+            return Err(refused(nodes, &diagnosis));
+        }
+        let cpus = state.cpus_of(&set);
+        if cpus.is_empty() {
+            return Err(UsageError::boxed(format!("node {set} has no CPUs to run on")));
+        }
+        let usable = cpus.intersection(&self.allowed_cpus);
+        if usable.is_empty() {
+            let diagnosis = cpus_in_the_way(&cpus, &self.situation);
+            let diagnosis = diagnosis.unwrap_or_else(|| diagnose(Attempt::Run(&cpus), 22, &self.situation));
+            return Err(refused(nodes, &diagnosis));
+        }
+        Ok(usable)
+    }
+
+    /// CPUs to run on.
+    pub fn cpus(&mut self, cpus: &Cpus) -> Result<CpuSet, Box<dyn Error>> {
+        let no_device = |_: &Device| Err("a device has a node, and no CPU of its own".to_owned());
+        let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(UsageError::boxed)?;
+        cpus_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(cpus, &diagnosis)))
+    }
+
+    fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {
+        let device = |device: &Device| linux::device_nodes(Path::new("/sys"), device);
+        let set = nodes.resolve(allowed, self.before.as_ref(), device).map_err(UsageError::boxed)?;
+        self.before = Some(set.clone());
+        Ok(set)
+    }
+}
+
+/// Nodes and CPUs that do not exist are a wrong request; those that exist but are not allowed are refused by the
+/// system.
+fn refused(asked: &impl ToString, diagnosis: &Diagnosis) -> Box<dyn Error> {
+    let message = format!("cannot use {}: {diagnosis}", asked.to_string());
+    match diagnosis.cause {
+        Cause::NoSuchNode { .. } | Cause::NoSuchCpu { .. } => UsageError::boxed(message),
+        _ => message.into(),
+    }
+}

@@ -1,0 +1,52 @@
+//! Output of a verb: to standard output or into a file.
+
+pub mod pictures;
+pub mod watch;
+
+use rustix::fs::{Access, access};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Why the output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {}: {source}", path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string()))]
+pub struct OutputError {
+    /// The file; nothing for standard output.
+    path: Option<PathBuf>,
+    source: io::Error,
+}
+
+/// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard
+/// output. Creates nothing.
+pub fn check(file: &Path) -> Result<(), OutputError> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let checked = match File::options().append(true).open(file) {
+        _ if file == Path::new("-") => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => access(folder, Access::WRITE_OK).map_err(Into::into),
+        opened => opened.map(drop),
+    };
+    checked.map_err(|source| OutputError { path: Some(file.to_owned()), source })
+}
+
+/// Writes the final text to a file, or to standard output if it is `-`.
+pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
+    write(text, Some(file).filter(|file| *file != Path::new("-")))
+}
+
+/// Writes all of a text. A reader that stops early (`| head`) is no error.
+pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
+    let Some(path) = file else { return write_more(text).map(|_| ()) };
+    let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| OutputError { path: Some(path.to_owned()), source })
+}
+
+/// Writes a text to standard output. Returns whether the reader is still there.
+pub fn write_more(text: &str) -> Result<bool, OutputError> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => Err(OutputError { path: None, source }),
+    }
+}

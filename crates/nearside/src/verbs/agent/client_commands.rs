@@ -1,0 +1,53 @@
+//! Queries to the running agent.
+
+use super::SOCKET;
+use crate::output;
+use agent::control::{Answer, Request, ask};
+use agent::journal::default_folder;
+use report::{ExplanationText, StatusText, prometheus};
+use serde::Serialize;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Socket of the system's agent, for members of its socket's group.
+const SYSTEM_FOLDER: &str = "/run/nearside";
+
+/// Output format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text; metrics are `OpenMetrics`.
+    Text,
+    Json,
+    /// Metrics in Prometheus's text format.
+    Prometheus,
+}
+
+/// Sends the query and prints the answer.
+pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
+    let socket = socket.map_or_else(default_socket, Path::to_owned);
+    let json = form == Form::Json;
+    let text = match ask(&socket, request)? {
+        Answer::Status(status) if json => line(&status)?,
+        Answer::Status(status) => StatusText(&status).to_string(),
+        Answer::Explained(explanation) if json => line(&explanation)?,
+        Answer::Explained(explanation) => ExplanationText(&explanation).to_string(),
+        Answer::Paused(paused) if json => format!("{{\"paused\":{paused}}}\n"),
+        Answer::Paused(true) => "the agent is paused\n".to_owned(),
+        Answer::Paused(false) => "the agent is running\n".to_owned(),
+        Answer::Metrics(text) if form == Form::Prometheus => prometheus(&text),
+        Answer::Metrics(text) | Answer::Refused(text) => text,
+    };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(of: &impl Serialize) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(of)? + "\n")
+}
+
+/// Socket of this user's own agent, if there is one.
+fn default_socket() -> PathBuf {
+    let own = default_folder().join(SOCKET);
+    if own.exists() { own } else { Path::new(SYSTEM_FOLDER).join(SOCKET) }
+}

@@ -1,0 +1,216 @@
+//! The service: restores what a killed agent has left, serves its socket, and runs rounds until a signal ends it.
+
+use super::SOCKET;
+use super::settings::{self, Settings};
+use super::sleep::Sleeper;
+use crate::verbs::place::time_scale as time_scale_of;
+use agent::control::{Listener, Server, answer};
+use agent::journal::default_folder;
+use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
+use linux::{Pid, Process, process_cpu_time};
+use machine::Machine;
+use report::{StatusMetrics, prometheus};
+use sd_notify::NotifyState;
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
+use trace::live::Target;
+
+pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
+    let Settings { configuration, machine, scope, access } = settings::read(file)?;
+    // Before anything is changed: from here on, a signal restores everything.
+    let sleeper = Sleeper::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
+    let time_scale = time_scale_of(time_scale)?;
+    let folder = configuration.folder.clone().unwrap_or_else(default_folder);
+    let (journal, put_back) = Journal::open(&folder, "agent")?;
+    if !put_back.is_nothing() {
+        note(&format!("{}:\n{put_back}", put_back.heading()));
+    }
+    let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
+    let listener = Listener::bind(&socket, access)?;
+    let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
+    let (status, metrics) = (job.status(), MetricsFile::new(&configuration));
+    let told = status.clone();
+    let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
+    let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
+    let reply = move |request| {
+        if sleeps {
+            // While the agent sleeps, no round updates these.
+            let mut status = locked(&told);
+            status.time_s = began.elapsed().as_secs_f64();
+            status.cpu_time_s = own_cpu_time_s();
+        }
+        answer(request, &told, |status| StatusMetrics(status).to_string(), &not_managed)
+    };
+    let server =
+        Server::start(listener, reply).map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
+    note(&format!("policy {}, control socket {}", configuration.policy, socket.display()));
+    locked(&status).notes.iter().for_each(|text| note(text));
+    // Without a service manager there is no socket to notify.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let done = job.until_signalled(&sleeper, &status, metrics);
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    drop(server);
+    done?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the service does: everything or nothing.
+enum Job {
+    Place(Box<Agent>),
+    /// One node: nothing to place.
+    Sleep(Journal, Arc<Mutex<Status>>),
+}
+
+impl Job {
+    fn begin(
+        machine: &Machine,
+        configuration: &Configuration,
+        scope: &Scope,
+        journal: Journal,
+        sleeper: &Sleeper,
+        time_scale: u32,
+    ) -> Result<Self, Box<dyn Error>> {
+        let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
+        if with_memory < 2 {
+            let status = Status {
+                policy: configuration.policy.to_string(),
+                notes: vec![format!("{ONE_NODE}: the agent sleeps")],
+                sleeps: true,
+                ..Status::default()
+            };
+            return Ok(Self::Sleep(journal, Arc::new(Mutex::new(status))));
+        }
+        let mut options = Options::new(configuration.policy.clone());
+        let (respect_owner, thresholds) = (configuration.respect_owner, configuration.thresholds.clone());
+        options.settings = placement::Settings { respect_owner, thresholds, ..placement::Settings::default() };
+        options.target = Target::System;
+        options.scope = scope.clone();
+        options.round = Duration::from_secs_f64(configuration.round_s) / time_scale;
+        options.budget_bytes_per_s = configuration.budget_bytes_per_s;
+        options.cpu_limit = configuration.cpu_limit_percent / 100.0;
+        options.keep_kernel_balancing = configuration.kernel_balancing == KernelBalancing::Keep;
+        options.log.clone_from(&configuration.log.file);
+        options.log_most_bytes = Some(configuration.log.most_bytes);
+        options.stop = sleeper.stop();
+        Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
+    }
+
+    fn status(&self) -> Arc<Mutex<Status>> {
+        match self {
+            Self::Place(agent) => agent.status(),
+            Self::Sleep(_, status) => status.clone(),
+        }
+    }
+
+    /// Runs until a signal arrives or a round fails, and restores everything in either case.
+    fn until_signalled(
+        mut self,
+        sleeper: &Sleeper,
+        status: &Mutex<Status>,
+        mut metrics: Option<MetricsFile>,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut failed = None;
+        loop {
+            if let Self::Place(agent) = &mut self {
+                failed = agent.poll().err();
+                if failed.is_some() {
+                    break;
+                }
+            }
+            if let Some(metrics) = &mut metrics {
+                metrics.write_in_time(status);
+            }
+            let next = match &self {
+                Self::Place(agent) => Some(agent.until_next()),
+                Self::Sleep(..) => metrics.as_ref().map(MetricsFile::until_next),
+            };
+            if !sleeper.sleep(next) {
+                break;
+            }
+        }
+        let put_back = match self {
+            Self::Place(agent) => agent.finish()?.1,
+            Self::Sleep(journal, _) => journal.restore(),
+        };
+        if !put_back.is_nothing() {
+            note(&put_back.to_string());
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Metrics for `node_exporter`, which must never read a partial file.
+struct MetricsFile {
+    path: PathBuf,
+    every: Duration,
+    next: Instant,
+    has_failed: bool,
+}
+
+impl MetricsFile {
+    fn new(configuration: &Configuration) -> Option<Self> {
+        let path = configuration.metrics.file.clone()?;
+        let every = Duration::from_secs_f64(configuration.metrics.every_s);
+        Some(Self { path, every, next: Instant::now(), has_failed: false })
+    }
+
+    fn until_next(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    fn write_in_time(&mut self, status: &Mutex<Status>) {
+        if !self.until_next().is_zero() {
+            return;
+        }
+        self.next = Instant::now() + self.every;
+        let text = prometheus(&StatusMetrics(&locked(status)).to_string());
+        let written = self.write(&text);
+        // Reported once: a full disk stays full for a while.
+        if let (Err(error), false) = (&written, self.has_failed) {
+            note(&format!("cannot write metrics to {}: {error}", self.path.display()));
+        }
+        self.has_failed = written.is_err();
+    }
+
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let mut file: NamedTempFile = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}
+
+/// Why a process is not managed.
+fn why_not(pid: Pid, scope: &Scope) -> String {
+    let Ok(process) = Process::open(pid) else { return "there is no such process".to_owned() };
+    if process.status().is_ok_and(|status| status.is_kernel_thread) {
+        return "it is a kernel thread".to_owned();
+    }
+    let Some(attributes) = ProcessAttributes::from_proc(pid) else { return "it has ended".to_owned() };
+    scope.why_not(&attributes).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
+}
+
+fn own_cpu_time_s() -> f64 {
+    // A process can always read its own /proc entry.
+    process_cpu_time(Pid(std::process::id())).unwrap_or_default().as_secs_f64()
+}
+
+/// Writes to the service's standard error, usually systemd's journal.
+fn note(text: &str) {
+    for line in text.lines() {
+        // With standard error closed there is nowhere to report this.
+        let _ = writeln!(std::io::stderr(), "nearside agent: {line}");
+    }
+}
+
+/// A thread that panicked while holding the status has changed single numbers at most.
+fn locked(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}

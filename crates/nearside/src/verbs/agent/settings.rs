@@ -1,0 +1,102 @@
+//! Settings of the service on this machine: its configuration, with the names in it resolved.
+
+use super::name;
+use crate::options::usage_error::UsageError;
+use crate::verbs::place::{described, own_processes};
+use agent::control::Access;
+use agent::{Configuration, Scope};
+use machine::{Machine, Violation};
+use placement::Policy;
+use rustix::process::{getegid, geteuid};
+use std::error::Error;
+use std::path::Path;
+
+/// Settings of the service.
+pub struct Settings {
+    pub configuration: Configuration,
+    pub machine: Machine,
+    pub scope: Scope,
+    /// Owner and group of the socket.
+    pub access: Access,
+}
+
+/// Reads a configuration, or takes the defaults without one.
+pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
+    let configuration = match file {
+        Some(file) => Configuration::load(file, missing).map_err(UsageError::boxed)?,
+        None => Configuration::default(),
+    };
+    let scope =
+        Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
+    let scope = own_processes(scope);
+    let socket = &configuration.socket;
+    let access = Access {
+        owner: socket.owner.as_deref().and_then(name::user).unwrap_or(geteuid().as_raw()),
+        group: socket.group.as_deref().and_then(name::group).unwrap_or(getegid().as_raw()),
+    };
+    let (machine, _) = machine_of(&configuration)?;
+    Ok(Settings { configuration, machine, scope, access })
+}
+
+fn machine_of(configuration: &Configuration) -> Result<(Machine, bool), Box<dyn Error>> {
+    let file = configuration.machine.as_ref().map(|file| file.to_string_lossy());
+    described(file.as_deref())
+}
+
+/// Names in a configuration that do not exist on this machine.
+fn missing(configuration: &Configuration) -> Vec<Violation> {
+    let mut found = missing_users(configuration);
+    match machine_of(configuration) {
+        Ok((machine, _)) => {
+            let policy = Policy::new(configuration.policy.clone(), &machine, placement::Settings::default());
+            found.extend(policy.err().map(|error| wrong("policy", error.to_string())));
+        }
+        // Errors of this host's own topology are reported where it is used.
+        Err(error) => found.extend(configuration.machine.as_ref().map(|_| wrong("machine", error.to_string()))),
+    }
+    found
+}
+
+fn missing_users(configuration: &Configuration) -> Vec<Violation> {
+    let no_user = |name: &str| format!("there is no user `{name}`");
+    let mut found = Vec::new();
+    for (table, chosen) in [("managed", &configuration.managed), ("not_managed", &configuration.not_managed)] {
+        let unknown = chosen.users.iter().enumerate().filter(|(_, user)| name::user(user).is_none());
+        found.extend(unknown.map(|(index, user)| wrong(format!("{table}.users[{index}]"), no_user(user))));
+    }
+    let socket = &configuration.socket;
+    let owner = socket.owner.as_ref().filter(|owner| name::user(owner).is_none());
+    found.extend(owner.map(|owner| wrong("socket.owner", no_user(owner))));
+    let group = socket.group.as_ref().filter(|group| name::group(group).is_none());
+    found.extend(group.map(|group| wrong("socket.group", format!("there is no group `{group}`"))));
+    found
+}
+
+fn wrong(field: impl Into<String>, rule: String) -> Violation {
+    Violation { field: field.into(), rule }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_names_are_reported_with_their_line() {
+        let text = "policy = \"bind:4000\"\n[managed]\nusers = [\"0\", \"no-such-user\"]\n\
+                    [socket]\nowner = \"no-such-user\"\ngroup = \"no-such-group\"\n";
+        let told = Configuration::read(text, Path::new("/a.toml"), missing).unwrap_err().to_string();
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "/a.toml:3: managed.users[1]: there is no user `no-such-user`",
+                "/a.toml:5: socket.owner: there is no user `no-such-user`",
+                "/a.toml:6: socket.group: there is no group `no-such-group`",
+            ]
+        );
+        assert!(lines[3].starts_with("/a.toml:1: policy: policy bind:4000"), "{told}");
+        let text = "\nmachine = \"/nowhere/machine.toml\"\n";
+        let told = Configuration::read(text, Path::new("/a.toml"), missing).unwrap_err().to_string();
+        assert!(told.starts_with("/a.toml:2: machine: ") && told.contains("/nowhere/machine.toml"), "{told}");
+    }
+}

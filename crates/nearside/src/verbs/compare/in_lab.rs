@@ -1,0 +1,101 @@
+//! `nearside compare --machine`: the comparison in the lab, with one boot.
+//!
+//! The guest runs this same program with the same options, and hands over the result of each run through the output
+//! folder; tables and pages are made on the host.
+
+use super::Arguments;
+use crate::verbs::lab::{LAB_FAILED, LabArguments, MachineOptions, Recording, run_in_lab};
+use lab::LabError;
+use machine::Machine;
+use report::{Comparison, Simulation};
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Name of the file that the guest hands over.
+const FILE: &str = "comparison.json";
+
+/// The comparison and the machine; or nearside's exit code where there is no result, which is reported already.
+pub fn compare(
+    arguments: &Arguments,
+    options: &MachineOptions,
+) -> Result<Result<(Comparison, Machine), ExitCode>, Box<dyn Error>> {
+    let shape = match options.shape() {
+        Ok(shape) => shape,
+        Err(error) => {
+            crate::print_error(error.as_ref());
+            return Ok(Err(ExitCode::from(LAB_FAILED)));
+        }
+    };
+    super::check(&arguments.policies, &shape.machine)?;
+    let folder = tempfile::tempdir().map_err(|why| LabError::Host { what: "make a temporary folder", why })?;
+    let file = folder.path().join(FILE);
+    let status = run_in_lab(&LabArguments {
+        options: options.clone(),
+        out: Some(folder.path().to_owned()),
+        shell: false,
+        json: None,
+        quiet: arguments.quiet,
+        // The comparison prints no table of the lab's.
+        recording: Some(Recording { report: None }),
+        sample_period: 0,
+        samples: None,
+        command: guest_command(arguments, &file)?,
+    });
+    let text = match fs::read_to_string(&file) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Err(status)),
+        read => read.map_err(|why| LabError::File { what: "read", path: file.clone(), why })?,
+    };
+    let mut comparison: Comparison = serde_json::from_str(&text)?;
+    comparison.machine.clone_from(&shape.machine.name);
+    comparison.simulation = Some(Simulation {
+        model_version: model::VERSION.to_owned(),
+        model_without: options.mechanisms().missing(),
+        time_scale: options.time_scale,
+        // Only the guest knows its kernel.
+        kernel: comparison.simulation.map_or_else(String::new, |inside| inside.kernel),
+    });
+    // Ctrl-C ends the machine at once: the run in progress has not been handed over.
+    comparison.interrupted |= is_unfinished(&comparison);
+    Ok(Ok((comparison, shape.machine)))
+}
+
+/// Whether runs are missing.
+fn is_unfinished(comparison: &Comparison) -> bool {
+    let is_over = |policy: &report::PolicyRuns| {
+        policy.runs.len() == comparison.repeat || policy.left_out.is_some() || policy.failed.is_some()
+    };
+    !comparison.policies.iter().all(is_over)
+}
+
+/// Writes the results so far, for the host. The file is replaced atomically.
+pub fn hand_over(comparison: &Comparison, file: &Path) -> Result<(), Box<dyn Error>> {
+    let new = file.with_extension("new");
+    fs::write(&new, serde_json::to_string(comparison)?)
+        .and_then(|()| fs::rename(&new, file))
+        .map_err(|why| LabError::File { what: "write", path: file.to_owned(), why }.into())
+}
+
+/// The guest runs this same program: its file has the same path there.
+fn guest_command(arguments: &Arguments, file: &Path) -> Result<Vec<OsString>, LabError> {
+    let program =
+        std::env::current_exe().map_err(|why| LabError::Host { what: "find out where this program is", why })?;
+    let mut all: Vec<OsString> =
+        vec![program.into(), "compare".into(), "--inside".into(), "--json".into(), file.into()];
+    let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
+    let policies: Vec<String> = arguments.policies.iter().map(ToString::to_string).collect();
+    give("--policies", policies.join(","));
+    give("--repeat", arguments.repeat.to_string());
+    give("--oracle-runs", arguments.oracle_runs.to_string());
+    if let Some(pattern) = &arguments.seconds {
+        give("--seconds", pattern.to_string());
+    }
+    let switches = [("--keep-caches", arguments.keep_caches), ("--quiet", arguments.quiet)];
+    all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
+    all.push("--".into());
+    all.extend_from_slice(&arguments.command);
+    Ok(all)
+}

@@ -1,0 +1,67 @@
+//! `nearside diff`: two traces beside each other.
+
+use crate::open_trace::Reading;
+use crate::options::trace_filter::FilterOptions;
+use crate::output;
+use clap::Args;
+use report::{Compared, DiffReport};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show two traces side by side: what got better, what got worse, and what is noise
+///
+/// For both traces (of nearside record, or perf.data files) it shows the verdict, the share of local accesses and the
+/// mean latency; then allocation sites, matched by functions, callers and lines rather than addresses, so that the
+/// program may have been rebuilt; then threads by name, and nodes. Better and worse refer to the mean latency, or to
+/// the share of remote accesses where latencies are not known. A difference with a p-value of 0.05 or more is marked as
+/// noise: record longer, or with a shorter period. Needs no privileges.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside diff before after
+  nearside diff before after --remote --top 30
+  nearside diff before after --json | jq '.sites[] | select(.change == \"worse\")'
+
+Exit codes:
+  0  all went well, whatever the traces say
+  1  a trace cannot be read; the message says why
+  2  the command line is wrong, or names what neither trace has")]
+pub struct Arguments {
+    /// The first trace: before
+    #[arg(value_name = "A")]
+    a: PathBuf,
+
+    /// The second trace: after
+    #[arg(value_name = "B")]
+    b: PathBuf,
+
+    /// Rows of each part
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+
+    /// As JSON (see docs/report.md)
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reading: Reading,
+
+    #[command(flatten)]
+    filter: FilterOptions,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let Arguments { a, b, top, json, reading, filter } = arguments;
+    let (a, b) = (reading.read(a)?, reading.read(b)?);
+    filter.check(&[&a.profile, &b.profile])?;
+    let (view_a, view_b) = (a.profile.view(&filter.filter(&a.profile)), b.profile.view(&filter.filter(&b.profile)));
+    let (a, b) = (
+        Compared { view: &view_a, trace: filter.facts(a.facts) },
+        Compared { view: &view_b, trace: filter.facts(b.facts) },
+    );
+    let report = DiffReport::new(a, b, *top as usize, filter.words());
+    let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}

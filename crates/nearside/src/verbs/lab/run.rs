@@ -1,0 +1,301 @@
+//! `nearside lab run`: one command on a virtual machine.
+
+use super::machine_options::{MachineOptions, Switch};
+use super::sample_line::SampleLine;
+use super::terminal::{Raw, progress_line};
+use clap::Args;
+use lab::protocol::Task;
+use lab::setup::Assets;
+use lab::{Event, LabError, Outcome, Run, Shape, Stage};
+use report::{LabRecordReport, LabReport, RecordReport, Samples};
+use rustix::fs::{Access, Mode, access};
+use rustix::process::{getgid, getgroups, getuid, umask};
+use rustix::termios::tcgetattr;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Run a command on a virtual NUMA machine
+///
+/// The command runs with this working directory, environment and user, and sees this host's files. Standard input,
+/// output and error are connected; its exit status is passed on. It can read what you can read; what it writes is
+/// discarded when it ends, except files in the --out folder. There is no network but loopback. Ctrl-C ends it at once.
+///
+/// Afterwards a table on standard error shows what the memory of the virtual machine did.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside lab run --machine opteron-6164x2 -- numactl --hardware
+  nearside lab run --machine opteron-6164x2 -- numactl --cpunodebind=0 --membind=3 ./my-program
+  nearside lab run --machine small-4x2 --numa-balancing off --json report.json -- make check
+  nearside lab run --machine ./my-machine.toml --shell
+
+Exit codes: the command's own; 128 + n when signal n ended it. Nearside's own: 124 --timeout expired, 125 the lab failed, \
+126 the command cannot be run, 127 there is no such command, 128 + n when signal n ended nearside, 2 the command line is wrong.
+
+Environment: NEARSIDE_QEMU, NEARSIDE_KERNEL, NEARSIDE_KERNEL_DIR (see `nearside lab setup --help`), NEARSIDE_PLUGIN (the plugin's file, where it is \
+not installed beside nearside).")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub options: MachineOptions,
+
+    /// Keep the files that the command writes below this folder, which is created if missing
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Give the command a terminal instead of three streams; without a command, run your shell
+    #[arg(long)]
+    pub shell: bool,
+
+    /// Write the report as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Print no report and no progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    /// Set if the command is a recording, which has no table.
+    #[arg(skip)]
+    pub recording: Option<Recording>,
+
+    /// Sample one in N first-level cache misses and first writes to read-only lines, on each CPU
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "samples", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sample_period: u64,
+
+    /// Write samples to this file, one JSON object per line: time, CPU, pid, tid, thread name, instruction, virtual and
+    /// physical address, node, cache level (4 is memory, 5 another core's or node's cache), latency, load or store
+    #[arg(long, value_name = "FILE")]
+    pub samples: Option<PathBuf>,
+
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present = "shell")]
+    pub command: Vec<OsString>,
+}
+
+/// Set if the command is `nearside record`.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The file below the kept folder that it writes its own report to, if one was requested.
+    pub report: Option<PathBuf>,
+}
+
+impl Recording {
+    /// The recording's report; `None` if it failed. Removes the file, which is not part of a trace.
+    fn take_report(&self) -> Result<Option<RecordReport>, Box<dyn Error>> {
+        let Some(path) = &self.report else { return Ok(None) };
+        let failed = |what| move |why| LabError::File { what, path: path.clone(), why };
+        let text = match fs::read_to_string(path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(failed("read"))?,
+        };
+        fs::remove_file(path).map_err(failed("remove"))?;
+        Ok(Some(serde_json::from_str(&text)?))
+    }
+}
+
+/// Exit code of failures that are not the command's own; commands seldom use it.
+pub const FAILED: u8 = 125;
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    prepare_and_run(arguments).unwrap_or_else(|error| {
+        crate::print_error(error.as_ref());
+        let status = error.downcast_ref::<LabError>().map_or(FAILED.into(), LabError::status);
+        ExitCode::from(u8::try_from(status).unwrap_or(FAILED))
+    })
+}
+
+fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let shape = arguments.options.shape()?;
+    let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
+    // Create files before the machine boots, so that a mistake costs no time.
+    let out = arguments.out.as_deref().map(out_folder).transpose()?;
+    let json = arguments.json.as_deref().map(Created::new).transpose()?;
+    let mut samples = arguments.samples.as_deref().map(Created::new).transpose()?;
+    if arguments.shell {
+        tcgetattr(io::stdin()).map_err(|why| no_terminal(why.into()))?;
+    }
+    let run = Run {
+        task: task(arguments, out.as_deref(), shape.machine.to_toml()?)?,
+        shape,
+        mechanisms: arguments.options.mechanisms(),
+        timeout: arguments.options.timeout.map(Duration::from_secs),
+    };
+    let (outcome, samples_taken) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
+    lab::default_signals()?;
+    if let Some(process) = &outcome.out_of_memory {
+        let more = "give the machine more with --memory-per-node";
+        let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
+    }
+    let report = report(arguments, &run, &assets, &outcome, samples_taken);
+    if !arguments.quiet && arguments.recording.is_none() {
+        let _ = write!(io::stderr(), "\n{report}");
+    }
+    if let Some(samples) = samples {
+        samples.finish()?;
+    }
+    if let Some(mut json) = json {
+        json.write_line(&match &arguments.recording {
+            None => serde_json::to_string_pretty(&report)?,
+            Some(recording) => {
+                let recording = recording.take_report()?;
+                serde_json::to_string_pretty(&LabRecordReport { run: &report, recording: recording.as_ref() })?
+            }
+        })?;
+        json.finish()?;
+    }
+    Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
+}
+
+/// Also returns the number of samples written.
+fn boot_and_run(
+    assets: &Assets,
+    run: &Run,
+    arguments: &Arguments,
+    mut samples: Option<&mut Created>,
+) -> Result<(Outcome, usize), Box<dyn Error>> {
+    let mut line = (!arguments.quiet).then(progress_line);
+    let mut raw = None;
+    let (mut written, mut failed) = (0, None);
+    let outcome = lab::run(assets, run, &mut |event| match event {
+        Event::Stage(Stage::Booting) => line.iter().for_each(|line| line.set_message("booting the virtual machine")),
+        Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
+        // From here on the terminal belongs to the command. Before, nearside handles Ctrl-C.
+        Event::Stage(Stage::Running) => {
+            if let Some(line) = line.take() {
+                line.finish_and_clear();
+            }
+            raw = arguments.shell.then(Raw::enter);
+        }
+        Event::Sample(sample) => {
+            if let (Some(file), None) = (&mut samples, &failed) {
+                let line = serde_json::to_string(&SampleLine::from(&sample)).map_err(io::Error::other);
+                match line.map_err(|why| file.failed(why)).and_then(|line| file.write_line(&line)) {
+                    Ok(()) => written += 1,
+                    Err(why) => failed = Some(why),
+                }
+            }
+        }
+    });
+    drop(raw);
+    let outcome = outcome?;
+    failed.map_or(Ok((outcome, written)), |why| Err(why.into()))
+}
+
+fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Task, LabError> {
+    let host = |what| move |why: io::Error| LabError::Host { what, why };
+    let mut command = arguments.command.clone();
+    if command.is_empty() {
+        command.push(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()));
+    }
+    Ok(Task {
+        command,
+        environment: std::env::vars_os().collect(),
+        directory: std::env::current_dir().map_err(host("find out the working directory"))?.into(),
+        umask: current_umask(),
+        uid: getuid().as_raw(),
+        gid: getgid().as_raw(),
+        groups: getgroups()
+            .map_err(|why| host("list this user's groups")(why.into()))?
+            .into_iter()
+            .map(rustix::process::Gid::as_raw)
+            .collect(),
+        terminal: if arguments.shell { lab::terminal_size().or(Some((24, 80))) } else { None },
+        machine,
+        out: out.map(Into::into),
+        modules: Vec::new(),
+        numa_balancing: arguments.options.numa_balancing.map(|switch| switch == Switch::On),
+        transparent_huge_pages: arguments.options.thp.map(|mode| format!("{mode:?}").to_lowercase()),
+        time_scale: arguments.options.time_scale,
+        sample_period: if arguments.samples.is_some() { arguments.sample_period } else { 0 },
+        sample_names: true,
+    })
+}
+
+/// The umask can only be read by setting it.
+fn current_umask() -> u32 {
+    let mask = umask(Mode::empty());
+    umask(mask);
+    mask.as_raw_mode()
+}
+
+/// Folders that are always the guest's own.
+const GUEST_FOLDERS: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
+
+/// The folder whose files come back, as an absolute path.
+fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
+    let failed = |what| move |why: io::Error| LabError::File { what, path: folder.to_owned(), why };
+    std::fs::create_dir_all(folder).map_err(failed("make the folder"))?;
+    let found = std::fs::canonicalize(folder).map_err(failed("find the folder"))?;
+    access(&found, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| failed("write to the folder")(why.into()))?;
+    let hides = GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found));
+    if hides || ["/proc", "/sys"].iter().any(|own| found.starts_with(own)) {
+        let why = "the guest has /dev, /proc, /run and /sys of its own; name another folder";
+        return Err(failed("use the output folder")(io::Error::other(why)));
+    }
+    Ok(found)
+}
+
+/// A file created before a run and filled by it.
+struct Created {
+    path: PathBuf,
+    to: Box<dyn Write>,
+}
+
+impl Created {
+    /// `-` is standard output.
+    fn new(path: &Path) -> Result<Self, LabError> {
+        let to: Box<dyn Write> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            let file =
+                File::create(path).map_err(|why| LabError::File { what: "create", path: path.to_owned(), why })?;
+            Box::new(BufWriter::new(file))
+        };
+        Ok(Self { path: path.to_owned(), to })
+    }
+
+    fn failed(&self, why: io::Error) -> LabError {
+        LabError::File { what: "write", path: self.path.clone(), why }
+    }
+
+    fn write_line(&mut self, line: &str) -> Result<(), LabError> {
+        writeln!(self.to, "{line}").map_err(|why| self.failed(why))
+    }
+
+    fn finish(mut self) -> Result<(), LabError> {
+        self.to.flush().map_err(|why| self.failed(why))
+    }
+}
+
+fn no_terminal(why: io::Error) -> LabError {
+    LabError::Host { what: "use standard input as a terminal, which --shell needs", why }
+}
+
+fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, taken: usize) -> LabReport {
+    let Shape { machine, .. } = &run.shape;
+    LabReport {
+        simulated: true,
+        machine: machine.name.clone(),
+        model_version: model::VERSION.into(),
+        model_without: run.mechanisms.missing(),
+        time_scale: arguments.options.time_scale,
+        cpus: machine.cpus().len(),
+        memory_bytes: machine.nodes.iter().map(|node| node.memory_bytes).collect(),
+        kernel: assets.kernel_version.clone(),
+        command: run.task.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+        exit_status: outcome.ended.status(),
+        boot_s: outcome.boot.as_secs_f64(),
+        host_s: outcome.ran.as_secs_f64(),
+        samples: arguments.samples.as_ref().map(|_| Samples {
+            period: arguments.sample_period,
+            taken,
+            dropped: outcome.samples_dropped,
+        }),
+        measured: outcome.measured.clone(),
+    }
+}

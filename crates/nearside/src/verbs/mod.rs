@@ -1,0 +1,81 @@
+//! One file or folder per verb.
+
+mod agent;
+mod bind;
+mod compare;
+mod diff;
+mod doctor;
+pub mod lab;
+mod manual;
+mod measure;
+mod memory;
+pub mod migrate;
+mod pages;
+pub mod place;
+pub mod record;
+mod replay;
+mod report;
+mod run;
+mod show;
+#[cfg(feature = "sql")]
+mod sql;
+mod top;
+mod topology;
+
+use clap::Subcommand;
+use std::error::Error;
+use std::process::ExitCode;
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Topology(topology::Arguments),
+    Measure(measure::Arguments),
+    Show(show::Arguments),
+    Pages(pages::Arguments),
+    Memory(memory::Arguments),
+    Run(Box<run::Arguments>),
+    Migrate(migrate::Arguments),
+    Bind(bind::Arguments),
+    Record(record::Arguments),
+    Compare(Box<compare::Arguments>),
+    Doctor(doctor::Arguments),
+    Report(Box<report::Arguments>),
+    Diff(Box<diff::Arguments>),
+    #[cfg(feature = "sql")]
+    Sql(sql::Arguments),
+    Top(top::Arguments),
+    Agent(agent::Arguments),
+    Place(Box<place::Arguments>),
+    Replay(replay::Arguments),
+    Lab(lab::Arguments),
+    Manual(manual::Arguments),
+}
+
+impl Verb {
+    /// Does it, and returns the exit status.
+    pub fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
+        match self {
+            Self::Topology(arguments) => topology::run(arguments),
+            Self::Measure(arguments) => measure::run(arguments),
+            Self::Show(arguments) => show::run(arguments),
+            Self::Pages(arguments) => pages::run(arguments),
+            Self::Memory(arguments) => memory::run(arguments),
+            Self::Run(arguments) => run::run(arguments),
+            Self::Migrate(arguments) => migrate::run(arguments),
+            Self::Bind(arguments) => bind::run(arguments),
+            Self::Record(arguments) => Ok(record::run(arguments)),
+            Self::Compare(arguments) => compare::run(arguments),
+            Self::Doctor(arguments) => doctor::run(arguments),
+            Self::Report(arguments) => report::run(arguments),
+            Self::Diff(arguments) => diff::run(arguments),
+            #[cfg(feature = "sql")]
+            Self::Sql(arguments) => sql::run(arguments),
+            Self::Top(arguments) => top::run(arguments),
+            Self::Agent(arguments) => agent::run(arguments),
+            Self::Place(arguments) => Ok(place::run(arguments)),
+            Self::Replay(arguments) => replay::run(arguments),
+            Self::Lab(arguments) => lab::run(arguments),
+            Self::Manual(arguments) => manual::run(arguments),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What to record and where to write it: options of `nearside record`, here and in the lab.
+
+use crate::options::usage_error::UsageError;
+use clap::{Args, ValueEnum};
+use machine::size;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use trace::live::{AccessSource, Accesses};
+
+/// The end of the help text.
+pub const EXIT_CODES: &str = "\
+Exit codes: the program's own, 128 + n if signal n ended it, or was the second one and ended the recording. Nearside's own: \
+125 the recording failed, or ended early because the disk was full (what was written can be read), 126 the program cannot be run, 127 there \
+is no such program, 2 the command line is wrong.";
+
+/// Source of memory access samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// The best one available
+    Auto,
+    /// The virtual PMU of the lab
+    Lab,
+    /// The processor's own sampling: AMD's IBS, Intel's load latency and store events, Arm's SPE
+    Perf,
+    /// Page faults of the kernel's NUMA balancing, which is switched on for this: which thread uses which page. Needs
+    /// root
+    HintFaults,
+    /// None: only objects, processes and mappings
+    None,
+}
+
+/// Why the sampling rate cannot be set.
+const UNPACED: &str = "the kernel decides how many hint faults there are: --period and --rate have no effect";
+
+impl Source {
+    /// Rejects a sampling period or rate for a source that has none.
+    pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
+        if said && self == Self::HintFaults { Err(UsageError::boxed(UNPACED)) } else { Ok(()) }
+    }
+}
+
+/// The same as a note, for the source that was chosen.
+pub fn note_of_pace(accesses: Option<&Accesses>, said: bool) -> Option<String> {
+    (said && matches!(accesses, Some(Accesses::HintFaults(_)))).then(|| UNPACED.to_owned())
+}
+
+impl From<Source> for AccessSource {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Auto => Self::Best,
+            Source::Lab => Self::Lab,
+            Source::Perf => Self::Perf,
+            Source::HintFaults => Self::HintFaults,
+            Source::None => Self::None,
+        }
+    }
+}
+
+/// What to record and where to write it.
+#[derive(Clone, Debug, Args)]
+pub struct RecordOptions {
+    /// The folder of the trace, which must be empty if it exists [default: nearside-trace, or with a number appended if
+    /// that exists]
+    #[arg(long, short, value_name = "TRACE")]
+    pub output: Option<PathBuf>,
+
+    /// Source of memory access samples
+    #[arg(long, value_enum, default_value = "auto")]
+    pub source: Source,
+
+    /// Sample one event in N; not for hint faults. With lab, misses of the first-level cache [default: 1000]; with
+    /// perf, AMD's micro-operations, Intel's slow loads and stores, each, or Arm's operations
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: Option<u64>,
+
+    /// Sample about this many accesses per second on each CPU that the program uses; not for hint faults [default with
+    /// perf: 1000]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
+    pub rate: Option<u64>,
+
+    /// End the recording after this many seconds; the program continues
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
+
+    /// Do not record the program's objects
+    #[arg(long)]
+    pub no_objects: bool,
+
+    /// Only count objects up to this size, by allocating code, which costs the program less: bytes, or a number with K
+    /// or M
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
+    pub small_objects: u64,
+
+    /// Print nothing unless something fails
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl RecordOptions {
+    /// Rejects options that would have no effect.
+    pub fn check(&self) -> Result<(), Box<dyn Error>> {
+        self.source.check_pace(self.has_pace())
+    }
+
+    /// Whether a sampling period or rate was given.
+    pub fn has_pace(&self) -> bool {
+        self.period.is_some() || self.rate.is_some()
+    }
+
+    /// These options as arguments for another `nearside record`, without the folder.
+    pub fn passed_on(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = Vec::new();
+        let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
+        if let Some(source) = self.source.to_possible_value() {
+            give("--source", source.get_name().to_owned());
+        }
+        if let Some(period) = self.period {
+            give("--period", period.to_string());
+        }
+        if let Some(rate) = self.rate {
+            give("--rate", rate.to_string());
+        }
+        if let Some(duration) = self.duration {
+            give("--duration", duration.as_secs_f64().to_string());
+        }
+        if self.small_objects > 0 {
+            give("--small-objects", self.small_objects.to_string());
+        }
+        let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet)];
+        all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
+        all
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("seconds, from 0.001 to one year".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: RecordOptions,
+    }
+
+    #[test]
+    fn options_are_passed_on_as_they_are() {
+        for line in ["", " --period 7", " --period 7 --duration 0.25 --small-objects 64 --quiet", " --no-objects"] {
+            let line = format!("--source hint-faults{line}");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let options = Alone::parse_from(std::iter::once("alone").chain(words.clone())).options;
+            assert_eq!(options.passed_on(), words, "{line}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `nearside run`: starts a program under a memory and CPU policy, with numactl's options.
+
+use crate::options::places::{Cpus, Nodes, Places};
+use crate::options::policy::{self, Policy, note};
+use crate::options::shared_memory_policy::SharedMemoryOptions;
+use crate::options::usage_error::UsageError;
+use crate::output;
+use clap::{Args, ValueEnum};
+use linux::{
+    Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
+    forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy,
+};
+use machine::CpuSet;
+use report::{HardwareReport, PolicyReport};
+use rustix::io::Errno;
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Makes glibc's malloc use huge pages where the kernel's setting is `madvise`.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
+
+/// Start a program on chosen CPUs, with memory from chosen nodes
+///
+/// Takes numactl's options, with the same letters and the same effect; the program's child processes inherit them. The
+/// program replaces nearside: same process, same exit status. Needs no privileges.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
+#[command(infer_long_args = true)]
+#[command(after_help = "\
+Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
+
+NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); relative to the allowed set (+0-1); those of the preceding \
+option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
+
+Nodes without memory can be run on, and nodes without CPUs can provide memory.
+
+Examples:
+  nearside run --cpunodebind 0 --membind 0,1 -- ./program --its-options
+  nearside run -N netdev:eth0 -m same ./server                    near the network card
+  nearside run --interleave all --huge never ./program
+  nearside run --cgroup /batch --weighted-interleave 0-3 ./program
+  nearside run --interleave all --file /dev/shm/pool --length 1G --touch
+  nearside run --dump-nodes --file /dev/shm/pool
+  nearside run --membind 1 --show                 in numactl's format
+
+Exit codes, unless the program runs, which then has its own:
+  0  the shared memory has its policy
+  1  the kernel refused, the program cannot be started, or --verify found pages elsewhere; the message says why and what to do
+  2  the command line is wrong, or names a node or CPU that does not exist")]
+pub struct Arguments {
+    #[command(flatten)]
+    policy: Policy,
+
+    /// Run on the CPUs of these nodes only. If this and the next option are both given, the last one holds
+    #[arg(
+        long,
+        short = 'N',
+        visible_alias = "cpubind",
+        short_alias = 'c',
+        value_name = "NODES",
+        overrides_with_all = ["cpunodebind", "physcpubind"]
+    )]
+    cpunodebind: Option<Nodes>,
+
+    /// Run on these CPUs only
+    #[arg(
+        long,
+        short = 'C',
+        alias = "physcpunodebind",
+        value_name = "CPUS",
+        overrides_with_all = ["cpunodebind", "physcpubind"]
+    )]
+    physcpubind: Option<Cpus>,
+
+    /// Let `all`, `!` and `+` refer to the whole machine instead of the cpuset
+    #[arg(long, short)]
+    all: bool,
+
+    /// Transparent huge pages: `never`, regardless of the system setting; `always`, which also makes malloc use them
+    /// where the system setting is madvise. Without a value: huge pages for a segment that --shm creates
+    #[arg(long, short = 'u', value_enum, num_args = 0..=1, default_missing_value = "segment", value_name = "never|always", hide_possible_values = true)]
+    huge: Option<Huge>,
+
+    /// Run in this control group (version 2), which is created if missing: a path from the top of the hierarchy, such
+    /// as /batch
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+
+    /// Print the policy and affinity that a program would get, in numactl's format, and run nothing
+    #[arg(long, short)]
+    show: bool,
+
+    /// Print the machine's nodes, in numactl's format, regardless of the cpuset, and run nothing
+    #[arg(long, short = 'H', conflicts_with = "policy")]
+    hardware: bool,
+
+    /// With --hardware, print CPUs as ranges with their count
+    #[arg(long, requires = "hardware")]
+    cpu_compress: bool,
+
+    #[command(flatten)]
+    shared: SharedMemoryOptions,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Huge {
+    Never,
+    Always,
+    Segment,
+}
+
+impl Arguments {
+    fn cpus(&self, places: &mut Places) -> Result<Option<CpuSet>, Box<dyn Error>> {
+        Ok(match (&self.cpunodebind, &self.physcpubind) {
+            (Some(nodes), _) => Some(places.cpus_of(nodes)?),
+            (None, Some(cpus)) => Some(places.cpus(cpus)?),
+            (None, None) => None,
+        })
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.hardware {
+        let hardware = HardwareReport { nodes: linux::nodes(Path::new("/sys"))?, compressed: arguments.cpu_compress };
+        output::write(&hardware.to_string(), None)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(cgroup) = &arguments.cgroup {
+        join(cgroup)?;
+    }
+    let mut places = Places::new(SystemState::read(None), arguments.all);
+    // `same` refers to the other option's nodes, so those are resolved first.
+    let (policy, cpus) = if arguments.policy.is_same() {
+        let cpus = arguments.cpus(&mut places)?;
+        (arguments.policy.resolve(&mut places)?, cpus)
+    } else {
+        (arguments.policy.resolve(&mut places)?, arguments.cpus(&mut places)?)
+    };
+    if arguments.shared.is_asked_for() {
+        if !arguments.command.is_empty() || cpus.is_some() || arguments.cgroup.is_some() {
+            return Err(UsageError::boxed(
+                "options for shared memory cannot be combined with a command, CPUs or a control group",
+            ));
+        }
+        arguments.shared.run(policy.as_ref(), arguments.huge == Some(Huge::Segment))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    arguments.shared.note_idle();
+    let program = arguments.command.first();
+    if program.is_none() && !arguments.show {
+        return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
+    }
+    if let Some(cpus) = &cpus {
+        set_affinity(Tid::CALLER, cpus).map_err(|error| {
+            let why = diagnose(Attempt::Run(cpus), error.raw_os_error().unwrap_or_default(), &places.situation);
+            format!("cannot run on CPUs {cpus} (sched_setaffinity: {error}): {why}")
+        })?;
+    }
+    if let Some(policy) = &policy {
+        policy::set(policy, "what is run", set_memory_policy)?;
+    }
+    let tunables = arguments.huge.map(huge_pages).transpose()?.flatten();
+    let Some(program) = program.filter(|_| !arguments.show) else {
+        output::write(&shown(&places)?.to_string(), None)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut command = Command::new(program);
+    command.args(arguments.command.iter().skip(1)).envs(tunables.map(|value| (TUNABLES, value)));
+    let error = command.exec();
+    Err(format!("cannot start {}: {error}", Path::new(program).display()).into())
+}
+
+/// Joins a control group, and creates it first if missing.
+fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
+    let relative = cgroup.strip_prefix("/").unwrap_or(cgroup);
+    if relative.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+        return Err(UsageError::boxed(format!("{} is not a path of a control group", cgroup.display())));
+    }
+    let folder = Cgroups::find()?.folder().join(relative);
+    let failed = |what: &str, error: std::io::Error| {
+        let why = match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY) => {
+                "it enables controllers for its child groups, so it cannot have processes itself: name a child group"
+            }
+            Some(Errno::OPNOTSUPP) => "it is a threaded group, or below one: name another",
+            Some(Errno::AGAIN) => {
+                "a group above it has reached its limit of groups: see its cgroup.max.descendants and cgroup.max.depth"
+            }
+            Some(Errno::NOENT) => "a group above it does not exist, or was just removed: create that one first",
+            _ => "it needs root, or a group that was delegated to you (systemd-run --user --scope -p Delegate=yes)",
+        };
+        format!("cannot {what} the control group {} ({error}): {why}", folder.display())
+    };
+    if !folder.is_dir() {
+        fs::create_dir(&folder).map_err(|error| failed("make", error))?;
+    }
+    // 0 stands for the writing process.
+    Ok(fs::write(folder.join("cgroup.procs"), "0").map_err(|error| failed("join", error))?)
+}
+
+/// Sets the huge page settings that the program inherits, and returns its environment variables for them.
+fn huge_pages(huge: Huge) -> Result<Option<OsString>, Box<dyn Error>> {
+    let failed = |error| format!("cannot set the use of huge pages (prctl PR_SET_THP_DISABLE: {error})");
+    match huge {
+        Huge::Never => forbid_huge_pages(true).map_err(failed)?,
+        Huge::Always => {
+            forbid_huge_pages(false).map_err(failed)?;
+            let switch = Switch::huge_pages();
+            match switch.value()?.as_str() {
+                "always" => {}
+                "madvise" => {
+                    let before = env::var_os(TUNABLES).filter(|before| !before.is_empty());
+                    let mut value = before.map_or_else(OsString::new, |mut before| {
+                        before.push(":");
+                        before
+                    });
+                    value.push(ADVISING_MALLOC);
+                    return Ok(Some(value));
+                }
+                other => {
+                    let path = switch.path().display();
+                    return Err(format!(
+                        "huge pages are off for all programs: {path} says {other}; to allow them on request: \
+                         echo madvise | sudo tee {path}"
+                    )
+                    .into());
+                }
+            }
+        }
+        Huge::Segment => note("--huge without `never` or `always` is for --shm, and is ignored"),
+    }
+    Ok(None)
+}
+
+/// Prints the policy and affinity that a program would get.
+fn shown(places: &Places) -> Result<PolicyReport, Box<dyn Error>> {
+    let failed = |error: std::io::Error| format!("cannot read the current policy: {error}");
+    let policy = memory_policy().map_err(failed)?;
+    let in_turn = matches!(policy.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave);
+    let next = in_turn.then(next_interleave_node).transpose().map_err(failed)?;
+    let cpus = affinity(Tid::CALLER).map_err(failed)?;
+    let memory_nodes = allowed_memory_nodes().map_err(failed)?;
+    Ok(PolicyReport { policy, next, nodes: places.situation.nodes.nodes_of(&cpus), cpus, memory_nodes })
+}
