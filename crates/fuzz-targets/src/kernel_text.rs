@@ -1,8 +1,8 @@
 //! Files of /proc, /sys and control groups.
 
-use linux::{parse_maps, parse_numa_maps, parse_smaps, parse_status, residences, total_pages};
+use linux::{NodePages, NumaMapping, parse_maps, parse_numa_maps, parse_smaps, parse_status, residences, total_pages};
 
-/// /proc/PID/numa_maps: sums never overflow, and counts of pages have a size.
+/// `/proc/PID/numa_maps`: sums never overflow, and counts of pages have a size.
 pub(crate) fn numa_maps(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for mapping in parse_numa_maps(text).into_iter().flatten() {
@@ -14,14 +14,14 @@ pub(crate) fn numa_maps(bytes: &[u8]) {
 
 const NUMA_MAPS: &str = include_str!("../../../fuzz/corpus/numa_maps/mixed-page-sizes");
 
-/// /proc/PID/smaps, combined with a good numa_maps: telling huge pages apart changes no sum.
+/// `/proc/PID/smaps`, combined with a good `numa_maps`: telling huge pages apart changes no sum.
 pub(crate) fn smaps(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(uses) = parse_smaps(text) else { return };
     let numa = parse_numa_maps(NUMA_MAPS).expect("a good numa_maps is read");
-    let bytes: u64 = numa.iter().map(|mapping| mapping.resident_bytes()).sum();
+    let bytes: u64 = numa.iter().map(NumaMapping::resident_bytes).sum();
     let all = residences(uses, numa, 2 << 20);
-    let told: u64 = total_pages(&all.mappings).iter().map(|pages| pages.bytes()).sum();
+    let told: u64 = total_pages(&all.mappings).iter().map(NodePages::bytes).sum();
     assert!(told <= bytes);
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn node_files(bytes: &[u8]) {
     let _ = (linux::parse_counters(text), linux::parse_node_meminfo(text));
 }
 
-/// Control groups: mountinfo, /proc/PID/cgroup and memory.numa_stat.
+/// Control groups: mountinfo, `/proc/PID/cgroup` and `memory.numa_stat`.
 pub(crate) fn cgroup(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = (linux::cgroup2_mount(text), linux::parse_cgroup(text), linux::parse_memory_numa_stat(text));

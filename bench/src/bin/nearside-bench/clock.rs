@@ -52,9 +52,12 @@ pub fn measure() -> Result<Vec<Row>, Error> {
             Row { what, target, measured, unit, command }
         };
         let name = format!("{}, CPUs {}", wait.how, wait.cpus);
-        rows.push(row(format!("clock: {name}"), Target::AtMost(wait.most_us), median(all.iter().copied()), "us"));
+        let (median_us, spread) = (median(all.iter().copied()), spread_percent(&all));
+        // A wait takes minutes.
+        eprintln!("{name}: {median_us:.3} us, spread {spread:.2} %");
+        rows.push(row(format!("clock: {name}"), Target::AtMost(wait.most_us), median_us, "us"));
         let what = format!("clock: spread of {} runs, half of them on a busy host, {name}", all.len());
-        rows.push(row(what, wait.spread, spread_percent(&all), "%"));
+        rows.push(row(what, wait.spread, spread, "%"));
     }
     let slept = run(MACHINE, FULL, &["sleep", "10"])?;
     rows.push(Row {
