@@ -93,7 +93,9 @@ fn run(name: &str) {
     let input = (select(seeds.clone()), proptest::collection::vec(change(seeds), 1..=CHANGES));
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let tried = TestRunner::new(config).run(&input, |(mut bytes, changes)| {
-        changes.iter().for_each(|change| change.apply(&mut bytes));
+        for change in &changes {
+            change.apply(&mut bytes);
+        }
         (target.run)(&bytes);
         Ok(())
     });

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
-/// Interposes liburing's function in the whole QEMU process: it fails, as on hosts without io_uring, so that QEMU's
+/// Interposes liburing's function in the whole QEMU process: it fails, as on hosts without `io_uring`, so that QEMU's
 /// main loop waits for all of its files in `ppoll`.
 #[unsafe(no_mangle)]
 pub extern "C" fn io_uring_queue_init(_: c_uint, _: *mut c_void, _: c_uint) -> c_int {
