@@ -92,7 +92,7 @@ pub struct Arguments {
     /// Static bindings that `oracle` tries, one run each, before the best one runs as often as the others: interleaved,
     /// a node's CPUs with its memory, all CPUs with one node's memory, and so on in turn
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    runs_of_oracle: u32,
+    oracle_runs: u32,
 
     /// Leave the page cache and free memory as each run leaves them
     #[arg(long)]
@@ -203,7 +203,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         candidates: &arguments.policies,
         repeat: arguments.repeat as usize,
         seconds: arguments.seconds.as_ref(),
-        runs_of_oracle: arguments.runs_of_oracle as usize,
+        oracle_tries: arguments.oracle_runs as usize,
         page_cache: (!arguments.keep_caches).then(|| PageCache::new(&arguments.command, &nearside)),
         quiet: arguments.quiet,
         simulated,

@@ -25,7 +25,7 @@ pub struct Runs<'a> {
     pub candidates: &'a [Candidate],
     pub repeat: usize,
     pub seconds: Option<&'a Seconds>,
-    pub runs_of_oracle: usize,
+    pub oracle_tries: usize,
     /// The page cache, if it is to be the same before each run.
     pub page_cache: Option<PageCache>,
     pub quiet: bool,
@@ -247,7 +247,7 @@ impl Runs<'_> {
 
     /// Finds the best static binding, with one run of each.
     fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
-        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.runs_of_oracle);
+        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.oracle_tries);
         let mut best: Option<(f64, Binding)> = None;
         let mut last = None;
         for binding in &tried {
