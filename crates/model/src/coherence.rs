@@ -9,14 +9,16 @@
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
 use crate::resources::added_ns;
+use crate::turns::Turns;
 use crate::{AccessKind, LINE_BYTES, ModelError};
 use machine::{Machine, Routes};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
 /// Bits that identify holding cores; cores with equal bits are checked together.
 const HOLDER_BITS: u32 = 15;
-/// Set if cores write the line in turns: see [`Turns`].
+const HOLDERS: u32 = (1 << HOLDER_BITS) - 1;
+/// Set if cores write the line in turns: see [`crate::turns`].
 const IN_TURNS: u32 = 1 << HOLDER_BITS;
 const OWNER_SHIFT: u32 = HOLDER_BITS + 1;
 /// Set if several cores have had the line since it was written.
@@ -46,8 +48,20 @@ pub(crate) struct Asked {
     /// The home node of the line.
     pub home: usize,
     pub kind: AccessKind,
-    /// The window of the CPU's time.
-    pub window: u64,
+    /// The CPU's time, ps.
+    pub time_ps: u64,
+    /// The time of the slowest active CPU, ps.
+    pub slowest_ps: u64,
+}
+
+/// What coherence adds to an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supplier {
+    /// Another cache supplies the line or, for a write, gives it up.
+    Peer(Peer),
+    /// The core still has the line, which cores write in turns: its caches must not keep it, as the next access has to
+    /// be checked again.
+    Itself,
 }
 
 /// A line from another cache.
@@ -63,43 +77,6 @@ pub(crate) struct Peer {
     pub in_turns: bool,
     /// Whether it was modified there.
     pub modified: bool,
-}
-
-/// Lines that cores write in turns. The lab runs a CPU for a while before others, so the CPU would keep such a line for
-/// all of that time, where a real one gives it up at each turn: while this lasts, no core keeps the line.
-struct Turns {
-    /// By line: its number, and the window in which it last changed hands, with the number of the previous core.
-    slots: Box<[[AtomicU64; 2]]>,
-}
-
-/// Maximum number of lines written in turns at a time.
-const SLOTS: usize = 1024;
-/// A line that changes hands twice within this many windows is written in turns: CPUs are never that far apart.
-const TURN_WINDOWS: u64 = 4;
-const CORE_BITS: u32 = 16;
-
-impl Turns {
-    fn slot(&self, line: u64) -> Option<&[AtomicU64; 2]> {
-        self.slots.get((line ^ line >> 10) as usize % SLOTS)
-    }
-
-    /// Records that the line is taken from a core. Returns whether it also changed hands shortly before.
-    fn change(&self, line: u64, window: u64, from: usize) -> bool {
-        let before = self.last(line, window).is_some();
-        if let Some([place, last]) = self.slot(line) {
-            place.store(line, Relaxed);
-            last.store(window << CORE_BITS | from as u64, Relaxed);
-        }
-        before
-    }
-
-    /// The core from which it was last taken, unless that was long ago.
-    fn last(&self, line: u64, window: u64) -> Option<usize> {
-        let [place, last] = self.slot(line)?;
-        let last = last.load(Relaxed);
-        let recent = place.load(Relaxed) == line && window <= (last >> CORE_BITS) + TURN_WINDOWS;
-        recent.then_some(last as usize & ((1 << CORE_BITS) - 1))
-    }
 }
 
 /// The holders of each line.
@@ -152,7 +129,7 @@ impl Coherence {
             pages,
             lines,
             cores: cores.into(),
-            turns: Turns { slots: (0..SLOTS).map(|_| Default::default()).collect() },
+            turns: Turns::default(),
             line_ps: picoseconds(coherence.line_ns),
             sibling_ps: coherence.sibling_ns.map(picoseconds),
             directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0)),
@@ -161,11 +138,10 @@ impl Coherence {
         }))
     }
 
-    /// A core reads or writes a line that its own private caches do not have, or writes one that they have, in a window
-    /// of time. Returns the cache that supplies the line or, for a write, the one that takes longest to give it up, if
-    /// there is one.
-    pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Peer> {
-        let &Asked { me, line, kind, window, .. } = access;
+    /// A core reads or writes a line that its own private caches do not have, or writes one that they have. Returns the
+    /// supplier of the line or, for a write, the cache that takes longest to give it up, if there is one.
+    pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Supplier> {
+        let &Asked { me, line, kind, .. } = access;
         let page = self.pages.get((line / PAGE_LINES) as usize)?;
         let (first, alone) = (page.load(Relaxed), me as u32 + 1);
         if first == alone {
@@ -186,29 +162,36 @@ impl Coherence {
         let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
         let own = owned_by(me) | mine;
         let taken = owner.filter(|&owner| owner != me && store);
-        let turn = if state & IN_TURNS == 0 { None } else { self.turns.last(line, window) };
-        if let Some(last) = turn {
-            // The previous core has used it again meanwhile.
-            let other = owner.filter(|&owner| owner != me).or(Some(last).filter(|&last| last != me))?;
-            if store {
-                entry.store(own | WRITTEN | IN_TURNS, Relaxed);
+        let turn = if state & IN_TURNS == 0 { None } else { self.turns.find(line, access.time_ps) };
+        if let Some(turn) = turn {
+            let other = owner.filter(|&owner| owner != me).or(Some(turn.from()).filter(|&from| from != me))?;
+            let is_mine = owner == Some(me);
+            let has = if store { is_mine && state & HOLDERS == mine } else { is_mine || state & mine != 0 };
+            if has && !turn.changed_meanwhile(is_mine, access) {
+                turn.used(is_mine, access);
+                return Some(Supplier::Itself);
             }
+            // The caches of all others have given it up already, but for the last-level cache of its owner.
+            entry.store(if store { own | WRITTEN | IN_TURNS } else { state | mine }, Relaxed);
             if let Some(from) = taken {
                 self.take(caches, access, state);
-                self.turns.change(line, window, from);
+                self.turns.change(access, from);
             }
+            turn.charge(access);
+            turn.used(store || is_mine, access);
             let (me, other) = (self.cores.get(me)?, self.cores.get(other)?);
-            return Some(Peer { in_turns: true, modified: true, ..self.peer(me, other, access.home)? });
+            let peer = Peer { in_turns: true, modified: true, ..self.peer(me, other, access.home)? };
+            return Some(Supplier::Peer(peer));
         }
         if store {
-            let in_turns = taken.is_some_and(|from| self.turns.change(line, window, from));
+            let in_turns = taken.is_some_and(|from| self.turns.change(access, from));
             let next = own | WRITTEN | if in_turns { IN_TURNS } else { 0 };
             if state != next {
                 entry.store(next, Relaxed);
             }
             let alone = state & !(WRITTEN | IN_TURNS) == own || state == 0;
             let peer = if alone { None } else { self.take(caches, access, state) };
-            return peer.map(|peer| Peer { in_turns, modified: state & WRITTEN != 0, ..peer });
+            return peer.map(|peer| Supplier::Peer(Peer { in_turns, modified: state & WRITTEN != 0, ..peer }));
         }
         if state == 0 {
             entry.store(own, Relaxed);
@@ -235,7 +218,7 @@ impl Coherence {
         let held = private || last && !same;
         entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
         let peer = held.then(|| self.peer(own_core, other, access.home)).flatten();
-        peer.map(|peer| Peer { modified: state & WRITTEN != 0, ..peer })
+        peer.map(|peer| Supplier::Peer(Peer { modified: state & WRITTEN != 0, ..peer }))
     }
 
     /// The state of a line of a page that only one core has used so far.
@@ -252,7 +235,7 @@ impl Coherence {
         let &Asked { me, line, home, .. } = access;
         let own = self.cores.get(me)?;
         let mut slowest: Option<Peer> = None;
-        let holders = state & ((1 << HOLDER_BITS) - 1);
+        let holders = state & HOLDERS;
         for (index, core) in self.cores.iter().enumerate() {
             if index == me || holders & bit(index) == 0 {
                 continue;

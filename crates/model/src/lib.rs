@@ -20,6 +20,7 @@ mod resources;
 mod siblings;
 mod streams;
 mod tlb;
+mod turns;
 mod windows;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};

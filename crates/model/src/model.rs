@@ -1,7 +1,7 @@
 //! The whole memory system of a machine.
 
 use crate::cache::{Cache, Found};
-use crate::coherence::{self, Asked, Coherence, Peer};
+use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::core::{Core, Miss};
 use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
@@ -11,7 +11,7 @@ use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picosecon
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::tlb::{Tlb, Translated, may_be_huge};
-use crate::windows::{WINDOW_PS, Waited, Windows, lines_so_far};
+use crate::windows::{Waited, Windows, lines_so_far};
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };
@@ -29,6 +29,8 @@ pub struct Model {
     caches: Box<[Cache]>,
     map: MemoryMap,
     windows: Windows,
+    /// The time of the slowest active CPU, ps.
+    slowest_ps: AtomicU64,
     coherence: Option<Coherence>,
     writes_back: bool,
     nodes: Box<[NodeId]>,
@@ -125,6 +127,7 @@ impl Model {
             writes_back: mechanisms.has(Mechanism::WriteBacks),
             map,
             windows: Windows::new(resources, siblings, nodes.len()),
+            slowest_ps: AtomicU64::new(0),
             links: link_ends(machine).into(),
             controllers: (0..nodes.len()).filter(has_memory).filter_map(bandwidth).collect(),
             nodes,
@@ -267,13 +270,18 @@ impl Model {
     fn miss(&self, cpu: &Cpu, time_ps: u64, request: &Request, translation_ps: u32) -> Access {
         let &Request { kind, physical, virtual_address, instruction } = request;
         let line = physical / LINE_BYTES;
+        let slot = self.windows.slot(time_ps);
+        let Fetched { level, node, latency_ps, keep, modified } = self.fetch(cpu, time_ps, slot, line, kind);
+        if level == Level::L1 {
+            let stall_ps = if translation_ps > 0 { cpu.core.translation_ps(time_ps, translation_ps) } else { 0 };
+            let latency_ps = latency_ps.saturating_add(translation_ps);
+            return Access { stall_ps, latency_ps, node, level, wants_value: false, first_write: false, keep };
+        }
         add(&cpu.counts.l1_misses, 1);
         let in_stream = cpu.streams.miss(line);
         add(&cpu.counts.stream_misses, u64::from(in_stream));
-        let slot = self.windows.slot(time_ps);
         let wants_value = !in_stream && kind == AccessKind::Load && cpu.core.reorder.overlaps();
         let after_ps = if wants_value { cpu.core.reorder.producer(instruction, virtual_address) } else { 0 };
-        let Fetched { level, node, latency_ps, keep, modified } = self.fetch(cpu, time_ps, slot, line, kind);
         match level {
             Level::L2 => add(&cpu.counts.l2_hits, 1),
             Level::L3 => add(&cpu.counts.l3_hits, 1),
@@ -311,7 +319,12 @@ impl Model {
         }
         // A line that only its own core's caches can have has no other holder, unless it is written.
         let may_be_elsewhere = store || found.as_ref().is_none_or(|found| found.level != Level::L2);
-        if may_be_elsewhere && let Some(peer) = self.ask_others(cpu, time_ps, line, kind) {
+        let supplier = if may_be_elsewhere { self.ask_others(cpu, time_ps, line, kind) } else { None };
+        if let Some(Supplier::Itself) = supplier {
+            let latency_ps = self.caches.get(cpu.caches.data as usize).map_or(0, |cache| cache.latency_ps);
+            return Fetched { level: Level::L1, node: cpu.node, latency_ps, keep: false, modified: false };
+        }
+        if let Some(Supplier::Peer(peer)) = supplier {
             let own_ps = found.map_or(0, |found| found.latency_ps);
             let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
             let (keep, modified) = (!peer.in_turns, peer.modified);
@@ -327,25 +340,30 @@ impl Model {
         })
     }
 
-    /// Queries the caches of other cores. A line that they will want back at once is not kept.
-    fn ask_others(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Option<Peer> {
+    /// Queries the caches of other cores. A line that they will want back is not kept.
+    fn ask_others(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Option<Supplier> {
         let coherence = self.coherence.as_ref()?;
-        let (home, window) = (self.map.node_of(line * LINE_BYTES), time_ps / WINDOW_PS);
-        let asked = Asked { me: cpu.core_index, line, home, kind, window };
-        let peer = coherence.access(&self.caches, &asked)?;
-        if peer.in_turns {
+        let home = self.map.node_of(line * LINE_BYTES);
+        let slowest_ps = self.slowest_ps.load(Relaxed);
+        let asked = Asked { me: cpu.core_index, line, home, kind, time_ps, slowest_ps };
+        let supplier = coherence.access(&self.caches, &asked)?;
+        if matches!(supplier, Supplier::Itself | Supplier::Peer(Peer { in_turns: true, .. })) {
             for cache in [cpu.caches.data, cpu.caches.level2].into_iter().filter(|cache| *cache != cpu.caches.last) {
                 self.caches.get(cache as usize).map(|cache| cache.remove(line));
             }
         }
-        Some(peer)
+        Some(supplier)
     }
 
     /// The first write to a line that the CPU's own caches have: other caches give it up. Returns the stall, ps, and
     /// whether the core keeps the line.
     fn take(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) -> (u64, bool) {
         let kind = AccessKind::Store;
-        let Some(peer) = self.ask_others(cpu, time_ps, line, kind) else { return (0, true) };
+        let peer = match self.ask_others(cpu, time_ps, line, kind) {
+            None => return (0, true),
+            Some(Supplier::Itself) => return (0, false),
+            Some(Supplier::Peer(peer)) => peer,
+        };
         let (level, latency_ps) = (Level::Peer, self.transfer(cpu, slot, peer));
         let miss =
             Miss { kind, in_stream: false, level, latency_ps, translation_ps: 0, after_ps: 0, alone: peer.in_turns };
@@ -393,12 +411,14 @@ impl Model {
     /// sleeping CPU continues. All CPUs' accesses up to then must happen before this call, by a lock or by release and
     /// acquire. Any thread may call it; times that do not increase are ignored.
     pub fn advance(&self, slowest_ps: u64) {
+        self.slowest_ps.store(slowest_ps, Relaxed);
         self.windows.advance(slowest_ps, &self.cpus);
     }
 
     /// Begins a measurement at this time, ps: counters are reset and queues emptied; caches keep their contents. The
     /// time may be before that of earlier accesses: CPUs may count theirs from 0 again.
     pub fn begin(&self, now_ps: u64) {
+        self.slowest_ps.store(now_ps, Relaxed);
         self.windows.begin(now_ps, &self.cpus);
         let totals = self.totals(now_ps);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;

@@ -123,23 +123,18 @@ fn a_reader_and_a_writer_hand_a_line_to_and_fro() {
     }
 }
 
-/// However long the lab lets a CPU run before another, lines that both write change hands at each access.
+/// However long the lab lets a CPU run before another, lines that both write change hands at each increment.
 #[test]
-fn a_line_that_is_written_in_turns_has_no_owner() {
+fn a_line_that_is_written_in_turns_changes_hands_at_each_turn() {
     let model = model("opteron-6174x4");
-    // As an increment does.
-    let write = |cpu, window: u64, address| {
-        let time_ps = window * model::WINDOW_PS;
-        model.access(cpu, time_ps, Request::to(address, AccessKind::Load), || None);
-        model.access(cpu, time_ps, Request::to(address, AccessKind::Store), || None)
-    };
-    let peers = |cpu, window, address| (0..100).filter(|_| write(cpu, window, address).level == Level::Peer).count();
+    let peers = |cpu, window, address| increments(&model, cpu, window * model::WINDOW_PS, 300_000, address);
     for window in 0..4 {
         peers(0, window, 64);
         peers(20, window, 64);
     }
     assert_eq!((peers(0, 4, 64), peers(20, 4, 64)), (100, 100));
-    assert!((0..100).all(|_| !write(0, 5, 64).keep));
+    let write = |time_ps| model.access(0, time_ps, Request::to(64, AccessKind::Store), || None);
+    assert!((0..100).all(|index| !write(5 * model::WINDOW_PS + index).keep));
     assert!(peers(0, 20, 64) <= 1, "no other core has wanted it for a while");
     // Neighbouring lines, each used by one core only.
     for window in 0..4 {
@@ -147,6 +142,29 @@ fn a_line_that_is_written_in_turns_has_no_owner() {
         peers(20, window, 192);
     }
     assert_eq!((peers(0, 4, 128), peers(20, 4, 192)), (0, 0));
+}
+
+/// Two cores that increment a word a hundred times each, one after the other, as with a futex: the line moves once a
+/// turn, not at each increment.
+#[test]
+fn a_line_that_is_used_in_bursts_changes_hands_once_a_burst() {
+    let model = model("opteron-6174x4");
+    let turn = |cpu, index: u64| {
+        let begin_ps = index * 10_000_000;
+        model.advance(begin_ps);
+        increments(&model, cpu, begin_ps, 10_000, 64)
+    };
+    let turns: Vec<usize> = (0..10).map(|index| turn([0, 20][index as usize % 2], index)).collect();
+    assert!(turns.iter().skip(4).all(|&peers| (1..=10).contains(&peers)), "{turns:?}");
+}
+
+/// A CPU increments a word a hundred times, this far apart, ps. Returns how often the line came from another core.
+fn increments(model: &Model, cpu: usize, begin_ps: u64, every_ps: u64, address: u64) -> usize {
+    let came = |index: u64| {
+        let access = |kind| model.access(cpu, begin_ps + index * every_ps, Request::to(address, kind), || None).level;
+        [AccessKind::Load, AccessKind::Store].map(access).contains(&Level::Peer)
+    };
+    (0..100).filter(|&index| came(index)).count()
 }
 
 #[test]
