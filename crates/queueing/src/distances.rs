@@ -7,11 +7,13 @@ use std::cell::RefCell;
 /// Rise and slope of a typical two-socket machine, if the description has no loaded latencies.
 const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
 /// Utilisation from which on a controller or link counts as nearly saturated: beyond, latency grows without bound.
-pub(crate) const NEARLY_FULL: f64 = 0.8;
+pub const NEARLY_FULL: f64 = 0.8;
 
-/// Idle latencies and routes.
-pub(crate) struct Distances<'a> {
+/// Idle latencies and routes of a machine.
+pub struct Distances<'a> {
+    /// The machine's description.
     pub machine: &'a Machine,
+    /// Its routes, if the description has them.
     pub routes: Option<Routes>,
     known: RefCell<FxHashMap<(NodeId, NodeId), Option<f64>>>,
 }

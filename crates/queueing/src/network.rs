@@ -1,6 +1,6 @@
-//! Latencies under load: a queueing model of controllers and links.
+//! The closed network, and its solution.
 //!
-//! A closed network: each class of threads has a fixed number of lines, in flight or being worked on. Each line takes
+//! Each class of threads has a fixed number of lines, in flight or being worked on. Each line takes
 //! the time to work on it, the idle latency of its route, and the queueing delays at the controller and links. The
 //! delay at utilisation `u` follows the machine's curve of loaded latency: its rise, and `slope u / (1 - u)`. No
 //! resource exceeds its bandwidth.
@@ -10,7 +10,7 @@ use machine::NodeId;
 use std::collections::HashMap;
 
 /// Size of a cache line, bytes.
-pub(crate) const LINE_BYTES: f64 = 64.0;
+pub const LINE_BYTES: f64 = 64.0;
 /// Utilisation at which the rise is complete.
 const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;
@@ -20,7 +20,7 @@ const TOLERANCE: f64 = 1e-4;
 
 /// Threads with the same access pattern.
 #[derive(Clone, Debug)]
-pub(crate) struct Class {
+pub struct Class {
     /// The node of their CPUs.
     pub from: NodeId,
     /// Lines in flight or being worked on.
@@ -33,7 +33,7 @@ pub(crate) struct Class {
 
 /// Lines of a class that come from one node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeShare {
+pub struct NodeShare {
     /// The node.
     pub to: NodeId,
     /// The part of the class's lines; all parts add up to 1.
@@ -44,11 +44,18 @@ pub(crate) struct NodeShare {
 
 /// The result for a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Served {
+pub struct Served {
     /// Lines per ns.
     pub rate: f64,
     /// Mean latency, ns.
     pub latency_ns: f64,
+}
+
+impl Class {
+    /// The part of its lines that come from the node of its CPUs, 0 to 1.
+    pub fn local_part(&self) -> f64 {
+        self.to.iter().filter(|share| share.to == self.from).map(|share| share.part).sum()
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -76,7 +83,7 @@ enum Resource {
 }
 
 /// Solves the model for all classes running together. None if the machine's description lacks a latency that is needed.
-pub(crate) fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
+pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
     let mut numbers: HashMap<Resource, usize> = HashMap::new();
     let mut servers: Vec<Server> = Vec::new();
     let mut users: Vec<Vec<User>> = Vec::new();
