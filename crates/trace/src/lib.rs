@@ -14,11 +14,10 @@ pub mod live;
 mod metadata;
 pub mod objects;
 mod parquet_file;
-mod perf_data;
+pub mod perf;
 mod reader;
 mod rows;
 mod sample;
-pub mod spe;
 #[cfg(feature = "sql")]
 pub mod sql;
 mod stack;

@@ -1,7 +1,7 @@
 //! Data that a processor writes into the AUX area of a CPU, in the pieces in which the kernel handed it over.
 
-use crate::perf_data::{AuxRecord, Bytes};
 use linux::AuxArea;
+use perf_data::{AuxRecord, Bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 

@@ -55,7 +55,9 @@ mod permission;
 mod pmu;
 mod running;
 mod side_band;
+mod spe_clock;
 mod spe_events;
+mod system_features;
 mod thread_counters;
 mod tracepoint;
 

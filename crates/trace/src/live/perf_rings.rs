@@ -3,9 +3,10 @@
 use super::Target;
 use super::aux_data::AuxData;
 use super::permission::Refusal;
-use crate::perf_data::{AUX, Bytes, LOST, lost_count};
 use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, set_perf_period, share_perf_ring};
 use machine::CpuId;
+use perf_data::kind::{AUX, LOST};
+use perf_data::{Bytes, lost_count};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, ReadFormat, Sampler};
 use rustix::io::Errno;
@@ -270,9 +271,10 @@ mod tests {
     use super::*;
     use crate::Sample;
     use crate::live::LiveError;
-    use crate::perf_data::attribute::{ADDR, Attribute, CPU, IDENTIFIER, IP, TID, TIME};
-    use crate::perf_data::{Bytes, Decoder};
+    use crate::perf::Decoder;
     use linux::{Pages, current_cpu, monotonic_ns, set_affinity};
+    use perf_data::Attribute;
+    use perf_data::attribute::{ADDR, CPU, IDENTIFIER, IP, TID, TIME};
     use perf_event::events::Software;
     use std::ops::Range;
 
@@ -306,7 +308,7 @@ mod tests {
             }
         };
         let mut decoder = Decoder::default();
-        decoder.add_attribute(Attribute::live("page-faults", SAMPLE_TYPE, 1, rings.ids.concat()));
+        decoder.session.add_attribute(Attribute::live("page-faults", SAMPLE_TYPE, 1, rings.ids.concat()));
         let mut memory = Pages::reserve(usize::try_from(PAGES + 1).unwrap() * 4096).unwrap();
         memory.advise_huge(false).unwrap();
         rings.enable(&target).map_err(|_| "cannot be enabled").unwrap();
@@ -320,7 +322,7 @@ mod tests {
         // Losses are reported with the next record that is written.
         look(PAGES..PAGES + 1);
         let own = memory.range();
-        let mut samples = decoder.finish().samples;
+        let (mut samples, _) = decoder.finish();
         samples.retain(|sample| own.contains(&sample.address));
         samples.sort_by_key(|sample| sample.time_ns);
         Some((samples, memory, decoder.lost.iter().map(|loss| loss.count).sum()))

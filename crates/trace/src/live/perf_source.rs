@@ -5,13 +5,15 @@ use super::memory_events::{Kind, MemoryEvent, memory_events};
 use super::perf_rings::{Rings, Wanted};
 use super::permission::{Refusal, Scope, with_remedy};
 use super::pmu::DEVICES;
+use super::spe_clock::LiveClock;
+use super::system_features::features;
 use super::{LiveError, Target, spe_events};
-use crate::perf_data::attribute as has;
-use crate::perf_data::attribute::Attribute;
-use crate::perf_data::{Bytes, Decoder, Features, LOST_BY_KERNEL, note};
-use crate::spe::{Buffer, Held};
+use crate::perf::{Decoder, LOST_BY_KERNEL, note};
 use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::{Pid, tsc_and_monotonic_ns};
+use perf_data::attribute as has;
+use perf_data::spe::{Buffer, Held};
+use perf_data::{Attribute, Bytes};
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
@@ -64,6 +66,8 @@ pub struct PerfSource {
     rings: Rings,
     events: Vec<MemoryEvent>,
     decoder: Decoder,
+    /// The clock of the data of Arm's SPE.
+    spe_clock: Option<LiveClock>,
     user_only: bool,
     /// This process, to be left out unless it is observed itself.
     not: Option<Pid>,
@@ -133,12 +137,12 @@ impl PerfSource {
         reach: Reach,
     ) -> Result<Self, Refusal> {
         let mut decoder = Decoder::default();
-        decoder.features = Features::of_system(Path::new("/sys"));
+        decoder.session.features = features(Path::new("/sys"));
         if events.iter().any(MemoryEvent::is_spe) {
-            decoder.features.cores = spe_events::cores().map_err(|error| Refusal::Event(None, error))?;
+            decoder.session.features.cores = spe_events::cores().map_err(|error| Refusal::Event(None, error))?;
             decoder.spe = Some(spe_events::queues());
         } else {
-            decoder.features.cycles_per_ns = Some(cycles_per_ns());
+            decoder.session.features.cycles_per_ns = Some(cycles_per_ns());
         }
         let mut notes = Vec::new();
         for ((event, wanted), ids) in events.iter().zip(wanted).zip(&rings.ids) {
@@ -146,12 +150,12 @@ impl PerfSource {
             let sample_type = wanted.builder.attrs().sample_type;
             let attribute = Attribute::live(&event.name, sample_type, period, ids.clone());
             notes.push(if event.is_spe() { spe_events::note(event, options) } else { note(&attribute) });
-            decoder.add_attribute(attribute);
+            decoder.session.add_attribute(attribute);
         }
         // The context switch events.
         for (wanted, ids) in wanted.iter().zip(&rings.ids).skip(events.len()) {
             let sample_type = wanted.builder.attrs().sample_type;
-            decoder.add_attribute(Attribute::live("dummy", sample_type, 1, ids.clone()));
+            decoder.session.add_attribute(Attribute::live("dummy", sample_type, 1, ids.clone()));
         }
         if let Some(first) = notes.first_mut() {
             if !reach.kernel {
@@ -168,7 +172,8 @@ impl PerfSource {
         rings.enable(&options.target)?;
         let not = (options.target == Target::Program).then(|| Pid(std::process::id()));
         let events = events.to_vec();
-        Ok(Self { rings, events, decoder, user_only: options.user_only, not, notes })
+        let spe_clock = decoder.spe.is_some().then(LiveClock::new);
+        Ok(Self { rings, events, decoder, spe_clock, user_only: options.user_only, not, notes })
     }
 
     /// The events, and what each cannot see.
@@ -188,10 +193,13 @@ impl PerfSource {
             let lost = self.rings.drain_aux(|cpu, offset, data| {
                 spe.add(cpu, Buffer { offset, held: Held::InMemory(data.to_vec()) });
             });
-            spe.look();
             self.decoder.lose("overwritten bytes of Arm's SPE data", lost);
         }
-        let mut taken = self.decoder.finish().samples;
+        if let Some(clock) = &mut self.spe_clock {
+            clock.look();
+            self.decoder.take_live_spe(|ticks| clock.ns(ticks));
+        }
+        let (mut taken, _) = self.decoder.finish();
         taken.sort_by_key(|sample| sample.time_ns);
         let unwanted = |sample: &Sample| self.user_only && sample.kernel || self.not == Some(sample.pid);
         samples.extend(taken.into_iter().filter(|sample| !unwanted(sample)));

@@ -1,6 +1,5 @@
 //! What is already running when a recording begins, as events.
 
-use crate::perf_data::has_symbols;
 use crate::{FileIdentity, What};
 use linux::{Mapping, Pid, Process, ProcessError, Tid, thread_stack};
 use std::fs;
@@ -50,7 +49,7 @@ fn mapped(mapping: &Mapping) -> What {
         bytes: range.end - range.start,
         offset: *offset,
         name: name.as_str().into(),
-        file: has_symbols(name).then_some(FileIdentity { build_id: None, inode: *inode }),
+        file: FileIdentity::of_mapping(name, None, *inode),
         executable: *execute,
     }
 }

@@ -5,10 +5,11 @@ use super::perf_rings::{Rings, Wanted};
 use super::permission::Scope;
 use super::running::{all_pids, events_of, stack_of};
 use super::{LiveError, Target};
-use crate::perf_data::attribute::{Attribute, CPU, IDENTIFIER, TID, TIME};
-use crate::perf_data::{Bytes, Decoder, LOST_BY_KERNEL, Starts};
+use crate::perf::{Decoder, LOST_BY_KERNEL, Starts};
 use crate::{Event, Loss, Source, SourceNote, Stacks, What};
 use linux::{Process, ProcessError, monotonic_ns, stack_around, stack_pointer_of};
+use perf_data::attribute::{CPU, IDENTIFIER, TID, TIME};
+use perf_data::{Attribute, Bytes};
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::VecDeque;
@@ -65,7 +66,7 @@ impl SideBand {
         rings.enable(target).map_err(failed)?;
         let mut decoder = Decoder::default();
         let ids = rings.ids.concat();
-        decoder.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
+        decoder.session.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
         let (starts, young) = (Starts::default(), VecDeque::new());
         let mut side_band = Self { rings, decoder, starts, young, hidden: 0, with_mappings };
         if with_mappings {
@@ -82,7 +83,7 @@ impl SideBand {
             Target::System => all_pids(),
         };
         for pid in pids {
-            let told = events_of(pid, |tid, what| self.decoder.event(began, pid.0, tid.0, what));
+            let told = events_of(pid, |tid, what| self.decoder.event(began, pid, tid, what));
             // A process that has ended is not a hidden one.
             self.hidden += u64::from(matches!(told, Err(ProcessError::Read { .. })));
         }
@@ -109,7 +110,7 @@ impl SideBand {
             self.decoder.take(kind, misc, Bytes(body));
         });
         std::mem::swap(stacks, &mut self.decoder.stacks);
-        let mut told = self.decoder.finish().events;
+        let (_, mut told) = self.decoder.finish();
         told.sort_by_key(|event| event.time_ns);
         for event in told {
             if self.with_mappings {

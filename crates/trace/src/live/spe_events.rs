@@ -4,13 +4,15 @@
 use super::memory_events::{Kind, LEAST_LATENCY, MemoryEvent};
 use super::perf_rings::{Wanted, online_cpus};
 use super::pmu::Pmu;
+use super::system_features::core;
 use super::{Pace, PerfOptions};
-use crate::perf_data::attribute as has;
-use crate::perf_data::{Core, SPE_SERVED};
-use crate::spe::SpeQueues;
+use crate::perf::SPE_SERVED;
 use crate::{Source, SourceNote};
 use linux::CpuSet;
 use machine::CpuId;
+use perf_data::Core;
+use perf_data::attribute as has;
+use perf_data::spe::SpeQueues;
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::HashMap;
@@ -100,8 +102,7 @@ pub(super) fn note(event: &MemoryEvent, options: &PerfOptions) -> SourceNote {
 
 /// The core type of each CPU.
 pub(super) fn cores() -> io::Result<HashMap<CpuId, Core>> {
-    let core = |cpu| (cpu, Core::of_system(Path::new("/sys"), cpu));
-    Ok(online_cpus()?.iter().map(core).collect())
+    Ok(online_cpus()?.iter().map(|cpu| (cpu, core(Path::new("/sys"), cpu))).collect())
 }
 
 /// Empty queues for a new recording.

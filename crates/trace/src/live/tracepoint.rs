@@ -2,8 +2,8 @@
 
 use super::LiveError;
 use super::permission::with_remedy;
-use crate::perf_data::Bytes;
 use linux::Cause;
+use perf_data::Bytes;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;

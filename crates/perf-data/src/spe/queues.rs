@@ -1,12 +1,8 @@
 //! Merges the data of all CPUs into accesses in time order, each with its thread. The data of a CPU form one stream,
 //! which is read as time advances: the kernel hands it over long after its other records.
 
-use super::live_clock::LiveClock;
 use super::record::{SpeRecord, SpeRecords};
-use crate::Loss;
-use crate::perf_data::Timer;
-use linux::{Pid, Tid};
-use machine::CpuId;
+use machine::{CpuId, Pid, Tid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -14,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// CPU of per-thread data, recorded wherever the thread ran.
-pub(crate) const ANY_CPU: CpuId = CpuId(u32::MAX);
+const ANY_CPU: CpuId = CpuId(u32::MAX);
 /// Alignment packets refer to memory, where each buffer starts on a page.
 const ALIGNMENT: u64 = 32;
 /// Maximum number of context switches kept for a CPU whose data have not arrived.
@@ -22,21 +18,25 @@ const MOST_TURNS: usize = 1 << 14;
 
 /// The data of all CPUs.
 #[derive(Debug, Default)]
-pub(crate) struct SpeQueues {
+pub struct SpeQueues {
     queues: BTreeMap<CpuId, Queue>,
     process_of: HashMap<Tid, Pid>,
-    /// Clock of live data. For a file, the conversion is in the file.
-    clock: Option<LiveClock>,
+    /// Whether data may still arrive for times that have passed.
+    is_live: bool,
     /// Whether thread IDs here differ from those that the kernel passes to the processor.
     other_numbers: bool,
 }
 
 /// An access with its time, CPU and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpeAccess {
+pub struct SpeAccess {
+    /// Time, in ns.
     pub time_ns: u64,
+    /// The CPU.
     pub cpu: CpuId,
+    /// The process and the thread.
     pub thread: (Pid, Tid),
+    /// What the processor recorded.
     pub record: SpeRecord,
 }
 
@@ -64,17 +64,19 @@ struct Queue {
 
 /// Data that the kernel handed over at once: whole records.
 #[derive(Clone, Debug)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     /// Their offset in memory.
     pub offset: u64,
+    /// Where they are stored.
     pub held: Held,
 }
 
 /// Where data are stored.
 #[derive(Clone, Debug)]
-pub(crate) enum Held {
+pub enum Held {
     /// In a file: offset and length, in bytes.
     InFile(Arc<File>, u64, u64),
+    /// In memory.
     InMemory(Vec<u8>),
 }
 
@@ -105,14 +107,10 @@ impl Buffer {
 }
 
 impl SpeQueues {
-    /// Queues for live data, from now on.
+    /// Queues for live data. `other_numbers`: whether thread IDs here differ from those that the kernel passes to the
+    /// processor.
     pub fn live(other_numbers: bool) -> Self {
-        Self { clock: Some(LiveClock::new()), other_numbers, ..Self::default() }
-    }
-
-    /// Takes a clock reading, so that data written up to now can be dated.
-    pub fn look(&mut self) {
-        self.clock.iter_mut().for_each(LiveClock::look);
+        Self { is_live: true, other_numbers, ..Self::default() }
     }
 
     /// Adds data of a CPU, which continue the previous ones.
@@ -132,26 +130,29 @@ impl SpeQueues {
         }
         let running = &mut self.queues.entry(cpu).or_default().running;
         running.push_back(Turn { since: time, thread: to });
-        if self.clock.is_some() && running.len() > MOST_TURNS {
+        if self.is_live && running.len() > MOST_TURNS {
             running.pop_front();
         }
     }
 
-    /// Passes all accesses up to `limit` to `tell`, and adds losses to `lost`. `timer` is the conversion recorded in
-    /// a file.
-    pub fn advance(&mut self, limit: u64, timer: Option<Timer>, lost: &mut Vec<Loss>, mut tell: impl FnMut(SpeAccess)) {
-        let Self { queues, process_of, clock, other_numbers } = self;
-        let clock = clock.as_ref();
-        let time_of = |ticks: Option<u64>| match clock {
-            Some(clock) => ticks
-                .and_then(|ticks| clock.ns(ticks))
-                .ok_or("samples of Arm's SPE from outside the time of the recording"),
-            None => ticks
-                .and_then(|ticks| timer?.ns(ticks))
-                .ok_or("samples of Arm's SPE without a time (`ts_enable=1` adds it)"),
+    /// Passes all accesses up to a time to `tell`, and losses to `lose`: what was lost, and how often. `clock`
+    /// converts counts of the timer to ns, if it can.
+    pub fn advance(
+        &mut self,
+        limit: u64,
+        clock: impl Fn(u64) -> Option<u64>,
+        mut lose: impl FnMut(&'static str, u64),
+        mut tell: impl FnMut(SpeAccess),
+    ) {
+        let Self { queues, process_of, is_live, other_numbers } = self;
+        let timeless = if *is_live {
+            "samples of Arm's SPE from outside the time of the recording"
+        } else {
+            "samples of Arm's SPE without a time (`ts_enable=1` adds it)"
         };
+        let time_of = |ticks: Option<u64>| ticks.and_then(&clock).ok_or(timeless);
         for (&cpu, queue) in queues {
-            while let Some((time, record)) = queue.next.take().or_else(|| queue.read(time_of, lost)) {
+            while let Some((time, record)) = queue.next.take().or_else(|| queue.read(time_of, &mut lose)) {
                 if time > limit {
                     queue.next = Some((time, record));
                     break;
@@ -163,13 +164,13 @@ impl SpeQueues {
                 let told = told.map(|tid| process_of.get(&tid).map(|pid| (*pid, tid)));
                 let thread = told.unwrap_or_else(|| running.front().filter(|turn| turn.since <= time)?.thread);
                 match thread {
-                    _ if cpu == ANY_CPU => Loss::add(lost, "samples of Arm's SPE without a CPU", 1),
+                    _ if cpu == ANY_CPU => lose("samples of Arm's SPE without a CPU", 1),
                     Some(thread) => tell(SpeAccess { time_ns: time, cpu, thread, record }),
-                    None => Loss::add(lost, "samples of Arm's SPE from unknown threads", 1),
+                    None => lose("samples of Arm's SPE from unknown threads", 1),
                 }
             }
             // In a live recording, data from before these switches may still arrive.
-            if clock.is_none() {
+            if !*is_live {
                 forget_before(limit, &mut queue.running);
             }
         }
@@ -188,7 +189,7 @@ impl Queue {
     fn read(
         &mut self,
         time_of: impl Fn(Option<u64>) -> Result<u64, &'static str>,
-        lost: &mut Vec<Loss>,
+        lose: &mut impl FnMut(&'static str, u64),
     ) -> Option<(u64, SpeRecord)> {
         loop {
             let mut records = SpeRecords::new(&self.data, self.used);
@@ -196,13 +197,13 @@ impl Queue {
             self.used = records.place();
             let Some(record) = record else {
                 let left = self.data.len() - self.used;
-                Loss::add(lost, "bytes of Arm's SPE data that are not a valid record", left as u64);
+                lose("bytes of Arm's SPE data that are not a valid record", left as u64);
                 (self.data, self.used) = (Vec::new(), 0);
                 let buffer = self.buffers.pop_front()?;
                 let bytes = buffer.bytes();
                 match buffer.read() {
                     Ok(data) => self.data = data,
-                    Err(_) => Loss::add(lost, "bytes of Arm's SPE data that cannot be read", bytes),
+                    Err(_) => lose("bytes of Arm's SPE data that cannot be read", bytes),
                 }
                 continue;
             };
@@ -211,7 +212,7 @@ impl Queue {
             }
             match time_of(record.timer) {
                 Ok(time) => return Some((time, record)),
-                Err(why) => Loss::add(lost, why, 1),
+                Err(why) => lose(why, 1),
             }
         }
     }
@@ -243,22 +244,28 @@ mod tests {
         SpeRecord { timer: Some(ticks), thread, ..LOAD }
     }
 
-    /// Queues of a recording that has just started, and a time in it.
-    fn live() -> (SpeQueues, u64) {
-        let mut queues = SpeQueues::live(false);
-        let ticks = linux::tsc();
-        queues.look();
-        (queues, ticks)
+    /// Time of the accesses, ns, and the timer's count at that time.
+    const TIME: u64 = 1_000_000;
+    const TICKS: u64 = 500;
+
+    /// The clock of the recording.
+    fn clock(ticks: u64) -> Option<u64> {
+        (100..=1000).contains(&ticks).then(|| ticks * (TIME / TICKS))
     }
 
     fn add(queues: &mut SpeQueues, offset: u64, data: Vec<u8>) {
         queues.add(CPU, Buffer { offset, held: Held::InMemory(data) });
     }
 
-    fn told(queues: &mut SpeQueues) -> (Vec<SpeAccess>, Vec<(u64, String)>) {
+    fn told(queues: &mut SpeQueues) -> (Vec<SpeAccess>, Vec<(u64, &'static str)>) {
         let (mut accesses, mut lost) = (Vec::new(), Vec::new());
-        queues.advance(u64::MAX, None, &mut lost, |access| accesses.push(access));
-        (accesses, lost.into_iter().map(|loss| (loss.count, loss.what)).collect())
+        let count_loss = |what, count| match lost.iter_mut().find(|(_, of)| *of == what) {
+            _ if count == 0 => {}
+            Some((sum, _)) => *sum += count,
+            None => lost.push((count, what)),
+        };
+        queues.advance(u64::MAX, clock, count_loss, |access| accesses.push(access));
+        (accesses, lost)
     }
 
     fn thread(number: u32) -> (Pid, Tid) {
@@ -267,42 +274,40 @@ mod tests {
 
     #[test]
     fn data_that_come_late_are_of_whom_ran_then() {
-        let (mut queues, ticks) = live();
-        let time = queues.clock.as_ref().unwrap().ns(ticks).unwrap();
-        queues.switch(time - 100, CPU, Some(thread(8)));
+        let mut queues = SpeQueues::live(false);
+        queues.switch(TIME - 100, CPU, Some(thread(8)));
         assert_eq!(told(&mut queues), (vec![], vec![]));
         // Two more threads run before the data of the first one arrive.
-        queues.switch(time + 1_000_000_000, CPU, None);
-        queues.switch(time + 2_000_000_000, CPU, Some(thread(9)));
+        queues.switch(TIME + 1_000_000_000, CPU, None);
+        queues.switch(TIME + 2_000_000_000, CPU, Some(thread(9)));
         assert_eq!(told(&mut queues), (vec![], vec![]));
-        add(&mut queues, 77, written(&at(ticks, None)));
-        let access = SpeAccess { time_ns: time, cpu: CPU, thread: (Pid(7), Tid(8)), record: at(ticks, None) };
+        add(&mut queues, 77, written(&at(TICKS, None)));
+        let access = SpeAccess { time_ns: TIME, cpu: CPU, thread: (Pid(7), Tid(8)), record: at(TICKS, None) };
         assert_eq!(told(&mut queues), (vec![access], vec![]));
         // An access before the first known switch belongs to no thread.
-        queues.switch(time + 3_000_000_000, CpuId(4), Some(thread(9)));
-        queues.add(CpuId(4), Buffer { offset: 0, held: Held::InMemory(written(&at(ticks, None))) });
-        let unknown = (1, "samples of Arm's SPE from unknown threads".to_owned());
+        queues.switch(TIME + 3_000_000_000, CpuId(4), Some(thread(9)));
+        queues.add(CpuId(4), Buffer { offset: 0, held: Held::InMemory(written(&at(TICKS, None))) });
+        let unknown = (1, "samples of Arm's SPE from unknown threads");
         assert_eq!(told(&mut queues), (vec![], vec![unknown]));
     }
 
     #[test]
     fn the_processor_names_threads_by_the_numbers_of_the_first_namespace() {
         for (other_numbers, tid) in [(false, 9), (true, 8)] {
-            let (mut queues, ticks) = live();
-            queues.other_numbers = other_numbers;
+            let mut queues = SpeQueues::live(other_numbers);
             queues.switch(0, CPU, Some(thread(9)));
             queues.switch(1, CPU, Some(thread(8)));
-            add(&mut queues, 0, written(&at(ticks, Some(9))));
+            add(&mut queues, 0, written(&at(TICKS, Some(9))));
             assert_eq!(told(&mut queues).0.first().map(|access| access.thread), Some(thread(tid)));
         }
     }
 
     #[test]
     fn each_piece_is_read_whatever_was_before() {
-        let (mut queues, ticks) = live();
+        let mut queues = SpeQueues::live(false);
         queues.switch(0, CPU, Some(thread(8)));
         // One buffer is truncated, and one has a time outside the recording.
-        let whole = written(&at(ticks, None));
+        let whole = written(&at(TICKS, None));
         add(&mut queues, 5, whole[..whole.len() - 1].to_vec());
         add(
             &mut queues,
@@ -316,17 +321,17 @@ mod tests {
             (made_none, "bytes of Arm's SPE data that are not a valid record"),
             (2, "samples of Arm's SPE from outside the time of the recording"),
         ];
-        assert_eq!(lost, expected.map(|(count, what)| (count, what.to_owned())));
+        assert_eq!(lost, expected);
     }
 
     #[test]
     fn a_cpu_without_data_does_not_fill_memory() {
-        let (mut queues, ticks) = live();
+        let mut queues = SpeQueues::live(false);
         for turn in 0..3 * MOST_TURNS as u64 {
             queues.switch(turn, CPU, Some(thread(turn as u32)));
         }
         assert_eq!(queues.queues[&CPU].running.len(), MOST_TURNS);
-        add(&mut queues, 0, written(&at(ticks, None)));
+        add(&mut queues, 0, written(&at(TICKS, None)));
         assert_eq!(told(&mut queues).0.first().map(|access| access.thread), Some(thread(3 * MOST_TURNS as u32 - 1)));
     }
 
@@ -335,10 +340,10 @@ mod tests {
         fn any_data_and_turns_are_read_or_counted(
             told_of in prop::collection::vec(any::<(u64, Option<u32>, Vec<u8>, bool)>(), 0..20),
         ) {
-            let (mut queues, ticks) = live();
+            let mut queues = SpeQueues::live(false);
             for (place, tid, data, is_record) in told_of {
                 queues.switch(place, CPU, tid.map(thread));
-                add(&mut queues, place, if is_record { written(&at(ticks, tid)) } else { data });
+                add(&mut queues, place, if is_record { written(&at(TICKS, tid)) } else { data });
                 let (accesses, _) = told(&mut queues);
                 prop_assert!(accesses.iter().all(|access| access.record.address.is_some()));
             }

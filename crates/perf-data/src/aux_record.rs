@@ -1,10 +1,7 @@
 //! `PERF_RECORD_AUX`: the processor has written data in its own format. Constants from the kernel's
 //! `include/uapi/linux/perf_event.h`.
 
-use super::bytes::Bytes;
-
-/// Type of these records, since Linux 4.1.
-pub(crate) const AUX: u32 = 11;
+use crate::bytes::Bytes;
 
 const TRUNCATED: u64 = 1 << 0;
 const PARTIAL: u64 = 1 << 2;
@@ -12,13 +9,14 @@ const COLLISION: u64 = 1 << 3;
 
 /// Data that were handed over at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AuxRecord {
+pub struct AuxRecord {
     /// Their offset in everything written so far.
     pub offset: u64,
     flags: u64,
 }
 
 impl AuxRecord {
+    /// Parses the body of a record. `None` if it is too short.
     pub fn parse(body: Bytes<'_>) -> Option<Self> {
         let mut from = body;
         let (offset, _bytes, flags) = (from.u64()?, from.u64()?, from.u64()?);

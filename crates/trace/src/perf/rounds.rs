@@ -2,7 +2,7 @@
 
 use super::in_order::{InOrder, Order, Sorted};
 use crate::{Event, Record, Sample, What};
-use linux::{Pid, Tid};
+use machine::{Pid, Tid};
 use std::collections::HashSet;
 
 /// What was decoded while the rings of all CPUs were emptied once, in the order of the file.
@@ -34,7 +34,7 @@ pub(crate) struct Rounds {
 
 /// Processes whose start was reported.
 #[derive(Debug, Default)]
-pub(crate) struct Starts(HashSet<Pid>);
+pub struct Starts(HashSet<Pid>);
 
 impl Starts {
     /// Creates the start of an event's process if none was reported: a process first seen without a fork existed

@@ -1,29 +1,41 @@
 //! `struct perf_event_attr`: what an event observes, and the layout of its records. Constants from the kernel's
 //! `include/uapi/linux/perf_event.h`.
 
-use super::bytes::Bytes;
-use crate::{Clock, Source};
+use crate::bytes::Bytes;
 
-pub(crate) const IP: u64 = 1 << 0;
-pub(crate) const TID: u64 = 1 << 1;
-pub(crate) const TIME: u64 = 1 << 2;
-pub(crate) const ADDR: u64 = 1 << 3;
+/// The address of the instruction.
+pub const IP: u64 = 1 << 0;
+/// The process and the thread.
+pub const TID: u64 = 1 << 1;
+/// The time.
+pub const TIME: u64 = 1 << 2;
+/// The address of the data.
+pub const ADDR: u64 = 1 << 3;
 pub(crate) const READ: u64 = 1 << 4;
-pub(crate) const CALLCHAIN: u64 = 1 << 5;
-pub(crate) const ID: u64 = 1 << 6;
-pub(crate) const CPU: u64 = 1 << 7;
-pub(crate) const PERIOD: u64 = 1 << 8;
+/// The call chain.
+pub const CALLCHAIN: u64 = 1 << 5;
+/// The ID of the counter, after the address.
+pub const ID: u64 = 1 << 6;
+/// The CPU.
+pub const CPU: u64 = 1 << 7;
+/// The period.
+pub const PERIOD: u64 = 1 << 8;
 pub(crate) const STREAM_ID: u64 = 1 << 9;
-pub(crate) const RAW: u64 = 1 << 10;
+/// What the event itself reports.
+pub const RAW: u64 = 1 << 10;
 pub(crate) const BRANCH_STACK: u64 = 1 << 11;
 pub(crate) const REGS_USER: u64 = 1 << 12;
 pub(crate) const STACK_USER: u64 = 1 << 13;
-pub(crate) const WEIGHT: u64 = 1 << 14;
-pub(crate) const DATA_SRC: u64 = 1 << 15;
-pub(crate) const IDENTIFIER: u64 = 1 << 16;
+/// The latency.
+pub const WEIGHT: u64 = 1 << 14;
+/// What served the access.
+pub const DATA_SRC: u64 = 1 << 15;
+/// The ID of the counter, at the same position in all records.
+pub const IDENTIFIER: u64 = 1 << 16;
 pub(crate) const TRANSACTION: u64 = 1 << 17;
 pub(crate) const REGS_INTR: u64 = 1 << 18;
-pub(crate) const PHYS_ADDR: u64 = 1 << 19;
+/// The physical address of the data.
+pub const PHYS_ADDR: u64 = 1 << 19;
 pub(crate) const WEIGHT_STRUCT: u64 = 1 << 24;
 
 const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -33,21 +45,36 @@ const CLOCK_MONOTONIC: u32 = 1;
 
 /// What an event observes, and the layout of its records.
 #[derive(Clone, Debug)]
-pub(crate) struct Attribute {
+pub struct Attribute {
+    /// The period; 0 if the kernel adapts it.
     pub period: u64,
+    /// The fields of its samples.
     pub sample_type: u64,
-    pub read_format: u64,
-    pub branch_sample_type: u64,
-    pub user_registers: u32,
-    pub interrupt_registers: u32,
-    pub flags: u64,
-    pub clock_id: u32,
+    pub(crate) read_format: u64,
+    pub(crate) branch_sample_type: u64,
+    pub(crate) user_registers: u32,
+    pub(crate) interrupt_registers: u32,
+    pub(crate) flags: u64,
+    pub(crate) clock_id: u32,
     /// The event in perf's notation; empty if unknown.
     pub name: String,
-    /// The source of its samples, which follows from its name.
-    pub source: Source,
+    /// What takes its samples, which follows from its name.
+    pub sampler: Sampler,
     /// The IDs of its counters, one per CPU.
     pub ids: Vec<u64>,
+}
+
+/// What takes samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampler {
+    /// AMD's instruction-based sampling.
+    Ibs,
+    /// Intel's precise event-based sampling.
+    Pebs,
+    /// Arm's statistical profiling extension.
+    Spe,
+    /// Another event.
+    Other,
 }
 
 impl Attribute {
@@ -63,7 +90,7 @@ impl Attribute {
             flags: SAMPLE_ID_ALL | USE_CLOCKID,
             clock_id: CLOCK_MONOTONIC,
             name: String::new(),
-            source: Source::Perf,
+            sampler: Sampler::Other,
             ids,
         };
         attribute.set_name(name);
@@ -71,7 +98,7 @@ impl Attribute {
     }
 
     /// Parses the structure, and returns its own size as well.
-    pub fn parse(bytes: Bytes<'_>) -> Option<(Self, u64)> {
+    pub(crate) fn parse(bytes: Bytes<'_>) -> Option<(Self, u64)> {
         let mut from = bytes;
         let _type = from.u32()?;
         let size = from.u32()?;
@@ -92,7 +119,7 @@ impl Attribute {
             clock_id: (at(88) >> 32) as u32,
             interrupt_registers: at(96).count_ones(),
             name: String::new(),
-            source: Source::Perf,
+            sampler: Sampler::Other,
             ids: Vec::new(),
         };
         (size >= 64).then_some((attribute, size.into()))
@@ -104,29 +131,29 @@ impl Attribute {
         self.sample_type & what != 0
     }
 
-    pub fn clock(&self) -> Clock {
-        let chosen = self.flags & USE_CLOCKID != 0 && self.clock_id == CLOCK_MONOTONIC;
-        if chosen { Clock::Monotonic } else { Clock::Perf }
+    /// Whether its times are those of `CLOCK_MONOTONIC`, not of perf's default clock.
+    pub fn is_monotonic(&self) -> bool {
+        self.flags & USE_CLOCKID != 0 && self.clock_id == CLOCK_MONOTONIC
     }
 
     /// Size of the trailer of records other than samples, which has their thread and time; 0 if there is none.
-    pub fn trailer(&self) -> u64 {
+    pub(crate) fn trailer(&self) -> u64 {
         let fields = self.sample_type & (TID | TIME | ID | STREAM_ID | CPU | IDENTIFIER);
         if self.flags & SAMPLE_ID_ALL == 0 { 0 } else { u64::from(fields.count_ones()) * 8 }
     }
 
-    /// Sets the name, and the source that follows from it.
-    pub fn set_name(&mut self, name: &str) {
+    /// Sets the name, and the sampler that follows from it.
+    pub(crate) fn set_name(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         let is = |part: &str| name.contains(part);
-        self.source = if is("ibs_op") {
-            Source::Ibs
+        self.sampler = if is("ibs_op") {
+            Sampler::Ibs
         } else if is("arm_spe") {
-            Source::Spe
+            Sampler::Spe
         } else if is("mem-loads") || is("mem-stores") || is("ldlat") {
-            Source::Pebs
+            Sampler::Pebs
         } else {
-            Source::Perf
+            Sampler::Other
         };
     }
 }

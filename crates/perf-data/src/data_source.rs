@@ -1,13 +1,40 @@
 //! Decodes what served an access: `union perf_mem_data_src` of the kernel's `include/uapi/linux/perf_event.h`, and
 //! the registers of AMD's instruction-based sampling.
 
-use super::bytes::Bytes;
-use crate::{AccessKind, Served};
+use crate::bytes::Bytes;
+
+/// The kind of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// A read.
+    Load,
+    /// A write.
+    Store,
+    /// The processor does not report it.
+    Unknown,
+}
+
+/// The level that served an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The core's first-level cache, or a fill in progress.
+    L1,
+    /// The core's second-level cache.
+    L2,
+    /// The last-level cache near the core.
+    L3,
+    /// The cache of another core or node.
+    Peer,
+    /// Memory.
+    Dram,
+}
 
 /// What a processor reports about an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Observed {
+pub struct Observed {
+    /// Load or store.
     pub kind: AccessKind,
+    /// The level that served it, if known.
     pub served: Option<Served>,
     /// Whether the level that served it is on the CPU's node, if known.
     pub local: Option<bool>,
@@ -34,6 +61,9 @@ const SNOOP_HITM: u64 = 0x10;
 const SNOOP_PEER: u64 = 0x3;
 
 impl Observed {
+    /// An access of which nothing is reported.
+    pub const NOTHING: Self = Self { kind: AccessKind::Unknown, served: None, local: None };
+
     /// Decodes `PERF_SAMPLE_DATA_SRC`. `None` if it has neither the operation nor the level.
     pub fn of_data_source(value: u64) -> Option<Self> {
         let bits = |from: u32, count: u32| value >> from & ((1 << count) - 1);
@@ -83,9 +113,12 @@ impl Observed {
 /// The registers of an IBS op sample: `PERF_SAMPLE_RAW` of `ibs_op`, for kernels before 6.2, which did not decode
 /// them. Follows AMD's Processor Programming Reference and the kernel's amd-ibs.h. Not yet tested on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IbsOp {
+pub struct IbsOp {
+    /// What the processor reports.
     pub observed: Observed,
+    /// Virtual address of the data.
     pub address: u64,
+    /// Physical address of the data.
     pub physical: Option<u64>,
     /// Latency of the L1 miss, in core cycles; 0 for a hit.
     pub miss_cycles: u16,

@@ -1,26 +1,37 @@
 //! Sample records of perf.data, whose layout follows from the event's attribute.
 
-use super::attribute as has;
-use super::attribute::Attribute;
-use super::bytes::Bytes;
+use crate::attribute as has;
+use crate::attribute::Attribute;
+use crate::bytes::Bytes;
 
 /// The fields of a sample record that are used here.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SampleFields<'a> {
+pub struct SampleFields<'a> {
+    /// Address of the instruction.
     pub instruction: u64,
+    /// The process.
     pub pid: u32,
+    /// The thread.
     pub tid: u32,
+    /// Time, in ns.
     pub time: u64,
+    /// Virtual address of the data.
     pub address: Option<u64>,
+    /// The CPU.
     pub cpu: Option<u32>,
     /// ID of the counter.
     pub id: Option<u64>,
+    /// The period at that time.
     pub period: Option<u64>,
-    /// Innermost first, with markers between the kernel's part and the program's.
+    /// The call chain: innermost first, with markers between the kernel's part and the program's.
     pub chain: Bytes<'a>,
+    /// What the event itself reports.
     pub raw: Option<Bytes<'a>>,
+    /// The latency, in cycles.
     pub weight: Option<u64>,
+    /// What served the access: see [`Observed::of_data_source`](crate::Observed::of_data_source).
     pub data_source: Option<u64>,
+    /// Physical address of the data.
     pub physical: Option<u64>,
 }
 

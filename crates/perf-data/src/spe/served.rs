@@ -1,8 +1,7 @@
 //! The level that served an access, from its event bits and, for loads, from the processor's data source encoding.
 
 use super::record::{Operation, SpeRecord};
-use crate::perf_data::Observed;
-use crate::{AccessKind, Served};
+use crate::data_source::{AccessKind, Observed, Served};
 
 // Event bits.
 const L1_ACCESS: u64 = 1 << 2;
@@ -68,7 +67,7 @@ impl Numbering {
 impl SpeRecord {
     /// What the processor with this main ID register reports about the access. `None` if the operation accessed no
     /// memory.
-    pub(crate) fn observed(&self, processor: u64) -> Option<Observed> {
+    pub fn observed(&self, processor: u64) -> Option<Observed> {
         let kind = match self.operation? {
             Operation::Load => AccessKind::Load,
             Operation::Store => AccessKind::Store,

@@ -2,7 +2,7 @@
 
 /// The rest of a slice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes<'a>(pub &'a [u8]);
+pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
     #[inline]
@@ -12,16 +12,19 @@ impl<'a> Bytes<'a> {
         Some(*first)
     }
 
+    /// Takes a number of 16 bits.
     #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
+    /// Takes a number of 32 bits.
     #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// Takes a number of 64 bits.
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
@@ -53,7 +56,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// A text preceded by its length, as in the sections of perf.data.
-    pub fn counted_text(&mut self) -> Option<String> {
+    pub(crate) fn counted_text(&mut self) -> Option<String> {
         let length = self.u32()?;
         Some(self.take(length.into())?.text())
     }

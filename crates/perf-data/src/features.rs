@@ -1,13 +1,11 @@
 //! The feature sections of perf.data, which describe the machine and the recording. In pipe mode they are records.
 
-use super::attribute::Attribute;
-use super::bytes::Bytes;
-use super::cpu_core::{Core, main_id};
-use linux::{NodeState, memory_blocks};
+use crate::attribute::Attribute;
+use crate::bytes::Bytes;
+use crate::cpu_core::{Core, main_id};
 use machine::{CpuId, CpuSet, Machine, Node, NodeId, Source};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Key of perf.data in the sources of the machine description.
@@ -36,18 +34,23 @@ const BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// What a file contains besides its records.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Features {
+pub struct Features {
+    /// The host's name.
     pub host: String,
+    /// The kernel's release.
     pub kernel: String,
+    /// perf's version.
     pub version: String,
+    /// The architecture, as printed by `uname -m`.
     pub architecture: String,
+    /// The command that recorded.
     pub command: Vec<String>,
     /// Names of events, with the IDs of their counters.
-    pub events: Vec<Attribute>,
+    events: Vec<Attribute>,
     /// The processor's base frequency, in GHz: cycles per nanosecond.
     pub cycles_per_ns: Option<f64>,
     /// The main ID register on Arm; 0 otherwise.
-    pub processor: u64,
+    processor: u64,
     /// Core types of individual CPUs, which may differ on Arm.
     pub cores: HashMap<CpuId, Core>,
     /// Conversion of Arm's generic timer to a time.
@@ -64,7 +67,7 @@ pub(crate) struct Features {
 
 /// Conversion of a counter to the time of perf's clock: `struct perf_record_time_conv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timer {
+pub struct Timer {
     shift: u32,
     multiplier: u64,
     zero: u64,
@@ -73,7 +76,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    pub fn parse(body: Bytes<'_>) -> Option<Self> {
+    pub(crate) fn parse(body: Bytes<'_>) -> Option<Self> {
         let mut from = body;
         let (shift, multiplier, zero) = (u32::try_from(from.u64()?).ok()?, from.u64()?, from.u64()?);
         // Older kernels give no more fields.
@@ -95,19 +98,13 @@ impl Timer {
 }
 
 impl Features {
-    /// Reads the nodes of this system from sysfs: their CPUs, and their memory blocks. Missing files leave the fields
-    /// unknown.
-    pub fn of_system(sys: &Path) -> Self {
-        let state = NodeState::read(sys).unwrap_or_default();
-        let memory = memory_blocks(sys);
-        let bytes = |node| memory.iter().filter(|(_, of)| *of == node).map(|(row, _)| row.end - row.start).sum();
-        let cpus = |node| state.cpus.get(&node).cloned().unwrap_or_default();
-        let nodes = state.with_memory.iter().map(|id| new_node(id, cpus(id), bytes(id))).collect();
-        Self { nodes, node_of_cpu: state.of_cpus().into_iter().collect(), memory, ..Self::default() }
+    /// Those of a machine: its nodes, the node of each CPU, and the physical memory of each node, sorted by address.
+    pub fn of_nodes(nodes: Vec<Node>, node_of_cpu: HashMap<CpuId, NodeId>, memory: Vec<(Range<u64>, NodeId)>) -> Self {
+        Self { nodes, node_of_cpu, memory, ..Self::default() }
     }
 
     /// Whether this section is used here.
-    pub fn knows(feature: u32) -> bool {
+    pub(crate) fn knows(feature: u32) -> bool {
         let known = [
             BUILD_ID,
             HOSTNAME,
@@ -126,7 +123,7 @@ impl Features {
     }
 
     /// Reads a section. Sections that cannot be parsed leave the fields unknown: records do not depend on them.
-    pub fn read(&mut self, feature: u32, section: Bytes<'_>) {
+    pub(crate) fn read(&mut self, feature: u32, section: Bytes<'_>) {
         let mut from = section;
         let text = |mut from: Bytes<'_>| from.counted_text().unwrap_or_default();
         match feature {
@@ -161,7 +158,7 @@ impl Features {
     }
 
     /// Takes the body of such a record.
-    pub fn add_build_id(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
+    pub(crate) fn add_build_id(&mut self, misc: u16, body: Bytes<'_>) -> Option<()> {
         let mut body = body;
         let _pid = body.u32()?;
         let Bytes(id) = body.take(20)?;
@@ -243,7 +240,7 @@ impl Features {
     }
 
     /// The name of the event whose counters have these IDs.
-    pub fn name_of(&self, ids: &[u64], number: usize) -> Option<&str> {
+    pub(crate) fn name_of(&self, ids: &[u64], number: usize) -> Option<&str> {
         let same = |event: &&Attribute| ids.iter().any(|id| event.ids.contains(id));
         let event = self.events.iter().find(same).or_else(|| self.events.get(number));
         event.map(|event| event.name.as_str())
@@ -326,7 +323,6 @@ fn joined(mut memory: Vec<(Range<u64>, NodeId)>) -> Vec<(Range<u64>, NodeId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use saved_files::SavedFiles;
 
     #[test]
     fn counts_of_the_timer_become_times() {
@@ -346,28 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_memory_are_those_of_their_blocks() {
-        let root = SavedFiles::new();
-        let put = |path: &str, text: &str| root.put(&format!("devices/system/{path}"), text);
-        put("node/online", "0,2");
-        put("node/has_memory", "0,2");
-        for (path, text) in [("node0/cpulist", "0-1"), ("node2/cpulist", "2"), ("node0/meminfo", "")] {
-            put(&format!("node/{path}"), text);
-        }
-        put("memory/block_size_bytes", "8000000\n");
-        for path in ["node0/memory0", "node0/memory1", "node2/memory2", "node0/memory9"] {
-            put(&format!("node/{path}"), "");
-        }
-        let features = Features::of_system(root.path());
-        let node = |block: u64| features.node_of_memory(block << 27 | 5);
-        assert_eq!(
-            [0, 1, 2, 3, 9].map(node),
-            [Some(NodeId(0)), Some(NodeId(0)), Some(NodeId(2)), None, Some(NodeId(0))]
-        );
-        assert_eq!(features.memory.len(), 3);
-        assert_eq!(features.node_of_cpu(CpuId(2)), Some(NodeId(2)));
-        assert_eq!(features.other_node(NodeId(0)), Some(NodeId(2)));
-        // Nothing is known of a system without these files.
-        assert_eq!(Features::of_system(Path::new("/nowhere")).node_of_memory(5), None);
+    fn cpus_have_their_own_core_or_that_of_all() {
+        let own = Core { processor: 0x410f_d0c0, cycles_per_ns: Some(2.5) };
+        let known = Features { processor: 7, cores: HashMap::from([(CpuId(3), own)]), ..Features::default() };
+        assert_eq!([3, 4].map(|cpu| known.core(CpuId(cpu)).processor), [0x410f_d0c0, 7]);
+        assert_eq!((own.nanoseconds(250), own.nanoseconds(0)), (Some(100.0), None));
     }
 }

@@ -1,6 +1,6 @@
 //! The records of a perf.data file, one at a time, from a buffer that is filled as it is read.
 
-use super::bytes::Bytes;
+use crate::bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 

@@ -1,10 +1,10 @@
-//! Times of live data: the processor writes its timer's count, and the recorder reads the time.
+//! Times of live data of Arm's SPE: the processor writes its timer's count, and the recorder reads the time.
 
 use crate::TickClock;
 
 /// A clock that can convert ticks between its first reading and its last one.
 #[derive(Debug)]
-pub(crate) struct LiveClock {
+pub(super) struct LiveClock {
     clock: TickClock,
     first: u64,
     last: u64,

@@ -2,11 +2,12 @@
 //! sampled operations. Follows the Arm Architecture Reference Manual, chapter "Statistical Profiling Extension Sample
 //! Record Specification", and the kernel's own tools. Not yet tested on hardware.
 
-mod live_clock;
+mod file;
 mod packet;
 mod queues;
 mod record;
 mod served;
 
-pub(crate) use queues::{Buffer, Held, SpeAccess, SpeQueues};
+pub(crate) use file::find;
+pub use queues::{Buffer, Held, SpeAccess, SpeQueues};
 pub use record::{Operation, SpeRecord, SpeRecords};
