@@ -1,7 +1,6 @@
 //! Opens the requested sources, as far as they are available.
 
 use super::options::{RecordOptions, note_of_pace};
-use super::program;
 use super::recorder::Sources;
 use machine::Machine;
 use std::error::Error;
@@ -57,7 +56,7 @@ impl Wanted<'_> {
             return None;
         }
         let path = std::env::var_os("PATH");
-        let program = self.command.first().and_then(|program| program::find(program, path.as_deref()));
+        let program = self.command.first().and_then(|program| linux::program_file(program, path.as_deref()));
         if let Some(Ok(Some(obstacle))) = program.map(|program| obstacle(&program)) {
             // Its child processes may still report their objects.
             notes.push(format!("no objects were recorded: {obstacle}"));

@@ -1,8 +1,7 @@
 //! The page cache, brought to the same state before each run, so that no run pays for files that an earlier one has
 //! read.
 
-use crate::verbs::record::program::find as program_file;
-use linux::{CpuSet, Switch, SwitchError, affinity, set_affinity};
+use linux::{CpuSet, Switch, SwitchError, affinity, program_file, set_affinity};
 use machine::Tid;
 use rustix::system::sysinfo;
 use std::collections::BTreeSet;

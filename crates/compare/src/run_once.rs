@@ -1,6 +1,6 @@
 //! One run of the program: start, watch, end.
 
-use super::numad::Numad;
+use crate::numad::Numad;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
 use report::MemoryCounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

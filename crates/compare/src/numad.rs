@@ -1,7 +1,6 @@
 //! numad, the daemon that places whole processes: started for a run, and ended after it.
 
-use crate::verbs::record::program::find as program_file;
-use linux::Pid;
+use linux::{Pid, program_file};
 use rustix::process::{Signal, getuid, kill_process};
 use std::ffi::OsStr;
 use std::fs;

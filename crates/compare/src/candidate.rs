@@ -57,7 +57,7 @@ impl FromStr for Candidate {
             _ => text.parse().map(Self::Placed).map_err(|error| match error {
                 NameError::Unknown { name, nearest } => {
                     let nearest = nearest.map_or(String::new(), |nearest| format!(" (did you mean `{nearest}`?)"));
-                    format!("there is no policy `{name}`{nearest}; the policies are:\n{}", list())
+                    format!("there is no policy `{name}`{nearest}; the policies are:\n{}", Self::list())
                 }
                 error => error.to_string(),
             }),
@@ -66,6 +66,13 @@ impl FromStr for Candidate {
 }
 
 impl Candidate {
+    /// All policies with what each does, one per line.
+    pub fn list() -> String {
+        let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines: Vec<String> = all().map(|(name, what)| format!("  {name:width$}  {what}")).collect();
+        lines.join("\n")
+    }
+
     /// Description of the policy.
     pub fn means(&self) -> String {
         let name = self.to_string();
@@ -84,13 +91,6 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// A policy's name without its arguments.
 fn plain(name: &str) -> &str {
     name.split([':', '[']).next().unwrap_or(name)
-}
-
-/// All policies, one per line.
-pub fn list() -> String {
-    let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<String> = all().map(|(name, what)| format!("  {name:width$}  {what}")).collect();
-    lines.join("\n")
 }
 
 impl fmt::Display for Candidate {

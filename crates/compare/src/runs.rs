@@ -1,39 +1,31 @@
 //! Runs the program under every policy, in turn.
 
-use super::candidate::Candidate;
-use super::numad::{self, Numad};
-use super::opened_files::OpenedFiles;
-use super::oracle::{Binding, bindings};
-use super::page_cache::PageCache;
-use super::placed::{self, Placed};
-use super::run_once::{NoRun, RunOutput, Runner};
-use super::seconds::Seconds;
+use crate::candidate::Candidate;
+use crate::numad::{self, Numad};
+use crate::opened_files::OpenedFiles;
+use crate::oracle::{Binding, bindings};
+use crate::page_cache::PageCache;
+use crate::placed::{self, Placed};
+use crate::request::{Host, Request};
+use crate::run_once::{NoRun, RunOutput, Runner};
 use agent::PlaceReport;
 use linux::{NodeSet, NodeState, Switch, SwitchGuard};
 use report::{Comparison, FailedRun, OneRun, PolicyRuns};
 use rustix::process::getuid;
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::path::PathBuf;
 
 /// Maximum number of lines shown from a program that failed.
 const LINES: usize = 20;
 
-/// The runs of a comparison, with their settings.
+/// The runs of a comparison.
 pub struct Runs<'a> {
-    pub command: &'a [OsString],
-    pub candidates: &'a [Candidate],
-    pub repeat: usize,
-    pub seconds: Option<&'a Seconds>,
-    pub oracle_tries: usize,
+    pub request: Request<'a>,
+    pub host: &'a Host,
+    pub nodes: NodeState,
     /// The page cache, if it is to be the same before each run.
     pub page_cache: Option<PageCache>,
-    pub quiet: bool,
-    /// Whether the machine is the lab's, where no other program runs.
-    pub simulated: bool,
-    pub nodes: NodeState,
-    /// Path of nearside itself, which starts programs under memory policies.
-    pub nearside: PathBuf,
+    /// Gets a sentence as each run ends.
+    pub say: &'a dyn Fn(&str),
 }
 
 /// A policy and its results so far.
@@ -66,7 +58,7 @@ enum Stop {
 impl Runs<'_> {
     /// Runs everything. Results so far are reported after each run.
     pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
-        let mut entries: Vec<Entry> = self.candidates.iter().map(Entry::new).collect();
+        let mut entries: Vec<Entry> = self.request.candidates.iter().map(Entry::new).collect();
         let mut place = 0;
         // Other reasons for a failure show in the first measured run.
         comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
@@ -75,7 +67,7 @@ impl Runs<'_> {
             return tell(comparison);
         }
         // Each policy runs first, last and in between, so that drift affects all of them alike.
-        let turns = (0..self.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
+        let turns = (0..self.request.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
         for turn in turns.collect::<Vec<_>>() {
             let at = turn % entries.len().max(1);
             let Some(entry) = entries.get_mut(at).filter(|entry| entry.is_in()) else { continue };
@@ -97,23 +89,23 @@ impl Runs<'_> {
         let outcome = outcome.and_then(|()| self.run_once(entry, runner, place));
         match outcome {
             Ok(run) => {
-                self.say(&format!(
+                (self.say)(&format!(
                     "{}, run {} of {}: {:.6} s",
                     entry.runs.policy,
                     entry.runs.runs.len() + 1,
-                    self.repeat,
+                    self.request.repeat,
                     run.seconds
                 ));
                 entry.runs.runs.push(run);
                 Ok(())
             }
             Err(Stop::LeftOut(why)) => {
-                self.say(&format!("{} is left out: {why}", entry.runs.policy));
+                (self.say)(&format!("{} is left out: {why}", entry.runs.policy));
                 entry.runs.left_out = Some(why);
                 Ok(())
             }
             Err(Stop::Failed(why, output)) => {
-                self.say(&format!("{}: {why}", entry.runs.policy));
+                (self.say)(&format!("{}: {why}", entry.runs.policy));
                 entry.runs.failed = Some(FailedRun { place: *place, why, output });
                 Ok(())
             }
@@ -157,7 +149,7 @@ impl Runs<'_> {
     ) -> Result<OneRun, Stop> {
         let mut seconds = output.wall_seconds;
         let mut part = None;
-        if let Some(pattern) = self.seconds {
+        if let Some(pattern) = self.request.seconds {
             let missing = || {
                 Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
             };
@@ -214,7 +206,7 @@ impl Runs<'_> {
             }
         };
         let numad = if *entry.candidate == Candidate::Numad {
-            let numad = Numad::start(self.simulated).map_err(Stop::LeftOut)?;
+            let numad = Numad::start(self.host.simulated).map_err(Stop::LeftOut)?;
             entry.note(format!(
                 "it looks every 1 to 2 s (-i {}), its shortest interval, whatever the time scale, and at \
                  processes with 300 MB or more",
@@ -229,15 +221,15 @@ impl Runs<'_> {
         if let Candidate::Placed(policy) = entry.candidate {
             let new = Placed::new();
             let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
-            command.push(self.nearside.clone().into());
+            command.push(self.host.nearside.clone().into());
             command.extend(new.arguments(policy));
             placed = Some(new);
         } else if !options.is_empty() {
-            command.extend([self.nearside.clone().into(), "run".into()]);
+            command.extend([self.host.nearside.clone().into(), "run".into()]);
             command.append(&mut options);
             command.push("--".into());
         }
-        command.extend_from_slice(self.command);
+        command.extend_from_slice(self.request.command);
         Ok(PreparedRun { command, numad, placed, _balancing: balancing })
     }
 
@@ -247,14 +239,14 @@ impl Runs<'_> {
 
     /// Finds the best static binding, with one run of each.
     fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
-        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.oracle_tries);
+        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.request.oracle_tries);
         let mut best: Option<(f64, Binding)> = None;
         let mut last = None;
         for binding in &tried {
             entry.binding = Some(binding.clone());
             match self.run_once(entry, runner, place) {
                 Ok(run) => {
-                    self.say(&format!("oracle, {binding}: {:.6} s", run.seconds));
+                    (self.say)(&format!("oracle, {binding}: {:.6} s", run.seconds));
                     if best.as_ref().is_none_or(|(seconds, _)| run.seconds < *seconds) {
                         best = Some((run.seconds, binding.clone()));
                     }
@@ -289,17 +281,10 @@ impl Runs<'_> {
                 return Ok(());
             }
         };
-        runner.run(self.command, None)?;
+        runner.run(self.request.command, None)?;
         page_cache.add(opened.end());
-        self.say("unmeasured run, to see which files the program reads: done");
+        (self.say)("unmeasured run, to see which files the program reads: done");
         Ok(())
-    }
-
-    fn say(&self, text: &str) {
-        if !self.quiet {
-            // With standard error closed there is nowhere to report this.
-            let _ = writeln!(io::stderr(), "nearside: {text}");
-        }
     }
 }
 
