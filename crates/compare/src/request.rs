@@ -7,13 +7,13 @@ use crate::runs::Runs;
 use crate::seconds::Seconds;
 use linux::{NodeError, NodeState};
 use machine::Machine;
+use observe::LabCounters;
 use placement::{Policy, PolicyError, PolicyName, Settings};
 use report::{Comparison, Simulation};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use trace::live::LabCounters;
 
 /// What to compare.
 #[derive(Clone, Copy, Debug)]

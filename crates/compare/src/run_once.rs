@@ -2,6 +2,7 @@
 
 use crate::numad::Numad;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
+use observe::{LabCount, LabCounters};
 use report::MemoryCounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::{LabCount, LabCounters};
 
 /// Interval between counter readings: a program may report later that only some milliseconds of it count.
 const LOOK: Duration = Duration::from_millis(5);

@@ -15,8 +15,7 @@
 //! builds flows, is another pass over the accesses: request all flows in one call.
 //!
 //! ```
-//! use linux::{Pid, Tid};
-//! use machine::{CpuId, NodeId};
+//! use machine::{CpuId, NodeId, Pid, Tid};
 //! use profile::{Action, Filter, Measurements, NoSymbols, Predicate, Problem, Recording};
 //! use trace::{AccessKind, Event, Sample, Served, Source, Stacks, What};
 //!

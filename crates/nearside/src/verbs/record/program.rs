@@ -1,6 +1,6 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
-use super::recorder::Followed;
+use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};

@@ -8,8 +8,6 @@ use super::pmu::DEVICES;
 use super::spe_clock::LiveClock;
 use super::system_features::features;
 use super::{LiveError, Target, spe_events};
-use crate::perf::{Decoder, LOST_BY_KERNEL, note};
-use crate::{Event, Loss, Sample, SourceNote, Stacks};
 use linux::{Pid, tsc_and_monotonic_ns};
 use perf_data::attribute as has;
 use perf_data::spe::{Buffer, Held};
@@ -19,6 +17,8 @@ use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
+use trace::perf::{Decoder, LOST_BY_KERNEL, note};
+use trace::{Event, Loss, Sample, SourceNote, Stacks};
 
 const MOST_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 /// Periods of AMD's counters are multiples of this, and at least nine times this.
@@ -333,9 +333,9 @@ fn cycles_per_ns() -> f64 {
 mod tests {
     use super::super::pmu::Config;
     use super::*;
-    use crate::{AccessKind, Source};
     use linux::{Pid, monotonic_ns};
     use std::process::Command;
+    use trace::{AccessKind, Source};
 
     /// A software event in place of a processor's: page faults have addresses as well.
     fn page_faults(name: &str, number: u64) -> MemoryEvent {

@@ -1,36 +1,44 @@
 //! Opens the requested sources, as far as they are available.
 
-use super::options::{RecordOptions, note_of_pace};
 use super::recorder::Sources;
+use crate::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
+use crate::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, SideBand, Target, TickClock};
 use machine::Machine;
-use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace::TickClock;
-use trace::live::{AccessOptions, Accesses, HostCounters, SideBand, Target};
-use trace::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 
 /// A program that fills its ring waits rather than lose events: on a busy machine the recorder itself may have to wait
 /// for a CPU.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The requested sources.
-pub struct Wanted<'a> {
-    pub options: &'a RecordOptions,
-    pub command: &'a [OsString],
+#[derive(Clone, Copy, Debug)]
+pub struct SourceOptions<'a> {
+    /// The processes to observe.
     pub target: &'a Target,
+    /// The program that is started for it, with its arguments; empty for running processes.
+    pub command: &'a [OsString],
+    /// The machine.
     pub machine: &'a Machine,
+    /// The source of accesses.
+    pub accesses: AccessSource,
+    /// Sampling period, in events.
+    pub period: Option<u64>,
+    /// Sampling rate, in samples per second and CPU.
+    pub rate: Option<u64>,
+    /// Observe the program's objects: those up to this size, in bytes, are only counted.
+    pub objects: Option<usize>,
 }
 
-impl Wanted<'_> {
+impl SourceOptions<'_> {
     /// Opens all available sources, including the library that reports objects.
-    pub fn open(&self) -> Result<(Sources, Option<PathBuf>), Box<dyn Error>> {
+    pub fn open(&self) -> Result<(Sources, Option<PathBuf>), AccessError> {
         let mut notes = Vec::new();
-        let RecordOptions { source, period, rate, .. } = *self.options;
-        let options = AccessOptions { target: self.target, period, rate, stacks: true };
-        let accesses = options.open(source.into(), &mut notes)?;
-        notes.extend(note_of_pace(accesses.as_ref(), self.options.has_pace()));
+        let Self { target, period, rate, .. } = *self;
+        let options = AccessOptions { target, period, rate, stacks: true };
+        let accesses = options.open(self.accesses, &mut notes)?;
+        notes.extend(Accesses::note_of_pace(accesses.as_ref(), period.is_some() || rate.is_some()));
         if accesses.is_none() {
             notes.push("no accesses to memory were sampled".to_owned());
         }
@@ -39,16 +47,14 @@ impl Wanted<'_> {
         let counters = if is_perf { HostCounters::open(self.machine, false, &mut notes) } else { None };
         let clock = Accesses::tick_clock(accesses.as_ref());
         let (objects, library) = self.objects(&clock, &mut notes).unzip();
-        let side_band = SideBand::open(self.target)
+        let side_band = SideBand::open(target)
             .map_err(|error| notes.push(format!("processes are known by their objects only: {error}")))
             .ok();
         Ok((Sources { clock, objects, side_band, accesses, counters, notes }, library))
     }
 
     fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {
-        if self.options.no_objects {
-            return None;
-        }
+        let small_bytes = self.objects?;
         if *self.target != Target::Program {
             notes.push(
                 "no objects were recorded: only a program that is started for the recording reports them".to_owned(),
@@ -61,7 +67,7 @@ impl Wanted<'_> {
             // Its child processes may still report their objects.
             notes.push(format!("no objects were recorded: {obstacle}"));
         }
-        match library().and_then(|library| Ok((self.rings(clock)?, library))) {
+        match library().and_then(|library| Ok((rings(small_bytes, clock)?, library))) {
             Ok(objects) => Some(objects),
             Err(error) => {
                 notes.push(format!("no objects were recorded: {error}"));
@@ -69,9 +75,8 @@ impl Wanted<'_> {
             }
         }
     }
+}
 
-    fn rings(&self, clock: &TickClock) -> Result<ObjectRings, ObjectsError> {
-        let small_bytes = usize::try_from(self.options.small_objects).unwrap_or(usize::MAX);
-        ObjectRings::create(&ObjectOptions { small_bytes, patience: PATIENCE, ..ObjectOptions::default() }, clock)
-    }
+fn rings(small_bytes: usize, clock: &TickClock) -> Result<ObjectRings, ObjectsError> {
+    ObjectRings::create(&ObjectOptions { small_bytes, patience: PATIENCE, ..ObjectOptions::default() }, clock)
 }

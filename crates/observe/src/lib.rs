@@ -1,4 +1,12 @@
-//! Live sources of samples and events on Linux. Each is detected by trying to open it.
+//! Observes programs on a running kernel: samples of their memory accesses, their lifecycles and objects, and the
+//! machine's counters, as [`trace`]'s samples, events and counts.
+//!
+//! A [`Recorder`] drains all sources into a trace; an [`Observer`] collects them interval by interval. [`objects`] is
+//! the recorder's side of the library inside of programs.
+//!
+//! # Live sources
+//!
+//! Each is detected by trying to open it.
 //!
 //! | source | reports | needs |
 //! |---|---|---|
@@ -22,7 +30,8 @@
 //!
 //! ```no_run
 //! use std::{process::Command, thread::sleep, time::Duration};
-//! use trace::{Stacks, live::{SideBand, Target}};
+//! use observe::{SideBand, Target};
+//! use trace::Stacks;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // First the sources, then the program, on the same thread: it is observed from its first instruction.
@@ -39,50 +48,19 @@
 //! # }
 //! ```
 
-mod accesses;
-mod aux_data;
-mod controller_events;
-mod fault;
-mod file_identities;
-mod hint_faults;
-mod host_counters;
-mod lab_counters;
-mod lab_pmu;
-mod memory_events;
-mod perf_rings;
-mod perf_source;
-mod permission;
-mod pmu;
-mod running;
-mod side_band;
-mod spe_clock;
-mod spe_events;
-mod system_features;
-mod thread_counters;
-mod tracepoint;
+pub mod objects;
+mod recording;
+mod sources;
+mod tick_clock;
+mod watching;
 
-pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told};
-pub use file_identities::FileIdentities;
-pub use hint_faults::{HintFaultOptions, HintFaults};
-pub use host_counters::HostCounters;
-pub use lab_counters::{LabCount, LabCounters};
-pub use lab_pmu::{LabPmu, LabPmuError};
-pub use model::MeasuredTask;
-pub use perf_source::{Pace, PerfOptions, PerfSource};
-pub use permission::LiveError;
-pub use side_band::SideBand;
-pub use thread_counters::{ThreadCount, ThreadCounters};
-
-use linux::Pid;
-
-/// Which processes to observe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The programs that the calling thread starts from now on, each from its first instruction, with all their
-    /// descendants. Open the source before starting them. Programs started by other threads are not observed.
-    Program,
-    /// Processes, with all their threads and the processes that they start from now on.
-    Pids(Vec<Pid>),
-    /// The whole system.
-    System,
-}
+pub use recording::open_sources::SourceOptions;
+pub use recording::processes::Processes;
+pub use recording::recorder::{Counts, Followed, RecordError, Recorded, Recorder, Sources};
+pub use sources::{
+    AccessError, AccessOptions, AccessSource, Accesses, HintFaultOptions, HintFaults, HostCounters, LabCount,
+    LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PerfOptions, PerfSource, SideBand, Target,
+    ThreadCount, ThreadCounters, Told, UNPACED,
+};
+pub use tick_clock::TickClock;
+pub use watching::observer::{Interval, Observed, Observer, ProcessMemory, WatchError};

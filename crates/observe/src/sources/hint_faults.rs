@@ -7,7 +7,6 @@ use super::perf_rings::{Rings, Wanted};
 use super::permission::{Scope, with_remedy};
 use super::tracepoint::{Field, Tracepoint};
 use super::{LiveError, Target};
-use crate::{AccessKind, Event, Loss, Sample, Source, SourceNote, Stacks, What};
 use linux::{Cause, NodeState, PageBatch, Pages, Pid, Switch, SwitchGuard, Tid};
 use machine::{CpuId, NodeId, NodeSet};
 use perf_data::attribute::{CPU, IDENTIFIER, RAW, TID, TIME};
@@ -17,6 +16,7 @@ use perf_event::Builder;
 use perf_event::events::Tracepoint as TracepointEvent;
 use std::collections::HashMap;
 use std::path::Path;
+use trace::{AccessKind, Event, Loss, Sample, Source, SourceNote, Stacks, What};
 
 const PAGE_BYTES: u64 = 4096;
 const DROPPED: &str = "page faults that the kernel dropped";

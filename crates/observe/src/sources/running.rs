@@ -1,8 +1,8 @@
 //! What is already running when a recording begins, as events.
 
-use crate::{FileIdentity, What};
 use linux::{Mapping, Pid, Process, ProcessError, Tid, thread_stack};
 use std::fs;
+use trace::{FileIdentity, What};
 
 /// All running processes.
 pub(super) fn all_pids() -> Vec<Pid> {

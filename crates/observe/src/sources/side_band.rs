@@ -5,14 +5,14 @@ use super::perf_rings::{Rings, Wanted};
 use super::permission::Scope;
 use super::running::{all_pids, events_of, stack_of};
 use super::{LiveError, Target};
-use crate::perf::{Decoder, LOST_BY_KERNEL, Starts};
-use crate::{Event, Loss, Source, SourceNote, Stacks, What};
 use linux::{Process, ProcessError, monotonic_ns, stack_around, stack_pointer_of};
 use perf_data::attribute::{CPU, IDENTIFIER, TID, TIME};
 use perf_data::{Attribute, Bytes};
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::VecDeque;
+use trace::perf::{Decoder, LOST_BY_KERNEL, Starts};
+use trace::{Event, Loss, Source, SourceNote, Stacks, What};
 
 /// Name of the event.
 const EVENT: &str = "dummy";

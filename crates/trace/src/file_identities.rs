@@ -56,7 +56,7 @@ fn build_id(file: File) -> Option<Arc<[u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::{Pid, Tid};
+    use machine::{Pid, Tid};
 
     fn mapped(name: &str, inode: u64) -> Event {
         let what = What::Mapped {

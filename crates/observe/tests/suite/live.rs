@@ -2,13 +2,13 @@
 //! reason that is given instead.
 
 use linux::{Pid, Tid, monotonic_ns};
+use observe::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use trace::{AccessKind, Event, Source, Stacks, What};
 
 /// Held while a test starts programs, and while a test looks at this process's events: these include the programs of

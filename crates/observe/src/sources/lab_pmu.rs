@@ -4,7 +4,7 @@
 //! Samples and the object events of programs are stamped with the CPU's time stamp counter (`linux::tsc`), which
 //! orders the actions of one thread.
 
-use crate::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote, TickClock};
+use crate::TickClock;
 use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
 use machine::{CpuId, NodeId};
 use model::pmu::{self, NoPmu, Pmu};
@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use trace::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote};
 
 /// Number of comparisons of the two clocks.
 const COMPARISONS: usize = 500;

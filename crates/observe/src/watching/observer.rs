@@ -1,16 +1,12 @@
 //! Observes programs, interval by interval.
 
 use super::live_set::LiveSet;
-use crate::verbs::record::note_of_pace;
-use linux::{NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
-use machine::{Machine, NodeId};
-use profile::{Filter, NoSymbols, Recording};
-use report::{TopKind, TopNode, TopReport, TopRow};
+use crate::{AccessError, AccessOptions, AccessSource, Accesses, SideBand, Target, TickClock, Told};
+use linux::{NodeError, NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
+use machine::NodeId;
 use std::collections::{BTreeMap, HashSet};
-use std::error::Error;
 use std::path::Path;
-use trace::live::{AccessOptions, AccessSource, Accesses, SideBand, Target, Told};
-use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock, What};
+use trace::{Count, Event, Loss, Sample, Source, SourceNote, Stacks, What};
 
 /// Without samples, at most this many processes have their memory shown: the largest ones.
 const MOST_PROCESSES: usize = 50;
@@ -20,7 +16,6 @@ const RATE: u64 = 1000;
 
 /// Observes programs, interval by interval.
 pub struct Observer {
-    machine: Machine,
     accesses: Option<Accesses>,
     side_band: Option<SideBand>,
     clock: TickClock,
@@ -38,18 +33,70 @@ pub struct Observer {
     last_nodes: Vec<NodeFiles>,
 }
 
+/// An interval.
+#[derive(Debug)]
+pub struct Interval {
+    /// Its end, in seconds from the first one's begin.
+    pub at_s: f64,
+    /// Its length, in seconds.
+    pub seconds: f64,
+    /// The nodes at its end.
+    pub nodes: Vec<NodeFiles>,
+    /// The nodes at its begin.
+    pub nodes_before: Vec<NodeFiles>,
+    /// What is missing, as sentences.
+    pub notes: Vec<String>,
+    /// What the programs did.
+    pub observed: Observed,
+}
+
+/// What programs did in an interval.
+#[derive(Debug)]
+pub enum Observed {
+    /// Their accesses.
+    Accesses {
+        /// The source of the samples.
+        source: Option<Source>,
+        /// The samples.
+        samples: Vec<Sample>,
+        /// Events that describe what was there at the begin, and those since.
+        events: Vec<Event>,
+        /// Counter values, from the last of the interval before.
+        counts: Vec<Count>,
+    },
+    /// Where their memory is, as no source of accesses is available.
+    Memory(Vec<ProcessMemory>),
+}
+
+/// Where a process's memory is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessMemory {
+    /// The process.
+    pub pid: Pid,
+    /// Its name.
+    pub name: String,
+    /// Its resident memory on each node.
+    pub bytes: BTreeMap<NodeId, f64>,
+}
+
+/// Why nothing can be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The requested source of accesses cannot be opened.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The machine's nodes cannot be read.
+    #[error(transparent)]
+    Nodes(#[from] NodeError),
+}
+
 impl Observer {
     /// Opens all available sources, and notes those that are not. Call before the program is started.
-    pub fn open(
-        machine: Machine,
-        target: Target,
-        source: AccessSource,
-        rate: Option<u64>,
-    ) -> Result<Self, Box<dyn Error>> {
+    pub fn open(target: Target, source: AccessSource, rate: Option<u64>) -> Result<Self, WatchError> {
         let mut notes = Vec::new();
         let options = AccessOptions { target: &target, period: None, rate: rate.or(Some(RATE)), stacks: false };
         let accesses = options.open(source, &mut notes)?;
-        notes.extend(note_of_pace(accesses.as_ref(), rate.is_some()));
+        notes.extend(Accesses::note_of_pace(accesses.as_ref(), rate.is_some()));
         let side_band = match (&accesses, &target) {
             (Some(_), _) => SideBand::open(&target).map_err(|error| notes.push(error.to_string())).ok(),
             (None, Target::System) => None,
@@ -58,7 +105,6 @@ impl Observer {
         };
         let now = monotonic_ns();
         Ok(Self {
-            machine,
             clock: Accesses::tick_clock(accesses.as_ref()),
             accesses,
             side_band,
@@ -92,50 +138,55 @@ impl Observer {
         }
     }
 
-    /// Ends an interval and reports it.
-    pub fn report(&mut self) -> Result<TopReport, Box<dyn Error>> {
+    /// The call chains of the samples.
+    pub fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
+    /// Ends an interval and returns it.
+    pub fn end_interval(&mut self) -> Result<Interval, WatchError> {
         self.look();
         let now = monotonic_ns();
-        let interval_s = now.saturating_sub(self.last_ns) as f64 / 1e9;
+        let seconds = now.saturating_sub(self.last_ns) as f64 / 1e9;
         let nodes = nodes(Path::new("/sys"))?;
-        let mut report = TopReport {
+        let nodes_before = std::mem::replace(&mut self.last_nodes, nodes.clone());
+        self.last_ns = now;
+        Ok(Interval {
             at_s: now.saturating_sub(self.began_ns) as f64 / 1e9,
-            interval_s,
-            nodes: nodes.iter().map(|node| node_of(node, &self.last_nodes, interval_s)).collect(),
+            seconds,
+            nodes,
+            nodes_before,
             notes: self.missing(),
-            ..TopReport::default()
-        };
-        (self.last_ns, self.last_nodes) = (now, nodes);
+            observed: self.observed(),
+        })
+    }
+
+    fn observed(&mut self) -> Observed {
         if self.target != Target::System {
             let started = self.events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. }));
             self.processes.extend(started.map(|event| event.pid));
             add_children(&mut self.processes);
         }
-        if let Some(accesses) = &self.accesses {
-            report.source = accesses.notes().first().map(|note| note.source);
-            if self.target != Target::System {
-                self.samples.retain(|sample| self.processes.contains(&sample.pid));
-            }
-            // The next interval starts from the last counts.
-            let last_ns = self.counts.last().map(|count| count.time_ns);
-            let last = self.counts.iter().filter(|count| Some(count.time_ns) == last_ns).copied().collect();
-            let counts = std::mem::replace(&mut self.counts, last);
-            let mut recording = Recording::new(self.machine.clone()).with_counts(counts);
-            recording.add_events(self.live_set.events());
-            recording.add_events(self.events.iter().cloned());
-            recording.add_samples(self.samples.drain(..));
-            self.events.drain(..).for_each(|event| self.live_set.take(event));
-            let profile = recording.into_profile(&self.stacks, &NoSymbols);
-            report.add(&profile.view(&Filter::default()));
-        } else {
+        let Some(accesses) = &self.accesses else {
             self.events.clear();
             self.processes.retain(|pid| Process::open(*pid).is_ok());
-            report.rows = self.pids().into_iter().filter_map(memory_of).collect();
+            return Observed::Memory(self.pids().into_iter().filter_map(memory_of).collect());
+        };
+        let source = accesses.notes().first().map(|note| note.source);
+        if self.target != Target::System {
+            self.samples.retain(|sample| self.processes.contains(&sample.pid));
         }
-        Ok(report)
+        // The next interval starts from the last counts.
+        let last_ns = self.counts.last().map(|count| count.time_ns);
+        let last = self.counts.iter().filter(|count| Some(count.time_ns) == last_ns).copied().collect();
+        let counts = std::mem::replace(&mut self.counts, last);
+        let mut events: Vec<Event> = self.live_set.events().collect();
+        events.extend(self.events.iter().cloned());
+        self.events.drain(..).for_each(|event| self.live_set.take(event));
+        Observed::Accesses { source, samples: std::mem::take(&mut self.samples), events, counts }
     }
 
-    /// What is missing from the report.
+    /// What is missing from an interval.
     fn missing(&self) -> Vec<String> {
         let (accesses, side_band) = (self.accesses.as_ref(), self.side_band.as_ref());
         let lost = accesses.map(Accesses::lost).into_iter().chain(side_band.map(SideBand::lost)).flatten();
@@ -159,27 +210,8 @@ fn sentences(
     lost.chain(notes.iter().cloned()).chain(sources.flat_map(|source| source.cannot_see)).collect()
 }
 
-fn node_of(node: &NodeFiles, before: &[NodeFiles], interval_s: f64) -> TopNode {
-    let before = before.iter().find(|before| before.node == node.node).unwrap_or(node);
-    let taken = |name: &str| {
-        let of = |files: &NodeFiles| files.allocations.get(name).copied().unwrap_or(0);
-        of(node).saturating_sub(of(before)) as f64 / interval_s.max(1e-9)
-    };
-    let memory = |name: &str| node.memory.get(name).copied().unwrap_or(0);
-    TopNode {
-        node: node.node,
-        memory_bytes: memory("MemTotal"),
-        free_bytes: memory("MemFree"),
-        accesses_per_s: None,
-        share: None,
-        load: None,
-        taken_local_per_s: taken("local_node"),
-        taken_remote_per_s: taken("other_node"),
-    }
-}
-
 /// Where a process's memory is. `None` if it has ended or may not be read.
-fn memory_of(pid: Pid) -> Option<TopRow> {
+fn memory_of(pid: Pid) -> Option<ProcessMemory> {
     let process = Process::open(pid).ok()?;
     let name = process.status().ok()?.name;
     let mappings = parse_numa_maps(&process.text("numa_maps").ok()?).ok()?;
@@ -189,21 +221,7 @@ fn memory_of(pid: Pid) -> Option<TopRow> {
             *bytes.entry(*node).or_default() += (pages * mapping.page_bytes) as f64;
         }
     }
-    let all: f64 = bytes.values().sum();
-    let memory_on = bytes.into_iter().map(|(node, part)| (node, part / all)).collect();
-    Some(TopRow {
-        kind: TopKind::Process,
-        pid: pid.0,
-        tid: None,
-        name,
-        memory_bytes: Some(all as u64),
-        samples: 0,
-        accesses_per_s: None,
-        local_access_ratio: None,
-        latency_mean_ns: None,
-        remote_cost: None,
-        memory_on,
-    })
+    Some(ProcessMemory { pid, name, bytes })
 }
 
 /// Adds running descendants of these processes.

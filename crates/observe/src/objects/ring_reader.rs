@@ -1,13 +1,14 @@
 //! The reading side of a ring. Its content belongs to the program, and may be anything.
 
 use super::{ObjectLosses, text};
-use crate::{Event, FileIdentity, StackId, Stacks, TickClock, What};
+use crate::TickClock;
 use linux::{Pid, Tid};
 use machine::CpuId;
 use rings::{
     Head, Kind, MOST_FRAMES, NO_CPU, PAGE, RECORD_WORDS, SLOTS, loss, mapped_flags, payload_records, ring, ring_stride,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use trace::{Event, FileIdentity, StackId, Stacks, What};
 
 /// Maximum length of a path, in words.
 const MOST_PATH: usize = 512;

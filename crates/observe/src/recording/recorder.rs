@@ -1,6 +1,8 @@
 //! Drains all sources frequently and writes the trace.
 
 use super::uninstrumented::uninstrumented;
+use crate::objects::{ObjectRings, ObjectsError};
+use crate::{Accesses, HostCounters, SideBand, TickClock, Told};
 use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
@@ -8,9 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::live::{Accesses, FileIdentities, HostCounters, SideBand, Told};
-use trace::objects::{ObjectRings, ObjectsError};
-use trace::{About, Count, Event, Flush, Sample, TickClock, What, WriteError, Writer};
+use trace::{About, Count, Event, FileIdentities, Flush, Sample, What, WriteError, Writer};
 
 /// Number of events since the last drain after which the next one is due at once: a program's rings are limited.
 const MUCH: usize = 4096;
@@ -47,8 +47,11 @@ pub trait Followed {
 pub struct Sources {
     /// Clock of all times in ticks.
     pub clock: TickClock,
+    /// Objects of the program.
     pub objects: Option<ObjectRings>,
+    /// Processes, threads and mappings.
     pub side_band: Option<SideBand>,
+    /// Accesses to memory.
     pub accesses: Option<Accesses>,
     /// The host's counters, covering everything that runs on it.
     pub counters: Option<HostCounters>,
@@ -77,8 +80,11 @@ pub struct Recorder {
 /// What was recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
+    /// Samples.
     pub samples: u64,
+    /// Events.
     pub events: u64,
+    /// Objects that were allocated.
     pub objects: u64,
     /// Objects that were only counted, not recorded.
     pub small_objects: u64,
@@ -86,10 +92,15 @@ pub struct Counts {
 
 /// A finished recording.
 pub struct Recorded {
+    /// The trace.
     pub folder: PathBuf,
+    /// Its metadata.
     pub about: About,
+    /// What it has.
     pub counts: Counts,
+    /// Number of recorded processes.
     pub processes: usize,
+    /// How long it took.
     pub duration: Duration,
 }
 

@@ -3,8 +3,8 @@
 //! differ in what the kernel does next: at a first touch it gives the process memory, which its tracepoint
 //! `kmem:rss_stat` reports; at a hint fault it only clears the mark.
 
-use crate::Sample;
 use std::collections::HashMap;
+use trace::Sample;
 
 /// One event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,10 +74,10 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AccessKind, Source};
     use linux::{Pid, Tid};
     use machine::CpuId;
     use proptest::prelude::*;
+    use trace::{AccessKind, Source};
 
     fn fault(time: u64, thread: u32) -> (u64, u32, Step) {
         let sample = Sample {

@@ -269,14 +269,14 @@ pub(super) fn online_cpus() -> io::Result<CpuSet> {
 mod tests {
     use super::super::permission::Scope;
     use super::*;
-    use crate::Sample;
-    use crate::live::LiveError;
-    use crate::perf::Decoder;
+    use crate::sources::LiveError;
     use linux::{Pages, current_cpu, monotonic_ns, set_affinity};
     use perf_data::Attribute;
     use perf_data::attribute::{ADDR, CPU, IDENTIFIER, IP, TID, TIME};
     use perf_event::events::Software;
     use std::ops::Range;
+    use trace::Sample;
+    use trace::perf::Decoder;
 
     const PAGES: u64 = 20_000;
     const SAMPLE_TYPE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU;

@@ -2,7 +2,7 @@
 
 use super::ring_reader::{Context, Losses, RingReader};
 use super::{ObjectLosses, Owners, text};
-use crate::{Event, Stacks, TickClock, What};
+use crate::TickClock;
 use linux::{Pid, SharedWords, Tid};
 use rings::{MAGIC, PAGE, Settings, VERSION, process, ring_stride};
 use std::fs::{File, OpenOptions};
@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use trace::{Event, Stacks, What};
 
 /// The shared file of one process.
 #[derive(Debug)]

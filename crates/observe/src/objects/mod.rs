@@ -9,7 +9,7 @@ mod ring_reader;
 
 pub use obstacle::{Obstacle, obstacle};
 
-use crate::{Event, Stacks, TickClock};
+use crate::TickClock;
 use folder::Folder;
 use linux::Pid;
 use owners::Owners;
@@ -24,6 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use trace::{Event, Stacks};
 
 /// File name of the library.
 pub const LIBRARY: &str = "libnearside_preload.so";

@@ -1,12 +1,16 @@
 //! Selects the source of memory accesses: the best one available, or a given one.
 
 use super::{HintFaultOptions, HintFaults, LabPmu, LabPmuError, LiveError, Pace, PerfOptions, PerfSource, Target};
-use crate::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock};
+use crate::TickClock;
+use trace::{Count, Event, Loss, Sample, SourceNote, Stacks};
 
 /// Default period of the virtual PMU, in first-level misses.
 const LAB_PERIOD: u64 = 1000;
 /// Default rate of the processor's sampling, in samples per second and CPU.
 const PERF_RATE: u64 = 1000;
+
+/// Why the sampling period or rate of hint faults cannot be set.
+pub const UNPACED: &str = "the kernel decides how many hint faults there are: --period and --rate have no effect";
 
 /// An open source of memory accesses.
 pub enum Accesses {
@@ -109,6 +113,11 @@ impl Accesses {
     /// programs and the virtual PMU share a finer one.
     pub fn tick_clock(source: Option<&Self>) -> TickClock {
         if matches!(source, Some(Self::Lab(_))) { TickClock::tsc() } else { TickClock::detect() }
+    }
+
+    /// A note on a requested period or rate that the source does not have.
+    pub(crate) fn note_of_pace(source: Option<&Self>, requested: bool) -> Option<String> {
+        (requested && matches!(source, Some(Self::HintFaults(_)))).then(|| UNPACED.to_owned())
     }
 
     /// What the source observes, and what it cannot see.

@@ -5,7 +5,6 @@ use super::controller_events::{BYTES, controller_events};
 use super::perf_rings::online_cpus;
 use super::permission::{Refusal, Scope};
 use super::pmu::DEVICES;
-use crate::{Count, Counter};
 use linux::{BandwidthMonitors, monotonic_ns};
 use machine::{CpuId, Machine, NodeId};
 use perf_event::Builder;
@@ -16,6 +15,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use trace::{Count, Counter};
 
 const RESCTRL: &str = "/sys/fs/resctrl";
 /// A counter that ran for less than this part of the time is not extrapolated.

@@ -6,8 +6,6 @@ use super::perf_rings::{Wanted, online_cpus};
 use super::pmu::Pmu;
 use super::system_features::core;
 use super::{Pace, PerfOptions};
-use crate::perf::SPE_SERVED;
-use crate::{Source, SourceNote};
 use linux::CpuSet;
 use machine::CpuId;
 use perf_data::Core;
@@ -19,6 +17,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use trace::perf::SPE_SERVED;
+use trace::{Source, SourceNote};
 
 /// Prefix of the units that sample accesses on Arm's processors: one for each kind of core.
 pub(super) const UNIT: &str = "arm_spe_";
