@@ -17,6 +17,10 @@ use crate::summary::PlaceReport;
 use crate::thread_counts::{ThreadCounts, of_task};
 use linux::{Pid, Switch, monotonic_ns};
 use machine::{Machine, Tid};
+use observe::{
+    AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target, ThreadCount,
+    ThreadCounters, TickClock, Told,
+};
 use placement::{LogLine, MemoryPlacement, Policy, PolicyError, Rule, SMALL_PAGE, ThreadPolicy};
 use rustc_hash::FxHashMap;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,9 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use trace::live::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target};
-use trace::live::{ThreadCount, ThreadCounters, Told};
-use trace::{Count, Event, Sample, Stacks, TickClock};
+use trace::{Count, Event, Sample, Stacks};
 
 /// Initial sampling period of the virtual PMU, in misses, until the miss rate is known. Gives a few hundred samples per
 /// 50 ms round when all of 24 CPUs wait for memory.

@@ -4,9 +4,9 @@ use crate::agent::Candidate;
 use crate::managed_processes::Managed;
 use linux::Process;
 use machine::{Pid, Tid};
+use observe::SideBand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use trace::live::SideBand;
 use trace::{Event, Stacks, What};
 
 /// A lifecycle event.

@@ -1,12 +1,12 @@
 //! Options of an agent.
 
 use crate::scope::Scope;
+use observe::{AccessSource, Target};
 use placement::{PolicyName, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use trace::live::{AccessSource, Target};
 
 /// Options of an agent.
 #[derive(Clone, Debug)]

@@ -5,12 +5,12 @@ use crate::cpu_rotation::rotate_cpu;
 use crate::managed_processes::SharedOut;
 use crate::samples::RoundSamples;
 use linux::{PageBatch, Pid, monotonic_ns};
+use observe::Accesses;
 use placement::{
     Action, Decision, LogLine, MemoryPlacement, Observation, Outcome, PageSample, Range, SMALL_PAGE, Step,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
-use trace::live::Accesses;
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
 const BALANCING_ROUNDS: u64 = 16;

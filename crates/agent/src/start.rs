@@ -11,10 +11,10 @@ use linux::{
     diagnose, process_cpu_time,
 };
 use machine::CpuSet;
+use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
 use std::thread;
-use trace::live::Target;
 
 /// How a program is to be started: see [`linux::ChildSetup::place`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

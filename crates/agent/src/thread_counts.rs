@@ -1,8 +1,8 @@
 //! What each thread did in a round, from the lab's cumulative counts.
 
 use machine::{Pid, Tid};
+use observe::{MeasuredTask, ThreadCount};
 use rustc_hash::FxHashMap;
-use trace::live::{MeasuredTask, ThreadCount};
 
 /// Cumulative counts of threads.
 #[derive(Debug, Default)]

@@ -3,13 +3,13 @@
 use agent::{Agent, Journal, Options};
 use linux::Pid;
 use machine::Machine;
+use observe::{AccessSource, Target};
 use placement::{Again, LogLine, Replay};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::{AccessSource, Target};
 
 /// The number of rounds in a log, and whether a replay decides the same.
 fn replayed(path: &Path) -> (usize, bool) {

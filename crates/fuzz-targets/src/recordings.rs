@@ -1,8 +1,8 @@
 //! Traces, and what other recorders write.
 
+use perf_data::spe::SpeRecords;
 use std::fs;
 use tempfile::TempDir;
-use trace::spe::SpeRecords;
 use trace::{About, AddressSpaces, Flush, Record, Trace, Writer};
 
 // One folder per thread, as targets run millions of times.

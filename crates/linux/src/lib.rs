@@ -109,6 +109,7 @@ pub use processes::peer::{Peer, peer};
 pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
+pub use processes::program_file::program_file;
 pub use processes::signals::is_ignored;
 pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};

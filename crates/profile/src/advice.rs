@@ -1,6 +1,5 @@
 //! Advice for the most expensive objects: rules on their access patterns, with the numbers that decide.
 
-use crate::distances::Distances;
 use crate::flow::Flow;
 use crate::gain::{Gain, Placement, gain};
 use crate::ids::{ObjectId, ProcessId, SiteId};
@@ -13,6 +12,7 @@ use crate::symbols::File;
 use crate::tally::{Counts, Tally};
 use crate::view::View;
 use machine::NodeId;
+use queueing::Distances;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;

@@ -3,8 +3,7 @@
 use crate::ids::{ObjectId, SiteId, ThreadId};
 use crate::object::ObjectKind;
 use crate::profile::{Access, Profile};
-use linux::{Pid, Tid};
-use machine::{CpuSet, NodeSet};
+use machine::{CpuSet, NodeSet, Pid, Tid};
 use std::ops::RangeInclusive;
 use trace::{AccessKind, Served, Source};
 

@@ -1,14 +1,13 @@
 //! The expected gain of another placement, from the machine's latencies and a queueing model.
 
-use crate::distances::Distances;
 use crate::flow::Flow;
 use crate::ids::{ProcessId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
-use crate::queueing::{Class, LINE_BYTES, NodeShare, Served, solve};
 use crate::tally::ratio;
 use crate::view::View;
 use machine::NodeId;
+use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, solve};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -275,12 +274,6 @@ impl Traffic {
 fn share(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> NodeShare {
     let bytes = measured.bytes_per_access.get(&was).map_or(LINE_BYTES, |bytes| bytes.max(LINE_BYTES));
     NodeShare { to, part, bytes: part * bytes }
-}
-
-impl Class {
-    fn local_part(&self) -> f64 {
-        self.to.iter().filter(|share| share.to == self.from).map(|share| share.part).sum()
-    }
 }
 
 /// How much more traffic there is than the samples stand for, estimated from latency: prefetches are not sampled, and a

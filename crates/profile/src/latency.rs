@@ -1,8 +1,8 @@
 //! Latency over time, and times of memory saturation.
 
-use crate::distances::Distances;
 use crate::flow::Flow;
 use machine::NodeId;
+use queueing::Distances;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -15,8 +15,7 @@
 //! builds flows, is another pass over the accesses: request all flows in one call.
 //!
 //! ```
-//! use linux::{Pid, Tid};
-//! use machine::{CpuId, NodeId};
+//! use machine::{CpuId, NodeId, Pid, Tid};
 //! use profile::{Action, Filter, Measurements, NoSymbols, Predicate, Problem, Recording};
 //! use trace::{AccessKind, Event, Sample, Served, Source, Stacks, What};
 //!
@@ -88,7 +87,6 @@ mod advice;
 mod change;
 mod code;
 mod describe;
-mod distances;
 mod event_order;
 mod facts;
 mod filter;
@@ -104,7 +102,6 @@ mod pages;
 mod pattern;
 mod phase;
 mod profile;
-mod queueing;
 mod ranges;
 mod resolve;
 mod rules;

@@ -1,8 +1,7 @@
 //! Objects, threads and processes that accesses belong to.
 
 use crate::ids::{ChainId, FileId, ProcessId, SiteId, ThreadId};
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use serde::Serialize;
 use std::sync::Arc;
 

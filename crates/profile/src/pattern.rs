@@ -1,12 +1,12 @@
 //! Access patterns of one site's objects: the shares that the rules of the advice use.
 
-use crate::distances::Distances;
 use crate::flow::Flow;
 use crate::groups::Cells;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::profile::{Access, Profile};
 use crate::view::View;
 use machine::NodeId;
+use queueing::Distances;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::AccessKind;

@@ -1,6 +1,6 @@
 //! Samples in compact form: ten million of them must fit into memory.
 
-use linux::{Pid, Tid};
+use machine::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use trace::{AccessKind, Sample, Served, Source};

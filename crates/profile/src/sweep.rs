@@ -8,7 +8,7 @@ use crate::ranges::Piece;
 use crate::samples::{AccessPath, NONE, Samples};
 use crate::space::{Mapping, Space};
 use crate::symbols::Symbols;
-use linux::{Pid, Tid};
+use machine::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Whether NUMA is the problem: does the program depend on memory, is its memory remote, and is memory contended?
 
-use crate::distances::{Distances, NEARLY_FULL};
 use crate::ids::ThreadId;
 use crate::measurements::Measurements;
 use crate::object::ObjectKind;
@@ -10,6 +9,7 @@ use crate::statistics::{FEWEST, wilson};
 use crate::tally::{Tally, ratio};
 use crate::view::View;
 use machine::NodeId;
+use queueing::{Distances, LINE_BYTES, NEARLY_FULL};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,8 +21,6 @@ const MEMORY_BOUND: f64 = 0.05;
 const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
-/// Size of a cache line, bytes.
-const LINE_BYTES: f64 = 64.0;
 const Z_95: f64 = 1.96;
 
 /// The problem.

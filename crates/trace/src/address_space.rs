@@ -1,7 +1,7 @@
 //! The mappings of each process, rebuilt from events.
 
 use crate::{Event, FileIdentity, What};
-use linux::Pid;
+use machine::Pid;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ fn unmap(parts: &mut BTreeMap<u64, Part>, start: u64, end: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::Tid;
+    use machine::Tid;
     use proptest::prelude::*;
 
     fn event(pid: u32, what: What) -> Event {

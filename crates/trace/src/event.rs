@@ -1,8 +1,7 @@
 //! Events around the accesses: the lifecycles of processes, threads, mappings, objects and pages.
 
 use crate::StackId;
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use std::sync::Arc;
 
 /// An event of a process.
@@ -131,4 +130,14 @@ pub struct FileIdentity {
     pub build_id: Option<Arc<[u8]>>,
     /// The inode; 0 if unknown.
     pub inode: u64,
+}
+
+impl FileIdentity {
+    /// The identity of a mapping's file, by the mapping's name: `None` for those of the kernel's own, which have no
+    /// symbols.
+    pub fn of_mapping(name: &str, build_id: Option<Arc<[u8]>>, inode: u64) -> Option<Self> {
+        let is_file = name.starts_with('/')
+            && !["/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:"].iter().any(|kind| name.starts_with(kind));
+        is_file.then_some(Self { build_id, inode })
+    }
 }

@@ -101,7 +101,8 @@ impl About {
 }
 
 impl Loss {
-    pub(crate) fn add(all: &mut Vec<Self>, what: &str, count: u64) {
+    /// Counts a loss, added to earlier losses of the same kind.
+    pub fn add(all: &mut Vec<Self>, what: &str, count: u64) {
         match all.iter_mut().find(|loss| loss.what == what) {
             _ if count == 0 => {}
             Some(loss) => loss.count = loss.count.saturating_add(count),

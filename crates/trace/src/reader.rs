@@ -3,7 +3,7 @@
 use crate::error::ReadError;
 use crate::metadata::FORMAT;
 use crate::parquet_file::TableError;
-use crate::perf_data::{PerfData, PerfRecords, is_perf_data};
+use crate::perf::{self, PerfRecords};
 use crate::rows::Frame;
 use crate::symbol_rows::read_symbols;
 use crate::symbols::{Occurrences, Symbols};
@@ -12,6 +12,7 @@ use crate::table_folder::{Merge, all};
 use crate::writer::{ABOUT, MACHINE};
 use crate::{About, Count, Event, Loss, Sample, StackId, Stacks};
 use machine::{Machine, NodeId};
+use perf_data::{PerfData, is_perf_data};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -87,7 +88,7 @@ impl Trace {
                 return Err(ReadError::Foreign(path.to_owned()));
             }
             let perf = PerfData::open(path)?;
-            let (about, machine) = (perf.about(), perf.machine());
+            let (about, machine) = (perf::about(&perf), perf.session().features.machine());
             return Ok(Self { about, machine, kept: Kept::PerfData(Box::new(perf)) });
         }
         let about_path = path.join(ABOUT);
@@ -120,7 +121,7 @@ impl Trace {
     pub fn memory(&self) -> &[(Range<u64>, NodeId)] {
         match &self.kept {
             Kept::Folder(_) => &[],
-            Kept::PerfData(perf) => perf.memory(),
+            Kept::PerfData(perf) => perf.session().features.memory(),
         }
     }
 
@@ -158,7 +159,7 @@ impl Trace {
                 stacks: stacks(folder, finished)?,
                 lost: self.about.lost.clone(),
             })),
-            Kept::PerfData(perf) => Stream::PerfData(Box::new(perf.records()?)),
+            Kept::PerfData(perf) => Stream::PerfData(Box::new(PerfRecords::new(perf)?)),
         };
         Ok(Records { stream, failed: false })
     }

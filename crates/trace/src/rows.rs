@@ -2,8 +2,7 @@
 
 use crate::table::{Cells, Column, Kind, Row, Rows, column, optional};
 use crate::{AccessKind, Count, Counter, Event, FileIdentity, Sample, Served, Source, StackId, What};
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! Samples of memory accesses.
 
 use crate::StackId;
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use serde::{Deserialize, Serialize};
 
 /// A sampled memory access.

@@ -4,7 +4,7 @@ use crate::address_space::{AddressSpaces, MappedFile};
 use crate::elf::Elf;
 use crate::image::{Image, ImageState};
 use crate::{FileIdentity, Record, StackId, Stacks, What};
-use linux::Pid;
+use machine::Pid;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;

@@ -3,11 +3,12 @@
 use crate::host_time::Cycles;
 use crate::target::{Row, Target, median};
 use bench::{Error, nearside};
+use observe::TickClock;
+use observe::objects::{ObjectLosses, ObjectOptions, ObjectRings, ObjectsError, library};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use trace::objects::{ObjectLosses, ObjectOptions, ObjectRings, ObjectsError, library};
-use trace::{Stacks, TickClock};
+use trace::Stacks;
 
 /// Number of runs of each, alternating.
 const RUNS: usize = 7;

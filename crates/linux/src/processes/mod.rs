@@ -7,6 +7,7 @@ pub(crate) mod cpu_time;
 pub(crate) mod lease;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod program_file;
 pub(crate) mod signals;
 pub(crate) mod start_time;
 pub(crate) mod thread_stack;

@@ -4,10 +4,10 @@ use crate::output;
 use clap::Args;
 use lab::setup::Assets;
 use linux::Feature;
+use observe::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use report::{DoctorReport, Finding};
 use std::error::Error;
 use std::process::ExitCode;
-use trace::live::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 
 /// Exit code: some feature does not work.
 const PARTIAL: u8 = 3;

@@ -5,14 +5,15 @@ use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output;
-use crate::verbs::record::processes::Processes;
+use crate::verbs::record::Source;
+use crate::verbs::record::observable;
 use crate::verbs::record::program::{NotStarted, Program};
-use crate::verbs::record::{Followed, Source};
 use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
 use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, size};
+use observe::{Followed, Target};
 use placement::{POLICIES, Policy, PolicyName, Settings};
 use report::PlaceText;
 use rustix::process::geteuid;
@@ -26,7 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::Target;
 
 /// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
@@ -310,7 +310,7 @@ impl Placing<'_> {
             let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
-            let mut processes = Processes::open(&with_descendants(&self.arguments.pid), stop.clone())?;
+            let mut processes = observable::open(&with_descendants(&self.arguments.pid), stop.clone())?;
             let agent = self.open(Target::Pids(processes.pids()), Scope::default(), stop)?;
             self.follow(agent, &mut processes)?
         };

@@ -1,12 +1,13 @@
 //! Hard cases for a preloaded library.
 
 use crate::support::{Program, Told, compile, library, options, record};
+use observe::TickClock;
+use observe::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
-use trace::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
-use trace::{Event, Stacks, TickClock, What};
+use trace::{Event, Stacks, What};
 
 static CASES: LazyLock<Program> = LazyLock::new(|| Program::new("cases.c", &["-O2", "-fomit-frame-pointer"]));
 

@@ -2,14 +2,15 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use observe::TickClock;
+use observe::objects::{LIBRARY, ObjectLosses, ObjectOptions, ObjectRings};
 use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use trace::objects::{LIBRARY, ObjectLosses, ObjectOptions, ObjectRings};
-use trace::{Event, StackId, Stacks, TickClock, What};
+use trace::{Event, StackId, Stacks, What};
 
 /// The library, as cargo built it for this test.
 pub fn library() -> PathBuf {

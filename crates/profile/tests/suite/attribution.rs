@@ -1,8 +1,7 @@
 //! Each access belongs to the object at its address at its time: claims C1 to C9 of the `MemProf` specification, 13.1.
 
 use crate::support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
-use linux::{Pid, Tid};
-use machine::NodeId;
+use machine::{NodeId, Pid, Tid};
 use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
 use trace::{Stacks, What};
 

@@ -1,8 +1,7 @@
 //! Homes of threads and memory by their accesses: feature F51 of the `MemProf` specification.
 
 use crate::support::{event, profile, sample};
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use profile::{Filter, HUGE_PAGE, MemoryHome, Profile, SMALL_PAGE};
 use trace::{Sample, What};
 

@@ -1,8 +1,7 @@
 //! Properties of any trace: claims C6, C14 and C15 of the `MemProf` specification, 13.1, and C7 again.
 
 use crate::support::{allocated, event, freed, mapped, profile, sample};
-use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Pid, Tid};
 use profile::{Filter, Measurements, ObjectId, ObjectKind, Predicate, Profile, Ranking, ThreadId};
 use proptest::prelude::*;
 use trace::{AccessKind, Event, Sample, Served, What};

@@ -1,8 +1,7 @@
 //! Small traces, written by hand or drawn from a seed.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
-use linux::{Pid, Tid};
-use machine::{CpuId, Machine, NodeId};
+use machine::{CpuId, Machine, NodeId, Pid, Tid};
 use profile::{Data, File, Function, NoSymbols, Object, Profile, Recording, Symbols};
 use std::sync::Arc;
 use trace::{AccessKind, Event, Sample, Served, Source, StackId, Stacks, What};

@@ -1,6 +1,5 @@
 //! All integration tests of this crate: one binary, as each takes its time to link.
 
-mod live;
 mod perf_data;
 #[path = "../perf_file/mod.rs"]
 mod perf_file;

@@ -9,6 +9,7 @@ use agent::journal::default_folder;
 use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
 use linux::{Pid, Process, process_cpu_time};
 use machine::Machine;
+use observe::Target;
 use report::{StatusMetrics, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
@@ -18,7 +19,6 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
-use trace::live::Target;
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let Settings { configuration, machine, scope, access } = settings::read(file)?;

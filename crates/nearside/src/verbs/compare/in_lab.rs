@@ -4,6 +4,7 @@
 //! folder; tables and pages are made on the host.
 
 use super::Arguments;
+use crate::options::usage_error::UsageError;
 use crate::verbs::lab::{LAB_FAILED, LabArguments, MachineOptions, Recording, run_in_lab};
 use lab::LabError;
 use machine::Machine;
@@ -30,7 +31,7 @@ pub fn compare(
             return Ok(Err(ExitCode::from(LAB_FAILED)));
         }
     };
-    super::check(&arguments.policies, &shape.machine)?;
+    compare::check(&arguments.policies, &shape.machine).map_err(UsageError::boxed)?;
     let folder = tempfile::tempdir().map_err(|why| LabError::Host { what: "make a temporary folder", why })?;
     let file = folder.path().join(FILE);
     let status = run_in_lab(&LabArguments {

@@ -1,36 +1,22 @@
 //! `nearside compare`: one program under several policies, side by side.
 
-mod candidate;
 mod in_lab;
-mod numad;
-mod opened_files;
-mod oracle;
-mod page_cache;
-mod placed;
-mod run_once;
-mod runs;
-mod seconds;
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
+use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::verbs::lab::MachineOptions;
-use crate::verbs::record::program::find as program_file;
-use candidate::Candidate;
 use clap::Args;
-use linux::NodeState;
+use compare::{Candidate, CompareError, Host, Request, Seconds};
+use linux::program_file;
 use machine::Machine;
-use page_cache::PageCache;
-use placement::{Policy, PolicyName, Settings};
-use report::{CompareReport, Comparison, Simulation, comparison_to_html};
-use run_once::Runner;
-use runs::Runs;
-use seconds::Seconds;
+use report::{CompareReport, Comparison, comparison_to_html};
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use trace::live::LabCounters;
 
 /// Run a program under several memory and thread policies, and compare
 ///
@@ -64,7 +50,7 @@ Examples:
 Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the \
 command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
-Environment: with --machine, as of `nearside lab run`.", candidate::list()))]
+Environment: with --machine, as of `nearside lab run`.", Candidate::list()))]
 pub struct Arguments {
     #[command(flatten)]
     machine: Option<MachineOptions>,
@@ -123,8 +109,8 @@ pub struct Arguments {
 const NO_PROGRAM: u8 = 127;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(twice) = twice(&arguments.policies) {
-        return Err(crate::options::usage_error::UsageError::boxed(format!("the policy {twice} is named twice")));
+    if let Some(repeated) = arguments.request().repeated_candidate() {
+        return Err(UsageError::boxed(format!("the policy {repeated} is named twice")));
     }
     let path = std::env::var_os("PATH");
     let program = arguments.command.first().cloned().unwrap_or_default();
@@ -142,81 +128,38 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     tell(arguments, &CompareReport::new(comparison), &machine)
 }
 
-/// Checks that the machine has the nodes that policies name.
-fn check(policies: &[Candidate], machine: &Machine) -> Result<(), Box<dyn Error>> {
-    for policy in policies {
-        // Policies of the same name have the same requirements.
-        if let Ok(name) = policy.to_string().parse::<PolicyName>() {
-            Policy::new(name, machine, Settings::default()).map_err(crate::options::usage_error::UsageError::boxed)?;
+impl Arguments {
+    fn request(&self) -> Request<'_> {
+        Request {
+            command: &self.command,
+            candidates: &self.policies,
+            repeat: self.repeat as usize,
+            seconds: self.seconds.as_ref(),
+            oracle_tries: self.oracle_runs as usize,
+            keep_caches: self.keep_caches,
         }
     }
-    Ok(())
-}
-
-/// A policy that is named twice.
-fn twice(policies: &[Candidate]) -> Option<&Candidate> {
-    let mut rest = policies.iter();
-    std::iter::from_fn(|| rest.next().map(|policy| (policy, rest.clone())))
-        .find_map(|(policy, mut rest)| rest.any(|other| other == policy).then_some(policy))
 }
 
 /// Compares on this machine.
 fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> {
     let (machine, simulated) = machine_source::running()?;
-    check(&arguments.policies, &machine)?;
-    let mut remarks = Vec::new();
-    let counters = LabCounters::find().unwrap_or_else(|error| {
-        remarks.push(error.to_string());
-        None
-    });
-    let nodes = NodeState::read(Path::new("/sys"))?;
-    if nodes.online.len() == 1 {
-        remarks
-            .push("This machine has one node: there is nothing to place, and all policies are equivalent.".to_owned());
-    }
-    let seconds_are = arguments.seconds.as_ref().map_or_else(
-        || "from the start of the command to its end".to_owned(),
-        |pattern| format!("what the command prints ({pattern})"),
-    );
-    let time_scale = std::env::var(lab::TIME_SCALE).ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
-    let simulation = Simulation {
-        model_version: model::VERSION.to_owned(),
-        model_without: Vec::new(),
-        time_scale,
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+    let host = Host { machine, simulated, nearside: std::env::current_exe()? };
+    let say = |text: &str| {
+        if !arguments.quiet {
+            // With standard error closed there is nowhere to report this.
+            let _ = writeln!(std::io::stderr(), "nearside: {text}");
+        }
     };
-    let mut comparison = Comparison {
-        command: arguments.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
-        machine: machine.name.clone(),
-        nodes: nodes.online.len(),
-        cpus: machine.cpus().len(),
-        simulation: simulated.then_some(simulation),
-        repeat: arguments.repeat as usize,
-        seconds_are,
-        policies: Vec::new(),
-        notes: remarks,
-        interrupted: false,
-    };
-    let nearside = std::env::current_exe()?;
-    let mut runs = Runs {
-        command: &arguments.command,
-        candidates: &arguments.policies,
-        repeat: arguments.repeat as usize,
-        seconds: arguments.seconds.as_ref(),
-        oracle_tries: arguments.oracle_runs as usize,
-        page_cache: (!arguments.keep_caches).then(|| PageCache::new(&arguments.command, &nearside)),
-        quiet: arguments.quiet,
-        simulated,
-        nodes,
-        nearside,
-    };
-    let mut runner = Runner::new(counters, interrupted()?);
     let so_far = |comparison: &Comparison| {
         // A failure to write is reported at the end.
         let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
     };
-    runs.run(&mut comparison, &mut runner, so_far);
-    Ok((comparison, machine))
+    let comparison = arguments.request().run(&host, interrupted()?, &say, so_far).map_err(|error| match error {
+        CompareError::Policy(why) => UsageError::boxed(why),
+        CompareError::Nodes(why) => why.into(),
+    })?;
+    Ok((comparison, host.machine))
 }
 
 fn tell(arguments: &Arguments, report: &CompareReport, machine: &Machine) -> Result<ExitCode, Box<dyn Error>> {
@@ -237,16 +180,4 @@ fn tell(arguments: &Arguments, report: &CompareReport, machine: &Machine) -> Res
         }
     }
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_policy_has_one_row() {
-        let policies = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Candidate>>();
-        assert_eq!(twice(&policies(&["kernel", "bind:0", "bind:1"])), None);
-        assert_eq!(twice(&policies(&["kernel", "bind:0", "kernel"])), Some(&Candidate::Kernel));
-    }
 }

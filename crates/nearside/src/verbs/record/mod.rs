@@ -1,16 +1,12 @@
 //! `nearside record`: records which objects, threads and nodes a program's memory accesses involve.
 
 pub mod folder;
+pub mod observable;
 mod options;
-pub mod processes;
 pub mod program;
-mod recorder;
-mod sources;
 mod summary;
-mod uninstrumented;
 
-pub use options::{EXIT_CODES, RecordOptions, Source, note_of_pace};
-pub use recorder::Followed;
+pub use options::{EXIT_CODES, RecordOptions, Source};
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
@@ -18,17 +14,14 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
 use linux::Pid;
-use processes::Processes;
+use observe::{Followed, Recorder, Target};
 use program::{NotStarted, Program};
-use recorder::Recorder;
-use sources::Wanted;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use trace::About;
-use trace::live::Target;
 
 /// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
@@ -121,7 +114,7 @@ fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 }
 
 fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
-    let mut processes = Processes::open(&arguments.pid, interrupted()?)?;
+    let mut processes = observable::open(&arguments.pid, interrupted()?)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
     let trace = recorder.follow(&mut processes, arguments.options.duration)?;
@@ -135,7 +128,7 @@ fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<Pat
     json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let (machine, simulated) = machine_source::running()?;
-    let (sources, library) = Wanted { options, command, target, machine: &machine }.open()?;
+    let (sources, library) = options.sources(target, command, &machine).open()?;
     Ok((Recorder::begin(sources, &folder, &machine, about(command, simulated))?, library))
 }
 

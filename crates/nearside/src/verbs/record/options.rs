@@ -2,12 +2,12 @@
 
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
-use machine::size;
+use machine::{Machine, size};
+use observe::{AccessSource, SourceOptions, Target, UNPACED};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace::live::{AccessSource, Accesses};
 
 /// The end of the help text.
 pub const EXIT_CODES: &str = "\
@@ -31,19 +31,11 @@ pub enum Source {
     None,
 }
 
-/// Why the sampling rate cannot be set.
-const UNPACED: &str = "the kernel decides how many hint faults there are: --period and --rate have no effect";
-
 impl Source {
     /// Rejects a sampling period or rate for a source that has none.
     pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
         if said && self == Self::HintFaults { Err(UsageError::boxed(UNPACED)) } else { Ok(()) }
     }
-}
-
-/// The same as a note, for the source that was chosen.
-pub fn note_of_pace(accesses: Option<&Accesses>, said: bool) -> Option<String> {
-    (said && matches!(accesses, Some(Accesses::HintFaults(_)))).then(|| UNPACED.to_owned())
 }
 
 impl From<Source> for AccessSource {
@@ -104,8 +96,22 @@ impl RecordOptions {
         self.source.check_pace(self.has_pace())
     }
 
+    /// The sources that these options ask for.
+    pub fn sources<'a>(&self, target: &'a Target, command: &'a [OsString], machine: &'a Machine) -> SourceOptions<'a> {
+        let small_bytes = usize::try_from(self.small_objects).unwrap_or(usize::MAX);
+        SourceOptions {
+            target,
+            command,
+            machine,
+            accesses: self.source.into(),
+            period: self.period,
+            rate: self.rate,
+            objects: (!self.no_objects).then_some(small_bytes),
+        }
+    }
+
     /// Whether a sampling period or rate was given.
-    pub fn has_pace(&self) -> bool {
+    fn has_pace(&self) -> bool {
         self.period.is_some() || self.rate.is_some()
     }
 

@@ -1,6 +1,6 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
-use super::recorder::Followed;
+use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -118,27 +118,4 @@ impl Followed for Program {
 /// Whether this process is in its terminal's foreground group, which gets signals from keys.
 fn in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
-}
-
-/// The file that would run for this program name, as far as can be determined: `path` is `$PATH`.
-pub fn find(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
-    let named = Path::new(program);
-    if named.components().count() > 1 || named.is_absolute() {
-        return Some(named.to_owned());
-    }
-    std::env::split_paths(path?).map(|folder| folder.join(named)).find(|file| file.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_as_shells_do() {
-        let path = OsStr::new("/no/such/folder:/bin:/usr/bin");
-        assert_eq!(find(OsStr::new("sh"), Some(path)), Some("/bin/sh".into()));
-        assert_eq!(find(OsStr::new("./sh"), Some(path)), Some("./sh".into()));
-        assert_eq!(find(OsStr::new("no-such-program"), Some(path)), None);
-        assert_eq!(find(OsStr::new("sh"), None), None);
-    }
 }

@@ -1,8 +1,8 @@
 //! Summary of a recording, as text and JSON.
 
 use super::options::RecordOptions;
-use super::recorder::Recorded;
 use crate::output;
+use observe::Recorded;
 use report::{RecordLoss, RecordReport, RecordSource};
 use std::error::Error;
 use std::io::Write;

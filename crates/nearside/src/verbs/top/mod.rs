@@ -1,17 +1,17 @@
 //! `nearside top`: which threads access which node's memory, live.
 
-mod live_set;
-mod observer;
+mod interval_report;
 mod screen;
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
 use crate::output;
 use crate::verbs::record::Source;
-use crate::verbs::record::processes::observable;
+use crate::verbs::record::observable::observable;
 use clap::Args;
 use linux::Pid;
-use observer::Observer;
+use machine::Machine;
+use observe::{Observer, Target, WatchError};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use report::TopReport;
 use rustix::process::{Signal, kill_process_group};
@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use trace::live::Target;
 
 /// Interval at which rings are drained and keys are read.
 const LOOK: Duration = Duration::from_millis(20);
@@ -102,7 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let mut watched = Watched {
-        observer: Observer::open(machine, target, arguments.source.into(), arguments.rate)?,
+        observer: Observer::open(target, arguments.source.into(), arguments.rate)?,
+        machine,
         program: None,
         stop: interrupted()?,
         interval: arguments.interval,
@@ -124,6 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 struct Watched {
     observer: Observer,
+    machine: Machine,
     program: Option<Program>,
     stop: Arc<AtomicBool>,
     interval: Duration,
@@ -149,6 +150,12 @@ impl Watched {
         self.stop.load(Relaxed) || self.program.as_mut().is_some_and(has_ended)
     }
 
+    /// Ends an interval and reports it.
+    fn report(&mut self) -> Result<TopReport, WatchError> {
+        let interval = self.observer.end_interval()?;
+        Ok(interval_report::report(&self.machine, interval, self.observer.stacks()))
+    }
+
     /// Prints each interval.
     fn print(&mut self, arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         loop {
@@ -159,7 +166,7 @@ impl Watched {
                 self.observer.look();
                 over = self.is_over();
             }
-            let report = self.observer.report()?;
+            let report = self.report()?;
             let text = if arguments.json { serde_json::to_string(&report)? + "\n" } else { format!("{report}\n") };
             if !output::write_more(&text)? || over || arguments.once {
                 return Ok(());
@@ -187,7 +194,7 @@ impl Watched {
                     return Ok(());
                 }
                 if Instant::now() >= end {
-                    report = self.observer.report()?;
+                    report = self.report()?;
                     end = Instant::now() + self.interval;
                     terminal.draw(|frame| screen.draw(frame, &report))?;
                 }

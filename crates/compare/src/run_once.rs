@@ -1,0 +1,224 @@
+//! One run of the program: start, watch, end.
+
+use crate::numad::Numad;
+use linux::{ChildSetup, Pid, monotonic_ns, system_events};
+use observe::{LabCount, LabCounters};
+use report::MemoryCounts;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Interval between counter readings: a program may report later that only some milliseconds of it count.
+const LOOK: Duration = Duration::from_millis(5);
+/// Interval between checks for Ctrl-C when no counters are read.
+const SELDOM: Duration = Duration::from_millis(100);
+/// Time limit for a program to end once it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
+/// Time limit for new counters to appear.
+const NEWS: Duration = Duration::from_secs(5);
+/// Bytes kept of a program's output: the last ones.
+const KEPT_BYTES: u64 = 1 << 20;
+/// Maximum number of readings kept; beyond it, every second one is dropped.
+const MOST_COUNTS: usize = 4096;
+
+/// Runs programs, one at a time.
+pub struct Runner {
+    counters: Option<LabCounters>,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Result of a run.
+pub struct RunOutput {
+    pub status: ExitStatus,
+    pub wall_seconds: f64,
+    /// Standard output.
+    pub printed: String,
+    /// Standard error.
+    pub complained: String,
+    /// Pages that the kernel moved during the run.
+    pub pages_moved: Option<u64>,
+    /// CPU time that numad used.
+    pub numad_seconds: Option<f64>,
+    began_ns: u64,
+    ended_ns: u64,
+    counts: Vec<LabCount>,
+}
+
+/// Why a run has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRun {
+    /// The user interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// A system call failed.
+    #[error("cannot {what}: {why}")]
+    System { what: &'static str, why: io::Error },
+    /// The process could not be registered with the daemon.
+    #[error("{0}")]
+    Numad(String),
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> NoRun {
+    move |why| NoRun::System { what, why }
+}
+
+impl Runner {
+    pub fn new(counters: Option<LabCounters>, interrupted: Arc<AtomicBool>) -> Self {
+        Self { counters, interrupted }
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Relaxed)
+    }
+
+    /// Runs a program to its end, with empty standard input. If the user interrupts, the program and its children are
+    /// ended.
+    pub fn run(&mut self, command: &[OsString], numad: Option<&Numad>) -> Result<RunOutput, NoRun> {
+        let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
+        let stream = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
+        let [mut output, mut error] = [
+            stream("output").map_err(system("make a file in memory"))?,
+            stream("error").map_err(system("make a file in memory"))?,
+        ];
+        let copy = |file: &File| file.try_clone().map(Stdio::from).map_err(system("make a file in memory"));
+        let mut start = Command::new(program);
+        start.args(arguments).stdin(Stdio::null()).stdout(copy(&output)?).stderr(copy(&error)?);
+        // Ctrl-C is for nearside, which ends the program.
+        start.process_group(0).die_with_parent();
+        let mut counts = Vec::new();
+        self.take_counts_after(monotonic_ns(), &mut counts);
+        let moved_before = pages_moved();
+        let began_ns = monotonic_ns();
+        let mut child = start.spawn().map_err(system("start the program"))?;
+        let told = numad.map_or(Ok(()), |numad| numad.add(Pid(child.id()))).map_err(NoRun::Numad);
+        let ended = told.and_then(|()| self.wait(&mut child, &mut counts));
+        let ended_ns = monotonic_ns();
+        let status = match ended {
+            Ok(status) => status,
+            Err(why) => {
+                end(&mut child);
+                return Err(why);
+            }
+        };
+        let pages_moved = moved_before.zip(pages_moved()).map(|(before, after)| after.saturating_sub(before));
+        let numad_seconds = numad.and_then(Numad::cpu_seconds);
+        self.take_counts_after(ended_ns, &mut counts);
+        Ok(RunOutput {
+            status,
+            wall_seconds: ended_ns.saturating_sub(began_ns) as f64 / 1e9,
+            printed: text(&mut output).map_err(system("read what the program printed"))?,
+            complained: text(&mut error).map_err(system("read what the program printed"))?,
+            pages_moved,
+            numad_seconds,
+            began_ns,
+            ended_ns,
+            counts,
+        })
+    }
+
+    /// Waits for its end, and reads counters while it runs.
+    fn wait(&mut self, child: &mut Child, counts: &mut Vec<LabCount>) -> Result<ExitStatus, NoRun> {
+        let pid = rustix::process::Pid::from_raw(child.id().cast_signed());
+        // Without the descriptor (before Linux 5.3) its end is noticed a little later.
+        let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let patience = if self.counters.is_some() { LOOK } else { SELDOM };
+        let patience = Timespec::try_from(patience).unwrap_or_default();
+        loop {
+            let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
+            // A signal interrupts the sleep.
+            let _ = poll(&mut polled, Some(&patience));
+            if let Some(status) = child.try_wait().map_err(system("wait for the program"))? {
+                return Ok(status);
+            }
+            if self.is_interrupted() {
+                return Err(NoRun::Interrupted);
+            }
+            counts.extend(self.counters.as_mut().and_then(LabCounters::news));
+            if counts.len() > MOST_COUNTS {
+                let mut index = 0;
+                counts.retain(|_| (index % 2 == 0, index += 1).0);
+            }
+        }
+    }
+
+    /// Waits until there are counters at least this recent, ns.
+    fn take_counts_after(&mut self, time_ns: u64, counts: &mut Vec<LabCount>) {
+        let Some(counters) = &mut self.counters else { return };
+        let since = Instant::now();
+        while since.elapsed() < NEWS && counts.last().is_none_or(|count| count.time_ns < time_ns) {
+            match counters.news() {
+                Some(count) => counts.push(count),
+                None => sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+/// Ends a program and its children, by SIGKILL if necessary.
+fn end(child: &mut Child) {
+    let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) else { return };
+    // Processes that have ended need no signal.
+    let _ = kill_process_group(group, Signal::TERM);
+    let since = Instant::now();
+    while since.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
+        sleep(LOOK);
+    }
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
+/// The last bytes written to a file, as text.
+fn text(file: &mut File) -> io::Result<String> {
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(KEPT_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(KEPT_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Pages migrated since boot, between nodes, or within one to make room for huge pages. Since Linux 3.8.
+fn pages_moved() -> Option<u64> {
+    system_events(Path::new("/proc")).ok()?.get("pgmigrate_success").copied()
+}
+
+impl RunOutput {
+    /// What the machine's memory did in a part of the run, from `began_ns` on for `seconds`; or in all of it.
+    pub fn memory(&self, part: Option<(u64, f64)>) -> Option<MemoryCounts> {
+        let (from, until) = part.map_or((self.began_ns, self.ended_ns), |(began_ns, seconds)| {
+            (began_ns, began_ns.saturating_add((seconds * 1e9) as u64))
+        });
+        let before = self.counts.iter().rfind(|count| count.time_ns <= from).or(self.counts.first())?;
+        let after = self.counts.iter().find(|count| count.time_ns >= until).or(self.counts.last())?;
+        MemoryCounts::between(&before.measured()?, &after.measured()?)
+    }
+
+    /// Why the run failed; `None` if its status is 0.
+    pub fn failure(&self) -> Option<String> {
+        match (self.status.code(), self.status.signal()) {
+            (Some(0), _) => None,
+            (Some(code), _) => Some(format!("exit status {code}")),
+            (None, Some(signal)) => Some(format!("signal {signal} ended it")),
+            (None, None) => Some("it ended without a status".to_owned()),
+        }
+    }
+
+    /// The last lines of both streams.
+    pub fn last_lines(&self, most: usize) -> String {
+        let lines = |text: &str| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines.get(lines.len().saturating_sub(most)..).unwrap_or_default().join("\n")
+        };
+        let [printed, complained] = [lines(&self.printed), lines(&self.complained)];
+        if printed.is_empty() || complained.is_empty() { printed + &complained } else { printed + "\n" + &complained }
+    }
+}

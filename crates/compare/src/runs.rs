@@ -1,0 +1,325 @@
+//! Runs the program under every policy, in turn.
+
+use crate::candidate::Candidate;
+use crate::numad::{self, Numad};
+use crate::opened_files::OpenedFiles;
+use crate::oracle::{Binding, bindings};
+use crate::page_cache::PageCache;
+use crate::placed::{self, Placed};
+use crate::request::{Host, Request};
+use crate::run_once::{NoRun, RunOutput, Runner};
+use agent::PlaceReport;
+use linux::{NodeSet, NodeState, Switch, SwitchGuard};
+use report::{Comparison, FailedRun, OneRun, PolicyRuns};
+use rustix::process::getuid;
+use std::ffi::OsString;
+
+/// Maximum number of lines shown from a program that failed.
+const LINES: usize = 20;
+
+/// The runs of a comparison.
+pub struct Runs<'a> {
+    pub request: Request<'a>,
+    pub host: &'a Host,
+    pub nodes: NodeState,
+    /// The page cache, if it is to be the same before each run.
+    pub page_cache: Option<PageCache>,
+    /// Gets a sentence as each run ends.
+    pub say: &'a dyn Fn(&str),
+}
+
+/// A policy and its results so far.
+struct Entry<'a> {
+    candidate: &'a Candidate,
+    /// The binding that the oracle found.
+    binding: Option<Binding>,
+    runs: PolicyRuns,
+}
+
+/// Setup of a run, held until the run has ended.
+struct PreparedRun {
+    /// Arguments that precede the program's own.
+    command: Vec<OsString>,
+    numad: Option<Numad>,
+    placed: Option<Placed>,
+    _balancing: Option<SwitchGuard>,
+}
+
+/// Why a policy has no further run.
+enum Stop {
+    /// The policy is not permitted or not available.
+    LeftOut(String),
+    /// The program failed.
+    Failed(String, String),
+    /// The user interrupted.
+    Interrupted,
+}
+
+impl Runs<'_> {
+    /// Runs everything. Results so far are reported after each run.
+    pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
+        let mut entries: Vec<Entry> = self.request.candidates.iter().map(Entry::new).collect();
+        let mut place = 0;
+        // Other reasons for a failure show in the first measured run.
+        comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
+        if comparison.interrupted {
+            comparison.policies = entries.into_iter().map(|entry| entry.runs).collect();
+            return tell(comparison);
+        }
+        // Each policy runs first, last and in between, so that drift affects all of them alike.
+        let turns = (0..self.request.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
+        for turn in turns.collect::<Vec<_>>() {
+            let at = turn % entries.len().max(1);
+            let Some(entry) = entries.get_mut(at).filter(|entry| entry.is_in()) else { continue };
+            comparison.interrupted = matches!(self.turn(entry, runner, &mut place), Err(Stop::Interrupted));
+            comparison.policies = entries.iter().map(|entry| entry.runs.clone()).collect();
+            tell(comparison);
+            if comparison.interrupted {
+                break;
+            }
+        }
+    }
+
+    /// One run of one policy, preceded by its setup on the first run.
+    fn turn(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+        let mut outcome = Ok(());
+        if *entry.candidate == Candidate::Oracle && entry.binding.is_none() {
+            outcome = self.search(entry, runner, place);
+        }
+        let outcome = outcome.and_then(|()| self.run_once(entry, runner, place));
+        match outcome {
+            Ok(run) => {
+                (self.say)(&format!(
+                    "{}, run {} of {}: {:.6} s",
+                    entry.runs.policy,
+                    entry.runs.runs.len() + 1,
+                    self.request.repeat,
+                    run.seconds
+                ));
+                entry.runs.runs.push(run);
+                Ok(())
+            }
+            Err(Stop::LeftOut(why)) => {
+                (self.say)(&format!("{} is left out: {why}", entry.runs.policy));
+                entry.runs.left_out = Some(why);
+                Ok(())
+            }
+            Err(Stop::Failed(why, output)) => {
+                (self.say)(&format!("{}: {why}", entry.runs.policy));
+                entry.runs.failed = Some(FailedRun { place: *place, why, output });
+                Ok(())
+            }
+            Err(Stop::Interrupted) => Err(Stop::Interrupted),
+        }
+    }
+
+    fn run_once(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<OneRun, Stop> {
+        let prepared = self.prepare(entry)?;
+        *place += 1;
+        if let Some(page_cache) = &self.page_cache {
+            // The reason was reported before.
+            let _ = page_cache.settle();
+        }
+        let output = runner.run(&prepared.command, prepared.numad.as_ref()).map_err(|error| match error {
+            NoRun::Interrupted => Stop::Interrupted,
+            NoRun::Numad(why) => Stop::LeftOut(why),
+            error @ NoRun::System { .. } => Stop::Failed(error.to_string(), String::new()),
+        })?;
+        if let Some(why) = output.failure() {
+            let refused = prepared
+                .placed
+                .filter(|placed| output.status.code() == Some(placed::FAILED) && placed.report().is_none());
+            return Err(match refused {
+                _ if runner.is_interrupted() => Stop::Interrupted,
+                Some(_) => Stop::LeftOut(output.complained.trim().to_owned()),
+                None => Stop::Failed(why, output.last_lines(LINES)),
+            });
+        }
+        let report = prepared.placed.and_then(|placed| placed.report());
+        report.iter().flat_map(|report| &report.notes).for_each(|note| entry.note(note.clone()));
+        self.measured(entry, &output, report.as_ref(), *place)
+    }
+
+    fn measured(
+        &self,
+        entry: &Entry,
+        output: &RunOutput,
+        report: Option<&PlaceReport>,
+        place: usize,
+    ) -> Result<OneRun, Stop> {
+        let mut seconds = output.wall_seconds;
+        let mut part = None;
+        if let Some(pattern) = self.request.seconds {
+            let missing = || {
+                Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
+            };
+            seconds =
+                pattern.find_in(&output.printed).or_else(|| pattern.find_in(&output.complained)).ok_or_else(missing)?;
+            part = pattern.began_ns(&output.printed).map(|began_ns| (began_ns, seconds));
+        }
+        let policy_cpu_seconds = match entry.candidate {
+            Candidate::Numad => output.numad_seconds,
+            // The kernel charges its work for a program to that program.
+            Candidate::Kernel => None,
+            Candidate::Placed(_) => report.map(|report| report.cpu_time_s),
+            _ => Some(0.0),
+        };
+        Ok(OneRun {
+            place,
+            seconds,
+            wall_seconds: output.wall_seconds,
+            memory: output.memory(part),
+            pages_moved: output.pages_moved,
+            policy_cpu_seconds,
+        })
+    }
+
+    /// Prepares the machine for a policy.
+    fn prepare(&self, entry: &mut Entry) -> Result<PreparedRun, Stop> {
+        let mut options: Vec<OsString> = match entry.candidate {
+            Candidate::FirstTouch | Candidate::Kernel | Candidate::Numad | Candidate::Placed(_) => vec![],
+            Candidate::Interleave(nodes) => {
+                let nodes = nodes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
+                vec!["--interleave".into(), nodes.into()]
+            }
+            Candidate::Bind(nodes) => {
+                let both = self.with_cpus().intersection(&self.nodes.with_memory);
+                let first = || both.first().map(|node| node.to_string());
+                let nodes = nodes.as_ref().map(ToString::to_string).or_else(first);
+                let nodes = nodes.ok_or_else(|| Stop::LeftOut("no node has CPUs and memory".to_owned()))?;
+                vec!["--cpunodebind".into(), (&nodes).into(), "--membind".into(), nodes.into()]
+            }
+            Candidate::Oracle => entry.binding.as_ref().map(Binding::options).unwrap_or_default(),
+        };
+        let balancing = balance(*entry.candidate == Candidate::Kernel);
+        let balancing = match (balancing, entry.candidate) {
+            (Ok(guard), _) => guard,
+            (Err(why), Candidate::Kernel) => return Err(Stop::LeftOut(why)),
+            (Err(why), Candidate::FirstTouch) => {
+                entry.note(format!("{why}; it was run with --localalloc, which the kernel does not balance"));
+                options.push("--localalloc".into());
+                None
+            }
+            (Err(why), _) => {
+                entry.note(why);
+                None
+            }
+        };
+        let numad = if *entry.candidate == Candidate::Numad {
+            let numad = Numad::start(self.host.simulated).map_err(Stop::LeftOut)?;
+            entry.note(format!(
+                "it looks every 1 to 2 s (-i {}), its shortest interval, whatever the time scale, and at \
+                 processes with 300 MB or more",
+                numad::PERIODS_S
+            ));
+            Some(numad)
+        } else {
+            None
+        };
+        let mut command: Vec<OsString> = Vec::new();
+        let mut placed = None;
+        if let Candidate::Placed(policy) = entry.candidate {
+            let new = Placed::new();
+            let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
+            command.push(self.host.nearside.clone().into());
+            command.extend(new.arguments(policy));
+            placed = Some(new);
+        } else if !options.is_empty() {
+            command.extend([self.host.nearside.clone().into(), "run".into()]);
+            command.append(&mut options);
+            command.push("--".into());
+        }
+        command.extend_from_slice(self.request.command);
+        Ok(PreparedRun { command, numad, placed, _balancing: balancing })
+    }
+
+    fn with_cpus(&self) -> NodeSet {
+        self.nodes.cpus.iter().filter(|(_, cpus)| !cpus.is_empty()).map(|(node, _)| *node).collect()
+    }
+
+    /// Finds the best static binding, with one run of each.
+    fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+        let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.request.oracle_tries);
+        let mut best: Option<(f64, Binding)> = None;
+        let mut last = None;
+        for binding in &tried {
+            entry.binding = Some(binding.clone());
+            match self.run_once(entry, runner, place) {
+                Ok(run) => {
+                    (self.say)(&format!("oracle, {binding}: {:.6} s", run.seconds));
+                    if best.as_ref().is_none_or(|(seconds, _)| run.seconds < *seconds) {
+                        best = Some((run.seconds, binding.clone()));
+                    }
+                }
+                Err(Stop::Interrupted) => return Err(Stop::Interrupted),
+                // Some programs do not fit on one node.
+                Err(failed) => last = Some(failed),
+            }
+        }
+        let Some((_, binding)) = best else {
+            return Err(last.unwrap_or_else(|| Stop::LeftOut("--oracle-runs is 0".to_owned())));
+        };
+        entry.note(format!("the best of {} static bindings that were tried once is {binding}", tried.len()));
+        entry.binding = Some(binding);
+        Ok(())
+    }
+
+    /// Runs the program once without measuring, to learn which files the page cache must hold before each run. A
+    /// failure of the program is ignored here.
+    fn rehearse(&mut self, comparison: &mut Comparison, runner: &mut Runner) -> Result<(), NoRun> {
+        let Some(page_cache) = &mut self.page_cache else { return Ok(()) };
+        if let Err(error) = page_cache.settle() {
+            comparison.notes.push(format!("the page cache stays as each run leaves it: {error}"));
+            self.page_cache = None;
+            return Ok(());
+        }
+        let opened = match OpenedFiles::follow() {
+            Ok(opened) => opened,
+            Err(error) => {
+                let text = "only the program's own file is read before each run, as the kernel does not report others";
+                comparison.notes.push(format!("{text}: {error}"));
+                return Ok(());
+            }
+        };
+        runner.run(self.request.command, None)?;
+        page_cache.add(opened.end());
+        (self.say)("unmeasured run, to see which files the program reads: done");
+        Ok(())
+    }
+}
+
+/// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.
+fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
+    let switch = Switch::numa_balancing();
+    let wanted = if on { "1" } else { "0" };
+    let value = match switch.value() {
+        Ok(value) => value,
+        // The kernel has no NUMA balancing.
+        Err(_) if !on => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if value == wanted || (on && value != "0") {
+        return Ok(None);
+    }
+    let cure = if getuid().is_root() { String::new() } else { " (it needs root)".to_owned() };
+    switch.set_for_now(wanted).map(Some).map_err(|error| format!("{error}{cure}"))
+}
+
+impl<'a> Entry<'a> {
+    fn new(candidate: &'a Candidate) -> Self {
+        let runs = PolicyRuns { policy: candidate.to_string(), means: candidate.means(), ..PolicyRuns::default() };
+        Self { candidate, binding: None, runs }
+    }
+
+    /// Whether it has runs left.
+    fn is_in(&self) -> bool {
+        self.runs.left_out.is_none() && self.runs.failed.is_none()
+    }
+
+    /// Adds a note once.
+    fn note(&mut self, text: String) {
+        if !self.runs.notes.contains(&text) {
+            self.runs.notes.push(text);
+        }
+    }
+}

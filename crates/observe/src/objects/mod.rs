@@ -1,0 +1,264 @@
+//! The recorder's side of object tracking: lifecycles of a program's objects, as reported by the library
+//! `libnearside_preload.so` inside it. Needs no privileges beyond starting the program.
+
+mod folder;
+mod obstacle;
+mod owners;
+mod process_rings;
+mod ring_reader;
+
+pub use obstacle::{Obstacle, obstacle};
+
+use crate::TickClock;
+use folder::Folder;
+use linux::Pid;
+use owners::Owners;
+use process_rings::ProcessRings;
+use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
+use rustix::fs::{Mode, chmod};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use trace::{Event, Stacks};
+
+/// File name of the library.
+pub const LIBRARY: &str = "libnearside_preload.so";
+/// Environment variable with the library's path, if it is not where [`library`] searches.
+pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
+/// Environment variable with the options of `AddressSanitizer`.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+const PID_NAMESPACE: &str = "/proc/self/ns/pid";
+
+/// How objects are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectOptions {
+    /// Objects up to this size, in bytes, are counted by site instead of being reported one by one: see
+    /// [`What::Counted`]. 0 reports all.
+    pub small_bytes: usize,
+    /// Maximum number of frames in a call chain, at most 48.
+    pub frames: usize,
+    /// Size of a thread's ring, in bytes, which bounds how far it may be ahead of the recorder; an event takes 32. A
+    /// power of two from 64 KiB to 1 GiB.
+    pub ring_bytes: usize,
+    /// Maximum number of threads of one process that are followed at a time, up to 65,536.
+    pub threads: usize,
+    /// How long a thread with a full ring waits for the recorder before it drops events, which are counted.
+    pub patience: Duration,
+}
+
+impl Default for ObjectOptions {
+    fn default() -> Self {
+        let patience = Duration::from_millis(100);
+        Self { small_bytes: 0, frames: 32, ring_bytes: 1 << 20, threads: 4096, patience }
+    }
+}
+
+/// Why objects cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// The folder could not be created.
+    #[error("cannot create a folder for the objects of programs in {}: {why}", place.display())]
+    Folder {
+        /// The parent folder.
+        place: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// The library was not found.
+    #[error("there is no {LIBRARY}: searched for {}; set {LIBRARY_VARIABLE} to its path",
+        places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NoLibrary {
+        /// The paths searched.
+        places: Vec<PathBuf>,
+    },
+    /// The options are out of range.
+    #[error(
+        "cannot record objects: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
+    )]
+    Options,
+    /// The programs' files could not be read.
+    #[error("cannot read the objects of programs in {}: {why}", place.display())]
+    Read {
+        /// The folder.
+        place: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
+}
+
+/// Missing object events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectLosses {
+    /// Events dropped because a ring was full, or could not be allocated, or because a signal handler interrupted
+    /// another event.
+    pub lost: u64,
+    /// Forked processes that reported nothing, because they could not create their file: no space, or no file
+    /// descriptor.
+    pub silent: u64,
+    /// Malformed records: the program overwrote its ring.
+    pub malformed: u64,
+}
+
+/// The object events of running programs: the shared folder and its files, which are removed on drop.
+#[derive(Debug)]
+pub struct ObjectRings {
+    folder: Folder,
+    settings: Settings,
+    processes: BTreeMap<String, ProcessRings>,
+    /// The programs that have reported, by process and name.
+    seen: BTreeSet<(Pid, Arc<str>)>,
+    owners: Owners,
+    /// Losses of ended processes, and of records.
+    losses: ObjectLosses,
+}
+
+/// Finds the library: next to this program, as built; in `lib/nearside` beside this program's folder, as installed;
+/// or where [`LIBRARY_VARIABLE`] says.
+pub fn library() -> Result<PathBuf, ObjectsError> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let built = vec![folder.join(LIBRARY), folder.join("../lib/nearside").join(LIBRARY)];
+    let places = named.map_or(built, |named| vec![named]);
+    let found = places.iter().find_map(|place| fs::canonicalize(place).ok());
+    found.ok_or(ObjectsError::NoLibrary { places })
+}
+
+impl ObjectRings {
+    /// Creates the folder, in shared memory if available. Programs stamp events with ticks of `clock`. If root
+    /// creates it, all users may write to it but not list it, so that programs that drop their privileges can go on.
+    pub fn create(options: &ObjectOptions, clock: &TickClock) -> Result<Self, ObjectsError> {
+        let settings = Settings {
+            clock: if clock.is_tsc() { Clock::Tsc } else { Clock::Monotonic },
+            ring_bytes: options.ring_bytes,
+            rings: options.threads,
+            patience_ns: u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX),
+            small_bytes: options.small_bytes,
+            frames: options.frames,
+            namespace: fs::metadata(PID_NAMESPACE).map_or(0, |metadata| metadata.ino()),
+        };
+        let words = settings.to_words();
+        let settings = Settings::from_words(words).map_err(|_| ObjectsError::Options)?;
+        let shared = Path::new("/dev/shm");
+        let place = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let make = || {
+            let folder = Folder::create(&place)?;
+            let file = folder.path().join(SETTINGS_FILE);
+            fs::write(&file, words.map(u64::to_le_bytes).concat())?;
+            if rustix::process::geteuid().is_root() {
+                chmod(&file, Mode::from_raw_mode(0o644))?;
+                chmod(folder.path(), Mode::from_raw_mode(0o1733))?;
+            }
+            Ok(folder)
+        };
+        let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
+        let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { folder, settings, processes, seen, owners: Owners::new(), losses: ObjectLosses::default() })
+    }
+
+    /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
+    /// and the `AddressSanitizer` options of this process, with an option added that lets its runtime come second.
+    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
+        let mut libraries = library.as_os_str().to_owned();
+        if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        let mut sanitizer = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
+        if !sanitizer.is_empty() {
+            sanitizer.push(":");
+        }
+        sanitizer.push("verify_asan_link_order=0");
+        let folder = self.folder.path().as_os_str().to_owned();
+        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
+    }
+
+    /// Notes how far programs have written, which is what [`drain`](Self::drain) reads.
+    pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
+        self.find_files()?;
+        for process in self.processes.values_mut() {
+            process.look();
+        }
+        // All events written so far have times before this moment.
+        clock.look();
+        Ok(())
+    }
+
+    /// Returns the events from the last call up to the last [`look`](Self::look): thread by thread, each in time
+    /// order. Call it often, and again at once while there are many events: a thread at full speed fills a ring of 1
+    /// MiB in two milliseconds. A mapping requested by the program is reported as [`What::Mapped`] and then, with its
+    /// call chain, as [`What::Allocated`]; [`What::Unmapped`] ends both.
+    pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        for process in self.processes.values_mut() {
+            process.drain(clock, stacks, &mut self.losses, events);
+        }
+        self.clear(clock, stacks, events);
+    }
+
+    /// Like [`drain`](Self::drain), plus the small objects of processes that are still running.
+    pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        self.drain(clock, stacks, events);
+        for (_, process) in std::mem::take(&mut self.processes) {
+            process.finish(clock, stacks, &mut self.losses, events);
+        }
+    }
+
+    /// Losses so far.
+    pub fn losses(&self) -> ObjectLosses {
+        let lost: u64 = self.processes.values().map(ProcessRings::lost).sum();
+        ObjectLosses { lost: self.losses.lost.saturating_add(lost), ..self.losses }
+    }
+
+    /// Whether the library was loaded into a process while it ran a program of this name. It cannot be in static or
+    /// setuid programs, see [`obstacle`].
+    pub fn has_been_in(&self, pid: Pid, program: &str) -> bool {
+        self.seen.contains(&(pid, program.into()))
+    }
+
+    /// Finds new files. Names are `PID.NUMBER`; a process has another file for each program that it executes.
+    fn find_files(&mut self) -> Result<(), ObjectsError> {
+        let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
+        for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if name == SETTINGS_FILE || self.processes.contains_key(&name) {
+                continue;
+            }
+            // A file that is not complete yet is opened by a later call.
+            let known = |pid| self.processes.values().any(|process| process.pid == pid);
+            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known, &mut self.owners) else {
+                continue;
+            };
+            self.seen.insert((process.pid, process.program.clone()));
+            self.processes.insert(name, process);
+        }
+        Ok(())
+    }
+
+    /// Drops ended processes, once all their events are read.
+    fn clear(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        let ended = self.processes.iter().filter(|(_, process)| process.has_ended());
+        let gone: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            if let Some(mut process) = self.processes.remove(&name) {
+                if process.is_drained() {
+                    let _ = fs::remove_file(self.folder.path().join(&name));
+                    process.finish(clock, stacks, &mut self.losses, events);
+                } else {
+                    self.processes.insert(name, process);
+                }
+            }
+        }
+    }
+}
+
+/// Decodes the name of a process: 16 bytes, padded with zeros.
+fn text(words: impl IntoIterator<Item = u64>) -> Arc<str> {
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into()
+}

@@ -1,0 +1,4 @@
+//! Observation without a trace, interval by interval.
+
+mod live_set;
+pub(crate) mod observer;

@@ -1,0 +1,3 @@
+//! All integration tests of this crate: one binary, as each takes its time to link.
+
+mod live;

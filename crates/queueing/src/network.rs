@@ -1,0 +1,254 @@
+//! The closed network, and its solution.
+//!
+//! Each class of threads has a fixed number of lines, in flight or being worked on. Each line takes
+//! the time to work on it, the idle latency of its route, and the queueing delays at the controller and links. The
+//! delay at utilisation `u` follows the machine's curve of loaded latency: its rise, and `slope u / (1 - u)`. No
+//! resource exceeds its bandwidth.
+
+use crate::distances::Distances;
+use machine::NodeId;
+use std::collections::HashMap;
+
+/// Size of a cache line, bytes.
+pub const LINE_BYTES: f64 = 64.0;
+/// Utilisation at which the rise is complete.
+const RISEN: f64 = 0.1;
+const MOST_SWEEPS: usize = 60;
+const STEPS: usize = 50;
+/// Iteration ends when delays change by less than this part of a latency.
+const TOLERANCE: f64 = 1e-4;
+
+/// Threads with the same access pattern.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// The node of their CPUs.
+    pub from: NodeId,
+    /// Lines in flight or being worked on.
+    pub lines: f64,
+    /// The time between a line's arrival and the request for the next, ns.
+    pub work_ns: f64,
+    /// The sources of its lines.
+    pub to: Vec<NodeShare>,
+}
+
+/// Lines of a class that come from one node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeShare {
+    /// The node.
+    pub to: NodeId,
+    /// The part of the class's lines; all parts add up to 1.
+    pub part: f64,
+    /// Traffic on the controller and links, including write-backs, bytes per line of the class.
+    pub bytes: f64,
+}
+
+/// The result for a class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Served {
+    /// Lines per ns.
+    pub rate: f64,
+    /// Mean latency, ns.
+    pub latency_ns: f64,
+}
+
+impl Class {
+    /// The part of its lines that come from the node of its CPUs, 0 to 1.
+    pub fn local_part(&self) -> f64 {
+        self.to.iter().filter(|share| share.to == self.from).map(|share| share.part).sum()
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+#[allow(clippy::struct_field_names, reason = "units are in names")]
+struct Server {
+    byte_ns: f64,
+    rise_ns: f64,
+    slope_ns: f64,
+}
+
+/// A class, as seen by a resource.
+#[derive(Clone, Copy)]
+struct User {
+    class: usize,
+    /// How often a line of the class passes the resource.
+    times: f64,
+    /// Traffic per line, bytes.
+    bytes: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Resource {
+    Controller(NodeId),
+    Link(usize),
+}
+
+/// Solves the model for all classes running together. None if the machine's description lacks a latency that is needed.
+pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
+    let mut numbers: HashMap<Resource, usize> = HashMap::new();
+    let mut servers: Vec<Server> = Vec::new();
+    let mut users: Vec<Vec<User>> = Vec::new();
+    let mut idle_ns = Vec::with_capacity(classes.len());
+    for (class_number, class) in classes.iter().enumerate() {
+        let mut idle = 0.0;
+        let mut passes: HashMap<usize, User> = HashMap::new();
+        for &NodeShare { to, part, bytes } in class.to.iter().filter(|share| share.part > 0.0) {
+            idle += part * distances.idle_ns(class.from, to)?;
+            let hops = distances.routes.as_ref().and_then(|routes| routes.hops(class.from, to)).unwrap_or_default();
+            let links = hops.iter().map(|hop| Resource::Link(hop.directed_link()));
+            for resource in links.chain([Resource::Controller(to)]) {
+                let number = *numbers.entry(resource).or_insert_with(|| {
+                    servers.push(server(resource, distances));
+                    users.push(Vec::new());
+                    servers.len() - 1
+                });
+                let user = passes.entry(number).or_insert(User { class: class_number, times: 0.0, bytes: 0.0 });
+                user.times += part;
+                user.bytes += bytes;
+            }
+        }
+        idle_ns.push(idle);
+        for (resource, user) in passes {
+            users[resource].push(user);
+        }
+    }
+    for users in &mut users {
+        users.sort_by_key(|user| user.class);
+    }
+    let mut delays = vec![0.0; servers.len()];
+    let mut waits = vec![0.0; classes.len()];
+    for _ in 0..MOST_SWEEPS {
+        let mut largest = 0.0_f64;
+        for (resource, (server, users)) in servers.iter().zip(&users).enumerate() {
+            let before: f64 = delays[resource];
+            let round =
+                |class: usize, times: f64| classes[class].work_ns + idle_ns[class] + waits[class] - times * before;
+            let utilisation = |delay: f64| -> f64 {
+                let rate = |&User { class, times, bytes }: &User| {
+                    bytes * classes[class].lines / (round(class, times) + times * delay).max(f64::MIN_POSITIVE)
+                };
+                users.iter().map(rate).sum::<f64>() * server.byte_ns
+            };
+            let delay = server.delay_ns(utilisation);
+            for &User { class, times, .. } in users {
+                waits[class] += times * (delay - before);
+                largest = largest.max(times * (delay - before).abs() / (idle_ns[class] + waits[class]).max(1e-9));
+            }
+            delays[resource] = delay;
+        }
+        if largest < TOLERANCE {
+            break;
+        }
+    }
+    let served = |((class, idle), wait): ((&Class, f64), f64)| {
+        let latency_ns = idle + wait;
+        Served { rate: class.lines / (class.work_ns + latency_ns).max(f64::MIN_POSITIVE), latency_ns }
+    };
+    Some(classes.iter().zip(idle_ns).zip(waits).map(served).collect())
+}
+
+fn server(resource: Resource, distances: &Distances) -> Server {
+    let machine = distances.machine;
+    // Without a curve there is no queue below saturation, as in the lab's model.
+    let (rise, slope) = distances.curve().unwrap_or((0.0, 0.0));
+    let (bandwidth, own_ns) = match resource {
+        Resource::Controller(node) => {
+            let bandwidth = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
+            (bandwidth, distances.idle_ns(node, node).unwrap_or(0.0))
+        }
+        Resource::Link(directed) => {
+            let link = machine.links.get(directed / 2);
+            let added = link.map(|link| {
+                let [one, other] = link.nodes;
+                let added = distances.idle_ns(one, other).zip(distances.idle_ns(other, other));
+                added.map_or(0.0, |(there, local)| (there - local).max(0.0))
+            });
+            (link.map(|link| link.bandwidth_bytes_per_s), added.unwrap_or(0.0))
+        }
+    };
+    let byte_ns = bandwidth.filter(|bandwidth| *bandwidth > 0.0).map_or(0.0, |bandwidth| 1e9 / bandwidth);
+    Server { byte_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope }
+}
+
+impl Server {
+    /// The delay that is consistent with the resulting utilisation: the more lines wait, the fewer arrive.
+    fn delay_ns(&self, utilisation: impl Fn(f64) -> f64) -> f64 {
+        let curve = |u: f64| {
+            let queue = if u < 1.0 { self.slope_ns * u / (1.0 - u) } else { f64::INFINITY };
+            self.rise_ns * (u / RISEN).min(1.0) + queue
+        };
+        let is_enough = |delay: f64| delay >= curve(utilisation(delay));
+        if self.byte_ns <= 0.0 || is_enough(0.0) {
+            return 0.0;
+        }
+        let (mut low, mut high) = (0.0, 1.0);
+        while !is_enough(high) && high < 1e12 {
+            (low, high) = (high, 4.0 * high);
+        }
+        for _ in 0..STEPS {
+            let middle = f64::midpoint(low, high);
+            if is_enough(middle) { high = middle } else { low = middle }
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    fn class(from: u32, lines: f64, to: &[(u32, f64)]) -> Class {
+        let share = |&(node, part): &(u32, f64)| NodeShare { to: NodeId(node), part, bytes: part * LINE_BYTES };
+        let to = to.iter().map(share).collect();
+        Class { from: NodeId(from), lines, work_ns: 0.0, to }
+    }
+
+    #[test]
+    fn an_idle_machine_has_its_latencies() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let classes = [class(0, 0.01, &[(0, 1.0)]), class(1, 0.01, &[(0, 1.0)])];
+        let found = solve(&classes, &Distances::new(&machine)).unwrap();
+        assert!((found[0].latency_ns / 102.94 - 1.0).abs() < 0.02, "{found:?}");
+        assert!((found[1].latency_ns / 145.29 - 1.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn one_node_for_all_is_slower_than_each_its_own() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let distances = Distances::new(&machine);
+        let solve = |to: fn(u32) -> Vec<(u32, f64)>| {
+            let classes: Vec<Class> = (0..4).map(|node| class(node, 12.0, &to(node))).collect();
+            let found = solve(&classes, &distances).unwrap();
+            let bytes_per_s: f64 = found.iter().map(|served| served.rate * LINE_BYTES * 1e9).sum();
+            let latency: f64 = found.iter().map(|served| served.latency_ns).sum::<f64>() / 4.0;
+            (bytes_per_s, latency)
+        };
+        let one = solve(|_| vec![(0, 1.0)]);
+        let interleaved = solve(|_| (0..4).map(|node| (node, 0.25)).collect());
+        let local = solve(|node| vec![(node, 1.0)]);
+        // No controller exceeds its bandwidth, and one that all threads use comes close to it.
+        assert!(one.0 <= 5.85e9 && one.0 > 0.9 * 5.85e9, "{one:?}");
+        assert!(local.0 <= 4.0 * 5.85e9 && local.0 >= interleaved.0, "{local:?} {interleaved:?}");
+        assert!(interleaved.0 > 2.5 * one.0, "{interleaved:?} {one:?}");
+        // By Little's law.
+        assert!((one.1 - 48.0 * LINE_BYTES * 1e9 / one.0).abs() < 0.05 * one.1, "{one:?}");
+    }
+
+    #[test]
+    fn what_is_written_back_takes_its_part() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let rate = |bytes| {
+            let class = Class { to: vec![NodeShare { to: NodeId(0), part: 1.0, bytes }], ..class(0, 100.0, &[]) };
+            solve(&[class], &Distances::new(&machine)).unwrap()[0].rate
+        };
+        let part = rate(2.0 * LINE_BYTES) / rate(LINE_BYTES);
+        assert!((0.45..0.55).contains(&part), "{part}");
+    }
+
+    #[test]
+    fn a_machine_without_latencies_has_no_answer() {
+        let mut machine = presets::find("opteron-6164x2").unwrap();
+        machine.latency = None;
+        assert!(solve(&[class(0, 1.0, &[(0, 1.0)])], &Distances::new(&machine)).is_none());
+    }
+}
