@@ -6,7 +6,7 @@ use crate::migration::page_batch::PageRefusal;
 use crate::processes::process::{Pid, ProcessError, Status};
 use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::system_state::{Subject, SystemState};
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, NodeId, NodeSet, chain};
 
 /// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub fn diagnose_process(error: &ProcessError, system: &SystemState) -> Diagnosis
         ProcessError::Gone(pid) if system.subject == Subject::Hidden(*pid) => hidden(*pid),
         ProcessError::Gone(pid) => Cause::Gone(*pid).into(),
         ProcessError::Read { source, .. } => diagnose(Attempt::Look, source.raw_os_error().unwrap_or_default(), system),
-        ProcessError::Malformed { .. } => Cause::Other(error.to_string()).into(),
+        ProcessError::Malformed { .. } => Cause::Other(chain(error)).into(),
     }
 }
 

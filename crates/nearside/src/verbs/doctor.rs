@@ -4,6 +4,7 @@ use crate::output;
 use clap::Args;
 use lab::setup::Assets;
 use linux::Feature;
+use machine::chain;
 use report::{DoctorReport, Finding};
 use std::error::Error;
 use std::process::ExitCode;
@@ -99,6 +100,6 @@ fn lab() -> Finding {
         used_for: "virtual machines: lab run".to_owned(),
         works: missing.is_none(),
         what_to_do: missing.is_some().then(|| "nearside lab setup".to_owned()),
-        why: missing.map(|why| why.to_string()),
+        why: missing.map(|why| chain(&why)),
     }
 }

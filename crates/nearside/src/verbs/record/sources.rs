@@ -3,7 +3,7 @@
 use super::options::{RecordOptions, note_of_pace};
 use super::program;
 use super::recorder::Sources;
-use machine::Machine;
+use machine::{Machine, chain};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ impl Wanted<'_> {
         match library().and_then(|library| Ok((self.rings(clock)?, library))) {
             Ok(objects) => Some(objects),
             Err(error) => {
-                notes.push(format!("no objects were recorded: {error}"));
+                notes.push(format!("no objects were recorded: {}", chain(&error)));
                 None
             }
         }
