@@ -4,7 +4,7 @@
 //! Windows and macOS.
 
 use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
-use crate::rows::hexadecimal;
+use crate::table::hexadecimal;
 use crate::{FileIdentity, catch_panic::catch_panic};
 use addr2line::{Loader, demangle_auto};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};

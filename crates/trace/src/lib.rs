@@ -41,5 +41,6 @@ pub use reader::{Record, Records, Trace};
 pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};
 pub use symbols::Symbols;
+pub use table_folder::TABLES;
 pub use tick_clock::TickClock;
 pub use writer::{Flush, WriteError, Writer};
