@@ -221,6 +221,7 @@ mod tests {
     use crate::nodes::node_state::NodeState;
     use crate::processes::cgroup::EffectiveCpuset;
     use proptest::prelude::*;
+    use strum::VariantArray;
 
     fn nodes(text: &str) -> NodeSet {
         text.parse().unwrap()
@@ -342,8 +343,8 @@ mod tests {
             let set = nodes(&set);
             let whose = if all { Whose::All } else { Whose::Private };
             let subject = if own { system() } else { on(Status::default()) };
-            let policies = MemoryMode::ALL.map(|mode| MemoryPolicy::new(mode, set.clone()));
-            for policy in &policies {
+            for &mode in MemoryMode::VARIANTS {
+                let policy = &MemoryPolicy::new(mode, set.clone());
                 prop_assert!(!told(Attempt::Policy(policy), errno, &subject).is_empty());
             }
             let cpus: CpuSet = set.iter().map(|node| machine::CpuId(node.0)).collect();
