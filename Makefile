@@ -52,6 +52,7 @@ test:
 	tools/step $(nearside) lab setup
 	tools/step cargo fmt --all --check
 	tools/step tools/check-language
+	tools/step tools/check-dependencies
 	tools/step cargo clippy --release --workspace --all-targets --locked -- --deny warnings
 	tools/step cargo test --release --workspace --locked --no-fail-fast
 	tools/step $(release)/nearside-fidelity experiments/*.toml --quick --check

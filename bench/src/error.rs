@@ -15,11 +15,12 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A system call failed.
-    #[error("cannot {what}: {why}")]
+    #[error("cannot {what}")]
     System {
         /// The operation.
         what: String,
         /// The error.
+        #[source]
         why: io::Error,
     },
     /// A command failed.
@@ -43,11 +44,12 @@ pub enum Error {
         said: String,
     },
     /// The report of a run in the lab cannot be read.
-    #[error("the report of `{command}` is not as expected: {why}")]
+    #[error("the report of `{command}` is not as expected")]
     Report {
         /// The command.
         command: String,
         /// The problem.
+        #[source]
         why: serde_json::Error,
     },
     /// A machine file is wrong.

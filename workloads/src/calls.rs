@@ -8,7 +8,7 @@ use linux::{
     Switch, Tid, advise, bind_range, huge_pages_by_node, memory_policy_at, next_interleave_node, set_affinity,
     set_home_node, set_memory_policy, split_huge_pages,
 };
-use machine::{NodeId, NodeSet};
+use machine::{NodeId, NodeSet, chain};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ pub fn run(options: &CallsOptions) -> Result<(), Error> {
         // Policies and CPUs belong to a thread, and end with it.
         let tried = thread::scope(|scope| scope.spawn(tried).join());
         let tried = tried.unwrap_or_else(|_| Err("it panicked".into()));
-        told.insert(name, tried.unwrap_or_else(|error| json!(error.to_string())));
+        told.insert(name, tried.unwrap_or_else(|error| json!(chain(error.as_ref()))));
     };
     attempt("first_touch", &|| first_touch(first, second));
     attempt("inherited", &|| inherited(first, second));
@@ -171,7 +171,7 @@ fn huge() -> Tried {
     // The kernel does not split a page that it is using itself, and reports no error: this is temporary.
     let (mut split, mut after) = (Ok(()), collapsed);
     for _ in 0..SPLIT_TRIES {
-        split = split_huge_pages(own.pid(), &there).map_err(|error| error.to_string());
+        split = split_huge_pages(own.pid(), &there).map_err(|error| chain(&error));
         after = count()?;
         if split.is_err() || after == Some(0) {
             break;

@@ -56,26 +56,26 @@ pub enum Error {
     Affinity(rustix::io::Errno),
     /// Setting the affinity failed.
     #[error(
-        "cannot run a thread on CPU {cpu} (sched_setaffinity: {source}): was it taken offline or out of the cpuset?"
+        "cannot run a thread on CPU {cpu} (sched_setaffinity: {error}): was it taken offline or out of the cpuset?"
     )]
     Pin {
         /// The CPU for the thread.
         cpu: CpuId,
         /// The kernel's error.
-        source: rustix::io::Errno,
+        error: rustix::io::Errno,
     },
     /// Restoring the affinity failed.
     #[error("cannot run a thread on every CPU again (sched_setaffinity: {0})")]
     Unpin(rustix::io::Errno),
     /// A thread could not be started.
-    #[error("cannot start thread {thread} of {threads}: {source}; ask for fewer --threads, or look at `ulimit -u`")]
+    #[error("cannot start thread {thread} of {threads}: {error}; ask for fewer --threads, or look at `ulimit -u`")]
     Thread {
         /// Index, from 0.
         thread: usize,
         /// Total number.
         threads: usize,
         /// The system's error.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The sum of an array differs from the sum of everything added.
     #[error("writes were lost: the sum is {found:#x} and should be {expected:#x}")]
@@ -120,10 +120,10 @@ pub enum Error {
         wanted: usize,
     },
     /// Memory could not be allocated or moved as requested.
-    #[error("the system refused: {0}")]
-    System(std::io::Error),
+    #[error("the system refused")]
+    System(#[source] std::io::Error),
     /// The result could not be written.
-    #[error("cannot write the result: {0}")]
+    #[error("cannot write the result")]
     Output(#[from] std::io::Error),
 }
 

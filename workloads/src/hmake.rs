@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(schedule.next(), Next::Start(1, Kind::E, mix(mix(8, 1) ^ 5, 1)));
         schedule.failed = Some(io::Error::other("no more processes"));
         assert_eq!(schedule.next(), Next::Stop);
-        assert!(schedule.check(4096).unwrap_err().to_string().contains("no more processes"));
+        assert!(machine::chain(&schedule.check(4096).unwrap_err()).contains("no more processes"));
     }
 
     /// Runs every job like its process, one after the other.

@@ -225,7 +225,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse().verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nearside-workloads: {error}");
+            eprintln!("nearside-workloads: {}", machine::chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -14,8 +14,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Program {
     /// 462.libquantum: gates go through all states of a quantum register in order, and change some. Bound by memory's
     /// bandwidth and latency.
@@ -39,15 +40,8 @@ const MOST_LETTERS: usize = 32 << 10;
 const LETTERS: usize = 128;
 
 impl Program {
-    pub const ALL: [Self; 4] = [Self::Libquantum, Self::Omnetpp, Self::Triad, Self::Hmmer];
-
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Libquantum => "libquantum",
-            Self::Omnetpp => "omnetpp",
-            Self::Triad => "triad",
-            Self::Hmmer => "hmmer",
-        }
+        self.into()
     }
 }
 

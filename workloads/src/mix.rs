@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use strum::VariantNames;
 
 /// Some processes of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,8 @@ impl FromStr for Members {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, count) = text.split_once(':').unwrap_or((text, "1"));
-        let program = <Program as clap::ValueEnum>::from_str(name, false).map_err(|_| {
-            let names: Vec<_> = Program::ALL.into_iter().map(Program::name).collect();
-            format!("`{name}` is none of {}", names.join(", "))
-        })?;
+        let program = <Program as clap::ValueEnum>::from_str(name, false)
+            .map_err(|_| format!("`{name}` is none of {}", Program::VARIANTS.join(", ")))?;
         match count.parse() {
             Ok(count @ 1..=1000) => Ok(Self { program, count }),
             _ => Err(format!("`{count}` is not a number from 1 to 1000")),

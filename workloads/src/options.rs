@@ -146,8 +146,9 @@ pub struct StreamOptions {
     pub kernel: Option<Kernel>,
 }
 
-/// A loop over arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A loop over arrays: STREAM's, in its order, and a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Kernel {
     Copy,
     Scale,

@@ -20,7 +20,7 @@ pub fn run(options: &PlaceOptions) -> Result<(), Error> {
         let sender = sender.clone();
         let name = format!("place-{number}");
         let started = thread::Builder::new().name(name).spawn(move || of_thread(&part, number, &sender));
-        started.map_err(|source| Error::Thread { thread: number, threads: parts, source })?;
+        started.map_err(|error| Error::Thread { thread: number, threads: parts, error })?;
     }
     let mut lines = vec![String::new(); parts];
     for _ in 0..parts {

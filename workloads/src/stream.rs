@@ -7,6 +7,7 @@ use crate::team::{Round, Team};
 use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
+use strum::VariantArray;
 
 /// A cache line of numbers.
 #[repr(align(64))]
@@ -20,20 +21,7 @@ impl Line {
 }
 
 const SCALAR: f64 = 3.0;
-/// STREAM's kernels, in its order, and a read.
-const ALL: [Kernel; 5] = [Kernel::Copy, Kernel::Scale, Kernel::Add, Kernel::Triad, Kernel::Read];
-
 impl Kernel {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy",
-            Self::Scale => "scale",
-            Self::Add => "add",
-            Self::Triad => "triad",
-            Self::Read => "read",
-        }
-    }
-
     /// Number of arrays that one pass reads or writes, as STREAM counts: without the read for ownership of a write.
     fn arrays(self) -> usize {
         match self {
@@ -79,7 +67,7 @@ impl fmt::Display for Bandwidths {
 
 /// Measures all kernels, or one, on arrays of `size` bytes each.
 pub fn run(team: &Team, size: usize, repeat: usize, only: Option<Kernel>) -> Result<Bandwidths, Error> {
-    let kernels = only.map_or(ALL.to_vec(), |kernel| vec![kernel]);
+    let kernels = only.map_or(Kernel::VARIANTS.to_vec(), |kernel| vec![kernel]);
     let lines = size / size_of::<Line>();
     let array = |lines, value| filled(lines, |_| Line([value; 8]));
     // A read needs only the first array, and filling the others would take longer than the read.
@@ -92,7 +80,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, only: Option<Kernel>) -> Res
         let of_kernel = rounds.iter().skip(place).step_by(kernels.len()).map(Round::seconds);
         let megabytes = (kernel.arrays() * lines * size_of::<Line>()) as f64 / 1e6;
         Bandwidth {
-            kernel: kernel.name(),
+            kernel: kernel.into(),
             best_mb_per_s: megabytes / of_kernel.clone().fold(f64::INFINITY, f64::min),
             mean_mb_per_s: megabytes * repeat as f64 / of_kernel.sum::<f64>(),
         }
@@ -166,7 +154,7 @@ mod tests {
             let mut arrays = [1.0, 2.0, 3.0].map(|value| vec![Line([value; 8]); 10]);
             let [a, b, c] = &mut arrays;
             for mut part in parts(a, b, c, threads) {
-                ALL.iter().chain(&ALL).for_each(|kernel| work(&mut part, *kernel));
+                Kernel::VARIANTS.iter().chain(Kernel::VARIANTS).for_each(|kernel| work(&mut part, *kernel));
             }
             // As in STREAM's own check: the same steps on single numbers.
             let [mut a, mut b, mut c] = [1.0, 2.0, 3.0];

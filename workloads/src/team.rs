@@ -158,7 +158,7 @@ impl Team {
         fill: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
         // In a separate thread, as the workers inherit the affinity of this one.
-        let failed = |source| Error::Thread { thread: 0, threads: 1, source };
+        let failed = |error| Error::Thread { thread: 0, threads: 1, error };
         thread::scope(|scope| {
             self.move_to(cpu)?;
             let filler = Builder::new().spawn_scoped(scope, fill).map_err(failed)?;
@@ -222,10 +222,10 @@ impl Team {
             let start = |(thread, (part, cpu))| {
                 self.move_to(cpu)?;
                 let worker = &worker;
-                Builder::new().spawn_scoped(scope, move || worker(part)).map_err(|source| Error::Thread {
+                Builder::new().spawn_scoped(scope, move || worker(part)).map_err(|error| Error::Thread {
                     thread,
                     threads,
-                    source,
+                    error,
                 })
             };
             let workers: Result<Vec<_>, _> = parts.into_iter().zip(cpus).enumerate().map(start).collect();
@@ -246,9 +246,9 @@ impl Team {
             Some(cpu) => affinity.set(cpu.0 as usize),
             None => self.allowed.iter().for_each(|cpu| affinity.set(cpu.0 as usize)),
         }
-        sched_setaffinity(None, &affinity).map_err(|source| match cpu {
-            Some(cpu) => Error::Pin { cpu, source },
-            None => Error::Unpin(source),
+        sched_setaffinity(None, &affinity).map_err(|error| match cpu {
+            Some(cpu) => Error::Pin { cpu, error },
+            None => Error::Unpin(error),
         })
     }
 }

@@ -3,6 +3,7 @@
 use bench::{FULL, Machine};
 use clap::Parser;
 use explore::{Experiment, Observed, Outcome, Page, Section, Session, Suite, Thp, Verdict, evaluate, plan};
+use machine::chain;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -138,7 +139,7 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
                 let command = last.map_or("booting", |job| &job.command);
                 failures.push(format!("on {}, `{command}` failed: {status}\n{}", session.boot, said.trim_end()));
             }
-            Err(why) => failures.push(format!("on {}: {why}", session.boot)),
+            Err(why) => failures.push(format!("on {}: {}", session.boot, chain(&why))),
         }
     }
     (observed, failures)

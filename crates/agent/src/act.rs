@@ -9,7 +9,7 @@ use linux::{
     Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, SystemState, Whose, affinity, diagnose,
     monotonic_ns, set_affinity, split_huge_pages,
 };
-use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
+use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
 use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -261,7 +261,7 @@ impl Actor {
                 let targets = [node].into_iter().collect();
                 Done { note: why_not_moved(process, &targets, &error), ..Done::default() }
             }
-            Err(error) => Done::because(error.to_string()),
+            Err(error) => Done::because(chain(&error)),
         }
     }
 
@@ -366,7 +366,7 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
                 io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => "this needs root and debugfs",
                 _ => "the kernel refuses this range",
             };
-            done.note.get_or_insert(format!("cannot split huge pages of process {pid}: {error}: {why}"));
+            done.note.get_or_insert(format!("cannot split huge pages of process {pid}: {}: {why}", chain(&error)));
         }
     }
     process.sizes.forget();

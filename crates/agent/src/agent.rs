@@ -16,7 +16,7 @@ use crate::status::Status;
 use crate::summary::PlaceReport;
 use crate::thread_counts::{ThreadCounts, of_task};
 use linux::{Pid, Switch, monotonic_ns};
-use machine::{Machine, Tid};
+use machine::{Machine, Tid, chain};
 use observe::{
     AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target, ThreadCount,
     ThreadCounters, TickClock, Told,
@@ -255,8 +255,9 @@ impl Agent {
         self.note(match switch.set("0") {
             Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
             Err(error) => format!(
-                "the kernel's NUMA balancing stays on, and moves pages and threads as well: {error}; to switch it off \
-                 needs root"
+                "the kernel's NUMA balancing stays on, and moves pages and threads as well: {}; to switch it off needs \
+                 root",
+                chain(&error)
             ),
         });
         Ok(())

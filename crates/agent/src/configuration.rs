@@ -131,7 +131,7 @@ fn some_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
+    #[error("cannot read the configuration {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -310,7 +310,7 @@ mod tests {
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
         assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");
         assert_eq!(wrong("[log]\n\n[log]\n"), "/etc/nearside.toml:3: log: duplicate key");
-        let load = |path: &Path| Configuration::load(path, |_| Vec::new()).unwrap_err().to_string();
+        let load = |path: &Path| machine::chain(&Configuration::load(path, |_| Vec::new()).unwrap_err());
         let missing = load(Path::new("/nowhere.toml"));
         assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::managed_processes::ManagedProcess;
 use linux::{FreeMemory, NotCopied, PageRefusal, PrivateCopies, ProcessError};
-use machine::NodeId;
+use machine::{NodeId, chain};
 use placement::SMALL_PAGE;
 
 /// The result of copying.
@@ -41,16 +41,16 @@ impl Copies {
         node: NodeId,
     ) -> Result<PrivateCopies, (PageRefusal, Option<String>)> {
         let pid = process.record.pid;
-        let told = |why: &dyn ToString| Some(format!("cannot copy pages of process {pid}: {}", why.to_string()));
+        let told = |why: &str| Some(format!("cannot copy pages of process {pid}: {why}"));
         // Copies are charged to the process and its control group, which must not be killed because of them.
         let free = FreeMemory::for_process(&process.process);
         if let Some(full) = free.in_the_way(pages as u64 * SMALL_PAGE, Some(&[node].into_iter().collect())) {
-            return Err((PageRefusal::NoMemory, told(&full)));
+            return Err((PageRefusal::NoMemory, told(&full.to_string())));
         }
         PrivateCopies::new(&process.process).map_err(|error| match error {
             // A process that has ended needs no copies.
             ProcessError::Gone(_) => (PageRefusal::NotPresent, None),
-            error => (PageRefusal::Other(0), told(&error)),
+            error => (PageRefusal::Other(0), told(&chain(&error))),
         })
     }
 

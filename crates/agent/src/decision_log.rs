@@ -15,7 +15,7 @@ pub(crate) struct DecisionLog {
 
 /// The decision log cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the decision log {}: {source}", path.display())]
+#[error("cannot write the decision log {}", path.display())]
 pub struct LogError {
     /// The file.
     path: PathBuf,

@@ -10,7 +10,7 @@ use linux::{
     Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu,
     diagnose, process_cpu_time,
 };
-use machine::CpuSet;
+use machine::{CpuSet, chain};
 use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
@@ -113,8 +113,9 @@ impl Agent {
             self.actor.journal.will_set(&switch, &value)?;
             if let Err(error) = switch.set(&value) {
                 self.notes.push(format!(
-                    "memory is interleaved by the system's current weights ({error}); setting those of this machine \
-                     needs root"
+                    "memory is interleaved by the system's current weights ({}); setting those of this machine needs \
+                     root",
+                    chain(&error)
                 ));
                 break;
             }

@@ -61,8 +61,12 @@ pub enum NoRun {
     #[error("interrupted")]
     Interrupted,
     /// A system call failed.
-    #[error("cannot {what}: {why}")]
-    System { what: &'static str, why: io::Error },
+    #[error("cannot {what}")]
+    System {
+        what: &'static str,
+        #[source]
+        why: io::Error,
+    },
     /// The process could not be registered with the daemon.
     #[error("{0}")]
     Numad(String),

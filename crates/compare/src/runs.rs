@@ -10,6 +10,7 @@ use crate::request::{Host, Request};
 use crate::run_once::{NoRun, RunOutput, Runner};
 use agent::PlaceReport;
 use linux::{NodeSet, NodeState, Switch, SwitchGuard};
+use machine::chain;
 use report::{Comparison, FailedRun, OneRun, PolicyRuns};
 use rustix::process::getuid;
 use std::ffi::OsString;
@@ -123,7 +124,7 @@ impl Runs<'_> {
         let output = runner.run(&prepared.command, prepared.numad.as_ref()).map_err(|error| match error {
             NoRun::Interrupted => Stop::Interrupted,
             NoRun::Numad(why) => Stop::LeftOut(why),
-            error @ NoRun::System { .. } => Stop::Failed(error.to_string(), String::new()),
+            error @ NoRun::System { .. } => Stop::Failed(chain(&error), String::new()),
         })?;
         if let Some(why) = output.failure() {
             let refused = prepared
@@ -269,7 +270,7 @@ impl Runs<'_> {
     fn rehearse(&mut self, comparison: &mut Comparison, runner: &mut Runner) -> Result<(), NoRun> {
         let Some(page_cache) = &mut self.page_cache else { return Ok(()) };
         if let Err(error) = page_cache.settle() {
-            comparison.notes.push(format!("the page cache stays as each run leaves it: {error}"));
+            comparison.notes.push(format!("the page cache stays as each run leaves it: {}", chain(&error)));
             self.page_cache = None;
             return Ok(());
         }
@@ -296,13 +297,13 @@ fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
         Ok(value) => value,
         // The kernel has no NUMA balancing.
         Err(_) if !on => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(chain(&error)),
     };
     if value == wanted || (on && value != "0") {
         return Ok(None);
     }
     let cure = if getuid().is_root() { String::new() } else { " (it needs root)".to_owned() };
-    switch.set_for_now(wanted).map(Some).map_err(|error| format!("{error}{cure}"))
+    switch.set_for_now(wanted).map(Some).map_err(|error| format!("{}{cure}", chain(&error)))
 }
 
 impl<'a> Entry<'a> {

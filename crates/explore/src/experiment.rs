@@ -99,8 +99,9 @@ pub struct Boot {
 }
 
 /// When the guest's kernel uses transparent huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Thp {
     /// Wherever possible.
     Always,
@@ -113,11 +114,7 @@ pub enum Thp {
 impl Thp {
     /// The value of `nearside lab run --thp`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Madvise => "madvise",
-            Self::Never => "never",
-        }
+        self.into()
     }
 }
 

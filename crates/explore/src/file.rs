@@ -6,7 +6,7 @@
 use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value};
 use crate::extract::Curve;
 use crate::tolerance::Within;
-use machine::{Mistake, Violation, presets, read_checked, size};
+use machine::{Mistake, Violation, chain, presets, read_checked, size};
 use serde::{Deserialize, Deserializer, de};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The file cannot be read.
-    #[error("cannot read the experiments in {}: {source}", path.display())]
+    #[error("cannot read the experiments in {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -312,7 +312,7 @@ impl Table {
 
     fn boot(&self, field: &'static str, preset: &str, words: &mut Words<'_>) -> Result<Boot, Broken> {
         let preset = words.fill(field, preset)?;
-        presets::find(&preset).map_err(|error| (field, error.to_string()))?;
+        presets::find(&preset).map_err(|error| (field, chain(&error)))?;
         let (memory_per_node, cpus_per_node, thp) = (self.memory_per_node, self.cpus_per_node, self.thp);
         Ok(Boot { preset, memory_per_node, cpus_per_node, thp })
     }

@@ -107,7 +107,7 @@ fn mistakes_have_file_line_field_and_rule() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = Suite::load(Path::new("no/such.toml")).unwrap_err().to_string();
+    let error = machine::chain(&Suite::load(Path::new("no/such.toml")).unwrap_err());
     assert!(error.starts_with("cannot read the experiments in no/such.toml: "), "{error}");
 }
 

@@ -1,7 +1,8 @@
 //! What each parser of outside input must hold for any bytes: it never panics, and what else its function says.
 //!
 //! `fuzz/` runs them with libFuzzer, for as long as one likes. `tests/seeds.rs` runs them on the seeds of `fuzz/corpus/`
-//! and on some thousand changed ones.
+//! and on some thousand changed ones. bolero would do both, but its plain tests only run the seeds as they are and random
+//! bytes, which most parsers reject at once, and its libFuzzer needs `cargo bolero` to be installed.
 
 mod firmware;
 mod grammar;

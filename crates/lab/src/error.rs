@@ -16,13 +16,14 @@ pub enum LabError {
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// A file operation on the host failed.
-    #[error("cannot {what} {}: {why}", path.display())]
+    #[error("cannot {what} {}", path.display())]
     File {
         /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// The kernel's error.
+        #[source]
         why: io::Error,
     },
     /// The plugin's library was not found.
@@ -104,11 +105,12 @@ pub enum LabError {
         why: io::Error,
     },
     /// The command could not be started.
-    #[error("cannot run `{command}` in the lab: {why}")]
+    #[error("cannot run `{command}` in the lab")]
     NotStarted {
         /// The command's name.
         command: String,
         /// The reason.
+        #[source]
         why: io::Error,
     },
     /// The time limit expired.
@@ -127,11 +129,12 @@ pub enum LabError {
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
     /// A failure between host and guest.
-    #[error("cannot {what}: {why}")]
+    #[error("cannot {what}")]
     Host {
         /// The operation.
         what: &'static str,
         /// The error.
+        #[source]
         why: io::Error,
     },
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -17,12 +17,12 @@ pub enum FileError {
         source: io::Error,
     },
     /// It is not in the kernel's format.
-    #[error("{} is {source}", path.display())]
+    #[error("{} is {line}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// The line.
-        source: MalformedLine,
+        line: MalformedLine,
     },
 }
 
@@ -43,6 +43,6 @@ pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>
         Err(source) => return Err(FileError::Read { path: path.to_owned(), source }),
     };
     let line = || MalformedLine(text.lines().next().unwrap_or_default().to_owned());
-    let malformed = |_| FileError::Malformed { path: path.to_owned(), source: line() };
+    let malformed = |_| FileError::Malformed { path: path.to_owned(), line: line() };
     parse(text.trim_end()).map(Some).map_err(malformed)
 }

@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The file cannot be read.
-    #[error("cannot read the machine file {}: {source}", path.display())]
+    #[error("cannot read the machine file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum MachineError {
         all: Vec<&'static str>,
     },
     /// The description cannot be written as TOML.
-    #[error("the machine cannot be written as TOML: {0}")]
+    #[error("the machine cannot be written as TOML")]
     Write(#[from] toml::ser::Error),
 }
 

@@ -5,6 +5,7 @@
 //! written as TOML, JSON or hwloc XML.
 
 pub mod acpi;
+mod chain;
 mod description;
 mod disk;
 mod file;
@@ -22,6 +23,7 @@ pub mod size;
 mod sysfs;
 mod validate;
 
+pub use chain::chain;
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Source, Tlb,

@@ -35,7 +35,7 @@ pub enum SysfsError {
         root: PathBuf,
     },
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -33,7 +33,7 @@ impl Arena {
         let any = host.nodes.iter().find_map(|node| node.cores.first());
         let cpu = host.cores(node).first().or(any).copied().ok_or(MeasureError::NoMemory(node))?;
         let pages = |wanted: bool| -> Result<Option<Pages>, MeasureError> {
-            let failed = |source| MeasureError::Memory { bytes: bytes as u64, node, source };
+            let failed = |error| MeasureError::Memory { bytes: bytes as u64, node, error };
             if !wanted {
                 return Ok(None);
             }

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// Linux does not describe this machine.
-    #[error("cannot find out what machine this is: {0}")]
+    #[error("cannot find out what machine this is")]
     Machine(#[from] SysfsError),
     /// The kernel refused to return the affinity.
     #[error("cannot read the CPUs this process may run on (sched_getaffinity: {0})")]
@@ -20,20 +20,20 @@ pub enum MeasureError {
     },
     /// The kernel refused to run a thread on a CPU.
     #[error(
-        "cannot run a thread on CPU {cpu} (sched_setaffinity: {source}): was it taken offline or out of the cpuset?"
+        "cannot run a thread on CPU {cpu} (sched_setaffinity: {error}): was it taken offline or out of the cpuset?"
     )]
     Pin {
         /// The CPU.
         cpu: CpuId,
         /// The error.
-        source: io::Error,
+        error: io::Error,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}; look at `ulimit -u` and at the limits of the container")]
     Thread(io::Error),
     /// The memory could not be allocated.
     #[error(
-        "cannot get {} of memory on node {node} ({source}): ask for a smaller --size, or look at `ulimit -v`",
+        "cannot get {} of memory on node {node} ({error}): ask for a smaller --size, or look at `ulimit -v`",
         size::format(*bytes)
     )]
     Memory {
@@ -42,7 +42,7 @@ pub enum MeasureError {
         /// The node.
         node: NodeId,
         /// The error.
-        source: io::Error,
+        error: io::Error,
     },
     /// Memory is on another node than requested.
     #[error("memory for node {wanted} is on node {found}: {why}")]
@@ -76,6 +76,6 @@ pub enum MeasureError {
         load: String,
     },
     /// The calibrated machine breaks a rule, or cannot be written.
-    #[error("the measured machine cannot be written as a machine file: {0}")]
+    #[error("the measured machine cannot be written as a machine file")]
     File(#[from] MachineError),
 }

@@ -8,6 +8,7 @@ use machine::{NodeId, size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use strum::VariantArray;
 
 /// Divisor of a node's free memory: half of it is left to other programs.
 const FREE_SHARE: u64 = 2;
@@ -43,8 +44,9 @@ impl Part {
 }
 
 /// The access pattern of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Access {
     /// Loads only.
     Read,
@@ -52,11 +54,6 @@ pub enum Access {
     Write,
     /// One load per store; both count.
     Copy,
-}
-
-impl Access {
-    /// All patterns.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 }
 
 /// The number of streaming cores of a node.
@@ -158,16 +155,6 @@ impl fmt::Display for Step {
             }
             Self::Caches { node } => write!(f, "caches of node {node}"),
         }
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Copy => "copy",
-        })
     }
 }
 
@@ -307,7 +294,7 @@ fn steps(host: &Host, options: &Options, arrays: &[Arrays]) -> Vec<Step> {
         match part {
             Part::Latency => steps.extend(pairs().map(|(from, to)| Step::Latency { from: from.id, to })),
             Part::Bandwidth => {
-                for access in Access::ALL {
+                for &access in Access::VARIANTS {
                     for (from, to) in pairs() {
                         let step = |cores| Step::Bandwidth { from: from.id, to, access, cores };
                         steps.push(step(Cores::One));

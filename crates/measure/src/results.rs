@@ -5,8 +5,9 @@ use crate::firmware::Firmware;
 use crate::levels::CacheLevel;
 use crate::plan::{Access, CopyState, Cores, Part, Plan, Step};
 use crate::statistics::Number;
-use machine::NodeId;
+use machine::{NodeId, chain};
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::fmt;
 
 /// A number for each pair of nodes: rows are the accessing nodes, columns the memory's, in the order of
@@ -64,8 +65,8 @@ pub struct Missing {
 
 impl Missing {
     /// Creates an entry from texts or errors.
-    pub fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { what: format!("{what}"), why: format!("{why}") }
+    pub fn new(what: impl fmt::Display, why: impl Into<Box<dyn Error>>) -> Self {
+        Self { what: format!("{what}"), why: chain(why.into().as_ref()) }
     }
 }
 

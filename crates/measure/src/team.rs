@@ -97,7 +97,7 @@ pub(crate) fn together<P: Send>(
 }
 
 fn pin(cpu: CpuId) -> Result<(), MeasureError> {
-    set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).map_err(|source| MeasureError::Pin { cpu, source })
+    set_affinity(Tid::CALLER, &[cpu].into_iter().collect()).map_err(|error| MeasureError::Pin { cpu, error })
 }
 
 #[cfg(test)]

@@ -46,27 +46,58 @@ pub(crate) struct CpuCaches {
     pub last: u32,
 }
 
-/// Counts of a CPU since the model was created. Its memory accesses are in [`LineCounts`].
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub loads: AtomicU64,
-    pub stores: AtomicU64,
-    pub instructions: AtomicU64,
-    pub l1_misses: AtomicU64,
-    pub l2_hits: AtomicU64,
-    pub l3_hits: AtomicU64,
+/// Declares the counts of a CPU once, for their atomics and for their values.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of a CPU since the model was created. Its memory accesses are in [`LineCounts`].
+        #[derive(Default)]
+        pub(crate) struct Counts {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        /// The values of [`Counts`] at one time, or their sums or differences.
+        #[derive(Clone, Copy, Default)]
+        pub(crate) struct CountValues {
+            $(pub $name: u64,)*
+        }
+
+        impl Counts {
+            pub(crate) fn values(&self) -> CountValues {
+                CountValues { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+
+        impl CountValues {
+            pub(crate) fn plus(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+
+            pub(crate) fn since(self, before: Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(before.$name),)* }
+            }
+        }
+    };
+}
+
+counts! {
+    loads,
+    stores,
+    instructions,
+    l1_misses,
+    l2_hits,
+    l3_hits,
     /// L1 misses that continued a stream.
-    pub stream_misses: AtomicU64,
+    stream_misses,
     /// Sum over all memory accesses, ps.
-    pub dram_latency_ps: AtomicU64,
+    dram_latency_ps,
     /// Dirty lines evicted from the last-level cache.
-    pub write_backs: AtomicU64,
+    write_backs,
     /// Misses served by other caches.
-    pub peer_hits: AtomicU64,
+    peer_hits,
     /// Pages that were in no TLB.
-    pub page_walks: AtomicU64,
+    page_walks,
     /// Those of `peer_hits` whose line was modified.
-    pub peer_modified_hits: AtomicU64,
+    peer_modified_hits,
 }
 
 impl Counts {
@@ -77,6 +108,12 @@ impl Counts {
             AccessKind::Store => &self.stores,
             AccessKind::Instruction => &self.instructions,
         }
+    }
+}
+
+impl CountValues {
+    pub(crate) fn l1_hits(&self) -> u64 {
+        (self.loads + self.stores + self.instructions).saturating_sub(self.l1_misses)
     }
 }
 

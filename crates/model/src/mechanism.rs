@@ -3,12 +3,27 @@
 use machine::Machine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
+use strum::VariantArray;
 
 /// A part of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown)]
 pub enum Mechanism {
     /// TLBs and page walks. Without it every translation is free.
     Translation,
@@ -28,49 +43,9 @@ pub enum Mechanism {
     StoreBuffer,
 }
 
-impl Mechanism {
-    /// All parts.
-    pub const ALL: [Self; 8] = [
-        Self::Translation,
-        Self::Overlap,
-        Self::Coherence,
-        Self::WriteBacks,
-        Self::LoadCurves,
-        Self::Siblings,
-        Self::Streams,
-        Self::StoreBuffer,
-    ];
-
-    /// Its name, as in files and on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Translation => "translation",
-            Self::Overlap => "overlap",
-            Self::Coherence => "coherence",
-            Self::WriteBacks => "write-backs",
-            Self::LoadCurves => "load-curves",
-            Self::Siblings => "siblings",
-            Self::Streams => "streams",
-            Self::StoreBuffer => "store-buffer",
-        }
-    }
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Mechanism {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("the model has no part `{name}`; it has {names}")
-        })
-    }
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = Mechanism::VARIANTS.iter().map(Into::into).collect();
+    format!("the model has no part `{name}`; it has {}", names.join(", "))
 }
 
 /// The parts of the model that are switched on.
@@ -81,7 +56,7 @@ pub struct Mechanisms(BTreeSet<Mechanism>);
 impl Mechanisms {
     /// All parts: as close to the machine as the model gets.
     pub fn full() -> Self {
-        Self(Mechanism::ALL.into())
+        Self(Mechanism::VARIANTS.iter().copied().collect())
     }
 
     /// Without the parts that take the host longest. Bandwidths, queues and memory latencies stay, and a program that
@@ -101,7 +76,7 @@ impl Mechanisms {
 
     /// The parts that are switched off.
     pub fn missing(&self) -> Vec<Mechanism> {
-        Mechanism::ALL.into_iter().filter(|&mechanism| !self.has(mechanism)).collect()
+        Mechanism::VARIANTS.iter().copied().filter(|&mechanism| !self.has(mechanism)).collect()
     }
 
     /// Whether a part is switched on.
@@ -149,11 +124,12 @@ mod tests {
 
     #[test]
     fn names_are_those_of_files() -> Result<(), serde_json::Error> {
-        for mechanism in Mechanism::ALL {
-            assert_eq!(Ok(mechanism), mechanism.name().parse());
-            assert_eq!(serde_json::to_string(&mechanism)?, format!("\"{mechanism}\""));
+        for mechanism in Mechanism::VARIANTS {
+            assert_eq!(Ok(*mechanism), mechanism.to_string().parse());
+            assert_eq!(serde_json::to_string(mechanism)?, format!("\"{mechanism}\""));
         }
-        assert!("tlb".parse::<Mechanism>().is_err());
+        let all = "translation, overlap, coherence, write-backs, load-curves, siblings, streams, store-buffer";
+        assert_eq!("tlb".parse::<Mechanism>(), Err(format!("the model has no part `tlb`; it has {all}")));
         Ok(())
     }
 }

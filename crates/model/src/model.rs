@@ -4,7 +4,7 @@ use crate::cache::{Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::core::{Core, Miss};
 use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
-use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
+use crate::cpu::{CountValues, Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
 use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picoseconds};
@@ -53,19 +53,15 @@ struct Fetched {
     modified: bool,
 }
 
-/// The number of fields of [`Counts`].
-const COUNTS: usize = 12;
-
 /// Sums over all CPUs since the model was created.
 #[derive(Default)]
 struct Totals {
     time_ps: u64,
-    /// In the order of the fields of [`Counts`].
-    counts: [u64; COUNTS],
+    counts: CountValues,
     /// By pair of nodes.
     lines: Vec<u64>,
     /// For each CPU: the same, and its lines by column.
-    cpus: Vec<([u64; COUNTS], Vec<u64>)>,
+    cpus: Vec<(CountValues, Vec<u64>)>,
 }
 
 impl Model {
@@ -431,21 +427,7 @@ impl Model {
         let waited = self.windows.waited();
         let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
-        let difference = |index: usize| now.counts[index].wrapping_sub(began.counts[index]);
-        let [
-            loads,
-            stores,
-            instruction_fetches,
-            l1_misses,
-            l2_hits,
-            l3_hits,
-            stream_misses,
-            latency_ps,
-            write_backs,
-            peer_hits,
-            page_walks,
-            _,
-        ] = std::array::from_fn(difference);
+        let counts = now.counts.since(began.counts);
         let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
         let cpus = self.cpu_counters(&now, &began);
         drop(began);
@@ -465,18 +447,18 @@ impl Model {
         let by_controller: Vec<u64> = self.controllers.iter().map(|&(node, _)| carried[first + node] as u64).collect();
         Counters {
             time_s,
-            loads,
-            stores,
-            instruction_fetches,
-            l1_hits: (loads + stores + instruction_fetches).saturating_sub(l1_misses),
-            l2_hits,
-            l3_hits,
-            stream_misses,
+            loads: counts.loads,
+            stores: counts.stores,
+            instruction_fetches: counts.instructions,
+            l1_hits: counts.l1_hits(),
+            l2_hits: counts.l2_hits,
+            l3_hits: counts.l3_hits,
+            stream_misses: counts.stream_misses,
             dram_accesses,
-            peer_hits,
-            page_walks,
-            write_backs,
-            dram_latency_mean_ns: share(latency_ps as f64 / 1000.0),
+            peer_hits: counts.peer_hits,
+            page_walks: counts.page_walks,
+            write_backs: counts.write_backs,
+            dram_latency_mean_ns: share(counts.dram_latency_ps as f64 / 1000.0),
             local_access_ratio: share(local as f64),
             imbalance: imbalance(&by_controller),
             nodes: self.nodes.to_vec(),
@@ -512,19 +494,18 @@ impl Model {
     }
 
     fn cpu_counters(&self, now: &Totals, began: &Totals) -> Vec<CpuCounters> {
-        let none = ([0; COUNTS], vec![0; columns(self.nodes.len())]);
+        let none = (CountValues::default(), vec![0; columns(self.nodes.len())]);
         let before = began.cpus.iter().chain(std::iter::repeat(&none));
         let cpus = now.cpus.iter().zip(before);
         let counters = cpus.map(|((counts, lines), (counts_before, lines_before))| {
-            let [loads, stores, fetches, l1_misses, l2_hits, l3_hits, _, _, _, peer_hits, _, peer_modified_hits] =
-                std::array::from_fn(|index| counts[index].wrapping_sub(counts_before[index]));
+            let counts = counts.since(*counts_before);
             let lines = lines.iter().zip(lines_before).map(|(now, before)| now.wrapping_sub(*before));
             CpuCounters {
-                l1_hits: (loads + stores + fetches).saturating_sub(l1_misses),
-                l2_hits,
-                l3_hits,
-                peer_clean_hits: peer_hits.saturating_sub(peer_modified_hits),
-                peer_modified_hits,
+                l1_hits: counts.l1_hits(),
+                l2_hits: counts.l2_hits,
+                l3_hits: counts.l3_hits,
+                peer_clean_hits: counts.peer_hits.saturating_sub(counts.peer_modified_hits),
+                peer_modified_hits: counts.peer_modified_hits,
                 dram_accesses_by_node: lines.take(self.nodes.len()).collect(),
             }
         });
@@ -544,44 +525,9 @@ impl Model {
     }
 
     fn totals(&self, time_ps: u64) -> Totals {
-        let of_cpu = |cpu: &Cpu| {
-            let Counts {
-                loads,
-                stores,
-                instructions,
-                l1_misses,
-                l2_hits,
-                l3_hits,
-                stream_misses,
-                dram_latency_ps,
-                write_backs,
-                peer_hits,
-                page_walks,
-                peer_modified_hits,
-            } = &cpu.counts;
-            let counts: [&AtomicU64; COUNTS] = [
-                loads,
-                stores,
-                instructions,
-                l1_misses,
-                l2_hits,
-                l3_hits,
-                stream_misses,
-                dram_latency_ps,
-                write_backs,
-                peer_hits,
-                page_walks,
-                peer_modified_hits,
-            ];
-            (counts.map(|count| count.load(Relaxed)), cpu.lines.sums(columns(self.nodes.len())))
-        };
+        let of_cpu = |cpu: &Cpu| (cpu.counts.values(), cpu.lines.sums(columns(self.nodes.len())));
         let cpus: Vec<_> = self.cpus.iter().map(of_cpu).collect();
-        let mut counts = [0_u64; COUNTS];
-        for (of_cpu, _) in &cpus {
-            for (sum, count) in counts.iter_mut().zip(of_cpu) {
-                *sum = sum.wrapping_add(*count);
-            }
-        }
+        let counts = cpus.iter().fold(CountValues::default(), |sum, (counts, _)| sum.plus(*counts));
         Totals { time_ps, counts, lines: lines_so_far(&self.cpus, self.nodes.len()), cpus }
     }
 }

@@ -9,6 +9,7 @@ use crate::queues::{Server, Step};
 use crate::{LINE_BYTES, MemoryRange, ModelError};
 use machine::{Latency, Link, LinkDirection, Machine, NodeId, Routes};
 use std::collections::{BTreeMap, BTreeSet};
+use strum::VariantArray;
 
 /// The resources, numbered: first the directions of links ([`machine::Hop::directed_link`]), then the controllers.
 pub(crate) struct Resources {
@@ -23,7 +24,7 @@ pub(crate) struct Resources {
 }
 
 /// Kinds of lines that a CPU and another node exchange: a table by pair of nodes has a column for each node and kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub(crate) enum Lines {
     /// Read from the node's memory.
     Read,
@@ -34,8 +35,6 @@ pub(crate) enum Lines {
 }
 
 impl Lines {
-    const ALL: [Self; 3] = [Self::Read, Self::Written, Self::Transferred];
-
     /// The column of a node.
     pub(crate) fn column(self, nodes: usize, node: usize) -> usize {
         self as usize * nodes + node
@@ -44,7 +43,7 @@ impl Lines {
 
 /// The columns of a table by pair of nodes.
 pub(crate) fn columns(nodes: usize) -> usize {
-    Lines::ALL.len() * nodes
+    Lines::VARIANTS.len() * nodes
 }
 
 /// One direction of a link.
@@ -109,8 +108,10 @@ impl Resources {
         let mut steps = Vec::new();
         for from in &machine.nodes {
             let probes = Probes::new(machine, &routes, from.id);
-            for (lines, (to_index, to)) in
-                Lines::ALL.into_iter().flat_map(|lines| machine.nodes.iter().enumerate().map(move |to| (lines, to)))
+            for (lines, (to_index, to)) in Lines::VARIANTS
+                .iter()
+                .copied()
+                .flat_map(|lines| machine.nodes.iter().enumerate().map(move |to| (lines, to)))
             {
                 let caches = lines == Lines::Transferred;
                 let has_lines = if caches { !to.cpus.is_empty() } else { has_memory[to_index] };

@@ -44,17 +44,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an error and those causes that its own message does not contain.
-fn print_error(error: &dyn Error) {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}\n  because {text}");
-        }
-        cause = error.source();
-    }
+/// Prints an error with its causes.
+fn print_error(error: &(dyn Error + 'static)) {
     // With standard error closed there is nowhere to report this.
-    let _ = writeln!(std::io::stderr(), "nearside: {message}");
+    let _ = writeln!(std::io::stderr(), "nearside: {}", machine::chain(error));
 }

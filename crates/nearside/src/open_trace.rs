@@ -13,10 +13,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{About, HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, Trace};
+use trace::{About, HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, TABLES, Trace};
 
-/// The folders of a trace's tables.
-const TABLES: [&str; 8] = ["samples", "events", "counts", "stacks", "code", "images", "ranges", "segments"];
 /// Number of records between two checks of the clock.
 const SHOWN_EVERY: usize = 1 << 14;
 /// Reading that takes longer shows its progress.

@@ -10,6 +10,8 @@
 //!
 //! The crate `linux-perf-data` is not used because it omits what matters most here (what served an access, its
 //! weight, the layout of counter groups), and trusts the sizes in a file: it allocates that much memory, or panics.
+//! `perf-event-data` 0.1 skips neither the weight in parts (`PERF_SAMPLE_WEIGHT_STRUCT`, which PEBS has today) nor
+//! counters of branches, so that it misreads the fields after them.
 
 pub mod attribute;
 mod aux_record;

@@ -4,9 +4,10 @@ use machine::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the kernel chooses the node of a new page: modes of `set_mempolicy` and `mbind`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// How the kernel chooses the node of a new page: modes of `set_mempolicy` and `mbind`, shown in numactl's terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum MemoryMode {
     /// No policy of its own: inherited from its parent or set by the program.
     #[default]
@@ -21,6 +22,7 @@ pub enum MemoryMode {
     Interleave,
     /// These nodes in turn, with a number of consecutive pages on each given by its weight. Since Linux 6.9; on older
     /// kernels [`MemoryMode::Interleave`] is the closest.
+    #[strum(serialize = "weighted interleave")]
     WeightedInterleave,
 }
 
@@ -68,14 +70,7 @@ impl MemoryPolicy {
 /// In numactl's terms, such as `bind: 0-1`.
 impl fmt::Display for MemoryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.mode {
-            MemoryMode::Default => "default",
-            MemoryMode::Local => "local",
-            MemoryMode::Preferred => "preferred",
-            MemoryMode::Bind => "bind",
-            MemoryMode::Interleave => "interleave",
-            MemoryMode::WeightedInterleave => "weighted interleave",
-        })?;
+        self.mode.fmt(f)?;
         if !self.nodes.is_empty() {
             write!(f, ": {}", self.nodes)?;
         }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The nodes that it names cannot be resolved.
-    #[error("policy {policy}: {source}")]
+    #[error("policy {policy}")]
     Selection {
         /// The policy.
         policy: String,

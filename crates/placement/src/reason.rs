@@ -30,8 +30,10 @@ pub struct Fact {
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
         /// The rules that decide.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
+        #[cfg_attr(test, derive(strum::VariantArray))]
         #[serde(rename_all = "snake_case")]
+        #[strum(serialize_all = "snake_case")]
         pub enum Rule {
             $($(#[$doc])* $name,)+
         }
@@ -252,6 +254,20 @@ impl fmt::Display for Fact {
             f.write_str(" (threshold ")?;
             write(f, threshold, 0)?;
             f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strum::VariantArray;
+
+    #[test]
+    fn rules_have_one_name() -> Result<(), serde_json::Error> {
+        for rule in Rule::VARIANTS {
+            assert_eq!(serde_json::to_value(rule)?, <&str>::from(rule));
         }
         Ok(())
     }

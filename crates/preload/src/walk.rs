@@ -1,5 +1,8 @@
 //! Call chains. Walking a stack takes a microsecond, so recent chains are cached together with the stack words that the
 //! walk read: while these are unchanged, the chain is still valid.
+//!
+//! framehop is not used: adding a module to its unwinder allocates, which a library that replaces malloc must not do,
+//! and its documentation calls unwinding in the own process unproven.
 
 use crate::clock;
 use crate::module::{self, Module};

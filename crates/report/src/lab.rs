@@ -99,7 +99,7 @@ impl LabReport {
     fn heading(&self) -> String {
         let nodes = self.memory_bytes.len();
         let memory = self.memory_bytes.iter().copied().max().unwrap_or(0);
-        let names: Vec<_> = self.model_without.iter().map(|part| part.name()).collect();
+        let names: Vec<_> = self.model_without.iter().map(ToString::to_string).collect();
         let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
         let scale = if self.time_scale > 1 { format!(", time scale {}", self.time_scale) } else { String::new() };
         format!(

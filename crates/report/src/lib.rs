@@ -2,6 +2,7 @@
 
 mod agent;
 mod bind;
+mod columns;
 mod compare;
 mod doctor;
 mod escape;

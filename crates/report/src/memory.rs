@@ -6,6 +6,7 @@ use machine::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use strum::{IntoStaticStr, VariantArray};
 
 /// The result of `nearside memory` at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -81,8 +82,9 @@ pub struct NodeUses {
 }
 
 /// A use of a process's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Use {
     /// Memory from brk.
     Heap,
@@ -108,19 +110,9 @@ pub struct CgroupReport {
 }
 
 impl Use {
-    /// All uses, in order.
-    pub const ALL: [Self; 6] = [Self::Heap, Self::Stack, Self::Private, Self::File, Self::Shared, Self::Hugetlb];
-
     /// Its name, as in JSON.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Heap => "heap",
-            Self::Stack => "stack",
-            Self::Private => "private",
-            Self::File => "file",
-            Self::Shared => "shared",
-            Self::Hugetlb => "hugetlb",
-        }
+        self.into()
     }
 
     fn new(mapping: &Mapping) -> Self {
@@ -267,7 +259,8 @@ mod tests {
 ";
         let uses: Vec<_> = linux::parse_maps(maps).unwrap().iter().map(|mapping| Use::new(mapping).word()).collect();
         assert_eq!(uses, ["heap", "stack", "private", "file", "shared", "file", "private", "private"]);
-        assert_eq!(serde_json::to_value(Use::ALL).unwrap(), serde_json::to_value(Use::ALL.map(Use::word)).unwrap());
+        let words: Vec<_> = Use::VARIANTS.iter().map(|used| used.word()).collect();
+        assert_eq!(serde_json::to_value(Use::VARIANTS).unwrap(), serde_json::to_value(words).unwrap());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::memory::{CgroupReport, MemoryReport, NodeUses, ProcessMemory, Use};
 use machine::{NodeId, size};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use strum::VariantArray;
 
 /// Most readings in a history.
 const MOST_LOOKS: usize = 40;
@@ -145,25 +146,26 @@ impl MemoryText<'_> {
 
     fn of_process(&self, process: &ProcessMemory) -> Table {
         let with_history = self.history.is_worth_telling();
-        let headings = ["node"].into_iter().chain(Use::ALL.map(Use::word)).chain(["total"]);
+        let headings = ["node"].into_iter().chain(Use::VARIANTS.iter().map(|used| used.word())).chain(["total"]);
         let of_history = ["a second", "its share, look by look"];
         let mut table = Table::new(headings.chain(of_history.into_iter().filter(|_| with_history)));
-        let line = |name: String, bytes: [u64; 6]| {
+        let line = |name: String, bytes: &[u64]| {
             let total = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-            [vec![name], bytes.map(size::rounded).to_vec(), vec![size::rounded(total)]].concat()
+            let cells = bytes.iter().chain([&total]).map(|bytes| size::rounded(*bytes));
+            std::iter::once(name).chain(cells).collect::<Vec<_>>()
         };
-        let mut totals = [0_u64; 6];
+        let mut totals = vec![0_u64; Use::VARIANTS.len()];
         for node in &process.nodes {
-            let bytes = Use::ALL.map(|used| node.bytes.get(&used).copied().unwrap_or(0));
-            totals.iter_mut().zip(bytes).for_each(|(total, bytes)| *total = total.saturating_add(bytes));
-            let mut row = line(node.node.to_string(), bytes);
+            let bytes: Vec<u64> = Use::VARIANTS.iter().map(|used| node.bytes.get(used).copied().unwrap_or(0)).collect();
+            totals.iter_mut().zip(&bytes).for_each(|(total, bytes)| *total = total.saturating_add(*bytes));
+            let mut row = line(node.node.to_string(), &bytes);
             if with_history {
                 row.push(node.grown_bytes_per_s.map_or_else(|| "-".to_owned(), growth));
                 row.push(self.history.bars(Of::Process(process.pid, node.node)));
             }
             table.row(row);
         }
-        table.row(line("all".to_owned(), totals));
+        table.row(line("all".to_owned(), &totals));
         table
     }
 

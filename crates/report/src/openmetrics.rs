@@ -4,6 +4,7 @@ use crate::family::Family;
 use crate::memory::{MemoryReport, Use};
 use linux::CgroupMemory;
 use std::fmt;
+use strum::VariantArray;
 
 /// A report as `OpenMetrics`.
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +65,10 @@ fn processes_and_cgroups(report: &MemoryReport, f: &mut fmt::Formatter<'_>) -> f
     let mut family = Family::begin("nearside_process_memory_bytes", "gauge", "Memory of a process on a node.");
     for process in &report.processes {
         for node in &process.nodes {
-            for used in Use::ALL {
+            for used in Use::VARIANTS {
                 let (pid, id) = (process.pid.to_string(), node.node.to_string());
                 let labels = [("pid", pid.as_str()), ("name", &process.name), ("node", &id), ("use", used.word())];
-                family.sample(&labels, node.bytes.get(&used).copied().unwrap_or(0));
+                family.sample(&labels, node.bytes.get(used).copied().unwrap_or(0));
             }
         }
     }

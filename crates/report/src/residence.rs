@@ -1,5 +1,6 @@
 //! Pages of a process by node, kind and size, for JSON and text.
 
+use crate::columns;
 use linux::{Mapping, NodePages, PageKind};
 use machine::{NodeId, size};
 use serde::{Serialize, Serializer};
@@ -123,13 +124,9 @@ pub(crate) fn node_headings(nodes: &[NodeId]) -> Vec<String> {
     vec!["by node".to_owned()]
 }
 
-/// The end of a text, at most `most` characters.
+/// The end of a text, at most `most` columns wide.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let length = text.chars().count();
-    if length <= most {
-        return text.to_owned();
-    }
-    std::iter::once('…').chain(text.chars().skip(length + 1 - most)).collect()
+    if columns::width(text) <= most { text.to_owned() } else { format!("…{}", columns::end(text, most - 1)) }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View, imbal
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use strum::VariantArray;
 use trace::Source;
 
 /// Size of a cache line, bytes.
@@ -100,14 +101,18 @@ pub struct TopRow {
 }
 
 /// The order of rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum TopOrder {
     /// The cost of remote accesses, highest first.
     #[default]
+    #[strum(serialize = "remote cost")]
     RemoteCost,
     /// Accesses, most first.
+    #[strum(serialize = "accesses/s")]
     Accesses,
     /// The local access ratio, lowest first.
+    #[strum(serialize = "local")]
     Locality,
     /// The mean latency, highest first.
     Latency,
@@ -117,17 +122,11 @@ pub enum TopOrder {
 
 impl TopOrder {
     /// All orders, in the sequence in which keys select them.
-    pub const ALL: [Self; 5] = [Self::RemoteCost, Self::Accesses, Self::Locality, Self::Latency, Self::Name];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Its name in headings.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::RemoteCost => "remote cost",
-            Self::Accesses => "accesses/s",
-            Self::Locality => "local",
-            Self::Latency => "latency",
-            Self::Name => "name",
-        }
+        self.into()
     }
 }
 

@@ -20,13 +20,16 @@ pub struct Count {
 }
 
 /// A counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Counter {
     /// Instructions executed by CPUs.
     Instructions,
     /// Busy time of all CPUs together, in ns.
+    #[strum(serialize = "cpu_time_ns")]
     CpuTime,
     /// The part of the busy time spent waiting for memory and caches beyond the first level, in ns.
+    #[strum(serialize = "memory_wait_ns")]
     MemoryWait,
     /// Accesses by CPUs of one node served by the memory of a node.
     MemoryAccesses,

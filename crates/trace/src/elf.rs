@@ -1,10 +1,11 @@
 //! Reads symbols and debugging information of a mapped file.
 //!
 //! addr2line does this with less to build than wholesym, which also talks to symbol servers and reads the formats of
-//! Windows and macOS.
+//! Windows and macOS. blazesym would replace the few lines that call addr2line, but neither the check that a file is the
+//! mapped one, nor its segments, sections and variables.
 
 use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
-use crate::rows::hexadecimal;
+use crate::table::hexadecimal;
 use crate::{FileIdentity, catch_panic::catch_panic};
 use addr2line::{Loader, demangle_auto};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A system call failed.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum ReadError {
     )]
     Foreign(PathBuf),
     /// `trace.toml` is invalid.
-    #[error("{} does not describe a trace: {source}", path.display())]
+    #[error("{} does not describe a trace", path.display())]
     About {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum ReadError {
         what: &'static str,
     },
     /// A table is damaged, or not a table of a trace.
-    #[error("{} is damaged: {source}", path.display())]
+    #[error("{} is damaged", path.display())]
     Table {
         /// The file.
         path: PathBuf,

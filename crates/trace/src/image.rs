@@ -28,7 +28,8 @@ pub struct Image {
 }
 
 /// Whether a file could be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum ImageState {
     /// It is the mapped file, and was read.
     Read,

@@ -39,4 +39,5 @@ pub use reader::{Record, Records, Trace};
 pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};
 pub use symbols::Symbols;
+pub use table_folder::TABLES;
 pub use writer::{Flush, WriteError, Writer};

@@ -33,8 +33,8 @@ const WITHOUT_DICTIONARY: &[&str] = &["time_ns", "address", "physical_address", 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     #[error("it is not a complete Parquet file: {0}")]
-    Parquet(#[from] ParquetError),
-    #[error("it cannot be read: {0}")]
+    Parquet(String),
+    #[error("it cannot be read")]
     Read(#[from] std::io::Error),
     #[error("it has other columns than a table of {table}: {what}")]
     Columns { table: &'static str, what: String },
@@ -50,6 +50,13 @@ pub(crate) enum TableError {
     Row { row: usize },
     #[error("column {0} has an empty required cell, an unknown word, or too long a text")]
     Value(&'static str),
+}
+
+/// As text, because this error repeats its causes.
+impl From<ParquetError> for TableError {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet(error.to_string())
+    }
 }
 
 /// Encodes rows as a Parquet file.

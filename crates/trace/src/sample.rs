@@ -3,6 +3,7 @@
 use crate::StackId;
 use machine::{CpuId, NodeId, Pid, Tid};
 use serde::{Deserialize, Serialize};
+use strum::{VariantArray, VariantNames};
 
 /// A sampled memory access.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,8 +41,9 @@ pub struct Sample {
 }
 
 /// The kind of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, VariantArray, VariantNames)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AccessKind {
     /// A read.
     Load,
@@ -52,8 +54,11 @@ pub enum AccessKind {
 }
 
 /// The level that served an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, VariantArray, VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Served {
     /// The core's first-level cache, or a fill in progress.
     L1,
@@ -68,8 +73,11 @@ pub enum Served {
 }
 
 /// The source of a sample. The manual of `nearside record` says what each cannot see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, VariantArray, VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Source {
     /// AMD's instruction-based sampling.
     Ibs,

@@ -27,6 +27,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
+use machine::chain;
 use parquet::errors::ParquetError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ pub enum SqlError {
     )]
     PerfData,
     /// Threads could not be created.
-    #[error("cannot start the threads for queries: {0}")]
+    #[error("cannot start the threads for queries")]
     Threads(#[from] io::Error),
     /// The query would do more than read.
     #[error("a trace is read-only, and queries write nothing: {0}")]
@@ -158,7 +159,7 @@ fn unprintable(error: &ArrowError) -> SqlError {
 /// The root cause of an error, without the layers that passed it on.
 fn message(error: &DataFusionError) -> String {
     match error.find_root() {
-        DataFusionError::External(error) => error.to_string(),
+        DataFusionError::External(error) => chain(error.as_ref()),
         error => error.strip_backtrace(),
     }
 }

@@ -4,9 +4,8 @@ use crate::FileIdentity;
 use crate::error::ReadError;
 use crate::image::{CodeLine, Image, ImageState, Named, Segment};
 use crate::parquet_file::TableError;
-use crate::rows::{hexadecimal, of_hexadecimal};
 use crate::symbols::Symbols;
-use crate::table::{Cells, Column, Kind, Row, Rows, column, optional};
+use crate::table::{Row, table, words};
 use crate::table_folder::all;
 use crate::writer::{WriteError, write_table};
 use std::path::Path;
@@ -19,39 +18,18 @@ const ROWS: usize = 1 << 16;
 pub(crate) struct ImageRow {
     image: u32,
     path: Arc<str>,
-    file: FileIdentity,
+    build_id: Option<Arc<[u8]>>,
+    inode: u64,
     state: ImageState,
 }
 
-impl Row for ImageRow {
-    const TABLE: &'static str = "images";
-    const COLUMNS: &'static [Column] = &[
-        column("image", Kind::U32),
-        column("path", Kind::Text),
-        optional("build_id", Kind::Text),
-        column("inode", Kind::U64),
-        column("state", Kind::Word(ImageState::WORDS)),
-    ];
-
-    fn put(&self, rows: &mut Rows) {
-        rows.put_u32(self.image);
-        rows.put_text(self.path.clone());
-        rows.put_text(self.file.build_id.as_deref().map(hexadecimal));
-        rows.put_u64(self.file.inode);
-        rows.put_word(ImageState::ALL.iter().position(|state| *state == self.state).map(|state| state as u8));
-    }
-
-    fn take(cells: &mut Cells<'_>) -> Option<Self> {
-        let (image, path) = (cells.u32()?, cells.text()?);
-        let build_id = match cells.optional_text()? {
-            Some(text) => Some(of_hexadecimal(&text)?),
-            None => None,
-        };
-        let file = FileIdentity { build_id, inode: cells.u64()? };
-        let state = *ImageState::ALL.get(usize::from(cells.word()?))?;
-        Some(Self { image, path, file, state })
-    }
-}
+table!(ImageRow in "images" {
+    image: u32 = "image",
+    path: Arc<str> = "path",
+    build_id: Option<Arc<[u8]>> = "build_id",
+    inode: u64 = "inode",
+    state: ImageState = "state",
+});
 
 /// A loaded segment of a mapped file.
 pub(crate) struct SegmentRow {
@@ -59,67 +37,42 @@ pub(crate) struct SegmentRow {
     segment: Segment,
 }
 
-impl Row for SegmentRow {
-    const TABLE: &'static str = "segments";
-    const COLUMNS: &'static [Column] = &[
-        column("image", Kind::U32),
-        column("offset_bytes", Kind::U64),
-        column("file_bytes", Kind::U64),
-        column("address", Kind::U64),
-        column("memory_bytes", Kind::U64),
-        column("executable", Kind::Bool),
-    ];
-
-    fn put(&self, rows: &mut Rows) {
-        rows.put_u32(self.image);
-        rows.put_u64(self.segment.offset);
-        rows.put_u64(self.segment.file_bytes);
-        rows.put_u64(self.segment.address);
-        rows.put_u64(self.segment.memory_bytes);
-        rows.put_bool(self.segment.executable);
+table!(SegmentRow in "segments" {
+    image: u32 = "image",
+    ..segment: Segment {
+        offset: u64 = "offset_bytes",
+        file_bytes: u64 = "file_bytes",
+        address: u64 = "address",
+        memory_bytes: u64 = "memory_bytes",
+        executable: bool = "executable",
     }
+});
 
-    fn take(cells: &mut Cells<'_>) -> Option<Self> {
-        let image = cells.u32()?;
-        let (offset, file_bytes) = (cells.u64()?, cells.u64()?);
-        let (address, memory_bytes, executable) = (cells.u64()?, cells.u64()?, cells.bool()?);
-        Some(Self { image, segment: Segment { offset, file_bytes, address, memory_bytes, executable } })
-    }
+#[derive(Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+enum RangeKind {
+    Section,
+    Variable,
 }
 
-const SECTION: u8 = 0;
-const VARIABLE: u8 = 1;
+words!(RangeKind);
 
 /// A section or a variable.
 pub(crate) struct RangeRow {
     image: u32,
-    kind: u8,
+    kind: RangeKind,
     range: Named,
 }
 
-impl Row for RangeRow {
-    const TABLE: &'static str = "ranges";
-    const COLUMNS: &'static [Column] = &[
-        column("image", Kind::U32),
-        column("kind", Kind::Word(&["section", "variable"])),
-        column("name", Kind::Text),
-        column("address", Kind::U64),
-        column("bytes", Kind::U64),
-    ];
-
-    fn put(&self, rows: &mut Rows) {
-        rows.put_u32(self.image);
-        rows.put_word(self.kind);
-        rows.put_text(self.range.name.clone());
-        rows.put_u64(self.range.address);
-        rows.put_u64(self.range.bytes);
+table!(RangeRow in "ranges" {
+    image: u32 = "image",
+    kind: RangeKind = "kind",
+    ..range: Named {
+        name: Arc<str> = "name",
+        address: u64 = "address",
+        bytes: u64 = "bytes",
     }
-
-    fn take(cells: &mut Cells<'_>) -> Option<Self> {
-        let (image, kind, name) = (cells.u32()?, cells.word()?, cells.text()?);
-        Some(Self { image, kind, range: Named { name, address: cells.u64()?, bytes: cells.u64()? } })
-    }
-}
+});
 
 /// A source line at an address. Rows of inlined code come before those of the function around it.
 pub(crate) struct CodeRow {
@@ -129,35 +82,17 @@ pub(crate) struct CodeRow {
     line: CodeLine,
 }
 
-impl Row for CodeRow {
-    const TABLE: &'static str = "code";
-    const COLUMNS: &'static [Column] = &[
-        column("image", Kind::U32),
-        column("address", Kind::U64),
-        column("depth", Kind::U32),
-        optional("function", Kind::Text),
-        optional("source", Kind::Text),
-        optional("line", Kind::U32),
-        optional("function_address", Kind::U64),
-    ];
-
-    fn put(&self, rows: &mut Rows) {
-        rows.put_u32(self.image);
-        rows.put_u64(self.address);
-        rows.put_u32(self.depth);
-        rows.put_text(self.line.function.clone());
-        rows.put_text(self.line.source.clone());
-        rows.put_u32(self.line.line);
-        rows.put_u64(self.line.begins);
+table!(CodeRow in "code" {
+    image: u32 = "image",
+    address: u64 = "address",
+    depth: u32 = "depth",
+    ..line: CodeLine {
+        function: Option<Arc<str>> = "function",
+        source: Option<Arc<str>> = "source",
+        line: Option<u32> = "line",
+        begins: Option<u64> = "function_address",
     }
-
-    fn take(cells: &mut Cells<'_>) -> Option<Self> {
-        let (image, address, depth) = (cells.u32()?, cells.u64()?, cells.u32()?);
-        let (function, source) = (cells.optional_text()?, cells.optional_text()?);
-        let (line, begins) = (cells.optional_u32()?, cells.optional_u64()?);
-        Some(Self { image, address, depth, line: CodeLine { function, source, line, begins } })
-    }
-}
+});
 
 /// Writes all tables of symbols.
 pub(crate) fn write_symbols(trace: &Path, symbols: &Symbols) -> Result<(), WriteError> {
@@ -165,7 +100,8 @@ pub(crate) fn write_symbols(trace: &Path, symbols: &Symbols) -> Result<(), Write
     let image = |(image, number): (&Image, u32)| ImageRow {
         image: number,
         path: image.path.clone(),
-        file: image.file.clone(),
+        build_id: image.file.build_id.clone(),
+        inode: image.file.inode,
         state: image.state,
     };
     let segments = |(image, number): (&'_ Image, u32)| {
@@ -173,8 +109,8 @@ pub(crate) fn write_symbols(trace: &Path, symbols: &Symbols) -> Result<(), Write
     };
     let ranges = |(image, number): (&'_ Image, u32)| {
         let of = move |kind| move |range| RangeRow { image: number, kind, range };
-        let sections = image.sections.clone().into_iter().map(of(SECTION));
-        sections.chain(image.variables.clone().into_iter().map(of(VARIABLE)))
+        let sections = image.sections.clone().into_iter().map(of(RangeKind::Section));
+        sections.chain(image.variables.clone().into_iter().map(of(RangeKind::Variable)))
     };
     let code = |(image, number): (&Image, u32)| {
         let lines =
@@ -209,7 +145,8 @@ pub(crate) fn read_symbols(trace: &Path, finished: bool) -> Result<Symbols, Read
             if row.image as usize != images.len() {
                 return Err(ReadError::table(&trace.join(ImageRow::TABLE), TableError::Images));
             }
-            images.push(Image::new(row.path, row.file, row.state));
+            let file = FileIdentity { build_id: row.build_id, inode: row.inode };
+            images.push(Image::new(row.path, file, row.state));
         }
     }
     add(trace, finished, &mut images, |row: &SegmentRow| row.image, |image, row| image.segments.push(row.segment))?;
@@ -219,7 +156,11 @@ pub(crate) fn read_symbols(trace: &Path, finished: bool) -> Result<Symbols, Read
         &mut images,
         |row: &RangeRow| row.image,
         |image, row| {
-            if row.kind == SECTION { image.sections.push(row.range) } else { image.variables.push(row.range) }
+            if row.kind == RangeKind::Section {
+                image.sections.push(row.range);
+            } else {
+                image.variables.push(row.range);
+            }
         },
     )?;
     add(

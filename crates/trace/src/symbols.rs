@@ -2,7 +2,7 @@
 
 use crate::address_space::{AddressSpaces, MappedFile};
 use crate::elf::Elf;
-use crate::image::{Image, ImageState};
+use crate::image::Image;
 use crate::{FileIdentity, Record, StackId, Stacks, What};
 use machine::Pid;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -160,10 +160,4 @@ fn resolve(mut elf: Elf, mapped: &[Occurred]) -> Image {
     }
     elf.keep_variables(data.into_iter());
     elf.image
-}
-
-/// The words for image states in tables.
-impl ImageState {
-    pub(crate) const ALL: [Self; 4] = [Self::Read, Self::Missing, Self::Changed, Self::Unreadable];
-    pub(crate) const WORDS: &[&str] = &["read", "missing", "changed", "unreadable"];
 }

@@ -1,5 +1,8 @@
 //! Rows and columns: how each stored type becomes a row of its table, independent of files.
 
+use crate::StackId;
+use machine::{CpuId, NodeId, Pid, Tid};
+use std::fmt::Write;
 use std::sync::Arc;
 
 /// The type of a column.
@@ -23,14 +26,11 @@ pub(crate) struct Column {
     pub optional: bool,
 }
 
-/// A column without empty cells.
-pub(crate) const fn column(name: &'static str, kind: Kind) -> Column {
-    Column { name, kind, optional: false }
-}
-
-/// A column with optional cells.
-pub(crate) const fn optional(name: &'static str, kind: Kind) -> Column {
-    Column { name, kind, optional: true }
+impl Column {
+    /// The column of a type's values.
+    pub const fn new<C: Cell>(name: &'static str) -> Self {
+        Self { name, kind: C::KIND, optional: C::OPTIONAL }
+    }
 }
 
 /// A type stored as a row.
@@ -98,37 +98,201 @@ pub(crate) struct Cells<'a> {
     row: usize,
 }
 
-macro_rules! cell {
-    ($put:ident, $take:ident, $take_optional:ident, $variant:ident, $type:ty) => {
-        impl Rows {
-            pub fn $put(&mut self, value: impl Into<Option<$type>>) {
-                if let Some(Values::$variant(values)) = self.column() {
-                    values.push(value.into());
+/// The type of a required cell. `Option` of it is the type of an optional one.
+pub(crate) trait Value: Sized {
+    const KIND: Kind;
+
+    /// Appends the value, or an empty cell, to the next column.
+    fn put(value: Option<&Self>, rows: &mut Rows);
+
+    /// Reads the next cell, which may be empty.
+    fn take(cells: &mut Cells<'_>) -> Result<Option<Self>, Invalid>;
+}
+
+/// A cell of another type, or an unknown word.
+#[derive(Debug)]
+pub(crate) struct Invalid;
+
+/// The type of a cell.
+pub(crate) trait Cell: Sized {
+    const KIND: Kind;
+    const OPTIONAL: bool;
+
+    fn put(&self, rows: &mut Rows);
+
+    fn take(cells: &mut Cells<'_>) -> Option<Self>;
+}
+
+impl<V: Value> Cell for V {
+    const KIND: Kind = V::KIND;
+    const OPTIONAL: bool = false;
+
+    fn put(&self, rows: &mut Rows) {
+        Value::put(Some(self), rows);
+    }
+
+    fn take(cells: &mut Cells<'_>) -> Option<Self> {
+        Value::take(cells).ok()?
+    }
+}
+
+impl<V: Value> Cell for Option<V> {
+    const KIND: Kind = V::KIND;
+    const OPTIONAL: bool = true;
+
+    fn put(&self, rows: &mut Rows) {
+        Value::put(self.as_ref(), rows);
+    }
+
+    fn take(cells: &mut Cells<'_>) -> Option<Self> {
+        Value::take(cells).ok()
+    }
+}
+
+macro_rules! value {
+    ($type:ty, $variant:ident) => {
+        impl Value for $type {
+            const KIND: Kind = Kind::$variant;
+
+            fn put(value: Option<&Self>, rows: &mut Rows) {
+                if let Some(Values::$variant(values)) = rows.column() {
+                    values.push(value.cloned());
                 }
             }
-        }
 
-        impl Cells<'_> {
-            pub fn $take_optional(&mut self) -> Option<Option<$type>> {
-                match self.columns.next()? {
-                    Values::$variant(values) => values.get(self.row).cloned(),
-                    _ => None,
+            fn take(cells: &mut Cells<'_>) -> Result<Option<Self>, Invalid> {
+                match cells.columns.next() {
+                    Some(Values::$variant(values)) => values.get(cells.row).cloned().ok_or(Invalid),
+                    _ => Err(Invalid),
                 }
-            }
-
-            pub fn $take(&mut self) -> Option<$type> {
-                self.$take_optional()?
             }
         }
     };
 }
 
-cell!(put_u32, u32, optional_u32, U32, u32);
-cell!(put_u64, u64, optional_u64, U64, u64);
-cell!(put_f32, f32, optional_f32, F32, f32);
-cell!(put_bool, bool, optional_bool, Bool, bool);
-cell!(put_text, text, optional_text, Text, Arc<str>);
-cell!(put_word, word, optional_word, Word, u8);
+value!(u32, U32);
+value!(u64, U64);
+value!(f32, F32);
+value!(bool, Bool);
+value!(Arc<str>, Text);
+
+/// Stores numbers of their own type as plain ones.
+macro_rules! ids {
+    ($($id:ident),*) => {$(
+        impl Value for $id {
+            const KIND: Kind = Kind::U32;
+
+            fn put(value: Option<&Self>, rows: &mut Rows) {
+                Value::put(value.map(|id| &id.0), rows);
+            }
+
+            fn take(cells: &mut Cells<'_>) -> Result<Option<Self>, Invalid> {
+                Ok(<u32 as Value>::take(cells)?.map(Self))
+            }
+        }
+    )*};
+}
+
+ids!(CpuId, NodeId, Pid, StackId, Tid);
+
+/// Build IDs are stored as text.
+impl Value for Arc<[u8]> {
+    const KIND: Kind = Kind::Text;
+
+    fn put(value: Option<&Self>, rows: &mut Rows) {
+        Value::put(value.map(|bytes| hexadecimal(bytes)).as_ref(), rows);
+    }
+
+    fn take(cells: &mut Cells<'_>) -> Result<Option<Self>, Invalid> {
+        <Arc<str> as Value>::take(cells)?.map(|text| of_hexadecimal(&text).ok_or(Invalid)).transpose()
+    }
+}
+
+/// A build ID in hexadecimal, as other tools print it.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> Arc<str> {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.into()
+}
+
+/// Parses a hexadecimal build ID.
+fn of_hexadecimal(text: &str) -> Option<Arc<[u8]>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    text.as_bytes().chunks(2).map(pair).collect()
+}
+
+/// Stores enumerations as words: the names of the variants as `strum` has them.
+macro_rules! words {
+    ($($word:ty),*) => {$(
+        impl $crate::table::Value for $word {
+            const KIND: $crate::table::Kind = $crate::table::Kind::Word(<Self as strum::VariantNames>::VARIANTS);
+
+            fn put(value: Option<&Self>, rows: &mut $crate::table::Rows) {
+                rows.put_word(value.map(|word| *word as u8));
+            }
+
+            fn take(cells: &mut $crate::table::Cells<'_>) -> Result<Option<Self>, $crate::table::Invalid> {
+                let word = |word| <Self as strum::VariantArray>::VARIANTS.get(usize::from(word)).copied();
+                cells.word()?.map(|index| word(index).ok_or($crate::table::Invalid)).transpose()
+            }
+        }
+    )*};
+}
+pub(crate) use words;
+
+impl Rows {
+    pub fn put_word(&mut self, word: Option<u8>) {
+        if let Some(Values::Word(values)) = self.column() {
+            values.push(word);
+        }
+    }
+}
+
+impl Cells<'_> {
+    pub fn word(&mut self) -> Result<Option<u8>, Invalid> {
+        match self.columns.next() {
+            Some(Values::Word(values)) => values.get(self.row).copied().ok_or(Invalid),
+            _ => Err(Invalid),
+        }
+    }
+}
+
+/// Declares a table: the field, type and name of each column, in their order. A group in `..` lists the fields of one
+/// field.
+macro_rules! table {
+    ($row:ident in $table:literal {
+        $($field:ident: $type:ty = $name:literal,)*
+        $(..$group:ident: $of:ident { $($inner:ident: $inner_type:ty = $inner_name:literal,)* })?
+    }) => {
+        impl $crate::table::Row for $row {
+            const TABLE: &'static str = $table;
+            const COLUMNS: &'static [$crate::table::Column] = &[
+                $($crate::table::Column::new::<$type>($name),)*
+                $($($crate::table::Column::new::<$inner_type>($inner_name),)*)?
+            ];
+
+            fn put(&self, rows: &mut $crate::table::Rows) {
+                $(<$type as $crate::table::Cell>::put(&self.$field, rows);)*
+                $($(<$inner_type as $crate::table::Cell>::put(&self.$group.$inner, rows);)*)?
+            }
+
+            fn take(cells: &mut $crate::table::Cells<'_>) -> Option<Self> {
+                Some(Self {
+                    $($field: <$type as $crate::table::Cell>::take(cells)?,)*
+                    $($group: $of { $($inner: <$inner_type as $crate::table::Cell>::take(cells)?,)* },)?
+                })
+            }
+        }
+    };
+}
+pub(crate) use table;
 
 impl Values {
     /// An empty column of this type.

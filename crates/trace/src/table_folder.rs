@@ -2,14 +2,29 @@
 
 use crate::error::ReadError;
 use crate::parquet_file::{TableError, TableFile};
+use crate::rows::Frame;
+use crate::symbol_rows::{CodeRow, ImageRow, RangeRow, SegmentRow};
 use crate::table::Row;
 use crate::timestamped::Timestamped;
 use crate::writer::TABLE_ENDING;
+use crate::{Count, Event, Sample};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::vec;
+
+/// Names of all tables of a trace, each a folder of files.
+pub const TABLES: [&str; 8] = [
+    Sample::TABLE,
+    Event::TABLE,
+    Count::TABLE,
+    Frame::TABLE,
+    CodeRow::TABLE,
+    ImageRow::TABLE,
+    RangeRow::TABLE,
+    SegmentRow::TABLE,
+];
 
 /// Maximum number of files that overlap in time. More would mean that a source was minutes late.
 const MAX_OPEN: usize = 256;

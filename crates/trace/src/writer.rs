@@ -44,29 +44,29 @@ pub enum WriteError {
     #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
     Exists(PathBuf),
     /// A system call failed.
-    #[error("cannot write {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
+    #[error("cannot write {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// Rows could not be encoded.
-    #[error("cannot encode {} of the trace: {source}; what was written before it, if anything was, can be read", path.display())]
+    #[error("cannot encode {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
     Encode {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: ParquetError,
+        error: ParquetError,
     },
     /// The machine's description cannot be written as TOML.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// The trace was written but could not be read back for its symbols.
-    #[error("the trace was written, but cannot be finished: {0}")]
+    #[error("the trace was written, but cannot be finished")]
     Read(#[source] Box<ReadError>),
     /// The trace's description cannot be written as TOML.
-    #[error("cannot describe the trace: {0}")]
+    #[error("cannot describe the trace")]
     About(#[from] toml::ser::Error),
 }
 
@@ -99,7 +99,7 @@ struct Pending<R> {
 impl Writer {
     /// Starts a trace in a folder, which has to be empty if it exists.
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
-        let failed = |source| WriteError::Io { path: folder.to_owned(), source };
+        let failed = |error| WriteError::Io { path: folder.to_owned(), error };
         let made = !folder.is_dir();
         fs::create_dir_all(folder).map_err(failed)?;
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
@@ -163,10 +163,10 @@ impl Writer {
     pub fn take_back(self) -> Result<(), WriteError> {
         for file in [ABOUT, MACHINE] {
             let path = self.folder.join(file);
-            fs::remove_file(&path).map_err(|source| WriteError::Io { path, source })?;
+            fs::remove_file(&path).map_err(|error| WriteError::Io { path, error })?;
         }
         if self.made {
-            fs::remove_dir(&self.folder).map_err(|source| WriteError::Io { path: self.folder, source })?;
+            fs::remove_dir(&self.folder).map_err(|error| WriteError::Io { path: self.folder, error })?;
         }
         Ok(())
     }
@@ -235,8 +235,8 @@ impl<R: Row> Pending<R> {
 pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Result<(), WriteError> {
     let folder = trace.join(R::TABLE);
     let path = folder.join(format!("{number:06}.{TABLE_ENDING}"));
-    let bytes = encode(rows).map_err(|source| WriteError::Encode { path: path.clone(), source })?;
-    fs::create_dir_all(&folder).map_err(|source| WriteError::Io { path: folder, source })?;
+    let bytes = encode(rows).map_err(|error| WriteError::Encode { path: path.clone(), error })?;
+    fs::create_dir_all(&folder).map_err(|error| WriteError::Io { path: folder, error })?;
     put(&path, &bytes)
 }
 
@@ -245,9 +245,9 @@ pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let part = path.with_extension("part");
     let written =
         fs::File::create(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
-    written.map_err(|source| {
+    written.map_err(|error| {
         // The file may not exist; the first error is the one to report.
         let _ = fs::remove_file(&part);
-        WriteError::Io { path: path.to_owned(), source }
+        WriteError::Io { path: path.to_owned(), error }
     })
 }

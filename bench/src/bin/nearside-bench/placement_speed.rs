@@ -19,7 +19,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
 fn row(pages: u64, most_ms: f64) -> Result<Row, Error> {
     let observation = round::observation(pages);
     let decide = |_| {
-        let mut policy = round::policy(pages).map_err(|error| none(error.to_string()))?;
+        let mut policy = round::policy(pages).map_err(|error| none(machine::chain(error.as_ref())))?;
         let started = processor_time();
         let decision = policy.decide(&observation);
         let taken = processor_time().saturating_sub(started);

@@ -22,18 +22,18 @@ pub enum AskError {
         why: String,
     },
     /// The caller may not use the socket.
-    #[error("{} is restricted to its owner and group (connect: {source}): use sudo, or join the group", path.display())]
+    #[error("{} is restricted to its owner and group (connect: {error}): use sudo, or join the group", path.display())]
     Forbidden {
         /// The socket.
         path: PathBuf,
         /// What the system answered.
-        source: io::Error,
+        error: io::Error,
     },
     /// The agent refused.
     #[error("the agent refused: {0}")]
     Refused(String),
     /// The system refused, or the agent does not answer.
-    #[error("cannot {what} the agent at {}: {source}", path.display())]
+    #[error("cannot {what} the agent at {}", path.display())]
     System {
         /// What was tried.
         what: &'static str,
@@ -100,7 +100,7 @@ fn not_connected(path: &Path, error: Errno) -> AskError {
     match error {
         Errno::NOENT => not_running("there is no socket"),
         Errno::CONNREFUSED => not_running("an agent was killed and left its socket"),
-        Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), source: error.into() },
+        Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), error: error.into() },
         error => AskError::System { what: "reach", path: path.to_owned(), source: error.into() },
     }
 }

@@ -50,7 +50,7 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}", path.display())]
     System {
         /// What was tried.
         what: &'static str,

@@ -63,7 +63,7 @@ pub enum JournalError {
         why: String,
     },
     /// The system refused.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}", path.display())]
     System {
         /// What was tried.
         what: &'static str,

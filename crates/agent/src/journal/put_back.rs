@@ -3,7 +3,7 @@
 use crate::journal::change::ThreadIdentity;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
 use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
-use machine::{CpuId, CpuSet};
+use machine::{CpuId, CpuSet, chain};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -100,9 +100,9 @@ impl System {
             Ok(Verdict::Theirs) => done.theirs += 1,
             Ok(Verdict::Ours) => match switch.set(&replaced.before) {
                 Ok(()) => done.switches.push(path.to_owned()),
-                Err(error) => done.failed.push(error.to_string()),
+                Err(error) => done.failed.push(chain(&error)),
             },
-            Err(error) => done.failed.push(error.to_string()),
+            Err(error) => done.failed.push(chain(&error)),
         }
     }
 }

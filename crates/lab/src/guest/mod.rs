@@ -9,6 +9,7 @@ mod pmu;
 
 use crate::protocol::{self, PORT, TASK_FILE, Task, ToHost};
 pub(crate) use file_system::{OUT_TAG, ROOT_TAG};
+use machine::chain;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,10 @@ use std::time::Duration;
 
 /// Why the guest failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {why}")]
+#[error("{what}")]
 pub(crate) struct GuestError {
     what: String,
+    #[source]
     why: io::Error,
 }
 
@@ -55,7 +57,7 @@ pub fn is_guest() -> bool {
 pub fn main() {
     if let Err(why) = start() {
         // The port itself may be missing, so print to the console: the host keeps its last lines.
-        eprintln!("nearside guest: {why}");
+        eprintln!("nearside guest: {}", chain(&why));
     }
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
 }
@@ -72,7 +74,7 @@ fn start() -> Result<(), GuestError> {
         Ok((Host(Arc::new(Mutex::new(port))), copy))
     })?;
     if let Err(why) = serve(&task, &to_host, from_host) {
-        to_host.tell(&ToHost::Failed(why.to_string()));
+        to_host.tell(&ToHost::Failed(chain(&why)));
     }
     // The host ends this machine after it has read the last message; powering off at once could overtake that.
     std::thread::sleep(Duration::from_secs(60));

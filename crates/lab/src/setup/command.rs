@@ -16,9 +16,9 @@ pub struct Finished {
 
 /// Runs `command` without stdin and in the C locale, whatever its exit status.
 pub fn run(command: &mut Command) -> Result<Finished, SetupError> {
-    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().map_err(|source| SetupError::Program {
+    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().map_err(|error| SetupError::Program {
         program: command.get_program().to_string_lossy().into_owned(),
-        source,
+        error,
     })?;
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     Ok(Finished {

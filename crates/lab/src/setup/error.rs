@@ -97,12 +97,12 @@ pub enum SetupError {
     },
 
     /// A program that setup needs is not installed.
-    #[error("cannot run `{program}`: {source}{}", advice(source))]
+    #[error("cannot run `{program}`: {error}{}", advice(error))]
     Program {
         /// Its name.
         program: String,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
 
     /// A program failed.
@@ -121,8 +121,8 @@ pub enum SetupError {
     Interrupted,
 
     /// No handler for Ctrl-C could be installed.
-    #[error("cannot handle SIGINT: {0}")]
-    Signal(io::Error),
+    #[error("cannot handle SIGINT")]
+    Signal(#[source] io::Error),
 
     /// Too little disk space.
     #[error("the disk with {} is full: free {} MiB there, or set XDG_CACHE_HOME to a folder with more room", folder.display(), NEEDED_MIB)]
@@ -132,7 +132,7 @@ pub enum SetupError {
     },
 
     /// The kernel refused a file operation.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     Io {
         /// A verb: read, create, ...
         action: &'static str,
@@ -170,8 +170,8 @@ impl SetupError {
     }
 }
 
-fn advice(source: &io::Error) -> &'static str {
-    if source.kind() == io::ErrorKind::NotFound { ": it is not installed, or not on PATH" } else { "" }
+fn advice(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::NotFound { ": it is not installed, or not on PATH" } else { "" }
 }
 
 fn offer(offered: &[String], apt: &str) -> String {

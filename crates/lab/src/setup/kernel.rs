@@ -1,5 +1,6 @@
 //! The guest's kernel: an image and its modules.
 
+use machine::chain;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ impl Kernel {
         let modules = places.iter().find(|place| place.is_dir());
         let modules = modules.ok_or_else(|| format!("no folder {}", places[0].display()))?.clone();
         for name in GUEST_MODULES {
-            place_of(&modules, name).map_err(|error| error.to_string())?;
+            place_of(&modules, name).map_err(|error| chain(&error))?;
         }
         Ok(Kernel { image, modules, version })
     }

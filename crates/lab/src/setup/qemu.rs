@@ -1,5 +1,6 @@
 //! QEMU: the user's own, the host's, or the cached one, whichever is usable first.
 
+use machine::chain;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -113,7 +114,7 @@ fn on_path() -> Option<PathBuf> {
 fn probe(program: &Path, libraries: Option<&Path>) -> Result<Version, String> {
     let said = |arguments: &[&str]| {
         let finished = run(start(program, libraries, &[]).args(arguments));
-        finished.and_then(Finished::checked).map_err(|error| error.to_string())
+        finished.and_then(Finished::checked).map_err(|error| chain(&error))
     };
     let answer = said(&["--version"])?;
     let version = version_in(&answer).ok_or_else(|| format!("{} does not say its version", program.display()))?;

@@ -21,7 +21,7 @@ pub enum HugePagesError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel refused a call.
-    #[error("{call}: {source}")]
+    #[error("{call}")]
     Call {
         /// The call.
         call: &'static str,

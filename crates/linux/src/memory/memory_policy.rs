@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::ptr::{null, null_mut};
 use std::str::FromStr;
+use strum::VariantArray;
 
 /// Bits of the mask that the kernel fills: it accepts at most one page.
 const MOST_NODES: usize = 4096 * 8;
@@ -26,7 +27,8 @@ const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
 const MODE_FLAGS: c_int = libc::MPOL_F_NUMA_BALANCING | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_STATIC_NODES;
 
 /// How the kernel chooses the nodes of new pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 #[repr(i32)]
 pub enum MemoryMode {
     /// No policy of its own: the thread's policy applies or, without one, the node of the CPU that first touches a
@@ -43,35 +45,8 @@ pub enum MemoryMode {
     /// These nodes, nearest first, with fallback to other nodes. Since Linux 5.15.
     PreferredMany = MPOL_PREFERRED_MANY,
     /// These nodes in turn, with each node's weight as the number of consecutive pages. Since Linux 6.9.
+    #[strum(serialize = "weighted interleave")]
     WeightedInterleave = MPOL_WEIGHTED_INTERLEAVE,
-}
-
-impl MemoryMode {
-    /// All modes.
-    pub const ALL: [Self; 7] = [
-        Self::Default,
-        Self::Preferred,
-        Self::Bind,
-        Self::Interleave,
-        Self::Local,
-        Self::PreferredMany,
-        Self::WeightedInterleave,
-    ];
-}
-
-/// numactl's names.
-impl fmt::Display for MemoryMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "default",
-            Self::Preferred => "preferred",
-            Self::Bind => "bind",
-            Self::Interleave => "interleave",
-            Self::Local => "local",
-            Self::PreferredMany => "preferred-many",
-            Self::WeightedInterleave => "weighted interleave",
-        })
-    }
 }
 
 /// How a policy's node numbers are interpreted when the cpuset changes. Since Linux 2.6.26.
@@ -122,7 +97,7 @@ impl MemoryPolicy {
 
     fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<Self> {
         let unknown = || io::Error::other(format!("the kernel has a memory policy {mode} that nearside does not know"));
-        let known = MemoryMode::ALL.into_iter().find(|known| *known as c_int == mode & !MODE_FLAGS);
+        let known = MemoryMode::VARIANTS.iter().copied().find(|known| *known as c_int == mode & !MODE_FLAGS);
         let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
             libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
             libc::MPOL_F_RELATIVE_NODES => NodeNumbering::Relative,

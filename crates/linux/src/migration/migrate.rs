@@ -35,14 +35,14 @@ pub enum MigrateError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel refuses the call for every page.
-    #[error("cannot move pages (move_pages): {0}")]
-    Move(io::Error),
+    #[error("cannot move pages (move_pages)")]
+    Move(#[source] io::Error),
     /// The kernel does not report which pages are present.
-    #[error("cannot find the pages that are in memory (/proc/PID/pagemap): {0}")]
-    Find(io::Error),
+    #[error("cannot find the pages that are in memory (/proc/PID/pagemap)")]
+    Find(#[source] io::Error),
     /// The thread that finds pages could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
 }
 
 /// A migration request.

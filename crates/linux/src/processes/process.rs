@@ -17,7 +17,7 @@ pub enum ProcessError {
     #[error("there is no process {0}: it has ended, or the number is wrong")]
     Gone(Pid),
     /// A file of it cannot be read.
-    #[error("cannot read {file} of process {pid}: {source}")]
+    #[error("cannot read {file} of process {pid}")]
     Read {
         /// The process.
         pid: Pid,

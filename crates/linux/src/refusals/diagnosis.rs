@@ -6,7 +6,7 @@ use crate::migration::page_batch::PageRefusal;
 use crate::processes::process::{Pid, ProcessError, Status};
 use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::system_state::{Subject, SystemState};
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, NodeId, NodeSet, chain};
 
 /// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub fn diagnose_process(error: &ProcessError, system: &SystemState) -> Diagnosis
         ProcessError::Gone(pid) if system.subject == Subject::Hidden(*pid) => hidden(*pid),
         ProcessError::Gone(pid) => Cause::Gone(*pid).into(),
         ProcessError::Read { source, .. } => diagnose(Attempt::Look, source.raw_os_error().unwrap_or_default(), system),
-        ProcessError::Malformed { .. } => Cause::Other(error.to_string()).into(),
+        ProcessError::Malformed { .. } => Cause::Other(chain(error)).into(),
     }
 }
 
@@ -221,6 +221,7 @@ mod tests {
     use crate::nodes::node_state::NodeState;
     use crate::processes::cgroup::EffectiveCpuset;
     use proptest::prelude::*;
+    use strum::VariantArray;
 
     fn nodes(text: &str) -> NodeSet {
         text.parse().unwrap()
@@ -342,8 +343,8 @@ mod tests {
             let set = nodes(&set);
             let whose = if all { Whose::All } else { Whose::Private };
             let subject = if own { system() } else { on(Status::default()) };
-            let policies = MemoryMode::ALL.map(|mode| MemoryPolicy::new(mode, set.clone()));
-            for policy in &policies {
+            for &mode in MemoryMode::VARIANTS {
+                let policy = &MemoryPolicy::new(mode, set.clone());
                 prop_assert!(!told(Attempt::Policy(policy), errno, &subject).is_empty());
             }
             let cpus: CpuSet = set.iter().map(|node| machine::CpuId(node.0)).collect();

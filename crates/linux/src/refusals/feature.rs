@@ -14,8 +14,9 @@ use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::switch::Switch;
 use crate::refusals::system_state::SystemState;
 use crate::residence::present::PresentPages;
-use machine::{NodeId, NodeSet};
+use machine::{NodeId, NodeSet, chain};
 use rustix::fs::{Access, access};
+use std::error::Error;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -124,7 +125,7 @@ fn with_remedy(cause: Cause, remedy: impl Into<String>) -> Diagnosis {
 }
 
 fn nodes(_: &Scratch) -> Result<(), Diagnosis> {
-    NodeState::read(Path::new("/sys")).map(|_| ()).map_err(|error| Cause::Other(error.to_string()).into())
+    NodeState::read(Path::new("/sys")).map(|_| ()).map_err(|error| Cause::Other(chain(&error)).into())
 }
 
 fn policy(scratch: &Scratch, mode: MemoryMode, balancing: bool) -> Result<(), Diagnosis> {
@@ -169,11 +170,11 @@ fn other_users_threads(scratch: &Scratch) -> Result<(), Diagnosis> {
 }
 
 fn own() -> Result<Process, Diagnosis> {
-    Process::open(Pid(std::process::id())).map_err(|error| Cause::Other(error.to_string()).into())
+    Process::open(Pid(std::process::id())).map_err(|error| Cause::Other(chain(&error)).into())
 }
 
 fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
-    let told = |error: &dyn ToString| -> Diagnosis { Cause::Other(error.to_string()).into() };
+    let told = |error: &(dyn Error + 'static)| -> Diagnosis { Cause::Other(chain(error)).into() };
     let mut pages = PresentPages::new(&own()?).map_err(|error| told(&error))?;
     pages.find(&scratch.memory.range(), &mut Vec::new()).map_err(|error| told(&error))?;
     let unknown = Cause::Unknown { what: "PAGEMAP_SCAN", since: "6.7" };
@@ -184,7 +185,7 @@ fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
 fn page_frames(scratch: &Scratch) -> Result<(), Diagnosis> {
     const FRAME: u64 = (1 << 55) - 1;
     let mut entry = [0; 8];
-    let file = own()?.file("pagemap").map_err(|error| Diagnosis::from(Cause::Other(error.to_string())))?;
+    let file = own()?.file("pagemap").map_err(|error| Diagnosis::from(Cause::Other(chain(&error))))?;
     file.read_exact_at(&mut entry, scratch.start() as u64 / 4096 * 8).map_err(|error| other(&error))?;
     let (what, capability) = ("seeing frames in /proc/PID/pagemap", Capability::SysAdmin);
     let hidden = || with_remedy(Cause::Needs { what, capability }, with_capability(capability));
@@ -254,7 +255,7 @@ fn cgroup_memory(_: &Scratch) -> Result<(), Diagnosis> {
 
 /// Whether our own control group has a controller.
 fn controller(name: &str, of_group: impl Fn(&Cgroups, &str) -> Result<bool, CgroupError>) -> Result<(), Diagnosis> {
-    let told = |error: CgroupError| -> Diagnosis { Cause::Other(error.to_string()).into() };
+    let told = |error: CgroupError| -> Diagnosis { Cause::Other(chain(&error)).into() };
     let cgroups = Cgroups::find().map_err(told)?;
     let group = cgroups.of(&own()?).map_err(told)?;
     if of_group(&cgroups, &group).map_err(told)? {
@@ -267,7 +268,7 @@ fn controller(name: &str, of_group: impl Fn(&Cgroups, &str) -> Result<bool, Cgro
 }
 
 fn cgroup_create(_: &Scratch) -> Result<(), Diagnosis> {
-    let cgroups = Cgroups::find().map_err(|error| Diagnosis::from(Cause::Other(error.to_string())))?;
+    let cgroups = Cgroups::find().map_err(|error| Diagnosis::from(Cause::Other(chain(&error))))?;
     let remedy = "groups below one that was delegated to you work: systemd-run --user --scope -p Delegate=yes";
     access(cgroups.folder(), Access::WRITE_OK).map_err(|error| {
         let why = format!("{}: {}", cgroups.folder().display(), io::Error::from(error));

@@ -14,7 +14,7 @@ pub struct Switch {
 
 /// Why a setting cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} {}: {source}", path.display())]
+#[error("cannot {what} {}", path.display())]
 pub struct SwitchError {
     /// The attempted operation.
     pub what: &'static str,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_switched_names_the_file() {
-        let error = Switch::at("/nowhere").set_for_now("1").unwrap_err().to_string();
+        let error = machine::chain(&Switch::at("/nowhere").set_for_now("1").unwrap_err());
         assert!(error.starts_with("cannot read /nowhere: "), "{error}");
         let missing = tempfile::tempdir().unwrap().path().join("switch");
         assert_eq!(Switch::at(&missing).set("1").unwrap_err().source.kind(), io::ErrorKind::NotFound);

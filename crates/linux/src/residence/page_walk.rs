@@ -21,7 +21,7 @@ pub enum WalkError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel refused a call.
-    #[error("cannot look at pages of process {pid} ({call}): {source}")]
+    #[error("cannot look at pages of process {pid} ({call})")]
     Call {
         /// The process.
         pid: Pid,

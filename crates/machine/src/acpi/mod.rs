@@ -43,15 +43,15 @@ pub enum AcpiError {
         rule: String,
     },
     /// A table cannot be read.
-    #[error("cannot read the table {}: {source}{}", .path.display(), advice(.source))]
+    #[error("cannot read the table {}: {error}{}", path.display(), advice(error))]
     Read {
         /// Its file.
         path: PathBuf,
-        /// The system's error.
-        source: io::Error,
+        /// The system's error, which the advice follows.
+        error: io::Error,
     },
     /// Each table is valid, but together they do not describe a valid machine.
-    #[error("the firmware tables do not describe a valid machine: {0}")]
+    #[error("the firmware tables do not describe a valid machine")]
     Machine(#[from] Violations),
 }
 
@@ -83,7 +83,7 @@ impl Machine {
     /// `/sys/firmware/acpi/tables`. The last two may be missing.
     pub fn from_acpi_dir(folder: &Path) -> Result<Self, AcpiError> {
         let optional = |name| match read(&folder.join(name)) {
-            Err(AcpiError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(AcpiError::Read { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         };
         let srat = read(&folder.join("SRAT"))?;
@@ -94,7 +94,7 @@ impl Machine {
 fn read(path: &Path) -> Result<Vec<u8>, AcpiError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_TABLE_BYTES).read_to_end(&mut bytes));
-    read.map(|_| bytes).map_err(|source| AcpiError::Read { path: path.to_owned(), source })
+    read.map(|_| bytes).map_err(|error| AcpiError::Read { path: path.to_owned(), error })
 }
 
 fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {

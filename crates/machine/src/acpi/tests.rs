@@ -1,6 +1,7 @@
 //! Tables built byte by byte, and real ones made by QEMU 10.0 (see `tests/fixtures/acpi/README.md`).
 
 use super::*;
+use crate::chain;
 use proptest::prelude::*;
 
 const REAL: [&[u8]; 3] = [
@@ -74,7 +75,7 @@ fn two_nodes() -> Vec<u8> {
 }
 
 fn refused(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> String {
-    Machine::from_acpi(srat, slit, hmat).expect_err("must be refused").to_string()
+    chain(&Machine::from_acpi(srat, slit, hmat).expect_err("must be refused"))
 }
 
 #[test]

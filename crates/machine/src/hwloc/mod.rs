@@ -30,7 +30,7 @@ pub enum HwlocError {
         rule: String,
     },
     /// The XML is well-formed, but does not describe a valid machine.
-    #[error("the hwloc XML does not describe a valid machine: {0}")]
+    #[error("the hwloc XML does not describe a valid machine")]
     Machine(#[from] Violations),
     /// The machine does not fit into hwloc's tree of objects.
     #[error("hwloc cannot hold this machine: {0}")]

@@ -16,7 +16,7 @@ pub enum SourceError {
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
     /// The firmware tables in a folder describe none.
-    #[error("the firmware tables in {}: {source}", folder.display())]
+    #[error("the firmware tables in {}", folder.display())]
     Acpi {
         /// The folder.
         folder: PathBuf,
@@ -24,7 +24,7 @@ pub enum SourceError {
         source: AcpiError,
     },
     /// The hwloc XML describes none.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Hwloc {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum SourceError {
     #[error(transparent)]
     File(#[from] MachineError),
     /// A file or folder exists but cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,

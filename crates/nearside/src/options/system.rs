@@ -2,6 +2,7 @@
 
 use clap::Args;
 use linux::{Cause, Pid, Process, ProcessError, SystemState, diagnose_process, without_memory};
+use machine::chain;
 use std::path::{Path, PathBuf};
 
 /// Which system to read.
@@ -76,7 +77,7 @@ impl System {
             ProcessError::Read { .. } | ProcessError::Gone(_) if self.is_live() => {
                 diagnose_process(error, &SystemState::read(Some(pid))).to_string()
             }
-            _ => error.to_string(),
+            _ => chain(error),
         };
         UnseenError { pid, why, is_gone }
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// Makes nearside exit with code 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error(transparent)]
 pub struct UsageError(Box<dyn Error>);
 
 impl UsageError {

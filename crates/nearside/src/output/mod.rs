@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Why the output could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write to {}: {source}", path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string()))]
+#[error("cannot write to {}", path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string()))]
 pub struct OutputError {
     /// The file; nothing for standard output.
     path: Option<PathBuf>,

@@ -4,6 +4,7 @@ use crate::output;
 use clap::Args;
 use lab::setup::Assets;
 use linux::Feature;
+use machine::chain;
 use observe::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use report::{DoctorReport, Finding};
 use std::error::Error;
@@ -99,6 +100,6 @@ fn lab() -> Finding {
         used_for: "virtual machines: lab run".to_owned(),
         works: missing.is_none(),
         what_to_do: missing.is_some().then(|| "nearside lab setup".to_owned()),
-        why: missing.map(|why| why.to_string()),
+        why: missing.map(|why| chain(&why)),
     }
 }

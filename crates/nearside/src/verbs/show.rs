@@ -8,7 +8,7 @@ use linux::{
     CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, NodeState, Pid, PolicyMark, Process, Switch, nodes,
     online_nodes, printable, threads, total_pages,
 };
-use machine::{NodeId, NodeSet};
+use machine::{NodeId, NodeSet, chain};
 use report::{
     CpusetReport, MappingReport, NodeBytes, NodeReport, NodesReport, PagesOnNode, ProcessReport, ThreadReport,
 };
@@ -134,7 +134,7 @@ fn cgroup(system: &System, process: &Process, notes: &mut Vec<String>) -> (Optio
         }
         Err(CgroupError::NotMounted) => (None, None),
         Err(error) => {
-            notes.push(format!("control group not shown: {error}"));
+            notes.push(format!("control group not shown: {}", chain(&error)));
             (None, None)
         }
     }

@@ -1,4 +1,7 @@
 //! Whole commands on this host, without virtual machines.
+//!
+//! trycmd would save the few lines around each of ten snapshots, but not insta, whose snapshots also cover other crates
+//! and parts of outputs, and needs a dozen more crates.
 
 mod documents;
 mod manual;

@@ -62,11 +62,12 @@ impl Default for ObjectOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
     /// The folder could not be created.
-    #[error("cannot create a folder for the objects of programs in {}: {why}", place.display())]
+    #[error("cannot create a folder for the objects of programs in {}", place.display())]
     Folder {
         /// The parent folder.
         place: PathBuf,
         /// The system's error.
+        #[source]
         why: io::Error,
     },
     /// The library was not found.
@@ -82,11 +83,12 @@ pub enum ObjectsError {
     )]
     Options,
     /// The programs' files could not be read.
-    #[error("cannot read the objects of programs in {}: {why}", place.display())]
+    #[error("cannot read the objects of programs in {}", place.display())]
     Read {
         /// The folder.
         place: PathBuf,
         /// The system's error.
+        #[source]
         why: io::Error,
     },
 }

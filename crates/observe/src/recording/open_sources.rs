@@ -3,7 +3,7 @@
 use super::recorder::Sources;
 use crate::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 use crate::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, SideBand, Target, TickClock};
-use machine::Machine;
+use machine::{Machine, chain};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl SourceOptions<'_> {
         match library().and_then(|library| Ok((rings(small_bytes, clock)?, library))) {
             Ok(objects) => Some(objects),
             Err(error) => {
-                notes.push(format!("no objects were recorded: {error}"));
+                notes.push(format!("no objects were recorded: {}", chain(&error)));
                 None
             }
         }

@@ -8,7 +8,7 @@ use super::permission::{Scope, with_remedy};
 use super::tracepoint::{Field, Tracepoint};
 use super::{LiveError, Target};
 use linux::{Cause, NodeState, PageBatch, Pages, Pid, Switch, SwitchGuard, Tid};
-use machine::{CpuId, NodeId, NodeSet};
+use machine::{CpuId, NodeId, NodeSet, chain};
 use perf_data::attribute::{CPU, IDENTIFIER, RAW, TID, TIME};
 use perf_data::kind::{LOST, SAMPLE};
 use perf_data::{Attribute, Bytes, SampleFields, lost_count};
@@ -187,9 +187,8 @@ fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
     let switch = Switch::numa_balancing();
     let failed =
         |diagnosis| LiveError { what: "have the kernel mark pages".to_owned(), diagnosis: Box::new(diagnosis) };
-    let value = switch
-        .value()
-        .map_err(|error| failed(with_remedy(error.to_string(), "the kernel needs CONFIG_NUMA_BALANCING")))?;
+    let value =
+        switch.value().map_err(|error| failed(with_remedy(chain(&error), "the kernel needs CONFIG_NUMA_BALANCING")))?;
     if is_on(&value) {
         return Ok(None);
     }
@@ -198,7 +197,7 @@ fn switch(switch_on: bool) -> Result<Option<SwitchGuard>, LiveError> {
         return Err(failed(with_remedy("NUMA balancing is off", remedy)));
     }
     let on = switch.set_for_now("1");
-    on.map(Some).map_err(|error| failed(with_remedy(error.to_string(), "only root may do this: run it with sudo")))
+    on.map(Some).map_err(|error| failed(with_remedy(chain(&error), "only root may do this: run it with sudo")))
 }
 
 /// Opens the events, disabled.

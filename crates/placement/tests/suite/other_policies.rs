@@ -139,7 +139,7 @@ fn a_thread_that_shares_nothing_is_left_alone() {
 #[test]
 fn policies_that_a_machine_has_no_nodes_for_are_refused() {
     let error = |name: &str, machine: &Machine| {
-        Policy::new(name.parse().unwrap(), machine, Settings::default()).unwrap_err().to_string()
+        machine::chain(&Policy::new(name.parse().unwrap(), machine, Settings::default()).unwrap_err())
     };
     assert_eq!(
         error("bind:2-9", &machine()),

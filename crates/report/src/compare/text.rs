@@ -96,7 +96,7 @@ impl CompareReport {
             many(compared.cpus, "CPU")
         );
         let Some(simulation) = &compared.simulation else { return heading };
-        let names: Vec<_> = simulation.model_without.iter().map(|part| part.name()).collect();
+        let names: Vec<_> = simulation.model_without.iter().map(ToString::to_string).collect();
         let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
         let scale = match simulation.time_scale {
             1 => String::new(),

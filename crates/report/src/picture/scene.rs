@@ -4,6 +4,7 @@ use super::block::{self, Block};
 use super::facts::Facts;
 use super::heat::{self, Heat, HeatMap};
 use super::{links, map, units};
+use crate::columns;
 use machine::{LinkDirection, Machine};
 
 /// Above this many nodes boxes are unreadable: only the heat map and a summary are drawn.
@@ -111,9 +112,9 @@ impl Shape {
 }
 
 /// Upper bound of a text's width, px: the widest common sans-serif font (`DejaVu` Sans) has 0.63 em per character on
-/// average.
+/// average; wide characters have twice that.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.63
+    columns::width(text) as f64 * size * 0.63
 }
 
 /// A finished picture.

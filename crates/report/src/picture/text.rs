@@ -2,6 +2,7 @@
 
 use super::facts::{Alike, Facts};
 use super::units;
+use crate::columns;
 use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
@@ -257,7 +258,7 @@ fn table(text: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>]) {
             .collect();
     let Some((last, fronts)) = shown.split_last() else { return };
     let width = |index: usize| {
-        lines.iter().filter_map(|line| line.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        lines.iter().filter_map(|line| line.get(index)).map(|cell| columns::width(cell)).max().unwrap_or(0)
     };
     let last_right = columns.get(*last).is_some_and(|column| column.1);
     for line in &lines {
@@ -265,17 +266,14 @@ fn table(text: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>]) {
         for (index, i) in fronts.iter().enumerate() {
             let (right, width) = (columns.get(*i).is_some_and(|column| column.1), width(index));
             let cell = line.get(index).map_or("", String::as_str);
-            if right {
-                append!(front, "{cell:>width$}  ");
-            } else {
-                append!(front, "{cell:<width$}  ");
-            }
+            front += &if right { columns::right(cell, width) } else { columns::left(cell, width) };
+            front += "  ";
         }
         let cell = line.last().map_or("", String::as_str);
         if last_right {
-            *text += format!("{front}{cell:>0$}", width(fronts.len())).trim_end();
+            *text += format!("{front}{}", columns::right(cell, width(fronts.len()))).trim_end();
         } else {
-            let indent = format!("\n{:1$}", "", front.chars().count());
+            let indent = format!("\n{:1$}", "", columns::width(&front));
             *text += format!("{front}{}", wrap(cell, LINE_WIDTH.saturating_sub(front.len())).join(&indent)).trim_end();
         }
         *text += "\n";

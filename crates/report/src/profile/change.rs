@@ -11,8 +11,9 @@ const FEWEST: u64 = 10;
 const SMALL: f64 = 0.02;
 
 /// The change of an item from one trace to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Change {
     /// Memory latency is higher now, or the local share is lower if no latencies are known.
     Worse,
@@ -68,14 +69,7 @@ impl Change {
 
     /// As a word.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Worse => "worse",
-            Self::Better => "better",
-            Self::Same => "same",
-            Self::Noise => "noise",
-            Self::New => "new",
-            Self::Gone => "gone",
-        }
+        self.into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The metrics of a verdict.
 
 use super::text::wrapped;
-use crate::{Table, percent};
+use crate::{Table, columns, percent};
 use profile::{Metric, Verdict};
 use std::fmt;
 
@@ -28,12 +28,15 @@ impl fmt::Display for VerdictText<'_> {
             ]);
         }
         let text = table.to_string();
-        let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let width = text.lines().map(columns::width).max().unwrap_or(0);
         let mut lines = text.lines();
         writeln!(f, "{}", lines.next().unwrap_or(""))?;
         for (line, metric) in lines.zip(metrics) {
             let counted = if metric.counted { "counted: " } else { "" };
-            f.write_str(&wrapped(&format!("{line:width$}  "), &format!("{counted}{}", metric.meaning)))?;
+            f.write_str(&wrapped(
+                &format!("{}  ", columns::left(line, width)),
+                &format!("{counted}{}", metric.meaning),
+            ))?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::overview::ProfileReport;
 use super::ranked::{FunctionRow, ObjectRow, ProcessRow, Ranked, SiteRow, SmallRow, ThreadRow};
 use super::text::{Noted, WIDTH, latency, share, short};
 use super::trace_facts::TraceText;
-use crate::{Table, bytes, count};
+use crate::{Table, bytes, columns, count};
 use profile::{Avoidable, Counts, ObjectSummary};
 use std::fmt;
 
@@ -162,12 +162,12 @@ pub(crate) fn labelled(heading: &[&str], rows: impl Iterator<Item = (Vec<String>
         labels.push(label);
     }
     let text = table.to_string();
-    let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let width = text.lines().map(columns::width).max().unwrap_or(0);
     let mut lines = text.lines();
     let mut out = format!("{}\n", lines.next().unwrap_or(""));
     for (line, label) in lines.zip(labels) {
         let label = short(&label, WIDTH.saturating_sub(width + 2));
-        out.push_str(format!("{line:width$}  {label}").trim_end());
+        out.push_str(format!("{}  {label}", columns::left(line, width)).trim_end());
         out.push('\n');
     }
     out

@@ -1,6 +1,6 @@
 //! Text formatting shared by the reports of a trace.
 
-use crate::{Table, percent};
+use crate::{Table, columns, percent};
 use std::fmt;
 
 /// Longest line of a report.
@@ -41,25 +41,25 @@ pub(crate) fn number(value: u64) -> String {
     text
 }
 
-/// Shortens a text to `width` characters by removing its middle. Control characters are replaced.
+/// Shortens a text to `width` columns by removing its middle. Control characters are replaced.
 pub(crate) fn short(text: &str, width: usize) -> String {
-    let clean: Vec<char> = text.chars().map(|one| if one.is_control() { '?' } else { one }).collect();
-    if clean.len() <= width {
-        return clean.into_iter().collect();
+    let clean = text.replace(char::is_control, "?");
+    if columns::width(&clean) <= width {
+        return clean;
     }
     let end = width.saturating_sub(1) / 2;
     let begin = width.saturating_sub(1) - end;
-    clean[..begin].iter().chain(std::iter::once(&'…')).chain(&clean[clean.len() - end..]).collect()
+    format!("{}…{}", columns::beginning(&clean, begin), columns::end(&clean, end))
 }
 
 /// Wraps words at [`WIDTH`]; the first line begins with `first`, the others are indented by its width.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
-    let indent = first.chars().count();
+    let indent = columns::width(first);
     let (mut lines, mut line) = (String::new(), first.to_owned());
     let mut empty = true;
     for word in text.split_whitespace() {
         let word = short(word, WIDTH.saturating_sub(indent).max(8));
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !empty && columns::width(&line) + 1 + columns::width(&word) > WIDTH {
             lines.push_str(line.trim_end());
             lines.push('\n');
             line = " ".repeat(indent);
@@ -133,6 +133,7 @@ mod tests {
     fn long_texts_lose_their_middle_and_lines_are_wrapped() {
         assert_eq!((short("abcdefgh", 8), short("abcdefgh", 5)), ("abcdefgh".to_owned(), "ab…gh".to_owned()));
         assert_eq!(short("a\u{1b}[31m", 9), "a?[31m");
+        assert_eq!(short("数据库数据库", 8), "数据…库");
         let text = wrapped("  why  ", &"word ".repeat(60));
         assert!(text.lines().count() == 3 && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(text.lines().skip(1).all(|line| line.starts_with("       word")), "{text}");

@@ -314,7 +314,7 @@ fn a_table_of_another_kind_is_refused() {
     for (from, to) in [("events", "samples"), ("stacks", "events"), ("samples", "stacks")] {
         let kept = fs::read(table(to)).unwrap();
         fs::copy(table(from), table(to)).unwrap();
-        let error = read(folder.path()).unwrap_err().to_string();
+        let error = machine::chain(&read(folder.path()).unwrap_err());
         assert!(error.contains(&format!("other columns than a table of {to}")), "{error}");
         fs::write(table(to), kept).unwrap();
     }

@@ -5,7 +5,7 @@ use crate::options::usage_error::UsageError;
 use crate::verbs::place::{described, own_processes};
 use agent::control::Access;
 use agent::{Configuration, Scope};
-use machine::{Machine, Violation};
+use machine::{Machine, Violation, chain};
 use placement::Policy;
 use rustix::process::{getegid, geteuid};
 use std::error::Error;
@@ -49,10 +49,10 @@ fn missing(configuration: &Configuration) -> Vec<Violation> {
     match machine_of(configuration) {
         Ok((machine, _)) => {
             let policy = Policy::new(configuration.policy.clone(), &machine, placement::Settings::default());
-            found.extend(policy.err().map(|error| wrong("policy", error.to_string())));
+            found.extend(policy.err().map(|error| wrong("policy", chain(&error))));
         }
         // Errors of this host's own topology are reported where it is used.
-        Err(error) => found.extend(configuration.machine.as_ref().map(|_| wrong("machine", error.to_string()))),
+        Err(error) => found.extend(configuration.machine.as_ref().map(|_| wrong("machine", chain(error.as_ref())))),
     }
     found
 }

@@ -34,9 +34,10 @@ pub struct Program {
 
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start {}: {why}", program.display())]
+#[error("cannot start {}", program.display())]
 pub struct NotStarted {
     program: PathBuf,
+    #[source]
     why: io::Error,
 }
 

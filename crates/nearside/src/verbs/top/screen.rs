@@ -7,6 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table};
 use report::{TopKind, TopNode, TopOrder, TopReport, TopRow};
+use unicode_width::UnicodeWidthStr;
 
 /// State of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ fn kind_word(kind: TopKind) -> &'static str {
 fn table<'a, const N: usize>(heading: [String; N], cells: &[[String; N]], sorted: Option<usize>) -> Table<'a> {
     let width = |column: usize| {
         let all = std::iter::once(&heading).chain(cells).filter_map(|row| row.get(column));
-        u16::try_from(all.map(|cell| cell.chars().count()).max().unwrap_or(0)).unwrap_or(u16::MAX)
+        u16::try_from(all.map(|cell| cell.width()).max().unwrap_or(0)).unwrap_or(u16::MAX)
     };
     let widths: Vec<Constraint> = (0..N)
         .map(|column| if column == 0 { Constraint::Fill(1) } else { Constraint::Length(width(column)) })
