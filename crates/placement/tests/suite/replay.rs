@@ -23,6 +23,8 @@ fn log() -> Vec<String> {
     }
     policy.forget(Pid(8));
     lines.push(LogLine::Ended { pid: Pid(8) });
+    policy.executed(Pid(7));
+    lines.push(LogLine::Executed { pid: Pid(7) });
     for round in 1..4 {
         let pages = (0..50).map(|number| page(number, 0, &[(1, 1 + number / 10), (2, round)])).collect();
         let mut observation = observation(round, traffic_to([200.0 / 3.0, 0.1, 0.2, 0.3]), pages);
@@ -64,7 +66,7 @@ fn a_log_is_decided_again_as_it_was() {
                 decisions += 1;
             }
             (Some(Again::Start(again)), LogLine::Admitted { start, .. }) => assert_eq!(again, start),
-            (None, LogLine::Ended { .. } | LogLine::Learned { .. }) => {}
+            (None, LogLine::Ended { .. } | LogLine::Executed { .. } | LogLine::Learned { .. }) => {}
             (again, line) => panic!("{again:?} of {line:?}"),
         }
     }
