@@ -1,7 +1,7 @@
 //! Whether moves did harm: the cost of an access before and after, and reverting them.
 
 use crate::batches::{Candidate, Operation};
-use crate::metrics::Metrics;
+use crate::metrics::{AccessCost, Metrics};
 use crate::outcome::PageOf;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::thresholds::Thresholds;
@@ -36,7 +36,7 @@ pub(crate) struct Trial {
 #[serde(deny_unknown_fields)]
 struct TriedRound {
     round: u64,
-    access_ns: Option<f64>,
+    cost: Option<AccessCost>,
     accesses_per_us: Option<f64>,
     moves: Vec<TriedMove>,
     /// Moves of pages that are to be copied: made only if copying fails, which the outcome says.
@@ -85,14 +85,15 @@ impl Trial {
             self.worse = 0;
             return Verdict::GoOn;
         };
-        let is_worse = now.0 >= thresholds.worse_cost_min * before.0 && now.1 <= SAME_TRAFFIC * before.1;
+        let is_worse =
+            now.0.above_ns(thresholds.worse_cost_min, before.0).is_some() && now.1 <= SAME_TRAFFIC * before.1;
         self.worse = if is_worse { self.worse + 1 } else { 0 };
         if self.worse < WORSE_ROUNDS {
             return Verdict::GoOn;
         }
         let reason = Reason::new(Rule::MadeWorse)
-            .against(Quantity::AccessNs, now.0, thresholds.worse_cost_min * before.0)
-            .with(Quantity::AccessNsBefore, before.0);
+            .against(Quantity::AccessNs, now.0.access_ns, thresholds.worse_cost_min * before.0.access_ns)
+            .with(Quantity::AccessNsBefore, before.0.access_ns);
         self.rest = self
             .rest
             .saturating_mul(2)
@@ -107,9 +108,9 @@ impl Trial {
     }
 
     /// Cost and traffic before the oldest of the moves, and now.
-    fn compare(&self, now: &Metrics) -> Option<((f64, f64), (f64, f64))> {
+    fn compare(&self, now: &Metrics) -> Option<((AccessCost, f64), (AccessCost, f64))> {
         let first = self.rounds.first()?;
-        Some(((first.access_ns?, first.accesses_per_us?), (now.access_ns?, now.accesses_per_us?)))
+        Some(((first.cost?, first.accesses_per_us?), (now.access_cost()?, now.accesses_per_us?)))
     }
 
     /// Records the moves of this round, and those that are made where copying fails.
@@ -119,8 +120,8 @@ impl Trial {
         if !(moves.is_empty() && fallbacks.is_empty()) {
             let tried = |pages: Vec<&Candidate>| pages.into_iter().filter_map(TriedMove::from_candidate).collect();
             let (moves, fallbacks) = (tried(moves), tried(fallbacks));
-            let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
-            self.rounds.push(TriedRound { round, access_ns, accesses_per_us, moves, fallbacks });
+            let (cost, accesses_per_us) = (before.access_cost(), before.accesses_per_us);
+            self.rounds.push(TriedRound { round, cost, accesses_per_us, moves, fallbacks });
         }
     }
 
@@ -224,6 +225,21 @@ mod tests {
         assert!(!is_worse(&trial.judge(6, &metrics(100.0, 50.0), &thresholds)), "the first moves are proven");
         trial.add(6, &metrics(100.0, 50.0), &[candidate(4096, 0, 1)]);
         assert!(!is_worse(&trial.judge(7, &metrics(130.0, 50.0), &thresholds)), "moving itself made it slower");
+    }
+
+    #[test]
+    fn what_few_samples_leave_open_stays() {
+        let thresholds = Thresholds::default();
+        let judge = |ns, errors: [Option<f64>; 2]| {
+            let with = |ns, access_error_ns| Metrics { access_error_ns, ..metrics(ns, 50.0) };
+            let mut trial = Trial::default();
+            trial.add(1, &with(100.0, errors[0]), &[candidate(0, 0, 1)]);
+            (2..4).any(|round| is_worse(&trial.judge(round, &with(ns, errors[1]), &thresholds)))
+        };
+        assert!(!judge(130.0, [Some(10.0); 2]), "100 samples");
+        assert!(judge(130.0, [Some(2.0); 2]), "2,500 samples");
+        assert!(judge(200.0, [Some(10.0); 2]), "a large difference needs few samples");
+        assert!(!judge(130.0, [None, Some(1.0)]) && !judge(130.0, [Some(1.0), None]), "estimated and measured");
     }
 
     #[test]

@@ -151,6 +151,7 @@ fn observation() -> impl Strategy<Value = Observation> {
                 length_s: 1.0,
                 traffic: traffic.into_iter().map(|(from, to, accesses)| Traffic { from, to, accesses }).collect(),
                 latency_mean_ns,
+                latency_error_ns: latency_mean_ns.map(|mean| mean / 8.0),
                 memory: memory.collect(),
                 ranges: processes.iter().map(range).collect(),
                 processes,
