@@ -3,7 +3,7 @@
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::Pid;
-use placement::{Again, LogLine, Outcome, Policy, Replay, Settings, State};
+use placement::{Again, Decision, LogLine, Observation, Outcome, Policy, Replay, Settings, State};
 
 /// An agent's log of `auto+carrefour`: lines of JSON.
 fn log() -> Vec<String> {
@@ -71,6 +71,28 @@ fn a_log_is_decided_again_as_it_was() {
         }
     }
     assert_eq!(decisions, 3);
+}
+
+#[test]
+fn a_log_may_begin_in_the_middle_of_a_run() {
+    let mut policy = policy("auto+carrefour");
+    policy.admit(&process(7, 1.0), &thread(7, 8));
+    let first =
+        |number| Observation { threads: vec![thread(7, 8)], ..observation(number, remote(), vec![misplaced()]) };
+    assert_eq!(moves(&policy.decide(&first(1))), [(1, 2)]);
+    let begin = LogLine::Begin {
+        machine: Box::new(machine()),
+        policy: policy.name().clone(),
+        settings: Settings::default(),
+        state: Box::new(policy.state().clone()),
+        dry_run: false,
+    };
+    let text = serde_json::to_string(&begin).unwrap();
+    let mut replay = Replay::from_first_line(&read(&text), None, None).unwrap().unwrap();
+    let observation = Box::new(first(2));
+    let decision = policy.decide(&observation);
+    let again = replay.take(&LogLine::Round { observation, decision: Decision::default() });
+    assert_eq!(again, Some(Again::Decision(decision)));
 }
 
 #[test]
