@@ -109,6 +109,11 @@ fn nothing_is_lost_and_everything_is_as_before() {
                 numactl --interleave=all $work kv --size 1M --json > /dev/null || echo kv failed
                 taskset -c 0-3 $work ft --size 1M --threads 4 --json > /dev/null || echo ft failed; exit 7"
         done
+        for policy in balanced rr-tasks rr-threads auto balanced+local balanced+remote remote; do
+            echo "[placed $policy]"; place --policy $policy -- sh -c 'sleep 0.1
+                grep -h Cpus_allowed_list /proc/$$/status; grep -m1 heap /proc/$$/numa_maps
+                sh -c "sleep 0.1; grep -h Cpus_allowed_list /proc/\$\$/status; true"'
+        done
         echo '[off]'; $near place --quiet --policy carrefour -- cat /proc/sys/kernel/numa_balancing
         echo '[keep]'; $near place --quiet --kernel-balancing keep -- cat /proc/sys/kernel/numa_balancing
         echo '[dry]'; $near place --dry-run --explain --policy fixed:2 -- grep Cpus_allowed_list /proc/self/status 2>&1
@@ -142,6 +147,17 @@ fn nothing_is_lost_and_everything_is_as_before() {
     for policy in ["rr-tasks", "balanced+local", "auto", "carrefour", "thread-clustering+carrefour"] {
         is(policy, "status 7");
     }
+    for (policy, cpus, memory) in [
+        ("balanced", "0-1", "N0="),
+        ("rr-tasks", "0", "N0="),
+        ("rr-threads", "0", "N0="),
+        ("auto", "0", "N0="),
+        ("balanced+local", "0-1", "N0="),
+        ("balanced+remote", "0-1", " N1="),
+        ("remote", "0-7", "prefer:"),
+    ] {
+        is_placed(&ran, policy, cpus, memory);
+    }
     is("off", "0");
     is("keep", "1");
     has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", ", dry run: "]);
@@ -157,6 +173,16 @@ fn nothing_is_lost_and_everything_is_as_before() {
     has_all(&ran, "refused", &["process 1", "status 125"]);
     has_all(&ran, "blind", &["carrefour needs samples", "virtual PMU", "tracepoint", "status 125"]);
     is("left", "as before");
+}
+
+/// The program has these CPUs and memory, and what it starts has others, unless the policy places no threads.
+fn is_placed(ran: &RunOutput, policy: &str, cpus: &str, memory: &str) {
+    let section = format!("placed {policy}");
+    has_all(ran, &section, &[memory, "status 0"]);
+    let text = ran.section(&section);
+    let lists: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).collect();
+    let [own, of_child] = lists[..] else { panic!("{policy}: {text}") };
+    assert_eq!((own, own == of_child), (cpus, policy == "remote"), "{policy}: {text}");
 }
 
 /// Four processes read a file that one of them has on its node; of each,

@@ -270,6 +270,7 @@ fn a_page_that_is_gone_is_not_taken_for_one_that_the_kernel_refuses() {
     assert_eq!(at(3, Outcome::default()), []);
 }
 
+/// Of the kernel that replicates pages: no agent of nearside reports written copies, as no kernel of today has them.
 #[test]
 fn c35_the_sixth_write_reverts_a_replicated_page_for_good() {
     let mut policy = policy("carrefour");
@@ -313,6 +314,7 @@ fn c36_with_all_gates_shut_nothing_is_done_and_few_samples_are_taken() {
     );
 }
 
+/// Of multiplexed counters: those that the agent opens always run, so it reports no share.
 #[test]
 fn counters_that_hardly_ran_are_not_believed() {
     let with = |running| {
