@@ -1,7 +1,7 @@
 //! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl,
 //! `numa_maps`, `move_pages` (which `pages` asks) and each other.
 
-use crate::support::{Lab, RunOutput, is_root};
+use crate::support::{Lab, RunOutput, is_root_to};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -113,8 +113,8 @@ const PLACE: &str = "
 #[test]
 fn known_memory_is_told_on_two_nodes() {
     let lab = Lab::new();
-    if !is_root() {
-        return; // hugetlb pools and control groups are for root
+    if !is_root_to("fill hugetlb pools and make control groups") {
+        return;
     }
     let ran = lab.script("small-2x2", &["--quiet", "--thp", "madvise"], PLACE).succeeded();
     let placed: Vec<&str> = ran.section("placed").lines().collect();
@@ -350,8 +350,8 @@ const EIGHT: &str = "
 #[test]
 fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     let lab = Lab::new();
-    if !is_root() {
-        return; // hugetlb pools, and other users
+    if !is_root_to("fill hugetlb pools and run programs of other users") {
+        return;
     }
     let machine = odd_machine(&lab, "small-8x2", 8);
     let ran = lab.script(&machine, &["--quiet", "--thp", "madvise"], EIGHT).succeeded();

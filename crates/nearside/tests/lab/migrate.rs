@@ -1,7 +1,7 @@
 //! `nearside migrate` and `nearside bind` on virtual machines: pages move to the requested nodes, keep every write, and
 //! have a reason if they stay.
 
-use crate::support::{FAST, Lab, RunOutput, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
@@ -117,8 +117,8 @@ fn pages_and_threads_go_where_they_are_sent() {
     let stack = section("stack");
     assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
     assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
-    if !is_root() {
-        return; // only root can reserve huge pages
+    if !is_root_to("reserve huge pages") {
+        return;
     }
     let huge = section("huge");
     assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
@@ -204,8 +204,8 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let shared = ran.section("shared").replace("status 0", "");
     let shared = reports(&shared);
     assert_eq!(stayed(&shared[0], "shared")["pages"], 1024);
-    if !is_root() {
-        return; // the rest changes users, or needs CAP_SYS_NICE
+    if !is_root_to("change users and move shared pages") {
+        return;
     }
     assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]);
     let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);

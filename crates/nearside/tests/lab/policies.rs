@@ -2,7 +2,7 @@
 //! as reported by the kernel, as seen by the machine's own memory, and compared with numactl; as root and as an
 //! ordinary user.
 
-use crate::support::{FAST, Lab, RunOutput, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -132,7 +132,7 @@ fn each_policy_places_pages_where_it_says() {
         assert_eq!(shares(ours), shares(theirs), "{options}");
     }
     nodes_are_used_for_what_they_have(&ran);
-    if is_root() {
+    if is_root_to("set weights, reserve huge pages and take CPUs offline") {
         assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
         assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n");
         assert_eq!(ran.section("transparent"), "N7=2048 \n4\n");
