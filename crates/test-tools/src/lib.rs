@@ -1,5 +1,6 @@
 //! What tests of all crates share: skips that are reported, and checks that do not hide each other.
 
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,8 +21,8 @@ pub fn skipped(reason: impl Display) {
 /// Panics when it is dropped if a part has failed. The runner prints each part's own message.
 #[derive(Debug, Default)]
 pub struct Checks {
-    parts: usize,
-    failed: Vec<String>,
+    parts: Cell<usize>,
+    failed: RefCell<Vec<String>>,
 }
 
 impl Checks {
@@ -31,22 +32,23 @@ impl Checks {
     }
 
     /// Runs the assertions of a part.
-    pub fn part(&mut self, name: impl Display, assertions: impl FnOnce()) {
-        self.parts += 1;
+    pub fn part(&self, name: impl Display, assertions: impl FnOnce()) {
+        self.parts.set(self.parts.get() + 1);
         // A part that has panicked leaves nothing that another one could see.
         if catch_unwind(AssertUnwindSafe(assertions)).is_err() {
-            self.failed.push(name.to_string());
+            self.failed.borrow_mut().push(name.to_string());
         }
     }
 }
 
 impl Drop for Checks {
     fn drop(&mut self) {
-        let Self { parts, failed } = self;
+        let failed = self.failed.take();
         assert!(
             failed.is_empty() || thread::panicking(),
-            "{} of {parts} parts failed: {}; their messages are above",
+            "{} of {} parts failed: {}; their messages are above",
             failed.len(),
+            self.parts.get(),
             failed.join(", ")
         );
     }
@@ -60,7 +62,7 @@ mod tests {
     fn no_part_hides_another() {
         let mut reached = Vec::new();
         let all = catch_unwind(AssertUnwindSafe(|| {
-            let mut checks = Checks::new();
+            let checks = Checks::new();
             for part in 0..4 {
                 checks.part(part, || {
                     reached.push(part);
