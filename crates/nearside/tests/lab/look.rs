@@ -280,43 +280,53 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     let machine = odd_machine(&lab, "small-8x2", 8);
     let ran = lab.script(&machine, &["--quiet", "--thp", "madvise"], EIGHT).succeeded();
     let (root, owner) = (json_of(&ran, "root"), json_of(&ran, "user"));
+    let checks = Checks::new();
     for part in ["nodes", "pages", "threads", "notes", "cpuset"] {
-        assert_eq!(root[part], owner[part], "{part}");
+        checks.part(part, || assert_eq!(root[part], owner[part], "{part}"));
     }
     // Shared memory depends on which other programs run.
-    for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
-        for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
-            assert_eq!(one[part], other[part], "{part}");
+    checks.part("mappings", || {
+        for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
+            for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
+                assert_eq!(one[part], other[part], "{part}");
+            }
         }
-    }
+    });
     let nodes = [0, 1, 2, 3, 4, 5, 7];
     // Pieces alternate between the two nodes, and every second one is huge: those of the second node.
     let mixed = [(0, "base", BASE, 1024), (7, "transparent_huge", HUGE, 2)];
     let wanted =
         [wanted(&nodes.map(|node| (node, "base", BASE, 1024))), wanted(&mixed), wanted(&[(5, "hugetlb", HUGE, 2)])];
     for (number, wanted) in wanted.iter().enumerate() {
-        let pages = json_of(&ran, &format!("pages-{}", number + 1));
-        assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+        checks.part(format_args!("part {number}"), || {
+            let pages = json_of(&ran, &format!("pages-{}", number + 1));
+            assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+        });
     }
-    let sums = by_numa_maps(ran.section("numa_maps"));
-    let told: BTreeMap<u64, u64> = root["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| (node["node"].as_u64().unwrap(), node["bytes"].as_u64().unwrap()))
-        .collect();
-    assert_eq!(told, sums);
-    assert_eq!((told.len(), told[&6]), (8, 0));
-    let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
-    let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| (node["node"].as_u64().unwrap(), uses(node)))
-        .collect();
-    assert!(memory.iter().all(|(node, bytes)| *bytes == told[node]) && !memory.contains_key(&6), "{memory:?}");
-    numactl_says_the_same_of_all(&ran);
-    assert!(ran.section("text").lines().any(|line| line.starts_with("all ") && line.split("  ").count() > 8));
+    checks.part("totals", || {
+        let sums = by_numa_maps(ran.section("numa_maps"));
+        let told: BTreeMap<u64, u64> = root["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| (node["node"].as_u64().unwrap(), node["bytes"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(told, sums);
+        assert_eq!((told.len(), told[&6]), (8, 0));
+        let uses =
+            |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+        let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| (node["node"].as_u64().unwrap(), uses(node)))
+            .collect();
+        assert!(memory.iter().all(|(node, bytes)| *bytes == told[node]) && !memory.contains_key(&6), "{memory:?}");
+    });
+    checks.part("machine", || numactl_says_the_same_of_all(&ran));
+    checks.part("text", || {
+        assert!(ran.section("text").lines().any(|line| line.starts_with("all ") && line.split("  ").count() > 8));
+    });
     for (section, says) in [
         ("half", &["nearside: note: ", "of the range are not mapped", "frames are not shown"][..]),
         ("nothing", &["none of its pages is in memory", "status 0"]),
@@ -325,13 +335,17 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
         ("hidden", &["hidepid", "CAP_SYS_PTRACE", "status 1"]),
         ("gone", &["there is no process 999999", "status 1"]),
     ] {
-        let said = ran.section(section).to_lowercase();
-        assert!(says.iter().all(|says| said.contains(&says.to_lowercase())), "{section}: {said}");
+        checks.part(section, || {
+            let said = ran.section(section).to_lowercase();
+            assert!(says.iter().all(|says| said.contains(&says.to_lowercase())), "{section}: {said}");
+        });
     }
     for verb in ["show", "pages", "memory"] {
         for (what, says) in [("zombie", "zombie"), ("thread", "kernel thread")] {
-            let said = ran.section(&format!("{what}-{verb}"));
-            assert!(said.contains(says) && said.ends_with("status 1\n"), "{said}");
+            checks.part(format_args!("{what} {verb}"), || {
+                let said = ran.section(&format!("{what}-{verb}"));
+                assert!(said.contains(says) && said.ends_with("status 1\n"), "{said}");
+            });
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
+use test_tools::Checks;
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
 const HOLD: &str = include_str!("programs/migrate_hold.sh");
@@ -31,39 +32,62 @@ fn pages_and_threads_go_where_they_are_sent() {
     let script = HOLD.to_owned() + include_str!("programs/migrate_where_sent.sh");
     let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
-    threads_go_where_they_are_bound_and_their_pages_follow(&ran);
+    let checks = Checks::new();
+    checks.part("threads", || threads_go_where_they_are_bound_and_their_pages_follow(&ran));
     let section = |name: &str| json(ran.section(name));
     let bytes = |report: &Value, what: &str| report[what]["bytes"].as_u64().unwrap();
-    let all = section("all");
-    assert!(bytes(&all, "moved") >= 32 << 20 && all["moved_to"][0]["node"] == 1, "{all:#}");
-    assert_eq!(ran.section("all-nodes"), "N1=8192 \n");
-    let range = section("range");
-    assert_eq!((bytes(&range, "moved"), &range["stayed"]), (4 << 20, &Value::from(Vec::<Value>::new())));
-    assert_eq!(ran.section("range-nodes"), "N1=7168 N2=1024 \n");
-    assert_eq!(section("page")["moved"]["pages"], 1);
-    assert_eq!(ran.section("page-nodes"), "N1=7168 N2=1023 N3=1 \n");
-    let from = section("from");
-    assert_eq!((&from["moved"]["pages"], &from["on_other_nodes"]["pages"]), (&1023.into(), &7169.into()));
-    assert_eq!(ran.section("from-nodes"), "N0=1023 N1=7168 N3=1 \n");
-    let dealt = section("dealt");
-    assert_eq!((&dealt["already_there"]["pages"], &dealt["moved"]["pages"]), (&7168.into(), &1024.into()));
-    assert_eq!(ran.section("dealt-nodes"), "N1=7680 N2=512 \n");
-    let half = ran.section("half");
-    let (report, status) = half.split_once("status ").unwrap();
-    assert!(status == "3\n" && bytes(&json(report), "moved") >= 32 << 20, "{half}");
-    assert!(json(report)["unmapped_bytes"].as_u64().unwrap() > 1 << 40, "{half}");
-    let budget = section("budget");
-    assert!(bytes(&budget, "moved") == 32 << 20 && budget["seconds"].as_f64().unwrap() >= 0.3, "{budget:#}");
-    let stack = section("stack");
-    assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
-    assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
+    checks.part("all", || {
+        let all = section("all");
+        assert!(bytes(&all, "moved") >= 32 << 20 && all["moved_to"][0]["node"] == 1, "{all:#}");
+        assert_eq!(ran.section("all-nodes"), "N1=8192 \n");
+    });
+    checks.part("range", || {
+        let range = section("range");
+        assert_eq!((bytes(&range, "moved"), &range["stayed"]), (4 << 20, &Value::from(Vec::<Value>::new())));
+        assert_eq!(ran.section("range-nodes"), "N1=7168 N2=1024 \n");
+    });
+    checks.part("page", || {
+        assert_eq!(section("page")["moved"]["pages"], 1);
+        assert_eq!(ran.section("page-nodes"), "N1=7168 N2=1023 N3=1 \n");
+    });
+    checks.part("from", || {
+        let from = section("from");
+        assert_eq!((&from["moved"]["pages"], &from["on_other_nodes"]["pages"]), (&1023.into(), &7169.into()));
+        assert_eq!(ran.section("from-nodes"), "N0=1023 N1=7168 N3=1 \n");
+    });
+    checks.part("dealt", || {
+        let dealt = section("dealt");
+        assert_eq!((&dealt["already_there"]["pages"], &dealt["moved"]["pages"]), (&7168.into(), &1024.into()));
+        assert_eq!(ran.section("dealt-nodes"), "N1=7680 N2=512 \n");
+    });
+    checks.part("half", || {
+        let half = ran.section("half");
+        let (report, status) = half.split_once("status ").unwrap();
+        assert!(status == "3\n" && bytes(&json(report), "moved") >= 32 << 20, "{half}");
+        assert!(json(report)["unmapped_bytes"].as_u64().unwrap() > 1 << 40, "{half}");
+    });
+    checks.part("budget", || {
+        let budget = section("budget");
+        assert!(bytes(&budget, "moved") == 32 << 20 && budget["seconds"].as_f64().unwrap() >= 0.3, "{budget:#}");
+    });
+    checks.part("stack", || {
+        let stack = section("stack");
+        assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
+    });
+    checks.part("wrong", || {
+        assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
+    });
     if !is_root_to("reserve huge pages") {
         return;
     }
-    let huge = section("huge");
-    assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
-    let hugetlb = section("hugetlb");
-    assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
+    checks.part("huge", || {
+        let huge = section("huge");
+        assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
+    });
+    checks.part("hugetlb", || {
+        let hugetlb = section("hugetlb");
+        assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
+    });
 }
 
 /// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their
@@ -102,33 +126,52 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     let script = HOLD.to_owned() + include_str!("programs/migrate_reasons.sh");
     let options = [&["--quiet", "--thp", "never", "--memory-per-node", "192M"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
-    let writes = ran.section("writes");
-    assert!(writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"), "{writes}{}", ran.error);
-    assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
-    let exit = json(ran.section("exit"));
-    assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
-    assert!(ran.section("exec").ends_with("status 0\n"), "{}", ran.section("exec"));
-    assert_eq!(ran.section("fork"), "status 0\n".repeat(3));
+    let checks = Checks::new();
+    checks.part("writes", || {
+        let writes = ran.section("writes");
+        assert!(
+            writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"),
+            "{writes}{}",
+            ran.error
+        );
+        assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
+    });
+    checks.part("exit", || {
+        let exit = json(ran.section("exit"));
+        assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
+    });
+    checks.part("exec", || {
+        assert!(ran.section("exec").ends_with("status 0\n"), "{}", ran.section("exec"));
+    });
+    checks.part("fork", || {
+        assert_eq!(ran.section("fork"), "status 0\n".repeat(3));
+    });
     let shared = ran.section("shared").replace("status 0", "");
     let shared = reports(&shared);
-    assert_eq!(stayed(&shared[0], "shared")["pages"], 1024);
+    checks.part("shared", || assert_eq!(stayed(&shared[0], "shared")["pages"], 1024));
     if !is_root_to("change users and move shared pages") {
         return;
     }
-    assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]);
-    let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);
-    assert_eq!(
-        (&stayed(&pinned, "held")["pages"], &pinned["moved"]["pages"]),
-        (&256.into(), &768.into()),
-        "{pinned:#}"
-    );
-    let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
-    let stays = full["stayed"].as_array().unwrap();
-    assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
-    assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
-    // Moved pages are not charged twice: a group at its limit does not block them.
-    let limit = ran.section("limit");
-    assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
+    checks.part("shared by root", || assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]));
+    checks.part("pinned", || {
+        let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);
+        assert_eq!(
+            (&stayed(&pinned, "held")["pages"], &pinned["moved"]["pages"]),
+            (&256.into(), &768.into()),
+            "{pinned:#}"
+        );
+    });
+    checks.part("full", || {
+        let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
+        let stays = full["stayed"].as_array().unwrap();
+        assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
+        assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
+    });
+    checks.part("limit", || {
+        // Moved pages are not charged twice: a group at its limit does not block them.
+        let limit = ran.section("limit");
+        assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
+    });
     let others = ran.section("others");
     let all_told = [
         "gone\nnearside: cannot look at process 99999: there is no process 99999: it has ended, or the number is wrong\nstatus 1\n",
@@ -144,7 +187,8 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
          it: echo 0-2 | sudo tee /sys/fs/cgroup/few/cpuset.mems\nstatus 1\nprocess N (sleep): 1 thread runs on CPUs 4-5\n",
     ];
     for told in all_told {
-        assert!(others.contains(told), "no {told:?} in:\n{others}");
+        let name = told.lines().next().unwrap_or_default();
+        checks.part(name, || assert!(others.contains(told), "no {told:?} in:\n{others}"));
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use test_tools::Checks;
 
 /// `placed OPTIONS` makes a program fill 4 MiB under options of `nearside run`, and prints its pid, the node of each
 /// page according to `move_pages`, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` prints only the
@@ -72,34 +73,49 @@ fn each_policy_places_pages_where_it_says() {
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let samples = lab.text("samples");
     let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let checks = Checks::new();
     for user in ["root", "ordinary"] {
         let nodes = |options: &str| nodes_of(&ran, &format!("{user} {options}"), &samples);
-        let interleaved = nodes("--interleave 0,3,7");
-        assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
-        assert_eq!(nodes("--membind 7"), "N7=1024 ");
-        assert_eq!(nodes("--preferred 1"), "N1=1024 ");
-        assert_eq!(nodes("-P 4,5 -N 0"), "N4=1024 ", "the nearest of them");
-        assert_eq!(nodes("--localalloc -N 3"), "N3=1024 ");
-        let near_2 = nodes("-N 2");
-        assert!(!near_2.contains("N2=") && near_2.ends_with("=1024 "), "{near_2}");
+        let is = |options: &str, wanted: &str| {
+            checks.part(format_args!("{user} {options}"), || assert_eq!(nodes(options), wanted));
+        };
+        checks.part(format_args!("{user} --interleave"), || {
+            let interleaved = nodes("--interleave 0,3,7");
+            assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
+        });
+        is("--membind 7", "N7=1024 ");
+        is("--preferred 1", "N1=1024 ");
+        // The nearest of them.
+        is("-P 4,5 -N 0", "N4=1024 ");
+        is("--localalloc -N 3", "N3=1024 ");
+        checks.part(format_args!("{user} -N 2"), || {
+            let near_2 = nodes("-N 2");
+            assert!(!near_2.contains("N2=") && near_2.ends_with("=1024 "), "{near_2}");
+        });
     }
     for options in ["--interleave=0,3,5", "--membind=4", "--preferred=1", "-N 3 --localalloc"] {
-        let (ours, theirs) =
-            (nodes_of(&ran, &format!("root {options}"), &samples), ran.section(&format!("numactl {options}")));
-        let shares = |text: &str| {
-            let mut shares: Vec<String> = text.split_whitespace().map(|part| part.replace("341", "342")).collect();
-            shares.sort();
-            shares
-        };
-        assert_eq!(shares(ours), shares(theirs), "{options}");
+        checks.part(options, || {
+            let (ours, theirs) =
+                (nodes_of(&ran, &format!("root {options}"), &samples), ran.section(&format!("numactl {options}")));
+            let shares = |text: &str| {
+                let mut shares: Vec<String> = text.split_whitespace().map(|part| part.replace("341", "342")).collect();
+                shares.sort();
+                shares
+            };
+            assert_eq!(shares(ours), shares(theirs), "{options}");
+        });
     }
-    nodes_are_used_for_what_they_have(&ran);
+    checks.part("nodes that lack something", || nodes_are_used_for_what_they_have(&ran));
     if is_root_to("set weights, reserve huge pages and take CPUs offline") {
-        assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
-        assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n");
-        assert_eq!(ran.section("transparent"), "N7=2048 \n4\n");
-        let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
-        assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
+        checks.part("weighted", || {
+            assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
+        });
+        checks.part("hugetlb", || assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n"));
+        checks.part("transparent", || assert_eq!(ran.section("transparent"), "N7=2048 \n4\n"));
+        checks.part("offline", || {
+            let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
+            assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
+        });
     }
 }
 
