@@ -68,7 +68,7 @@ fn reason(target: &Target) -> Option<String> {
     let reason = REASONS.iter().find(|reason| target.what.starts_with(reason.target));
     let explains = |missed: &&String| {
         let is_of = |workload: &&str| missed.strip_prefix(*workload).is_some_and(|rest| rest.starts_with(' '));
-        reason.is_some_and(|reason| reason.workloads.iter().any(|workload| is_of(workload)))
+        reason.is_some_and(|reason| reason.workloads.iter().any(is_of))
     };
     let (explained, open): (Vec<&String>, Vec<&String>) = measured.missed.iter().partition(explains);
     let text = reason.filter(|_| !explained.is_empty()).map(|reason| reason.text);

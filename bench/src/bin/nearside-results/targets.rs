@@ -233,7 +233,7 @@ fn all_but(each: &[(Verdict, String)]) -> String {
 fn mix(all: &[Compared], policy: &str, is_to_be_faster: bool) -> Option<Measured> {
     let of = |compared: &Compared| {
         let times = faster(&compared.report, policy, "balanced+local")?;
-        let verdict = Verdict::of(&times, |times| times != 1.0 && (times > 1.0) == is_to_be_faster);
+        let verdict = Verdict::of(&times, |times| if is_to_be_faster { times > 1.0 } else { times < 1.0 });
         Some(((verdict, name(compared)), format!("{} {}", compared.machine.name, gain(&times))))
     };
     let found = all.iter().filter(|compared| compared.verb == "mix").filter_map(of);
