@@ -2,7 +2,8 @@
 #
 #   make            builds everything
 #   make demo       runs three programs on a virtual machine, each with two placements of its memory, and one under several policies
-#   make test       checks format, lints, parsers and all promises, including those on virtual machines
+#   make test       checks format, lints, parsers and all promises, including those on virtual machines; ends with how many
+#                   tests there were, and how many this system made them skip
 #   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
 #   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
@@ -54,9 +55,10 @@ test:
 	tools/step tools/check-language
 	tools/step tools/check-dependencies
 	tools/step cargo clippy --release --workspace --all-targets --locked -- --deny warnings
-	tools/step cargo test --release --workspace --locked --no-fail-fast
+	tools/step tools/log $(target)/tests.log cargo test --release --workspace --locked --no-fail-fast
 	tools/step $(release)/nearside-fidelity experiments/*.toml --quick --check
 	tools/step $(release)/nearside-diagnoses facerec psearchy --check
+	@tools/count-tests $(target)/tests.log
 
 # The tests that depend on the guest's kernel. Built as for `test`, so that both share one build. The last step shows that
 # `make results` works, which judges the gain of policies on all workloads.

@@ -201,8 +201,9 @@ impl Actor {
                     done.bytes_moved += process.sizes.at(&process.process, address);
                 }
                 refusal => {
-                    *done.pages_refused.entry(refusal.err().unwrap_or(PageRefusal::Stayed)).or_default() += 1;
-                    outcome.refused.push(PageOf { pid, address });
+                    let refusal = refusal.err().unwrap_or(PageRefusal::Stayed);
+                    *done.pages_refused.entry(refusal).or_default() += 1;
+                    not_moved(refusal, PageOf { pid, address }, outcome);
                 }
             }
         }
@@ -229,12 +230,20 @@ impl Actor {
         (done.pages_copied, done.pages_moved, done.bytes_moved) = (done.pages_moved, 0, 0);
         let refused: BTreeMap<u64, PageRefusal> = refused.into_iter().collect();
         for (&address, refusal) in &refused {
-            outcome.refused.push(PageOf { pid, address });
+            not_moved(*refusal, PageOf { pid, address }, outcome);
             *done.pages_refused.entry(*refusal).or_default() += 1;
         }
         let instead = instead.map(moved_pages).unwrap_or_default().into_iter();
         let instead = instead.filter(|(page, _)| refused.contains_key(page)).map(|(page, node)| (node, page, 0));
-        self.move_pages(process, instead.collect(), std::slice::from_mut(&mut done), outcome);
+        let instead: Vec<(NodeId, u64, usize)> = instead.collect();
+        let mut of_moves = Outcome::default();
+        self.move_pages(process, instead.clone(), std::slice::from_mut(&mut done), &mut of_moves);
+        let stayed: BTreeSet<PageOf> = of_moves.refused.iter().chain(&of_moves.gone).copied().collect();
+        let moved = instead.into_iter().map(|(_, address, _)| PageOf { pid, address });
+        outcome.moved_instead.extend(moved.filter(|page| !stayed.contains(page)));
+        outcome.moving_s += of_moves.moving_s;
+        outcome.refused.append(&mut of_moves.refused);
+        outcome.gone.append(&mut of_moves.gone);
         done
     }
 
@@ -380,6 +389,13 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> 
         }
     }
     done
+}
+
+/// Adds a page that was not moved to the outcome.
+fn not_moved(refusal: PageRefusal, page: PageOf, outcome: &mut Outcome) {
+    // The zero page is sampled for as long as it is read, so it is not requested each time.
+    let pages = if refusal == PageRefusal::NotPresent { &mut outcome.gone } else { &mut outcome.refused };
+    pages.push(page);
 }
 
 /// Counts all pages of an action as refused.

@@ -157,9 +157,9 @@ impl Managed {
         process.threads.is_empty() && self.processes.remove(&pid).is_some()
     }
 
-    /// A process executed another program: it has one thread and new memory.
-    pub fn exec(&mut self, pid: Pid, name: &str) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+    /// A process executed another program: it has one thread and new memory. Returns whether it is managed.
+    pub fn exec(&mut self, pid: Pid, name: &str) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
         name.clone_into(&mut process.name);
         process.threads.retain(|tid, _| tid.0 == pid.0);
         process.sizes.forget();
@@ -167,6 +167,7 @@ impl Managed {
         process.replicable = Replicable::default();
         process.begin_thread(Tid(pid.0), self.watches_threads);
         process.read_policy();
+        true
     }
 
     /// Updates all processes at the end of a round; returns those that have ended.

@@ -53,7 +53,7 @@ impl Agent {
             self.quiet_the_kernel()?;
         }
         self.begin_candidates(length_s)?;
-        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, count } =
+        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } =
             self.sample_tally.take(self.policy.sampling().page_cap, locate);
         let counted = self.counters.take(&mut self.counts, length_s, &self.machine);
         let shared_out = counted.as_ref().map_or_else(SharedOut::default, |counted| SharedOut {
@@ -88,6 +88,7 @@ impl Agent {
             controllers,
             links,
             latency_mean_ns,
+            latency_error_ns,
             memory: if self.accesses.is_some() { self.memory.at(self.round) } else { Vec::new() },
             processes: self.managed.processes.values().map(|process| process.record.clone()).collect(),
             threads: self.managed.threads(),

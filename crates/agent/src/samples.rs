@@ -20,8 +20,8 @@ pub(crate) struct SampleTally {
     traffic: FxHashMap<(NodeId, NodeId), f64>,
     /// Samples that do not report what served them, by node of the CPU and of the page: shares, not amounts.
     uses: FxHashMap<(NodeId, NodeId), f64>,
-    /// Of accesses that memory served: sum of latency times weight, and of weight; only where latency is reported.
-    latency_ns: (f64, f64),
+    /// Of accesses that memory served, where the source reports latency.
+    latency: Latency,
     count: u64,
 }
 
@@ -40,6 +40,43 @@ pub(crate) struct ThreadSamples {
     pub samples: u64,
 }
 
+/// Fewest samples whose spread says how exact their mean is.
+const FEWEST: f64 = 10.0;
+
+/// Sums over sampled latencies, each with a weight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latency {
+    samples: f64,
+    weight: f64,
+    weighted_ns: f64,
+    /// Sums of squared weights, with the powers 0, 1 and 2 of the latency.
+    squares: [f64; 3],
+}
+
+impl Latency {
+    fn add(&mut self, ns: f64, weight: f64) {
+        self.samples += 1.0;
+        self.weight += weight;
+        self.weighted_ns += weight * ns;
+        let square = weight * weight;
+        for (sum, power) in self.squares.iter_mut().zip([1.0, ns, ns * ns]) {
+            *sum += square * power;
+        }
+    }
+
+    /// The mean and its standard error; none without samples. With few samples the error is as large as the mean.
+    fn mean_and_error_ns(self) -> Option<(f64, f64)> {
+        let mean = (self.weight > 0.0).then(|| self.weighted_ns / self.weight)?;
+        if self.samples < FEWEST {
+            return Some((mean, mean));
+        }
+        let [weights, latencies, squares] = self.squares;
+        let spread = (squares - 2.0 * mean * latencies + mean * mean * weights).max(0.0);
+        let error = (spread * self.samples / (self.samples - 1.0)).sqrt() / self.weight;
+        Some((mean, error))
+    }
+}
+
 /// A round's samples, in the form of observations.
 #[derive(Debug, Default)]
 pub(crate) struct RoundSamples {
@@ -50,6 +87,7 @@ pub(crate) struct RoundSamples {
     /// Where samples do not report memory accesses: which nodes use which nodes' pages, as shares.
     pub uses: Vec<Traffic>,
     pub latency_mean_ns: Option<f64>,
+    pub latency_error_ns: Option<f64>,
     pub count: u64,
 }
 
@@ -75,7 +113,7 @@ impl SampleTally {
             threads: FxHashMap::default(),
             traffic: FxHashMap::default(),
             uses: FxHashMap::default(),
-            latency_ns: (0.0, 0.0),
+            latency: Latency::default(),
             count: 0,
         }
     }
@@ -123,7 +161,7 @@ impl SampleTally {
         }
         *self.traffic.entry((from, home)).or_default() += weight;
         if let Some(ns) = sample.latency_ns {
-            self.latency_ns = (self.latency_ns.0 + f64::from(ns) * weight, self.latency_ns.1 + weight);
+            self.latency.add(f64::from(ns), weight);
         }
     }
 
@@ -141,9 +179,9 @@ impl SampleTally {
         keep_shared_frames(&mut pages);
         let threads = std::mem::take(&mut self.threads);
         let (traffic, uses) = (in_order(self.traffic.drain()), in_order(self.uses.drain()));
-        let (latency_ns, count) = (std::mem::take(&mut self.latency_ns), std::mem::take(&mut self.count));
-        let latency_mean_ns = (latency_ns.1 > 0.0).then(|| latency_ns.0 / latency_ns.1);
-        RoundSamples { pages, missed, threads, traffic, uses, latency_mean_ns, count }
+        let (latency, count) = (std::mem::take(&mut self.latency), std::mem::take(&mut self.count));
+        let (latency_mean_ns, latency_error_ns) = latency.mean_and_error_ns().unzip();
+        RoundSamples { pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count }
     }
 }
 
@@ -225,6 +263,19 @@ mod tests {
         assert_eq!(thread.accesses(), [NodeAccesses { node: NodeId(3), accesses: 20 }]);
         assert!((thread.waited_ns - 5000.0).abs() < 1e-9);
         assert_eq!(sampled.take(100, |_| ()).pages.len(), 0);
+    }
+
+    #[test]
+    fn the_mean_latency_of_few_samples_is_uncertain() {
+        let of = |count: u32| {
+            let mut latency = Latency::default();
+            (0..count).for_each(|number| latency.add(if number % 2 == 0 { 100.0 } else { 300.0 }, 10.0));
+            latency.mean_and_error_ns()
+        };
+        assert_eq!((of(0), of(8)), (None, Some((200.0, 200.0))));
+        let [few, many] = [100, 10_000].map(|count| of(count).unwrap());
+        assert!((few.0 - 200.0).abs() < 1e-9 && (few.1 - 10.05).abs() < 0.01, "{few:?}");
+        assert!((many.1 - 1.0).abs() < 0.001, "{many:?}");
     }
 
     #[test]

@@ -240,8 +240,11 @@ impl Agent {
                 if self.managed.processes.contains_key(&pid) && !self.options.scope.has(pid) {
                     return self.let_go(pid);
                 }
-                self.managed.exec(pid, &name);
-                Ok(())
+                if !self.managed.exec(pid, &name) {
+                    return Ok(());
+                }
+                self.policy.executed(pid);
+                self.write(|| LogLine::Executed { pid })
             }
         }
     }

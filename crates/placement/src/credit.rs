@@ -1,7 +1,7 @@
 //! Limits how much is moved: moving must take no longer than it has saved, or could have saved.
 
 use crate::costs::Costs;
-use crate::metrics::{Metrics, avoidable_ns};
+use crate::metrics::{AccessCost, Metrics, avoidable_ns};
 use crate::observation::Observation;
 use crate::outcome::Outcome;
 use crate::thresholds::Thresholds;
@@ -44,7 +44,7 @@ struct Taken {
 #[serde(deny_unknown_fields)]
 struct Before {
     round: u64,
-    access_ns: f64,
+    cost: AccessCost,
 }
 
 impl Credit {
@@ -52,11 +52,12 @@ impl Credit {
     /// more they cost than if memory were spread over all nodes. If that estimate is right, waiting until the credit
     /// equals the cost of moving is never worse than twice the optimum.
     pub fn learn(&mut self, observation: &Observation, now: &Metrics, costs: &Costs, thresholds: &Thresholds) {
-        let Some((access_ns, accesses_per_us)) = now.access_ns.zip(now.accesses_per_us) else { return };
+        let Some((cost, accesses_per_us)) = now.access_cost().zip(now.accesses_per_us) else { return };
         let Observation { round, length_s, .. } = *observation;
         self.before = self.before.filter(|before| before.round.saturating_add(COMPARED_ROUNDS) >= round);
-        let faster = |before: Before| (before.access_ns / thresholds.worse_cost_min - access_ns).max(0.0);
-        let faster_ns = self.before.map_or(0.0, faster);
+        // Above the same bound as in a trial: a lucky round must not pay for moves.
+        let faster = |before: Before| before.cost.above_ns(thresholds.worse_cost_min, cost);
+        let faster_ns = self.before.and_then(faster).unwrap_or(0.0) / thresholds.worse_cost_min;
         // Accesses stall all CPUs together, and moving pages may stall all of them.
         let cpus: f64 = observation.processes.iter().map(|process| process.cpu_share).sum();
         let share = |ns: f64| (ns * 1e-3 * accesses_per_us / cpus.max(1.0)).min(1.0);
@@ -88,7 +89,7 @@ impl Credit {
         self.left_s = self.left_s.map(|left| left - seconds);
         self.taken = Some(Taken { round, bytes, seconds });
         if self.before.is_none() {
-            self.before = now.access_ns.map(|access_ns| Before { round, access_ns });
+            self.before = now.access_cost().map(|cost| Before { round, cost });
         }
     }
 
@@ -198,6 +199,23 @@ mod tests {
         let left = credit.clone();
         credit.learn(&round(19), &Metrics::default(), &costs(), &Thresholds::default());
         assert_eq!(credit, left, "where nothing was accessed");
+    }
+
+    #[test]
+    fn what_few_samples_leave_open_pays_for_nothing() {
+        let earned = |access_error_ns| {
+            let mut credit = Credit::default();
+            let metrics = |access_ns| Metrics { access_error_ns, ..metrics(access_ns) };
+            let learn = |credit: &mut Credit, number, access_ns| {
+                credit.learn(&round(number), &metrics(access_ns), &costs(), &Thresholds::default());
+                credit.bytes(&Thresholds::default())
+            };
+            let bytes = learn(&mut credit, 1, 200.0);
+            credit.take(bytes, 1, &metrics(200.0), &Thresholds::default());
+            (2..20).map(|number| learn(&mut credit, number, 150.0)).max().unwrap()
+        };
+        assert!(earned(Some(20.0)) < ROUND / 2, "the credit of rounds without savings");
+        assert!(earned(Some(2.0)) > 3 * ROUND);
     }
 
     #[test]

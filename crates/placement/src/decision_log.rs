@@ -44,6 +44,11 @@ pub enum LogLine {
         /// The process.
         pid: Pid,
     },
+    /// A process executed another program: [`Policy::executed`].
+    Executed {
+        /// The process.
+        pid: Pid,
+    },
     /// A round: [`Policy::decide`].
     Round {
         /// The input.
@@ -99,6 +104,10 @@ impl Replay {
             LogLine::Admitted { process, thread, .. } => Some(Again::Start(self.policy.admit(process, thread))),
             LogLine::Ended { pid } => {
                 self.policy.forget(*pid);
+                None
+            }
+            LogLine::Executed { pid } => {
+                self.policy.executed(*pid);
                 None
             }
             LogLine::Round { observation, .. } => Some(Again::Decision(if self.dry_run {

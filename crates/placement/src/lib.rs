@@ -103,6 +103,7 @@ mod name;
 mod observation;
 mod outcome;
 mod page_tally;
+mod pairs;
 mod physical_pages;
 mod policy;
 mod reason;

@@ -25,6 +25,38 @@ pub struct Metrics {
     /// Mean cost of an access, ns: measured, or else estimated from the machine's latencies and the load of controllers
     /// and links. None if neither is known.
     pub access_ns: Option<f64>,
+    /// Standard error of a measured `access_ns`, ns; none if it is estimated, or the error is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_error_ns: Option<f64>,
+}
+
+/// Standard errors by which two costs must differ for the difference to count. Latencies of single accesses differ by
+/// about their mean, so that the mean of 100 samples has an error of 10 %: a round with as few would often differ by 15 %
+/// from another without any cause. At two errors, one in 40 rounds of an unchanged program is called slower, and moves
+/// are reverted only after two such rounds.
+const ERRORS: f64 = 2.0;
+
+/// The cost of an access, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AccessCost {
+    /// The cost, ns.
+    pub access_ns: f64,
+    /// Its standard error, ns; none if it is not measured.
+    #[serde(default)]
+    pub access_error_ns: Option<f64>,
+}
+
+impl AccessCost {
+    /// How much it is above `factor` times the other, ns; none if it is not, or if samples leave that open. A
+    /// measurement and an estimate are not compared.
+    pub fn above_ns(self, factor: f64, other: Self) -> Option<f64> {
+        let above_ns = self.access_ns - factor * other.access_ns;
+        let error = |cost: Self| cost.access_error_ns.unwrap_or(0.0);
+        let left_open_ns = ERRORS * error(self).hypot(factor * error(other));
+        let is_like = self.access_error_ns.is_some() == other.access_error_ns.is_some();
+        (is_like && above_ns >= left_open_ns).then_some(above_ns)
+    }
 }
 
 impl Metrics {
@@ -45,7 +77,13 @@ impl Metrics {
                 .max_by(f64::total_cmp),
             memory_used: (all > 0.0).then(|| (1.0 - free / all).max(0.0)),
             access_ns: observation.latency_mean_ns.or_else(|| estimated_access_ns(observation, costs)),
+            access_error_ns: observation.latency_mean_ns.and(observation.latency_error_ns),
         }
+    }
+
+    /// The cost of an access, if known.
+    pub(crate) fn access_cost(&self) -> Option<AccessCost> {
+        Some(AccessCost { access_ns: self.access_ns?, access_error_ns: self.access_error_ns })
     }
 }
 

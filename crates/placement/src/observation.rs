@@ -34,6 +34,9 @@ pub struct Observation {
     /// Mean latency of sampled accesses that memory served, ns.
     #[serde(default)]
     pub latency_mean_ns: Option<f64>,
+    /// Standard error of that mean, ns; none if not known, which counts as none at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_error_ns: Option<f64>,
     /// Memory usage of each node.
     #[serde(default)]
     pub memory: Vec<NodeMemory>,

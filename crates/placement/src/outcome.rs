@@ -15,9 +15,15 @@ pub struct Outcome {
     /// How long moving them took, s; 0 if not measured.
     #[serde(default)]
     pub moving_s: f64,
-    /// Pages that were requested but not moved: the kernel refused, or they no longer exist.
+    /// Pages that were requested but not moved: the kernel refused.
     #[serde(default)]
     pub refused: Vec<PageOf>,
+    /// Pages that were requested but no longer exist: a later page at such an address is another one.
+    #[serde(default)]
+    pub gone: Vec<PageOf>,
+    /// Pages that could not be copied, and were moved to the target of [`crate::Action::Replicate`]'s fallback.
+    #[serde(default)]
+    pub moved_instead: Vec<PageOf>,
     /// Copies that were written since the last outcome, one entry per write.
     #[serde(default)]
     pub copies_written: Vec<PageOf>,

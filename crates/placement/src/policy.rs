@@ -188,6 +188,13 @@ impl Policy {
     /// Removes a process that has ended. One that is missing from an observation is removed too.
     pub fn forget(&mut self, pid: Pid) {
         self.state.threads.forget(pid);
+        // Another process may get its PID before the next decision.
+        self.state.carrefour.forget_process(pid);
+    }
+
+    /// Records that a process executes another program: it has other memory.
+    pub fn executed(&mut self, pid: Pid) {
+        self.state.carrefour.forget_process(pid);
     }
 
     /// Decides what to do after this round. The same observations, outcomes and settings give the same decisions.

@@ -1,11 +1,11 @@
 //! Whether moves did harm: the cost of an access before and after, and reverting them.
 
 use crate::batches::{Candidate, Operation};
-use crate::metrics::Metrics;
+use crate::metrics::{AccessCost, Metrics};
 use crate::outcome::PageOf;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::thresholds::Thresholds;
-use machine::NodeId;
+use machine::{NodeId, Pid};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -36,9 +36,12 @@ pub(crate) struct Trial {
 #[serde(deny_unknown_fields)]
 struct TriedRound {
     round: u64,
-    access_ns: Option<f64>,
+    cost: Option<AccessCost>,
     accesses_per_us: Option<f64>,
     moves: Vec<TriedMove>,
+    /// Moves of pages that are to be copied: made only if copying fails, which the outcome says.
+    #[serde(default)]
+    fallbacks: Vec<TriedMove>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +75,7 @@ impl Trial {
             return Verdict::Rest(Reason::new(Rule::Resting).with(Quantity::Rounds, left));
         }
         self.owed.clear();
+        self.rounds.retain(|tried| !tried.moves.is_empty());
         let proven = self.rounds.iter().take_while(|tried| tried.round.saturating_add(ROUNDS) < round).count();
         if proven > 0 {
             self.rounds.drain(..proven);
@@ -81,14 +85,15 @@ impl Trial {
             self.worse = 0;
             return Verdict::GoOn;
         };
-        let is_worse = now.0 >= thresholds.worse_cost_min * before.0 && now.1 <= SAME_TRAFFIC * before.1;
+        let is_worse =
+            now.0.above_ns(thresholds.worse_cost_min, before.0).is_some() && now.1 <= SAME_TRAFFIC * before.1;
         self.worse = if is_worse { self.worse + 1 } else { 0 };
         if self.worse < WORSE_ROUNDS {
             return Verdict::GoOn;
         }
         let reason = Reason::new(Rule::MadeWorse)
-            .against(Quantity::AccessNs, now.0, thresholds.worse_cost_min * before.0)
-            .with(Quantity::AccessNsBefore, before.0);
+            .against(Quantity::AccessNs, now.0.access_ns, thresholds.worse_cost_min * before.0.access_ns)
+            .with(Quantity::AccessNsBefore, before.0.access_ns);
         self.rest = self
             .rest
             .saturating_mul(2)
@@ -103,20 +108,31 @@ impl Trial {
     }
 
     /// Cost and traffic before the oldest of the moves, and now.
-    fn compare(&self, now: &Metrics) -> Option<((f64, f64), (f64, f64))> {
+    fn compare(&self, now: &Metrics) -> Option<((AccessCost, f64), (AccessCost, f64))> {
         let first = self.rounds.first()?;
-        Some(((first.access_ns?, first.accesses_per_us?), (now.access_ns?, now.accesses_per_us?)))
+        Some(((first.cost?, first.accesses_per_us?), (now.access_cost()?, now.accesses_per_us?)))
     }
 
-    /// Records the moves of this round.
-    pub fn add<'a>(&mut self, round: u64, before: &Metrics, moves: impl Iterator<Item = &'a Candidate>) {
-        let mut tried = Vec::with_capacity(moves.size_hint().1.unwrap_or(0));
-        tried.extend(moves.filter_map(TriedMove::from_candidate));
-        let moves: Vec<TriedMove> = tried;
-        if !moves.is_empty() {
-            let (access_ns, accesses_per_us) = (before.access_ns, before.accesses_per_us);
-            self.rounds.push(TriedRound { round, access_ns, accesses_per_us, moves });
+    /// Records the moves of this round, and those that are made where copying fails.
+    pub fn add(&mut self, round: u64, before: &Metrics, candidates: &[Candidate]) {
+        let with_target = candidates.iter().filter(|page| page.to.is_some());
+        let (fallbacks, moves): (Vec<_>, Vec<_>) = with_target.partition(|page| page.is_copied());
+        if !(moves.is_empty() && fallbacks.is_empty()) {
+            let tried = |pages: Vec<&Candidate>| pages.into_iter().filter_map(TriedMove::from_candidate).collect();
+            let (moves, fallbacks) = (tried(moves), tried(fallbacks));
+            let (cost, accesses_per_us) = (before.access_cost(), before.accesses_per_us);
+            self.rounds.push(TriedRound { round, cost, accesses_per_us, moves, fallbacks });
         }
+    }
+
+    /// Records which pages of a round were moved because copying failed. Returns these moves.
+    pub fn settle(&mut self, round: u64, moved_instead: &[PageOf]) -> Vec<Candidate> {
+        let Some(tried) = self.rounds.iter_mut().find(|tried| tried.round == round) else { return Vec::new() };
+        let pages: FxHashSet<PageOf> = moved_instead.iter().copied().collect();
+        let mut made = std::mem::take(&mut tried.fallbacks);
+        made.retain(|tried| pages.contains(&tried.page));
+        tried.moves.extend(&made);
+        made.into_iter().map(TriedMove::candidate).collect()
     }
 
     /// Keeps pages that could not be moved back yet. They are retried in the next rounds, until the pause ends.
@@ -126,7 +142,16 @@ impl Trial {
         self.owed.extend(back.filter_map(moved));
     }
 
-    /// Drops moves that the kernel refused.
+    /// Drops the moves of a process.
+    pub fn forget_process(&mut self, pid: Pid) {
+        for tried in &mut self.rounds {
+            tried.moves.retain(|tried| tried.page.pid != pid);
+            tried.fallbacks.retain(|tried| tried.page.pid != pid);
+        }
+        self.owed.retain(|tried| tried.page.pid != pid);
+    }
+
+    /// Drops moves that were not made.
     pub fn leave_out(&mut self, round: u64, refused: &[PageOf]) {
         let refused: FxHashSet<PageOf> = refused.iter().copied().collect();
         for tried in self.rounds.iter_mut().filter(|tried| tried.round == round && !refused.is_empty()) {
@@ -140,16 +165,19 @@ impl TriedMove {
         Some(Self { page: page.id(), bytes: page.bytes, from: page.from, to: page.to? })
     }
 
-    fn back(self) -> Candidate {
+    fn candidate(self) -> Candidate {
         let Self { page: PageOf { pid, address }, bytes, from, to } = self;
-        Candidate { pid, address, bytes, from: to, to: Some(from), samples: 0, operation: Operation::Move }
+        Candidate { pid, address, bytes, from, to: Some(to), samples: 0, operation: Operation::Move }
+    }
+
+    fn back(self) -> Candidate {
+        Self { from: self.to, to: self.from, ..self }.candidate()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::Pid;
 
     fn metrics(access_ns: f64, accesses_per_us: f64) -> Metrics {
         Metrics { access_ns: Some(access_ns), accesses_per_us: Some(accesses_per_us), ..Metrics::default() }
@@ -170,8 +198,8 @@ mod tests {
         let mut trial = Trial::default();
         let mut round = 1;
         for rest in [4, 8, 16] {
-            trial.add(round, &metrics(100.0, 50.0), [candidate(0, 0, 1), candidate(4096, 0, 2)].iter());
-            trial.add(round + 1, &metrics(130.0, 50.0), [candidate(0, 1, 3)].iter());
+            trial.add(round, &metrics(100.0, 50.0), &[candidate(0, 0, 1), candidate(4096, 0, 2)]);
+            trial.add(round + 1, &metrics(130.0, 50.0), &[candidate(0, 1, 3)]);
             trial.leave_out(round, &[PageOf { pid: Pid(7), address: 4096 }]);
             assert!(!is_worse(&trial.judge(round + 1, &metrics(130.0, 50.0), &thresholds)));
             let Verdict::Worse(back, reason) = trial.judge(round + 2, &metrics(130.0, 50.0), &thresholds) else {
@@ -192,11 +220,26 @@ mod tests {
     fn a_worse_round_before_other_moves_does_not_count_for_them() {
         let thresholds = Thresholds::default();
         let mut trial = Trial::default();
-        trial.add(1, &metrics(100.0, 50.0), [candidate(0, 0, 1)].iter());
+        trial.add(1, &metrics(100.0, 50.0), &[candidate(0, 0, 1)]);
         assert!(!is_worse(&trial.judge(5, &metrics(130.0, 50.0), &thresholds)));
         assert!(!is_worse(&trial.judge(6, &metrics(100.0, 50.0), &thresholds)), "the first moves are proven");
-        trial.add(6, &metrics(100.0, 50.0), [candidate(4096, 0, 1)].iter());
+        trial.add(6, &metrics(100.0, 50.0), &[candidate(4096, 0, 1)]);
         assert!(!is_worse(&trial.judge(7, &metrics(130.0, 50.0), &thresholds)), "moving itself made it slower");
+    }
+
+    #[test]
+    fn what_few_samples_leave_open_stays() {
+        let thresholds = Thresholds::default();
+        let judge = |ns, errors: [Option<f64>; 2]| {
+            let with = |ns, access_error_ns| Metrics { access_error_ns, ..metrics(ns, 50.0) };
+            let mut trial = Trial::default();
+            trial.add(1, &with(100.0, errors[0]), &[candidate(0, 0, 1)]);
+            (2..4).any(|round| is_worse(&trial.judge(round, &with(ns, errors[1]), &thresholds)))
+        };
+        assert!(!judge(130.0, [Some(10.0); 2]), "100 samples");
+        assert!(judge(130.0, [Some(2.0); 2]), "2,500 samples");
+        assert!(judge(200.0, [Some(10.0); 2]), "a large difference needs few samples");
+        assert!(!judge(130.0, [None, Some(1.0)]) && !judge(130.0, [Some(1.0), None]), "estimated and measured");
     }
 
     #[test]
@@ -204,7 +247,7 @@ mod tests {
         let thresholds = Thresholds::default();
         let judge = |rounds: &[(f64, f64)]| {
             let mut trial = Trial::default();
-            trial.add(1, &metrics(100.0, 50.0), [candidate(0, 0, 1)].iter());
+            trial.add(1, &metrics(100.0, 50.0), &[candidate(0, 0, 1)]);
             let numbered = rounds.iter().zip(2..);
             numbered
                 .map(|((ns, per_us), round)| trial.judge(round, &metrics(*ns, *per_us), &thresholds))

@@ -25,13 +25,50 @@ pub struct Target {
 }
 
 pub struct Measured {
-    pub is_met: bool,
+    pub verdict: Verdict,
     pub text: String,
+    /// The workloads and machines that miss it: `cg (A)`.
+    pub missed: Vec<String>,
+}
+
+/// Whether a target is met. The worst of several is theirs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    Met,
+    /// The confidence interval has values that meet it and values that do not: that needs more runs.
+    Open,
+    Missed,
+}
+
+impl Verdict {
+    /// By the whole confidence interval, and not by its mean: the few runs of a policy differ by chance. A single run
+    /// has no interval; its deterministic program takes the same time again.
+    fn of(estimate: &Estimate, is_met: impl Fn(f64) -> bool) -> Self {
+        let (low, high) = estimate.interval.unwrap_or((estimate.mean, estimate.mean));
+        match (is_met(low), is_met(high)) {
+            (true, true) => Self::Met,
+            (false, false) => Self::Missed,
+            _ => Self::Open,
+        }
+    }
+
+    fn exact(is_met: bool) -> Self {
+        if is_met { Self::Met } else { Self::Missed }
+    }
+}
+
+impl Measured {
+    /// From the verdict of each workload and machine.
+    fn new(each: Vec<(Verdict, String)>, text: String) -> Option<Self> {
+        let verdict = each.iter().map(|(verdict, _)| *verdict).max()?;
+        let missed = each.into_iter().filter(|(verdict, _)| *verdict == Verdict::Missed).map(|(_, name)| name);
+        Some(Self { verdict, text, missed: missed.collect() })
+    }
 }
 
 impl Target {
     pub fn is_missed(&self) -> bool {
-        self.measured.as_ref().is_some_and(|measured| !measured.is_met)
+        self.measured.as_ref().is_some_and(|measured| measured.verdict == Verdict::Missed)
     }
 }
 
@@ -112,22 +149,25 @@ pub fn of(all: &[Compared]) -> Vec<Target> {
 
 /// Policies that did not run are missing from all other rows.
 fn ran(all: &[Compared]) -> Option<Measured> {
-    let wanted = || all.iter().flat_map(|compared| compared.policies.split(',').map(move |policy| (compared, policy)));
-    let lost = wanted().filter(|(compared, policy)| row(&compared.report, policy).is_none());
-    let lost: Vec<String> = lost.map(|(compared, policy)| format!("{} {policy}", name(compared))).collect();
-    let count = wanted().count();
-    let text = if lost.is_empty() { format!("all {count}") } else { format!("all {count} but {}", lost.join(", ")) };
-    (count > 0).then_some(Measured { is_met: lost.is_empty(), text })
+    let wanted = all.iter().flat_map(|compared| compared.policies.split(',').map(move |policy| (compared, policy)));
+    let each = wanted.map(|(compared, policy)| {
+        let has_run = row(&compared.report, policy).is_some();
+        (Verdict::exact(has_run), format!("{} {policy}", name(compared)))
+    });
+    let each: Vec<_> = each.collect();
+    let text = all_but(&each);
+    Measured::new(each, text)
 }
 
 fn streamcluster(all: &[Compared]) -> Option<Measured> {
-    let of =
-        |compared: &Compared| Some((compared.machine.name, faster(&compared.report, "carrefour", "first-touch")?.mean));
-    let found: Vec<(&str, f64)> =
-        all.iter().filter(|compared| compared.verb == "streamcluster").filter_map(of).collect();
-    let text: Vec<String> = found.iter().map(|(machine, times)| format!("{times:.2} x ({machine})")).collect();
-    let is_met = found.iter().all(|(_, times)| *times >= 1.5);
-    (!found.is_empty()).then(|| Measured { is_met, text: text.join(", ") })
+    let of = |compared: &Compared| {
+        let times = faster(&compared.report, "carrefour", "first-touch")?;
+        let text = format!("{:.2} x{} ({})", times.mean, times.interval_text(), compared.machine.name);
+        Some((Verdict::of(&times, |times| times >= 1.5), name(compared), text))
+    };
+    let found = all.iter().filter(|compared| compared.verb == "streamcluster").filter_map(of);
+    let (each, text): (Vec<_>, Vec<_>) = found.map(|(verdict, name, text)| ((verdict, name), text)).unzip();
+    Measured::new(each, text.join(", "))
 }
 
 fn worst(all: &[Compared], is_meant: fn(&Machine) -> bool) -> Option<Measured> {
@@ -138,7 +178,8 @@ fn worst(all: &[Compared], is_meant: fn(&Machine) -> bool) -> Option<Measured> {
     let slower = found.iter().take_while(|(times, _)| times.mean < LEAST).count();
     let told = found.iter().take(slower.max(3));
     let text: Vec<String> = told.map(|(times, name)| format!("{name} {}", gain(times))).collect();
-    (!found.is_empty()).then(|| Measured { is_met: slower == 0, text: text.join(", ") })
+    let each = found.into_iter().map(|(times, name)| (Verdict::of(&times, |times| times >= LEAST), name));
+    Measured::new(each.collect(), text.join(", "))
 }
 
 /// Local access ratio and imbalance.
@@ -152,47 +193,52 @@ fn kept(all: &[Compared], is_kept: fn(Counts, Counts) -> bool, show: fn(Counts) 
     let is_touched = |compared: &&Compared| {
         row(&compared.report, "carrefour").is_some_and(|(_, summary)| summary.pages_moved >= Some(TOUCHED_PAGES))
     };
-    let of = |compared| Some((compared, counts(compared, "first-touch")?, counts(compared, "carrefour")?));
-    let found: Vec<_> = all.iter().filter(is_touched).filter_map(of).collect();
-    let lost = found.iter().filter(|(_, before, after)| !is_kept(*before, *after));
-    let lost: Vec<String> = lost
-        .map(|(compared, before, after)| format!("{} {} → {}", name(compared), show(*before), show(*after)))
-        .collect();
-    let text = if lost.is_empty() {
-        format!("all {}", found.len())
-    } else {
-        format!("{} of {}, but not {}", found.len() - lost.len(), found.len(), lost.join(", "))
+    let of = |compared| {
+        let (before, after) = (counts(compared, "first-touch")?, counts(compared, "carrefour")?);
+        let text = format!("{} {} → {}", name(compared), show(before), show(after));
+        Some((Verdict::exact(is_kept(before, after)), text))
     };
-    (!found.is_empty()).then_some(Measured { is_met: lost.is_empty(), text })
+    let each: Vec<_> = all.iter().filter(is_touched).filter_map(of).collect();
+    let text = all_but(&each);
+    Measured::new(each, text)
 }
 
 /// Where a competitor is faster.
 fn rivals(all: &[Compared]) -> Option<Measured> {
-    let mut compared_with = 0;
-    let mut lost = Vec::new();
+    let mut each = Vec::new();
     for compared in all.iter().filter(|compared| compared.verb != "is") {
         for rival in ["kernel", "numad", "interleave"] {
             let Some(ratio) = faster(&compared.report, rival, "carrefour") else { continue };
-            compared_with += 1;
-            if ratio.mean > 1.0 + SAME_TIME {
-                lost.push(format!("{}: {rival} {}", name(compared), gain(&ratio)));
-            }
+            let verdict = Verdict::of(&ratio, |ratio| ratio <= 1.0 + SAME_TIME);
+            each.push((verdict, format!("{}: {rival} {}", name(compared), gain(&ratio))));
         }
     }
-    let text = if lost.is_empty() {
-        format!("all {compared_with}")
-    } else {
-        format!("{} of {compared_with}, but not {}", compared_with - lost.len(), lost.join(", "))
+    let text = all_but(&each);
+    Measured::new(each, text)
+}
+
+/// `45 of 78, but not cg (A); open: mix (A)`.
+fn all_but(each: &[(Verdict, String)]) -> String {
+    let list = |wanted: Verdict, lead: &str| {
+        let of: Vec<&str> = each.iter().filter(|(at, _)| *at == wanted).map(|(_, name)| name.as_str()).collect();
+        if of.is_empty() { String::new() } else { format!("{lead}{}", of.join(", ")) }
     };
-    (compared_with > 0).then_some(Measured { is_met: lost.is_empty(), text })
+    let met = each.iter().filter(|(verdict, _)| *verdict == Verdict::Met).count();
+    if met == each.len() {
+        return format!("all {met}");
+    }
+    format!("{met} of {}{}{}", each.len(), list(Verdict::Missed, ", but not "), list(Verdict::Open, "; open: "))
 }
 
 fn mix(all: &[Compared], policy: &str, is_to_be_faster: bool) -> Option<Measured> {
-    let of = |compared: &Compared| Some((compared.machine.name, faster(&compared.report, policy, "balanced+local")?));
-    let found: Vec<(&str, Estimate)> = all.iter().filter(|compared| compared.verb == "mix").filter_map(of).collect();
-    let text: Vec<String> = found.iter().map(|(machine, times)| format!("{machine} {}", gain(times))).collect();
-    let is_met = found.iter().all(|(_, times)| (times.mean > 1.0) == is_to_be_faster);
-    (!found.is_empty()).then(|| Measured { is_met, text: text.join(", ") })
+    let of = |compared: &Compared| {
+        let times = faster(&compared.report, policy, "balanced+local")?;
+        let verdict = Verdict::of(&times, |times| if is_to_be_faster { times > 1.0 } else { times < 1.0 });
+        Some(((verdict, name(compared)), format!("{} {}", compared.machine.name, gain(&times))))
+    };
+    let found = all.iter().filter(|compared| compared.verb == "mix").filter_map(of);
+    let (each, text): (Vec<_>, Vec<_>) = found.unzip();
+    Measured::new(each, text.join(", "))
 }
 
 fn cost(all: &[Compared]) -> Option<Measured> {
@@ -201,5 +247,37 @@ fn cost(all: &[Compared]) -> Option<Measured> {
         all.iter().filter(|compared| NOTHING_TO_GAIN.contains(&compared.verb)).filter_map(of).collect();
     found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let (most, name) = found.first()?;
-    Some(Measured { is_met: *most < 0.02, text: format!("at most {}, {name}", percent(*most)) })
+    let text = format!("at most {}, {name}", percent(*most));
+    Measured::new(found.into_iter().map(|(share, name)| (Verdict::exact(share < 0.02), name)).collect(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(slow: &[f64], fast: &[f64]) -> Verdict {
+        Verdict::of(&Estimate::ratio(slow, fast).unwrap(), |times| times > 1.0)
+    }
+
+    #[test]
+    fn the_interval_decides_and_not_the_mean() {
+        assert_eq!(verdict(&[1.2, 2.0, 0.9], &[1.0, 1.3, 0.8]), Verdict::Open, "faster by 32 % on average");
+        assert_eq!(verdict(&[1.31, 1.32, 1.33], &[1.0, 1.01, 1.02]), Verdict::Met);
+        assert_eq!(verdict(&[1.0, 1.01, 1.02], &[1.31, 1.32, 1.33]), Verdict::Missed);
+        assert_eq!((verdict(&[1.3], &[1.0]), verdict(&[1.0], &[1.3])), (Verdict::Met, Verdict::Missed));
+    }
+
+    #[test]
+    fn several_are_as_good_as_the_worst() {
+        let each = |verdicts: &[Verdict]| -> Vec<(Verdict, String)> {
+            verdicts.iter().zip('a'..).map(|(verdict, name)| (*verdict, name.to_string())).collect()
+        };
+        let of = |verdicts: &[Verdict]| Measured::new(each(verdicts), String::new()).map(|m| (m.verdict, m.missed));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[Verdict::Met, Verdict::Open]), Some((Verdict::Open, vec![])));
+        assert_eq!(of(&[Verdict::Missed, Verdict::Open]), Some((Verdict::Missed, vec!["a".to_owned()])));
+        let all = [Verdict::Met, Verdict::Open, Verdict::Missed];
+        assert_eq!(all_but(&each(&all)), "1 of 3, but not c; open: b");
+        assert_eq!(all_but(&each(&all[..1])), "all 1");
+    }
 }

@@ -2,8 +2,8 @@
 //! through.
 
 use assert_cmd::Command;
-use machine::{Pid, presets};
-use placement::{LogLine, Observation, Outcome, Policy, Settings, State};
+use machine::{NodeId, Pid, presets};
+use placement::{LogLine, Observation, Outcome, PageSample, PageTally, Policy, Settings, State, Traffic};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -138,8 +138,26 @@ fn write_log(path: &Path) {
     let start = policy.admit(&process, &thread);
     lines.push(LogLine::Admitted { process: process.clone(), thread, start });
     for round in 1..4 {
-        let processes = vec![process.clone()];
-        let observation = Observation { round, length_s: 1.0, processes, ..Observation::default() };
+        let process = placement::Process { cpu_share: 4.0, ..process.clone() };
+        let mut observation = Observation { round, length_s: 1.0, processes: vec![process], ..Observation::default() };
+        if round == 2 {
+            // All CPUs of node 2 use node 0, and a page there has samples of it.
+            let (from, to) = (NodeId(2), NodeId(0));
+            observation.traffic = vec![Traffic { from, to, accesses: 100e6 }];
+            let sample = PageSample {
+                pid: Pid(7),
+                tid: machine::Tid(7),
+                address: 0x8000,
+                page_bytes: placement::SMALL_PAGE,
+                node: to,
+                from,
+                is_write: false,
+                frame: None,
+            };
+            let mut tally = PageTally::new(10);
+            (0..2).for_each(|_| tally.add(&sample));
+            observation.pages = tally.take(10).0;
+        }
         let decision = policy.decide(&observation);
         lines.push(LogLine::Round { observation: Box::new(observation), decision });
         let outcome = Outcome { round, ..Outcome::default() };
@@ -165,6 +183,7 @@ fn a_log_is_decided_again() {
     assert!(report.differences[0].now[0].contains("interleave: 0-3"), "{report:?}");
     assert!(error(&["replay", path, "--policy", "x"], 2).contains("there is no policy `x`"));
     let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains(r#""do":"move_pages","pid":7,"node":2,"pages":[32768]"#), "the log has a move: {text}");
     let moved = text.replace(r#""do":"nothing""#, r#""do":"move_pages","pid":7,"node":1,"pages":[4096],"bytes":4096"#);
     assert_ne!(moved, text);
     fs::write(&log, moved).unwrap();

@@ -210,7 +210,7 @@ fn a_program_that_the_library_cannot_enter_is_recorded_without_objects() {
     let place = Place::new();
     let source = "#include <stdlib.h>\nint main(void) { return malloc(9999) ? 3 : 4; }";
     if !place.compile("static", source, &["-static"]) {
-        return; // there is no static C library
+        return test_tools::skipped("there is no static C library");
     }
     let output = place.record(&["-o", "trace", "--json", "told.json", "--", "./static"]);
     let said = text(&output.stderr);
@@ -262,7 +262,7 @@ fn a_program_that_drops_its_privileges_is_recorded_on() {
     let place = Place::new();
     assert!(place.compile("drops", DROPS, &["-pthread", "-fno-builtin"]));
     if !rustix::process::getuid().is_root() {
-        return;
+        return test_tools::skipped("only root has privileges to drop");
     }
     let output = place.record(&["-o", "trace", "--", "./drops"]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
@@ -287,7 +287,7 @@ fn a_setuid_program_is_recorded_without_objects() {
     let source = "#include <unistd.h>\nint main(void) { return geteuid() == 0 ? 3 : 4; }";
     assert!(place.compile("setuid", source, &[]));
     if !rustix::process::getuid().is_root() {
-        return;
+        return test_tools::skipped("only root can make a setuid program that another user runs");
     }
     let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     permit(&place.path("setuid"), 0o4755);
@@ -365,7 +365,7 @@ fn on_a_full_disk_what_was_written_can_be_read() {
             .unwrap()
             .success();
     if !mounted {
-        return;
+        return test_tools::skipped("only root, outside of containers, can mount a small disk");
     }
     let workloads = assert_cmd::cargo::cargo_bin("nearside").with_file_name("nearside-workloads");
     let script = "\"$0\" allocate --bursts 300 > /dev/null; echo done; exit 3";

@@ -1,37 +1,10 @@
 //! System calls of crate `linux`, on a virtual machine of four nodes, as root and as an ordinary user. Claims are
 //! numbered as in section 8 of the specification.
 
-use crate::support::{Lab, is_root};
+use crate::support::{Lab, is_root_to};
 use serde_json::{Value, json};
 
-const CALLS: &str = "
-    as_user=; if [ $(id -u) = 0 ]; then
-        mount -t debugfs debugfs /sys/kernel/debug
-        as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
-    fi
-    calls='../nearside-workloads calls'
-    ../nearside-workloads place 1:mixed:2M > placed & pid=$!
-    until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
-    start=$(cut -d - -f 1 placed)
-    echo '[root]'; $calls --nodes 1,3 --pid $pid --start $start
-    echo '[after]'; ../nearside pages $pid $(cat placed) --json
-    echo '[user]'; $as_user $calls --nodes 1,3 --pid $pid --start $start
-    echo '[zones]'; grep -c '^Node 0, zone' /proc/zoneinfo
-    echo '[machine]'; ../nearside show --json
-    ../nearside bind $pid --cpunodebind 2 > /dev/null
-    echo '[bound]'; ../nearside show $pid --json
-    kill $pid
-
-    # Of node 3 about 64 MB are left, for 128 MB that prefer it.
-    free=$(awk '/MemFree/ { print $4 }' /sys/devices/system/node/node3/meminfo)
-    pool=/sys/devices/system/node/node3/hugepages/hugepages-2048kB/nr_hugepages
-    echo $(((free - 65536) / 2048)) > $pool
-    ../nearside run --preferred 3 -- ../nearside-workloads hold --size 128M > held & pid=$!
-    until grep -q holding held || ! kill -0 $pid; do sleep 0.05; done
-    echo '[preferred]'; ../nearside pages $pid $(sed 's/holding //' held) --json
-    kill $pid; echo 0 > $pool
-    echo '[end]'
-";
+const CALLS: &str = include_str!("programs/calls.sh");
 
 #[test]
 fn each_call_does_what_it_says_and_says_why_not() {
@@ -63,7 +36,7 @@ fn each_call_does_what_it_says_and_says_why_not() {
     // Claim 24: a running process has the CPUs that it is given, and reports them.
     let threads = section("bound")["threads"].clone();
     assert!(threads.as_array().unwrap().iter().all(|thread| thread["cpus"] == "4-5"), "{threads}");
-    if is_root() {
+    if is_root_to("set weights and switches, and split huge pages") {
         // Claim 8: pages that do not fit on a preferred node go to other nodes, and nothing fails.
         let (mut there, mut elsewhere) = (0, 0);
         for on in section("preferred")["mappings"][0]["pages"].as_array().unwrap() {

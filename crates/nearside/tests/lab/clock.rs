@@ -171,8 +171,7 @@ fn files_take_the_time_of_the_simulated_disk() {
 /// test before it lets QEMU read.
 #[test]
 fn a_file_that_the_host_reads_slowly_takes_no_longer() {
-    if !crate::support::is_root() {
-        eprintln!("skipped: only root may delay the reads of other processes");
+    if !crate::support::is_root_to("delay the reads of other processes") {
         return;
     }
     let lab = Lab::new();

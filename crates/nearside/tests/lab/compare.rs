@@ -74,16 +74,7 @@ fn policies_are_compared_with_one_boot() {
 #[test]
 fn failures_and_interrupts_leave_the_machine_as_it_was() {
     let lab = Lab::new();
-    let script = r#"
-        near=../nearside; before=$(cat /proc/sys/kernel/numa_balancing)
-        echo '[fails]'; $near compare -q -p first-touch,interleave -r 2 -- sh -c 'echo out; echo oops >&2; exit 3'; echo "status $?"
-        echo '[interrupted]'
-        $near compare -q --keep-caches -p first-touch,interleave -r 1 -- sh -c 'test -e second && exec sleep 1000; touch second' & 
-        sleep 0.2; while ! pidof sleep > /dev/null; do sleep 0.05; done; kill -INT $!; wait $!; echo "status $?"
-        pidof sleep
-        echo '[switch]'; [ "$before" = "$(cat /proc/sys/kernel/numa_balancing)" ] && echo "as before: $before"
-        echo '[end]'
-    "#;
+    let script = include_str!("programs/compare_interrupted.sh");
     let ran: RunOutput = lab.script("small-2x2", &[&["--quiet"][..], &FAST].concat(), script).succeeded();
     let fails = ran.section("fails");
     for says in

@@ -1,7 +1,7 @@
 //! Files of the host: those that come back through `--out`, those that an ordinary user can read, and a lab for
 //! ordinary users.
 
-use crate::support::{Lab, is_root, noise};
+use crate::support::{Lab, is_root_to, noise};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn files_below_out_come_back_and_others_do_not() {
 /// Needs root, for the small disk.
 #[test]
 fn a_full_disk_is_told() {
-    if !is_root() {
+    if !is_root_to("mount a small disk") {
         return;
     }
     let lab = Lab::new();
@@ -39,7 +39,7 @@ fn a_full_disk_is_told() {
     fs::create_dir(&disk).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "none"]).arg(&disk).status().unwrap();
     if !mounted.success() {
-        return; // a container's root may not mount
+        return test_tools::skipped("a container's root may not mount");
     }
     // Linux writes files back later: the program only learns of the error if it syncs, nearside always.
     let ran =
@@ -72,7 +72,7 @@ fn an_out_folder_that_cannot_serve_is_refused_at_once() {
 /// As root, runs everything as another user; an ordinary user has run all other tests already.
 #[test]
 fn an_ordinary_user_needs_no_rights_and_gets_none() {
-    if !is_root() {
+    if !is_root_to("run the lab as another user") {
         return;
     }
     let lab = Lab::new();

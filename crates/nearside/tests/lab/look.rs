@@ -1,9 +1,10 @@
 //! `nearside show`, `pages` and `memory` of programs whose memory is known, on virtual machines: against numactl,
 //! `numa_maps`, `move_pages` (which `pages` asks) and each other.
 
-use crate::support::{Lab, RunOutput, is_root};
+use crate::support::{Lab, RunOutput, is_root_to};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use test_tools::Checks;
 
 const BASE: u64 = 4 << 10;
 const HUGE: u64 = 2 << 20;
@@ -53,72 +54,18 @@ fn mapping_of(show: &Value, address: u64) -> &Value {
 }
 
 /// Pages of four kinds on two nodes, by threads with policies of their own. One boot for all of it.
-const PLACE: &str = "
-    for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
-    numactl --interleave=0,1 ../nearside-workloads place 0:base:4M 1:huge:8M 0,1,1,0:mixed:16M 1:hugetlb:6M > placed &
-    pid=$!
-    until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
-    echo '[placed]'; cat placed
-    echo '[show]'; ../nearside show --json $pid
-    echo '[numa_maps]'; cat /proc/$pid/numa_maps
-    echo '[memory]'; ../nearside memory --json $pid
-    for part in 1 2 3 4; do
-        range=$(sed -n ${part}p placed)
-        echo \"[pages-$part]\"; ../nearside pages $pid $range --json
-    done
-    first=$(sed -n 1p placed | cut -d - -f 1)
-    echo '[page]'; ../nearside pages $pid $first --each --kernel-flags --json
-    echo '[entry]'; dd if=/proc/$pid/pagemap bs=8 count=1 skip=$((0x$first / 4096)) status=none | od -A n -t u8
-    echo '[metrics]'; ../nearside memory $pid --format openmetrics
-    echo '[text]'; ../nearside show $pid
-    echo '[strip]'; ../nearside pages $pid $(sed -n 3p placed)
-    echo '[svg]'; ../nearside pages $pid --format svg
-    echo '[hardware]'; numactl --hardware
-    echo '[machine]'; ../nearside show --json
-
-    mkdir /sys/fs/cgroup/half; echo '+cpuset +memory' > /sys/fs/cgroup/cgroup.subtree_control
-    echo 1 > /sys/fs/cgroup/half/cpuset.mems; echo 2-3 > /sys/fs/cgroup/half/cpuset.cpus
-    sh -c 'echo $$ > /sys/fs/cgroup/half/cgroup.procs; exec ../nearside-workloads place 1:base:4M' > inside &
-    inside=$!
-    until [ -s inside ] || ! kill -0 $inside; do sleep 0.05; done
-    echo '[inside]'; ../nearside show --json $inside
-    echo '[cgroup]'; ../nearside memory --json --cgroup /half
-    kill $inside
-
-    as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
-    $as_user ../nearside-workloads place 1:base:2M > own &
-    own=$!
-    until [ -s own ] || ! kill -0 $own; do sleep 0.05; done
-    echo '[own]'; $as_user ../nearside pages $own $(cat own) --each 2>&1 | tail -2
-    echo '[own-show]'; $as_user ../nearside show --json $own
-    for verb in 'show' 'pages' 'memory'; do
-        echo \"[other-$verb]\"; $as_user ../nearside $verb $pid 2>&1; echo \"status $?\"
-    done
-    echo '[kernel-flags]'; $as_user ../nearside pages $own --each --kernel-flags 2>&1; echo \"status $?\"
-    kill $own
-
-    echo '[unmapped]'; ../nearside pages $pid 1000-2000 2>&1; echo \"status $?\"
-    end=$(sed -n 4p placed | cut -d - -f 2)
-    echo '[half]'; ../nearside pages $pid $first-ffffffff0000 --json
-    echo '[kernel]'; ../nearside pages 2 2>&1; echo \"status $?\"
-    ../nearside-workloads hold --size 192M > held & big=$!
-    until grep -q holding held || ! kill -0 $big; do sleep 0.05; done
-    { ../nearside pages $big --each 2> note; echo \"status $?\" >> note; } | { read heading; kill $big; sleep 0.3; wc -l; } > lines
-    echo '[ended]'; cat lines note
-    ../nearside show --json --watch=0.1 $pid > watched & watch=$!
-    sleep 0.5; kill $pid; wait $watch; echo '[watched]'; echo \"status $?\"
-    echo '[end]'
-";
+const PLACE: &str = include_str!("programs/look_two_nodes.sh");
 
 #[test]
 fn known_memory_is_told_on_two_nodes() {
     let lab = Lab::new();
-    if !is_root() {
-        return; // hugetlb pools and control groups are for root
+    if !is_root_to("fill hugetlb pools and make control groups") {
+        return;
     }
     let ran = lab.script("small-2x2", &["--quiet", "--thp", "madvise"], PLACE).succeeded();
     let placed: Vec<&str> = ran.section("placed").lines().collect();
     let show = json_of(&ran, "show");
+    let checks = Checks::new();
 
     // Each part, page by page and by its mapping.
     let base_and_huge = [
@@ -134,23 +81,62 @@ fn known_memory_is_told_on_two_nodes() {
         wanted(&[(1, "hugetlb", HUGE, 3)]),
     ];
     for (number, wanted) in parts.iter().enumerate() {
-        let pages = json_of(&ran, &format!("pages-{}", number + 1));
-        assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
-        let mapping = mapping_of(&show, start_of(placed[number]));
-        assert!(mapping["huge_pages_told"].as_bool().unwrap(), "{mapping}");
-        let told = amounts(&mapping["pages"]);
-        for (key, pages) in wanted {
-            // Memory beside the part may belong to the same mapping.
-            let more = if key.1 == "base" { 16 } else { 0 };
-            assert!((*pages..=pages + more).contains(told.get(key).unwrap_or(&0)), "part {number}: {told:?}");
-        }
+        checks.part(format_args!("part {number}"), || {
+            let pages = json_of(&ran, &format!("pages-{}", number + 1));
+            assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+            let mapping = mapping_of(&show, start_of(placed[number]));
+            assert!(mapping["huge_pages_told"].as_bool().unwrap(), "{mapping}");
+            let told = amounts(&mapping["pages"]);
+            for (key, pages) in wanted {
+                // Memory beside the part may belong to the same mapping.
+                let more = if key.1 == "base" { 16 } else { 0 };
+                assert!((*pages..=pages + more).contains(told.get(key).unwrap_or(&0)), "part {number}: {told:?}");
+            }
+        });
     }
-    let strip = json_of(&ran, "pages-3")["mappings"][0]["strip"].clone();
-    let strip: Vec<u64> = strip.as_array().unwrap().iter().map(|node| node.as_u64().unwrap()).collect();
-    let pieces: Vec<u64> = strip.chunks(strip.len() / 8).map(|piece| piece[0]).collect();
-    assert_eq!(pieces, [0, 1, 1, 0, 0, 1, 1, 0]);
+    checks.part("strip", || {
+        let strip = json_of(&ran, "pages-3")["mappings"][0]["strip"].clone();
+        let strip: Vec<u64> = strip.as_array().unwrap().iter().map(|node| node.as_u64().unwrap()).collect();
+        let pieces: Vec<u64> = strip.chunks(strip.len() / 8).map(|piece| piece[0]).collect();
+        assert_eq!(pieces, [0, 1, 1, 0, 0, 1, 1, 0]);
+    });
+    checks.part("totals", || totals_agree(&ran, &show));
+    checks.part("threads", || threads_have_their_policies(&show));
+    checks.part("one page", || one_page_is_the_kernels(&ran));
+    for (section, says) in [
+        ("text", "in pages of 2 MiB hugetlb"),
+        ("strip", "pages of 2 MiB THP by node 0:2 1:2"),
+        ("svg", "<title>node 1</title>"),
+    ] {
+        checks.part(section, || {
+            assert!(ran.section(section).contains(says), "no {says:?} in {}", ran.section(section));
+        });
+    }
+    checks.part("machine", || the_machine_is_what_numactl_says(&ran));
+    checks.part("control groups", || control_groups_are_told(&ran));
+    checks.part("ordinary user", || an_ordinary_user_sees_its_own(&ran));
 
-    // Totals of show, of numa_maps and of memory.
+    for (section, status, says) in [
+        ("unmapped", 2, "nothing is mapped there"),
+        ("kernel", 1, "kernel thread"),
+        ("watched", 0, ""),
+        ("ended", 0, "note: the process ended"),
+    ] {
+        checks.part(section, || {
+            let said = ran.section(section);
+            assert!(said.contains(says) && said.ends_with(&format!("status {status}\n")), "{section}: {said}");
+        });
+    }
+    checks.part("half", || {
+        // Pages read before it ended are reported: of at least 49,152 pages, those of the first call.
+        let lines: u64 = ran.section("ended").lines().next().unwrap().trim().parse().unwrap();
+        assert!((30_000..49_152).contains(&lines), "{lines}");
+        assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
+    });
+}
+
+/// Totals of `show`, of `numa_maps` and of `memory`.
+fn totals_agree(ran: &RunOutput, show: &Value) {
     let by_node = |nodes: &Value, bytes: &dyn Fn(&Value) -> u64| -> BTreeMap<u64, u64> {
         nodes.as_array().unwrap().iter().map(|node| (node["node"].as_u64().unwrap(), bytes(node))).collect()
     };
@@ -159,13 +145,15 @@ fn known_memory_is_told_on_two_nodes() {
     sums.retain(|node, _| *node < 2);
     assert_eq!(told, sums);
     let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
-    let memory = json_of(&ran, "memory");
+    let memory = json_of(ran, "memory");
     assert_eq!(by_node(&memory["processes"][0]["nodes"], &uses), told);
     assert_eq!(memory["processes"][0]["nodes"][1]["bytes"]["hugetlb"], 6 << 20);
     assert!(ran.section("metrics").ends_with("# EOF\n"));
     assert!(ran.section("metrics").contains("use=\"hugetlb\"} 6291456\n"), "{}", ran.section("metrics"));
+}
 
-    // Threads, each with its policy and CPUs.
+/// Each thread has its policy and CPUs.
+fn threads_have_their_policies(show: &Value) {
     let thread =
         |name: &str| show["threads"].as_array().unwrap().iter().find(|thread| thread["name"] == name).unwrap().clone();
     for (name, policy, cpus) in
@@ -177,37 +165,15 @@ fn known_memory_is_told_on_two_nodes() {
     }
     assert_eq!(show["threads"][0]["policy"], "interleave:0-1");
     assert_eq!(show["cpuset"]["memory_nodes"], "0-1");
+}
 
-    // One page, compared with the kernel's own file.
-    let page = json_of(&ran, "page");
+/// A page, compared with the kernel's own file.
+fn one_page_is_the_kernels(ran: &RunOutput) {
+    let page = json_of(ran, "page");
     let entry: u64 = ran.section("entry").trim().parse().unwrap();
     assert_eq!((&page["node"], &page["frame"]), (&json!(0), &json!(format!("{:#x}", entry & ((1 << 55) - 1)))));
     let flags = page["flags"].as_array().unwrap();
     assert!(flags.contains(&json!("anonymous")) && flags.contains(&json!("mmap")), "{page}");
-    for (section, says) in [
-        ("text", "in pages of 2 MiB hugetlb"),
-        ("strip", "pages of 2 MiB THP by node 0:2 1:2"),
-        ("svg", "<title>node 1</title>"),
-    ] {
-        assert!(ran.section(section).contains(says), "no {says:?} in {}", ran.section(section));
-    }
-    the_machine_is_what_numactl_says(&ran);
-    control_groups_are_told(&ran);
-    an_ordinary_user_sees_its_own(&ran);
-
-    for (section, status, says) in [
-        ("unmapped", 2, "nothing is mapped there"),
-        ("kernel", 1, "kernel thread"),
-        ("watched", 0, ""),
-        ("ended", 0, "note: the process ended"),
-    ] {
-        let said = ran.section(section);
-        assert!(said.contains(says) && said.ends_with(&format!("status {status}\n")), "{section}: {said}");
-    }
-    // Pages read before it ended are reported: of at least 49,152 pages, those of the first call.
-    let lines: u64 = ran.section("ended").lines().next().unwrap().trim().parse().unwrap();
-    assert!((30_000..49_152).contains(&lines), "{lines}");
-    assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
 }
 
 fn the_machine_is_what_numactl_says(ran: &RunOutput) {
@@ -279,19 +245,7 @@ fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
 fn nodes_without_cpus_or_memory_are_told_as_such() {
     let lab = Lab::new();
     let machine = odd_machine(&lab, "small-4x2", 4);
-    let script = "
-        ../nearside-workloads place 0,1,3:base:12M 3:base:4M > placed & pid=$!
-        until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
-        echo '[show]'; ../nearside show --json $pid
-        echo '[numa_maps]'; cat /proc/$pid/numa_maps
-        echo '[pages]'; ../nearside pages $pid $(sed -n 1p placed) --json
-        echo '[lines]'; ../nearside pages $pid $(sed -n 2p placed) --each | awk 'NR > 1 { print $4 }' | sort | uniq -c
-        echo '[machine]'; ../nearside show --json
-        echo '[memory]'; ../nearside memory --json
-        echo '[text]'; ../nearside show; ../nearside memory
-        kill $pid
-        echo '[end]'
-    ";
+    let script = include_str!("programs/look_odd_nodes.sh");
     let ran = lab.script(&machine, &["--quiet", "--thp", "never"], script).succeeded();
     let pages = json_of(&ran, "pages");
     let third = 1024;
@@ -315,84 +269,64 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
 
 /// Eight nodes, the seventh without memory and the eighth without CPUs; a process of an ordinary user with memory of
 /// three kinds on seven of them, read by that user and by root. Everything about the machine is reported.
-const EIGHT: &str = "
-    for node in 1 5; do echo 4 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
-    as_user='setpriv --reuid 65534 --regid 65534 --clear-groups'
-    try() { \"$@\" 2>&1; echo \"status $?\"; }
-    $as_user ../nearside-workloads place 0,1,2,3,4,5,7:base:28M 0,7:mixed:8M 5:hugetlb:4M > placed & pid=$!
-    until [ -s placed ] || ! kill -0 $pid; do sleep 0.05; done
-    echo '[root]'; ../nearside show --json $pid
-    echo '[user]'; $as_user ../nearside show --json $pid
-    echo '[numa_maps]'; cat /proc/$pid/numa_maps
-    echo '[memory]'; $as_user ../nearside memory --json $pid
-    for part in 1 2 3; do
-        echo \"[pages-$part]\"; $as_user ../nearside pages $pid $(sed -n ${part}p placed) --json
-    done
-    echo '[hardware]'; numactl --hardware
-    echo '[machine]'; $as_user ../nearside show --json
-    echo '[text]'; ../nearside show $pid
-    first=$(sed -n 1p placed | cut -d - -f 1)
-    echo '[half]'; $as_user ../nearside pages $pid $first-ffffffff0000 --each 2>&1 > /dev/null
-    echo '[nothing]'; try $as_user ../nearside pages $pid '[vvar]'
-    echo '[backwards]'; try ../nearside pages $pid 5000-4000
-    echo '[name]'; try ../nearside pages $pid no-such.so
-    sh -c 'sleep 0 & echo $! > ended; exec sleep 60' & sleep 0.3
-    for verb in show pages memory; do echo \"[zombie-$verb]\"; try $as_user ../nearside $verb $(cat ended); done
-    for verb in show pages memory; do echo \"[thread-$verb]\"; try $as_user ../nearside $verb 2; done
-    sleep 60 & roots=$!
-    mount -o remount,hidepid=2 /proc
-    echo '[hidden]'; try $as_user ../nearside show $roots
-    echo '[gone]'; try $as_user ../nearside show 999999
-    kill $pid $roots
-    echo '[end]'
-";
+const EIGHT: &str = include_str!("programs/look_eight_nodes.sh");
 
 #[test]
 fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     let lab = Lab::new();
-    if !is_root() {
-        return; // hugetlb pools, and other users
+    if !is_root_to("fill hugetlb pools and run programs of other users") {
+        return;
     }
     let machine = odd_machine(&lab, "small-8x2", 8);
     let ran = lab.script(&machine, &["--quiet", "--thp", "madvise"], EIGHT).succeeded();
     let (root, owner) = (json_of(&ran, "root"), json_of(&ran, "user"));
+    let checks = Checks::new();
     for part in ["nodes", "pages", "threads", "notes", "cpuset"] {
-        assert_eq!(root[part], owner[part], "{part}");
+        checks.part(part, || assert_eq!(root[part], owner[part], "{part}"));
     }
     // Shared memory depends on which other programs run.
-    for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
-        for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
-            assert_eq!(one[part], other[part], "{part}");
+    checks.part("mappings", || {
+        for (one, other) in root["mappings"].as_array().unwrap().iter().zip(owner["mappings"].as_array().unwrap()) {
+            for part in ["start", "name", "policy", "pages", "huge_pages_told"] {
+                assert_eq!(one[part], other[part], "{part}");
+            }
         }
-    }
+    });
     let nodes = [0, 1, 2, 3, 4, 5, 7];
     // Pieces alternate between the two nodes, and every second one is huge: those of the second node.
     let mixed = [(0, "base", BASE, 1024), (7, "transparent_huge", HUGE, 2)];
     let wanted =
         [wanted(&nodes.map(|node| (node, "base", BASE, 1024))), wanted(&mixed), wanted(&[(5, "hugetlb", HUGE, 2)])];
     for (number, wanted) in wanted.iter().enumerate() {
-        let pages = json_of(&ran, &format!("pages-{}", number + 1));
-        assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+        checks.part(format_args!("part {number}"), || {
+            let pages = json_of(&ran, &format!("pages-{}", number + 1));
+            assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
+        });
     }
-    let sums = by_numa_maps(ran.section("numa_maps"));
-    let told: BTreeMap<u64, u64> = root["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| (node["node"].as_u64().unwrap(), node["bytes"].as_u64().unwrap()))
-        .collect();
-    assert_eq!(told, sums);
-    assert_eq!((told.len(), told[&6]), (8, 0));
-    let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
-    let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| (node["node"].as_u64().unwrap(), uses(node)))
-        .collect();
-    assert!(memory.iter().all(|(node, bytes)| *bytes == told[node]) && !memory.contains_key(&6), "{memory:?}");
-    numactl_says_the_same_of_all(&ran);
-    assert!(ran.section("text").lines().any(|line| line.starts_with("all ") && line.split("  ").count() > 8));
+    checks.part("totals", || {
+        let sums = by_numa_maps(ran.section("numa_maps"));
+        let told: BTreeMap<u64, u64> = root["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| (node["node"].as_u64().unwrap(), node["bytes"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(told, sums);
+        assert_eq!((told.len(), told[&6]), (8, 0));
+        let uses =
+            |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+        let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| (node["node"].as_u64().unwrap(), uses(node)))
+            .collect();
+        assert!(memory.iter().all(|(node, bytes)| *bytes == told[node]) && !memory.contains_key(&6), "{memory:?}");
+    });
+    checks.part("machine", || numactl_says_the_same_of_all(&ran));
+    checks.part("text", || {
+        assert!(ran.section("text").lines().any(|line| line.starts_with("all ") && line.split("  ").count() > 8));
+    });
     for (section, says) in [
         ("half", &["nearside: note: ", "of the range are not mapped", "frames are not shown"][..]),
         ("nothing", &["none of its pages is in memory", "status 0"]),
@@ -401,13 +335,17 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
         ("hidden", &["hidepid", "CAP_SYS_PTRACE", "status 1"]),
         ("gone", &["there is no process 999999", "status 1"]),
     ] {
-        let said = ran.section(section).to_lowercase();
-        assert!(says.iter().all(|says| said.contains(&says.to_lowercase())), "{section}: {said}");
+        checks.part(section, || {
+            let said = ran.section(section).to_lowercase();
+            assert!(says.iter().all(|says| said.contains(&says.to_lowercase())), "{section}: {said}");
+        });
     }
     for verb in ["show", "pages", "memory"] {
         for (what, says) in [("zombie", "zombie"), ("thread", "kernel thread")] {
-            let said = ran.section(&format!("{what}-{verb}"));
-            assert!(said.contains(says) && said.ends_with("status 1\n"), "{said}");
+            checks.part(format_args!("{what} {verb}"), || {
+                let said = ran.section(&format!("{what}-{verb}"));
+                assert!(said.contains(says) && said.ends_with("status 1\n"), "{said}");
+            });
         }
     }
 }

@@ -19,19 +19,7 @@ fn the_lab_measures_what_its_preset_says() {
     let lab = Lab::new();
     std::fs::create_dir(lab.path("kept")).unwrap();
     std::fs::set_permissions(lab.path("kept"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
-    let script = "
-        measure='../nearside measure --quick --repeats 3'
-        echo '[all]'
-        $measure --size 32M --only latency,bandwidth,caches --json --output ../kept/measured.toml
-        status=$?; echo '[status]'; echo $status
-        echo '[cpuset]'
-        taskset -c 0-5 $measure --size 16M --only latency --json
-        status=$?; echo '[cpuset-status]'; echo $status
-        echo '[memory]'
-        $measure --size 700M --only bandwidth 2>&1
-        status=$?; echo '[memory-status]'; echo $status
-        echo '[end]'
-    ";
+    let script = include_str!("programs/measure.sh");
     let ran = lab.script("small-4x2", &["--quiet", "--out", "../kept"], script).succeeded();
     let preset = topology_of("small-4x2");
     let measured = json(ran.section("all"));

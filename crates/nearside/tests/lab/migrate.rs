@@ -1,20 +1,12 @@
 //! `nearside migrate` and `nearside bind` on virtual machines: pages move to the requested nodes, keep every write, and
 //! have a reason if they stay.
 
-use crate::support::{FAST, Lab, RunOutput, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
+use test_tools::Checks;
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
-const HOLD: &str = r#"
-    work=../nearside-workloads; near=../nearside
-    hold() { numactl $on $work hold "$@" > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done
-        range=$(sed 's/holding //' /tmp/held); rm /tmp/held; }
-    let_go() { kill $pid; wait $pid 2>/dev/null; }
-    move() { $near migrate $pid --quiet --json "$@"; }
-    try() { "$@" 2>&1; echo "status $?"; }
-    nodes() { grep "^${range%-*}" /proc/$pid/numa_maps | grep -oE 'N[0-9]+=[0-9]+' | tr '\n' ' '; echo; }
-    on='--membind 0'
-"#;
+const HOLD: &str = include_str!("programs/migrate_hold.sh");
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
@@ -37,93 +29,65 @@ fn stayed<'a>(report: &'a Value, reason: &str) -> &'a Value {
 #[test]
 fn pages_and_threads_go_where_they_are_sent() {
     let lab = Lab::new();
-    let script = HOLD.to_owned()
-        + r#"
-        echo '[all]'; hold --size 32M; move --to 1; echo '[all-nodes]'; nodes
-        echo '[range]'; start=${range%-*}; half=$(printf '%x' $((0x$start + 0x400000)))
-        move --from 1 --to 2 --range $start-$half; echo '[range-nodes]'; nodes
-        echo '[page]'; move --to 3 --range 0x$start; echo '[page-nodes]'; nodes
-        echo '[from]'; move --from 2 --to 0 --range $range; echo '[from-nodes]'; nodes
-        echo '[dealt]'; move --to 1,2 --range $range; echo '[dealt-nodes]'; nodes
-        echo '[half]'; try move --to 3 --range $start-$(printf '%x' $((0x${range#*-} + 0x100000000000)))
-        echo '[budget]'; move --to 0 --range $range --budget 100
-        echo '[stack]'; move --to 2 --mapping '[stack]' --threads
-        echo '[wrong]'
-        for wrong in '--to 9' '--to !all' '--to 1 --budget 0' '--to 1 --range 1000' '--to 1 --range 7-3' '--to 1 --mapping no' '--to 1 --from 8' '--to x'; do
-            try $near migrate $pid $wrong | tail -1; done
-        let_go
-        echo '[huge]'
-        echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
-        hold --size 16M --huge; move --to 3 --range $range; let_go
-        echo '[hugetlb]'
-        for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
-        mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge
-        hold --size 8M --file /tmp/huge/file; move --to 1 --range $range; let_go
-        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
-        $work checksum --size 4M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | tail -1)
-        echo '[intersect]'
-        taskset -pc 4-7 $pid > /dev/null; taskset -pc 0-7 $thread > /dev/null
-        $near bind $pid --physcpubind 2-5 --intersect --json; echo '[intersect-masks]'; masks
-        echo '[nothing-left]'; try $near bind $pid --physcpubind 0-1 --intersect | tail -1; masks
-        echo '[overwrite]'; $near bind $pid --cpunodebind 1 > /dev/null; masks
-        for look in 1 2 3 4 5 6 7 8; do cut -d' ' -f39 /proc/$pid/task/$thread/stat; sleep 0.02; done | sort -u | grep -vE '^[23]$'
-        echo '[one]'; $near bind $pid --physcpubind 7 --thread $thread > /dev/null; masks
-        echo '[bind-wrong]'; for wrong in '--cpunodebind 9' '--physcpubind 99' '--physcpubind 1 --thread 1' '' '--physcpubind !all'; do
-            $near bind $pid $wrong 2> /dev/null; echo $?; done
-        kill $pid; wait $pid 2>/dev/null
-        numactl --membind 0 cp $work /tmp/both; /tmp/both hold --size 1M > /tmp/held & other=$!
-        until grep -q holding /tmp/held; do sleep 0.05; done
-        shared() { grep -E '/tmp/both.* mapmax=' /proc/$pid/numa_maps | grep -v anon= | grep -oE 'N0=[0-9]+' | awk -F= '{ sum += $2 } END { print sum + 0 }'; }
-        echo '[follow]'
-        numactl --cpunodebind 0 /tmp/both checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        sleep 0.5; shared_before=$(shared); $near bind $pid --cpunodebind 2 --follow --interval 0.1 --json > /tmp/events & follower=$!
-        until grep -q pages_followed /tmp/events; do sleep 0.2; done
-        grep -oE 'N[0-9]+=[0-9]+' /proc/$pid/numa_maps | sort | awk -F= '{ sum[$1] += $2 } END { print "N2=" sum["N2"] }'
-        shared_after=$(shared); kill $pid $other; wait $follower; echo "status $?"; cat /tmp/events
-        echo '[follow-shared]'; echo $shared_before; echo $shared_after
-        echo '[follow-not]'; numactl --cpunodebind 0 --membind 0 $work checksum --size 16M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-        sleep 0.3; $near bind $pid --cpunodebind 2 --follow --interval 0.05 > /tmp/events & follower=$!
-        sleep 0.5; kill $pid; wait $follower; echo "status $?"; tail -n +2 /tmp/events
-        echo '[follow-exec]'; sh -c 'sleep 0.3; sleep 0.3; exec sleep 0.5' & pid=$!; sleep 0.1
-        $near bind $pid --cpunodebind 3 --follow --interval 0.05 | sed -E 's/[0-9]{2,}/N/g'
-        echo '[end]'
-    "#;
+    let script = HOLD.to_owned() + include_str!("programs/migrate_where_sent.sh");
     let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
-    threads_go_where_they_are_bound_and_their_pages_follow(&ran);
+    let checks = Checks::new();
+    checks.part("threads", || threads_go_where_they_are_bound_and_their_pages_follow(&ran));
     let section = |name: &str| json(ran.section(name));
     let bytes = |report: &Value, what: &str| report[what]["bytes"].as_u64().unwrap();
-    let all = section("all");
-    assert!(bytes(&all, "moved") >= 32 << 20 && all["moved_to"][0]["node"] == 1, "{all:#}");
-    assert_eq!(ran.section("all-nodes"), "N1=8192 \n");
-    let range = section("range");
-    assert_eq!((bytes(&range, "moved"), &range["stayed"]), (4 << 20, &Value::from(Vec::<Value>::new())));
-    assert_eq!(ran.section("range-nodes"), "N1=7168 N2=1024 \n");
-    assert_eq!(section("page")["moved"]["pages"], 1);
-    assert_eq!(ran.section("page-nodes"), "N1=7168 N2=1023 N3=1 \n");
-    let from = section("from");
-    assert_eq!((&from["moved"]["pages"], &from["on_other_nodes"]["pages"]), (&1023.into(), &7169.into()));
-    assert_eq!(ran.section("from-nodes"), "N0=1023 N1=7168 N3=1 \n");
-    let dealt = section("dealt");
-    assert_eq!((&dealt["already_there"]["pages"], &dealt["moved"]["pages"]), (&7168.into(), &1024.into()));
-    assert_eq!(ran.section("dealt-nodes"), "N1=7680 N2=512 \n");
-    let half = ran.section("half");
-    let (report, status) = half.split_once("status ").unwrap();
-    assert!(status == "3\n" && bytes(&json(report), "moved") >= 32 << 20, "{half}");
-    assert!(json(report)["unmapped_bytes"].as_u64().unwrap() > 1 << 40, "{half}");
-    let budget = section("budget");
-    assert!(bytes(&budget, "moved") == 32 << 20 && budget["seconds"].as_f64().unwrap() >= 0.3, "{budget:#}");
-    let stack = section("stack");
-    assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
-    assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
-    if !is_root() {
-        return; // only root can reserve huge pages
+    checks.part("all", || {
+        let all = section("all");
+        assert!(bytes(&all, "moved") >= 32 << 20 && all["moved_to"][0]["node"] == 1, "{all:#}");
+        assert_eq!(ran.section("all-nodes"), "N1=8192 \n");
+    });
+    checks.part("range", || {
+        let range = section("range");
+        assert_eq!((bytes(&range, "moved"), &range["stayed"]), (4 << 20, &Value::from(Vec::<Value>::new())));
+        assert_eq!(ran.section("range-nodes"), "N1=7168 N2=1024 \n");
+    });
+    checks.part("page", || {
+        assert_eq!(section("page")["moved"]["pages"], 1);
+        assert_eq!(ran.section("page-nodes"), "N1=7168 N2=1023 N3=1 \n");
+    });
+    checks.part("from", || {
+        let from = section("from");
+        assert_eq!((&from["moved"]["pages"], &from["on_other_nodes"]["pages"]), (&1023.into(), &7169.into()));
+        assert_eq!(ran.section("from-nodes"), "N0=1023 N1=7168 N3=1 \n");
+    });
+    checks.part("dealt", || {
+        let dealt = section("dealt");
+        assert_eq!((&dealt["already_there"]["pages"], &dealt["moved"]["pages"]), (&7168.into(), &1024.into()));
+        assert_eq!(ran.section("dealt-nodes"), "N1=7680 N2=512 \n");
+    });
+    checks.part("half", || {
+        let half = ran.section("half");
+        let (report, status) = half.split_once("status ").unwrap();
+        assert!(status == "3\n" && bytes(&json(report), "moved") >= 32 << 20, "{half}");
+        assert!(json(report)["unmapped_bytes"].as_u64().unwrap() > 1 << 40, "{half}");
+    });
+    checks.part("budget", || {
+        let budget = section("budget");
+        assert!(bytes(&budget, "moved") == 32 << 20 && budget["seconds"].as_f64().unwrap() >= 0.3, "{budget:#}");
+    });
+    checks.part("stack", || {
+        let stack = section("stack");
+        assert_eq!((&stack["threads"]["cpus"], &stack["threads"]["bound"]), (&"4-5".into(), &1.into()));
+    });
+    checks.part("wrong", || {
+        assert_eq!(ran.section("wrong"), "status 2\n".repeat(8));
+    });
+    if !is_root_to("reserve huge pages") {
+        return;
     }
-    let huge = section("huge");
-    assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
-    let hugetlb = section("hugetlb");
-    assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
+    checks.part("huge", || {
+        let huge = section("huge");
+        assert_eq!((&huge["moved"]["pages"], bytes(&huge, "moved")), (&8.into(), 16 << 20), "{huge:#}");
+    });
+    checks.part("hugetlb", || {
+        let hugetlb = section("hugetlb");
+        assert_eq!((&hugetlb["moved"]["pages"], bytes(&hugetlb, "moved")), (&4.into(), 8 << 20), "{hugetlb:#}");
+    });
 }
 
 /// Claims 3, 11, 12, 15 and 26 of the specification: existing threads get the new mask, or its intersection with their
@@ -159,68 +123,55 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &RunOutput) {
 #[test]
 fn no_write_is_lost_and_what_stays_has_its_reason() {
     let lab = Lab::new();
-    let script = HOLD.to_owned()
-        + r#"
-        echo '[writes]'
-        $work checksum --size 8M --threads 4 --writes 400000 > /tmp/sum & pid=$!
-        while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
-        wait $pid; echo "status $?"; cat /tmp/sum
-        echo '[exit]'; hold --size 32M; (sleep 1; kill $pid) & move --to 1 --budget 10; wait $pid 2>/dev/null
-        echo '[exec]'; cp $work /tmp/work
-        sh -c 'head -c 8000000 /dev/zero > /dev/shm/zeroes; read x < /dev/shm/zeroes; sleep 0.5; exec sleep 30' & pid=$!
-        sleep 0.2; try move --to 2 --budget 1; kill $pid
-        echo '[fork]'; sh -c 'while :; do /bin/true; done' & pid=$!
-        for node in 1 2 3; do try move --to $node | tail -1; done; kill $pid
-        echo '[shared]'; hold --size 4M --file /dev/shm/both; first=$pid; hold --size 4M --file /dev/shm/both
-        try move --to 1 --range $range; try move --to 1 --range $range --shared; let_go; kill $first
-        echo '[pinned]'; hold --size 4M --file /dev/shm/pinned --pinned; try move --to 1 --range $range; let_go; rm /dev/shm/*
-        echo '[full]'; on='--membind 3'; hold --size 140M; full=$pid; on='--membind 0'; hold --size 60M; try move --to 3 --range $range; let_go; kill $full
-        echo '[others]'
-        echo '  gone'; try $near migrate 99999 --to 1
-        echo '  kernel'; try $near migrate 2 --to 1
-        for target in 99999 2; do try $near bind $target --cpunodebind 1; try $near bind $target --cpunodebind 1 --follow; done | grep -c 'status 1'
-        echo '  zombie'; sh -c 'sleep 0 & exec sleep 5' & sleep 1; zombie=$(ps -eo pid,stat | awk '$2 ~ /Z/ { print $1; exit }'); try $near migrate $zombie --to 1 | sed "s/$zombie/N/g"
-        sleep 60 & pid=$!; sleep 0.2
-        echo '  stranger'; try setpriv --reuid 65534 --clear-groups $near migrate $pid --to 1 | sed "s/$pid/N/g"
-        echo '  stranger-bind'; try setpriv --reuid 65534 --clear-groups $near bind $pid --cpunodebind 1 | sed "s/$pid/N/g"
-        echo '  own'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 > /dev/null; echo status \$?; kill \$!"
-        echo '  shared'; setpriv --reuid 65534 --clear-groups sh -c "sleep 60 & sleep 0.2; $near migrate \$! --to 1 --shared 2>&1; echo status \$?; kill \$!" | sed -E 's/process [0-9]+/process N/g'
-        echo '  cpuset'; echo '+cpuset +memory' > /sys/fs/cgroup/cgroup.subtree_control; mkdir /sys/fs/cgroup/few; echo 0-1 > /sys/fs/cgroup/few/cpuset.mems
-        echo $pid > /sys/fs/cgroup/few/cgroup.procs; try $near migrate $pid --to 2; try $near bind $pid --cpunodebind 2 | head -1 | sed "s/$pid/N/"
-        echo '[limit]'; mkdir /sys/fs/cgroup/limited; echo 40M > /sys/fs/cgroup/limited/memory.max; on='--membind 0'
-        hold() { $near run --cgroup /limited $on -- $work hold "$@" > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done; range=$(sed 's/holding //' /tmp/held); }
-        hold --size 36M; move --to 1 --range $range; nodes; grep -E '^(max|oom) ' /sys/fs/cgroup/limited/memory.events; let_go
-        echo '[end]'
-    "#;
+    let script = HOLD.to_owned() + include_str!("programs/migrate_reasons.sh");
     let options = [&["--quiet", "--thp", "never", "--memory-per-node", "192M"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
-    let writes = ran.section("writes");
-    assert!(writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"), "{writes}{}", ran.error);
-    assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
-    let exit = json(ran.section("exit"));
-    assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
-    assert!(ran.section("exec").ends_with("status 0\n"), "{}", ran.section("exec"));
-    assert_eq!(ran.section("fork"), "status 0\n".repeat(3));
+    let checks = Checks::new();
+    checks.part("writes", || {
+        let writes = ran.section("writes");
+        assert!(
+            writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"),
+            "{writes}{}",
+            ran.error
+        );
+        assert!(writes.matches("\"moved\":").count() >= 4, "{writes}");
+    });
+    checks.part("exit", || {
+        let exit = json(ran.section("exit"));
+        assert_eq!((&exit["process_ended"], &exit["interrupted"]), (&true.into(), &false.into()), "{exit:#}");
+    });
+    checks.part("exec", || {
+        assert!(ran.section("exec").ends_with("status 0\n"), "{}", ran.section("exec"));
+    });
+    checks.part("fork", || {
+        assert_eq!(ran.section("fork"), "status 0\n".repeat(3));
+    });
     let shared = ran.section("shared").replace("status 0", "");
     let shared = reports(&shared);
-    assert_eq!(stayed(&shared[0], "shared")["pages"], 1024);
-    if !is_root() {
-        return; // the rest changes users, or needs CAP_SYS_NICE
+    checks.part("shared", || assert_eq!(stayed(&shared[0], "shared")["pages"], 1024));
+    if !is_root_to("change users and move shared pages") {
+        return;
     }
-    assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]);
-    let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);
-    assert_eq!(
-        (&stayed(&pinned, "held")["pages"], &pinned["moved"]["pages"]),
-        (&256.into(), &768.into()),
-        "{pinned:#}"
-    );
-    let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
-    let stays = full["stayed"].as_array().unwrap();
-    assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
-    assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
-    // Moved pages are not charged twice: a group at its limit does not block them.
-    let limit = ran.section("limit");
-    assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
+    checks.part("shared by root", || assert_eq!(shared[1]["moved"]["pages"], 1024, "{:#}", shared[1]));
+    checks.part("pinned", || {
+        let pinned = reports(&ran.section("pinned").replace("status 3", "")).remove(0);
+        assert_eq!(
+            (&stayed(&pinned, "held")["pages"], &pinned["moved"]["pages"]),
+            (&256.into(), &768.into()),
+            "{pinned:#}"
+        );
+    });
+    checks.part("full", || {
+        let full = reports(&ran.section("full").replace("status 3", "")).remove(0);
+        let stays = full["stayed"].as_array().unwrap();
+        assert!(stays.iter().all(|stayed| stayed["why"].as_str().unwrap().starts_with("node 3 is full")), "{full:#}");
+        assert!(stays[0]["pages"].as_u64().unwrap() > 1000, "{full:#}");
+    });
+    checks.part("limit", || {
+        // Moved pages are not charged twice: a group at its limit does not block them.
+        let limit = ran.section("limit");
+        assert!(limit.ends_with("N1=9216 \nmax 0\noom 0\n"), "{limit}");
+    });
     let others = ran.section("others");
     let all_told = [
         "gone\nnearside: cannot look at process 99999: there is no process 99999: it has ended, or the number is wrong\nstatus 1\n",
@@ -236,7 +187,8 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
          it: echo 0-2 | sudo tee /sys/fs/cgroup/few/cpuset.mems\nstatus 1\nprocess N (sleep): 1 thread runs on CPUs 4-5\n",
     ];
     for told in all_told {
-        assert!(others.contains(told), "no {told:?} in:\n{others}");
+        let name = told.lines().next().unwrap_or_default();
+        checks.part(name, || assert!(others.contains(told), "no {told:?} in:\n{others}"));
     }
 }
 
@@ -245,25 +197,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
 #[test]
 fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     let lab = Lab::new();
-    let script = HOLD.to_owned()
-        + r#"
-        cd /tmp; work=$OLDPWD/$work; near=$OLDPWD/$near
-        seen() { $near report $1 --user --top 1 --json; }
-        begin() { "$@" > /dev/null & pid=$!; sleep 0.3; }
-        see() { $near record --quiet --pid $pid --duration 0.1 --period 200 -o $1; }
-        masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
-        begin numactl --membind 0 $work psearchy --size 32M --repeat 100000 --pin 2,4,6
-        see remote; kill -STOP $pid # a busy process takes time from the rest
-        echo '[before]'; seen remote; echo '[moved]'; move --trace remote; kill -CONT $pid; see near
-        kill -STOP $pid; echo '[after]'; seen near; kill -CONT $pid
-        echo '[others]'; sleep 60 & other=$!; try $near migrate $other --trace near | sed "s/$other/N/"
-        kill $pid $other; wait $pid $other; echo $((pid - 1)) > /proc/sys/kernel/ns_last_pid; sleep 60 & again=$!
-        [ $again = $pid ]; echo "again $?"; try $near bind $again --trace near | sed "s/$again/N/"; kill $again
-        begin numactl --membind 2 --physcpubind 0 $work checksum --size 32M --threads 1 --writes 10000000 --repeat 1000
-        see far; echo '[bound]'; $near bind $pid --trace far | sed "s/$pid/N/"; masks; kill $pid
-        hostname elsewhere; echo '[elsewhere]'; try $near bind $$ --trace far
-        echo '[end]'
-    "#;
+    let script = HOLD.to_owned() + include_str!("programs/migrate_by_trace.sh");
     let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let [before, after] =
@@ -291,14 +225,7 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
 #[test]
 fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
     let lab = Lab::new();
-    let script = HOLD.to_owned()
-        + r#"
-        echo '[placed]'; near="../nearside"; $near run --membind 1 -- $work hold --size 8M > /tmp/held & pid=$!; until grep -q holding /tmp/held; do sleep 0.05; done
-        range=$(sed 's/holding //' /tmp/held); nodes; try $near migrate $pid --to 0 --range $range | tail -1; nodes
-        try $near bind $pid --cpunodebind 1 | sed "s/$pid/N/"; kill $pid
-        echo '[doctor]'; $near doctor --json; status=$?; echo '[status]'; echo $status
-        echo '[end]'
-    "#;
+    let script = HOLD.to_owned() + include_str!("programs/migrate_ordinary_user.sh");
     let script = script.replace('\'', "'\\''");
     let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
     let options = [&["--quiet", "--thp", "never"][..], &FAST].concat();

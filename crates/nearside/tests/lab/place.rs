@@ -5,6 +5,7 @@ use crate::support::{FAST, Lab, RunOutput};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use test_tools::Checks;
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
@@ -25,13 +26,7 @@ fn carrefour_beats_first_touch_on_streamcluster() {
     let lab = Lab::new();
     let machine = lab.path("narrow.toml");
     write_narrow_machine(&machine);
-    let script = r#"
-        near=../nearside; run="../nearside-workloads streamcluster --json --size 16M --repeat 80 --pin 0-7"
-        echo '[plain]'; $run
-        echo '[placed]'; $near place --quiet --policy carrefour --json /tmp/placed.json -- $run
-        echo '[report]'; cat /tmp/placed.json
-        echo '[end]'
-    "#;
+    let script = include_str!("programs/place_streamcluster.sh");
     let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
     let [plain, placed, report] = ["plain", "placed", "report"].map(|section| json(ran.section(section)));
@@ -53,22 +48,7 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     let lab = Lab::new();
     let machine = lab.path("narrow.toml");
     write_narrow_machine(&machine);
-    let script = r#"
-        near=../nearside; work=../nearside-workloads
-        kib() { awk "/$1/ { print \$4 }" /sys/devices/system/node/node1/meminfo; }
-        echo always > /sys/kernel/mm/transparent_hugepage/enabled
-        run="$work streamcluster --json --size 16M --repeat 30 --pin 0,2,4,6,1,3,5,7"
-        echo '[huge]'; $near place --quiet --policy carrefour --json /tmp/huge.json -- $run; cat /tmp/huge.json > /tmp/huge
-        echo never > /sys/kernel/mm/transparent_hugepage/enabled
-        mkdir /tmp/full; mount -t tmpfs -o mpol=bind:1,size=4G none /tmp/full
-        head -c $(($(kib MemFree) - 10240))K /dev/zero > /tmp/full/hog; before=$(kib 'AnonPages|Shmem:')
-        run="$work streamcluster --json --size 32M --repeat 8 --pin 0-7"
-        echo '[plain]'; $run
-        echo '[placed]'; $near place --quiet --policy carrefour --json /tmp/placed.json -- $run
-        echo '[left]'; echo $before; kib 'AnonPages|Shmem:'
-        echo '[split]'; cat /tmp/huge; echo '[full]'; cat /tmp/placed.json
-        echo '[end]'
-    "#;
+    let script = include_str!("programs/place_huge_pages.sh");
     let options = [&["--quiet", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
     let split = json(ran.section("split"));
@@ -88,51 +68,15 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
 #[test]
 fn nothing_is_lost_and_everything_is_as_before() {
     let lab = Lab::new();
-    let script = r#"
-        near=../nearside; work=../nearside-workloads
-        place() { $near place --quiet "$@"; echo "status $?"; }
-        cpus() { grep -o 'Cpus_allowed_list.*' /proc/$1/status | tr -d ' \t'; }
-        echo 1 > /proc/sys/kernel/numa_balancing; before=$(cat /proc/sys/kernel/numa_balancing)
-        echo '[inherited]'; place --policy fixed:2 -- sh -c 'sh -c "grep Cpus_allowed_list /proc/self/status"'
-        echo '[chosen]'; place --policy rr-threads -- \
-            sh -c 'taskset -pc 5 $$ > /dev/null; sleep 0.1; grep Cpus_allowed_list /proc/self/status'
-        echo '[memory]'; place --policy interleave -- sh -c 'grep -m1 file= /proc/self/numa_maps'
-        echo '[owner]'; numactl --membind=1 $near place --quiet --policy interleave -- \
-            sh -c 'grep -m1 file= /proc/self/numa_maps'
-        echo '[override]'; numactl --membind=1 $near place --quiet --override --policy interleave -- \
-            sh -c 'grep -m1 file= /proc/self/numa_maps'
-        echo '[weights]'; place --policy weighted-interleave:0-2 -- sh -c 'grep -m1 file= /proc/self/numa_maps'
-        for policy in rr-tasks balanced+local auto carrefour thread-clustering+carrefour; do
-            echo "[$policy]"; place --policy $policy -- sh -c "
-                $work hmake --size 64K --json > /dev/null || echo hmake failed
-                $work psearchy --size 2M --json > /dev/null || echo psearchy failed
-                numactl --interleave=all $work kv --size 1M --json > /dev/null || echo kv failed
-                taskset -c 0-3 $work ft --size 1M --threads 4 --json > /dev/null || echo ft failed; exit 7"
-        done
-        echo '[off]'; $near place --quiet --policy carrefour -- cat /proc/sys/kernel/numa_balancing
-        echo '[keep]'; $near place --quiet --kernel-balancing keep -- cat /proc/sys/kernel/numa_balancing
-        echo '[dry]'; $near place --dry-run --explain --policy fixed:2 -- grep Cpus_allowed_list /proc/self/status 2>&1
-        $near place --dry-run --explain --policy interleave -- true 2>&1
-        echo '[outlived]'; place --policy fixed:2 -- sh -c 'setsid sleep 60 > /dev/null & echo $! > /tmp/pid; sleep 0.1'
-        cpus $(cat /tmp/pid); kill $(cat /tmp/pid)
-        echo '[running]'; taskset -c 1-6 sleep 60 & pid=$!; taskset -c 1-6 true
-        $near place --policy fixed:3 --override --pid $pid 2>/tmp/told & agent=$!
-        for try in 1 2 3 4 5 6 7 8 9; do sleep 0.1; [ "$(cpus $pid)" = Cpus_allowed_list:3 ] && break; done; cpus $pid
-        kill -INT $agent; wait $agent; echo "status $?"; cpus $pid; cat /tmp/told
-        echo '[respected]'; timeout -s INT 0.3 $near place --quiet --policy fixed:3 --pid $pid; cpus $pid; kill $pid
-        echo '[gone]'; $near place --quiet --pid 4000000 2>&1; echo "status $?"
-        echo '[user]'; as="setpriv --reuid 65534 --regid 65534 --clear-groups"
-        $as $near place --quiet --policy interleave -- sh -c 'grep -m1 file= /proc/self/numa_maps'; echo "status $?"
-        echo '[refused]'; $as $near place --source none --pid 1 2>&1; echo "status $?"
-        echo '[blind]'; $as $near place --policy carrefour -- true 2>&1; echo "status $?"
-        echo '[left]'; [ "$(cat /proc/sys/kernel/numa_balancing)" = "$before" ] && echo as before
-        ls /run/nearside/*.journal /tmp/nearside-*/*.journal 2>/dev/null
-        echo '[end]'
-    "#;
+    let script = include_str!("programs/place_as_before.sh");
     let options = [&["--quiet", "--time-scale", "50"][..], &FAST].concat();
     let ran = lab.script("small-4x2", &options, script).succeeded();
-    let is = |section: &str, text: &str| assert_eq!(ran.section(section).trim_end(), text, "{section}\n{}", ran.error);
-    let has = |section: &str, text: &str| has_all(&ran, section, &[text]);
+    let checks = Checks::new();
+    let is = |section: &str, text: &str| {
+        checks.part(section, || assert_eq!(ran.section(section).trim_end(), text, "{section}\n{}", ran.error));
+    };
+    let has_all = |section: &str, texts: &[&str]| checks.part(section, || has_all(&ran, section, texts));
+    let has = |section: &str, text: &str| has_all(section, &[text]);
     is("inherited", "Cpus_allowed_list:\t2\nstatus 0");
     is("chosen", "Cpus_allowed_list:\t5\nstatus 0");
     has("memory", "interleave:0-3");
@@ -142,61 +86,50 @@ fn nothing_is_lost_and_everything_is_as_before() {
     for policy in ["rr-tasks", "balanced+local", "auto", "carrefour", "thread-clustering+carrefour"] {
         is(policy, "status 7");
     }
+    for (policy, cpus, memory) in [
+        ("balanced", "0-1", "N0="),
+        ("rr-tasks", "0", "N0="),
+        ("rr-threads", "0", "N0="),
+        ("auto", "0", "N0="),
+        ("balanced+local", "0-1", "N0="),
+        ("balanced+remote", "0-1", " N1="),
+        ("remote", "0-7", "prefer:"),
+    ] {
+        checks.part(policy, || is_placed(&ran, policy, cpus, memory));
+    }
     is("off", "0");
     is("keep", "1");
-    has_all(&ran, "dry", &["Cpus_allowed_list:\t0-7", "start: run thread", ", dry run: "]);
+    has_all("dry", &["Cpus_allowed_list:\t0-7", "start: run thread", ", dry run: "]);
     has(
         "dry",
         "start: take the program's memory by policy interleave: 0-3: the policy interleaves pages over these nodes",
     );
     is("outlived", "status 0\nCpus_allowed_list:0-7");
-    has_all(&ran, "running", &["Cpus_allowed_list:3\nstatus 0\nCpus_allowed_list:1-6\n", "nearside: fixed:3:"]);
+    has_all("running", &["Cpus_allowed_list:3\nstatus 0\nCpus_allowed_list:1-6\n", "nearside: fixed:3:"]);
     is("respected", "Cpus_allowed_list:1-6");
-    has_all(&ran, "gone", &["there is no process 4000000", "status 125"]);
-    has_all(&ran, "user", &["interleave:0-3", "status 0"]);
-    has_all(&ran, "refused", &["process 1", "status 125"]);
-    has_all(&ran, "blind", &["carrefour needs samples", "virtual PMU", "tracepoint", "status 125"]);
+    has_all("gone", &["there is no process 4000000", "status 125"]);
+    has_all("user", &["interleave:0-3", "status 0"]);
+    has_all("refused", &["process 1", "status 125"]);
+    has_all("blind", &["carrefour needs samples", "virtual PMU", "tracepoint", "status 125"]);
     is("left", "as before");
+}
+
+/// The program has these CPUs and memory, and what it starts has others, unless the policy places no threads.
+fn is_placed(ran: &RunOutput, policy: &str, cpus: &str, memory: &str) {
+    let section = format!("placed {policy}");
+    has_all(ran, &section, &[memory, "status 0"]);
+    let text = ran.section(&section);
+    let lists: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).collect();
+    let [own, of_child] = lists[..] else { panic!("{policy}: {text}") };
+    assert_eq!((own, own == of_child), (cpus, policy == "remote"), "{policy}: {text}");
 }
 
 /// Four processes read a file that one of them has on its node; of each,
 /// the last line seen in its `numa_maps` is kept.
-const COPIES: &str = r#"
-    near=$(realpath ../nearside); work=$(realpath ../nearside-workloads); export work
-    head -c 8M /dev/urandom > /tmp/shared; sum=$(sha256sum /tmp/shared)
-    cat > /tmp/watch <<'END'
-        while [ -e /proc/$1 ]; do
-            grep -h file=/tmp/shared /proc/$1/numa_maps > /tmp/look.$2 2>/dev/null
-            [ -s /tmp/look.$2 ] && cp /tmp/look.$2 /tmp/last.$2
-            sleep 0.05
-        done
-END
-    cat > /tmp/readers <<'END'
-        for cpu in 0 2 4 6; do
-            $work readers --json --file /tmp/shared --size 8M --repeat 60 --pin $cpu > /tmp/reader.$cpu &
-            sh /tmp/watch $! $cpu &
-        done; wait
-END
-    $near place --quiet --cpu-limit 20 --policy carrefour --json /tmp/copies.json -- sh /tmp/readers
-    echo '[copies]'; cat /tmp/copies.json
-    for cpu in 0 2 4 6; do echo "[reader $cpu]"; cat /tmp/reader.$cpu; echo "[maps $cpu]"; cat /tmp/last.$cpu; done
-    echo '[file]'; [ "$(sha256sum /tmp/shared)" = "$sum" ] && echo same
-"#;
+const COPIES: &str = include_str!("programs/place_copies.sh");
 
 /// Busy processes are placed, and have their CPUs restored.
-const SYSTEM: &str = r#"
-    sleep 60 & pids=$!
-    for place in 0 1 2 3; do
-        taskset -c 0-5 $work chase --size 2M --repeat 1000000 > /dev/null & pids="$pids $!"
-    done
-    state() { for pid in $pids; do echo $(grep -h Cpus_allowed_list /proc/$pid/task/*/status); done; cat /proc/sys/kernel/numa_balancing; }
-    sleep 0.05; state > /tmp/before
-    $near place --quiet --override --policy balanced --round 0.5 --system --json /tmp/system.json & placing=$!
-    for look in 1 2 3 4 5 6 7 8 9; do sleep 0.03; state > /tmp/meanwhile; [ $(grep -c 'list: 0-5' /tmp/meanwhile) = 0 ] && break; done
-    kill -INT $placing; wait $placing; echo '[system status]'; echo $?
-    state > /tmp/after; kill $pids
-    for name in system.json before meanwhile after; do echo "[$name]"; cat /tmp/$name; done
-"#;
+const SYSTEM: &str = include_str!("programs/place_system.sh");
 
 /// Processes that read one file get copies of its pages on their nodes, with the same contents; with --system, busy
 /// processes are placed until it ends.

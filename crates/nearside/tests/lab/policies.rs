@@ -2,33 +2,15 @@
 //! as reported by the kernel, as seen by the machine's own memory, and compared with numactl; as root and as an
 //! ordinary user.
 
-use crate::support::{FAST, Lab, RunOutput, is_root};
+use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use test_tools::Checks;
 
 /// `placed OPTIONS` makes a program fill 4 MiB under options of `nearside run`, and prints its pid, the node of each
 /// page according to `move_pages`, and the nodes of all in `numa_maps`; `placed_by_numactl OPTIONS` prints only the
 /// last.
-const PLACED: &str = r#"
-    near=../nearside; work=../nearside-workloads
-    try() { "$@" 2>&1; echo "status $?"; }
-    hold() {
-        "$@" > /tmp/held-$user & pid=$!
-        until grep -q holding /tmp/held-$user; do sleep 0.05; done
-        range=$(sed 's/holding //' /tmp/held-$user); rm /tmp/held-$user
-    }
-    nodes() { grep "^${range%-*}" /proc/$pid/numa_maps | grep -oE 'N[0-9]+=[0-9]+' | tr '\n' ' '; echo; }
-    let_go() { kill $pid; wait $pid 2>/dev/null; }
-    placed() {
-        hold $near run "$@" -- $work hold --size 4M
-        echo "[$user $*]"; echo $pid; nodes; $near pages $pid $range --each --json 2>/dev/null; let_go
-    }
-    placed_by_numactl() { hold numactl "$@" -- $work hold --size 4M; echo "[numactl $*]"; nodes; let_go; }
-    all_placed() {
-        placed --interleave 0,3,7; placed --membind 7; placed --preferred 1; placed -P 4,5 -N 0; placed --localalloc -N 3
-        placed -N 2
-    }
-"#;
+const PLACED: &str = include_str!("programs/policies_placed.sh");
 
 /// A page: its node, and its frame if known.
 type Pages = BTreeMap<u64, (u64, Option<u64>)>;
@@ -81,26 +63,7 @@ fn nodes_of<'a>(ran: &'a RunOutput, section: &str, samples: &[Value]) -> &'a str
 fn each_policy_places_pages_where_it_says() {
     let lab = Lab::new();
     crate::support::write_uneven_machine(&lab.path("uneven.toml"));
-    let others = r#"
-        for options in '--interleave=0,3,5' --membind=4 --preferred=1 '-N 3 --localalloc'; do user=root; placed $options; placed_by_numactl $options; done
-        echo 3 > /sys/kernel/mm/mempolicy/weighted_interleave/node0 && placed --weighted-interleave 0-1
-        echo '[full]'; hold $near run --preferred 6 -- $work hold --size 300M; nodes; let_go
-        echo '[hugetlb]'; for node in 3 7; do echo 4 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
-        mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge; hold $near run --interleave 3,7 -- $work hold --size 8M --file /tmp/huge/file; nodes; let_go
-        echo '[transparent]'; echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; hold $near run --membind 7 -- $work hold --size 8M --huge
-        nodes; $near pages $pid $range --each --json | grep -c 2097152; let_go; echo never > /sys/kernel/mm/transparent_hugepage/enabled
-        echo '[without-memory]'; try $near run --membind 2 true; try $near run --cpunodebind 2 grep -h Cpus_allowed_list /proc/self/status
-        echo '[without-cpus]'; try $near run --cpunodebind 7 true
-        echo '[hardware]'; $near run --hardware | grep -E '^available|^node [27] (cpus|size)|^ *7:'
-        echo '[wrong]'; try $near run --membind 8 true; try $near run --physcpubind 99 true; try $near run --membind 1-0 true 2>&1 | tail -1; try $near run --preferred 0,1 true
-        try $near run --membind !all true; try $near run --interleave 0 --membind 1 true | tail -1; try $near run --cpunodebind 0 | tail -1; try $near run --balancing --interleave 0 echo idle
-        echo '[offline]'; echo 0 > /sys/devices/system/cpu/cpu5/online; try $near run --physcpubind 5 true; try $near run --cpunodebind 2 grep -h Cpus_allowed_list /proc/self/status
-        sleep 60 & pid=$!; sleep 0.1; try $near bind $pid --physcpubind 5; echo 1 > /sys/devices/system/cpu/cpu5/online
-        echo '[live]'; act() { $near $@ 2>&1 | tail -1; }
-        act migrate $pid --to 2; $near migrate $pid --from 0-1,3-6 --to 7 --mapping '[stack]' | head -3 | tail -1 | cut -d' ' -f1
-        act bind $pid --cpunodebind 2 | sed "s/$pid/N/"; act bind $pid --cpunodebind 7; kill $pid
-        echo '[end]'
-    "#;
+    let others = include_str!("programs/policies_others.sh");
     let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
     let of_user = format!("{PLACED} user=ordinary; all_placed").replace('\'', "'\\''");
     let script = format!("{PLACED} user=root; all_placed; {as_nobody}sh -c '{of_user}'; {others}");
@@ -110,34 +73,49 @@ fn each_policy_places_pages_where_it_says() {
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let samples = lab.text("samples");
     let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let checks = Checks::new();
     for user in ["root", "ordinary"] {
         let nodes = |options: &str| nodes_of(&ran, &format!("{user} {options}"), &samples);
-        let interleaved = nodes("--interleave 0,3,7");
-        assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
-        assert_eq!(nodes("--membind 7"), "N7=1024 ");
-        assert_eq!(nodes("--preferred 1"), "N1=1024 ");
-        assert_eq!(nodes("-P 4,5 -N 0"), "N4=1024 ", "the nearest of them");
-        assert_eq!(nodes("--localalloc -N 3"), "N3=1024 ");
-        let near_2 = nodes("-N 2");
-        assert!(!near_2.contains("N2=") && near_2.ends_with("=1024 "), "{near_2}");
+        let is = |options: &str, wanted: &str| {
+            checks.part(format_args!("{user} {options}"), || assert_eq!(nodes(options), wanted));
+        };
+        checks.part(format_args!("{user} --interleave"), || {
+            let interleaved = nodes("--interleave 0,3,7");
+            assert!(["N0=341 N3=341 N7=342 ", "N0=341 N3=342 N7=341 ", "N0=342 N3=341 N7=341 "].contains(&interleaved));
+        });
+        is("--membind 7", "N7=1024 ");
+        is("--preferred 1", "N1=1024 ");
+        // The nearest of them.
+        is("-P 4,5 -N 0", "N4=1024 ");
+        is("--localalloc -N 3", "N3=1024 ");
+        checks.part(format_args!("{user} -N 2"), || {
+            let near_2 = nodes("-N 2");
+            assert!(!near_2.contains("N2=") && near_2.ends_with("=1024 "), "{near_2}");
+        });
     }
     for options in ["--interleave=0,3,5", "--membind=4", "--preferred=1", "-N 3 --localalloc"] {
-        let (ours, theirs) =
-            (nodes_of(&ran, &format!("root {options}"), &samples), ran.section(&format!("numactl {options}")));
-        let shares = |text: &str| {
-            let mut shares: Vec<String> = text.split_whitespace().map(|part| part.replace("341", "342")).collect();
-            shares.sort();
-            shares
-        };
-        assert_eq!(shares(ours), shares(theirs), "{options}");
+        checks.part(options, || {
+            let (ours, theirs) =
+                (nodes_of(&ran, &format!("root {options}"), &samples), ran.section(&format!("numactl {options}")));
+            let shares = |text: &str| {
+                let mut shares: Vec<String> = text.split_whitespace().map(|part| part.replace("341", "342")).collect();
+                shares.sort();
+                shares
+            };
+            assert_eq!(shares(ours), shares(theirs), "{options}");
+        });
     }
-    nodes_are_used_for_what_they_have(&ran);
-    if is_root() {
-        assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
-        assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n");
-        assert_eq!(ran.section("transparent"), "N7=2048 \n4\n");
-        let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
-        assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
+    checks.part("nodes that lack something", || nodes_are_used_for_what_they_have(&ran));
+    if is_root_to("set weights, reserve huge pages and take CPUs offline") {
+        checks.part("weighted", || {
+            assert_eq!(nodes_of(&ran, "root --weighted-interleave 0-1", &samples), "N0=768 N1=256 ");
+        });
+        checks.part("hugetlb", || assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n"));
+        checks.part("transparent", || assert_eq!(ran.section("transparent"), "N7=2048 \n4\n"));
+        checks.part("offline", || {
+            let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
+            assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
+        });
     }
 }
 

@@ -228,6 +228,14 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
+/// Whether the user is root; otherwise the rest of the test is reported as skipped, which needs root to do this.
+pub fn is_root_to(what: &str) -> bool {
+    if !is_root() {
+        test_tools::skipped(format_args!("only root can {what}"));
+    }
+    is_root()
+}
+
 /// Incompressible bytes, the same at each run (xorshift).
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;

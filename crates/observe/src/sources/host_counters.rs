@@ -219,7 +219,7 @@ mod tests {
         let machine = presets::find("small-4x2").unwrap();
         let Some(mut counters) = HostCounters::open(&machine, true, &mut notes) else {
             assert_eq!(notes.len(), 3, "{notes:?}");
-            return;
+            return test_tools::skipped("this machine has none of the counters");
         };
         let mut counts = Vec::new();
         counters.counts(&mut counts);

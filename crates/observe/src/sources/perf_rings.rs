@@ -300,7 +300,7 @@ mod tests {
             Ok(rings) => rings,
             Err(refusal) => {
                 let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
-                eprintln!("not tried here: {error}");
+                test_tools::skipped(&error);
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
                 );
@@ -352,7 +352,7 @@ mod tests {
             Refusal::Ring(LEAST_BYTES, error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {}
             refusal => {
                 let error = LiveError::refused("observe page faults", &refusal, Scope::Own).to_string();
-                eprintln!("not tried here: {error}");
+                test_tools::skipped(&error);
                 assert!(
                     ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb"].iter().any(|why| error.contains(why))
                 );

@@ -1,5 +1,5 @@
-//! The live sources, on the machine that runs the tests. Where it forbids a source, the tests say so, and check the
-//! reason that is given instead.
+//! The live sources, on the machine that runs the tests. Where it forbids a source, the tests check the reason that is
+//! given, and are reported as skipped.
 
 use linux::{Pid, Tid, monotonic_ns};
 use observe::{HintFaultOptions, HintFaults, LiveError, PerfOptions, PerfSource, SideBand, Target};
@@ -19,7 +19,7 @@ static PROGRAMS: Mutex<()> = Mutex::new(());
 fn opened<T>(result: Result<T, LiveError>) -> Option<T> {
     result
         .inspect_err(|error| {
-            eprintln!("not tried here: {error}");
+            test_tools::skipped(error);
             let known =
                 ["perf_event_paranoid", "seccomp", "perf_event_mlock_kb", "does not have", "tracefs", "tracing"];
             assert!(known.iter().any(|reason| error.to_string().contains(reason)), "{error}");
@@ -157,7 +157,7 @@ fn the_processor_samples_accesses_or_the_reason_is_given() {
     let why = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
     if ["performance counters", "samples memory accesses (AMD's", "arm_spe_0"].iter().any(|what| why.contains(what)) {
         assert!(why.starts_with("cannot sample accesses to memory (perf): "), "{why}");
-        return;
+        return test_tools::skipped(why);
     }
     let Some(mut source) = opened(result) else { return };
     Command::new("true").status().unwrap();
@@ -180,8 +180,7 @@ fn who_uses_a_page_is_seen_where_the_kernel_marks_pages() {
     let state = linux::NodeState::read(std::path::Path::new("/sys")).unwrap();
     let with_cpus: Vec<_> = state.cpus.values().filter(|cpus| !cpus.is_empty()).collect();
     let [here, there, ..] = with_cpus.as_slice() else {
-        eprintln!("not tried here: memory is on one node");
-        return;
+        return test_tools::skipped("memory is on one node");
     };
     linux::set_affinity(own_thread(), here).unwrap();
     let mut memory = linux::Pages::reserve(16 << 20).unwrap();

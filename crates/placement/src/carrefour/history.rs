@@ -1,5 +1,9 @@
 //! History of pages: those that return to an earlier node stay there, those whose copies are written are no longer
 //! replicated, and those that cannot be moved are left alone for some rounds.
+//!
+//! A page is known by its process and address, which the process may use for other memory later. No source reports
+//! that, so history ends with signs of it: the process executes another program or ends, the page is gone when it is
+//! to be moved, it is on another node than it was moved to, or it has not been sampled for long.
 
 use crate::batches::Candidate;
 use crate::outcome::PageOf;
@@ -7,6 +11,9 @@ use crate::thresholds::Thresholds;
 use machine::{NodeId, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
+
+/// Rounds without a sample after which a page's history ends.
+const UNSEEN_ROUNDS: u64 = 64;
 
 /// The history of pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +51,10 @@ struct PageHistory {
     collapses: u64,
     /// The kernel refused to move it, and it is not requested again before this round.
     refused_until: u64,
+    /// The node that it was moved to; none if it was not, or the kernel refused.
+    node: Option<NodeId>,
+    /// The last round in which it was sampled.
+    seen: u64,
 }
 
 impl From<Vec<(PageOf, PageHistory)>> for Kept {
@@ -82,11 +93,12 @@ impl History {
     pub fn note_moves<'a>(&mut self, moved: impl Iterator<Item = &'a Candidate>, round: u64, thresholds: &Thresholds) {
         let mut left = Vec::with_capacity(moved.size_hint().1.unwrap_or(0));
         for (page, from, to) in moved.filter_map(|page| Some((page.id(), page.from, page.to?))) {
-            if self.rounds.iter().rev().find_map(|moved| moved.node_left_by(page)) == Some(to) {
-                self.kept.0.entry(page).or_default().stays = true;
-            }
-            if thresholds.page_moves_max > 0 {
-                self.kept.0.entry(page).or_default().moves += 1;
+            let returns = self.rounds.iter().rev().find_map(|moved| moved.node_left_by(page)) == Some(to);
+            if returns || thresholds.page_moves_max > 0 {
+                let kept = self.kept.0.entry(page).or_default();
+                kept.stays |= returns;
+                kept.moves += u64::from(thresholds.page_moves_max > 0);
+                (kept.node, kept.seen) = (Some(to), round);
             }
             left.push((page, from));
         }
@@ -102,6 +114,7 @@ impl History {
             let kept = self.kept.0.entry(*page).or_default();
             kept.refused_until = round.saturating_add(thresholds.refused_rounds);
             kept.moves = kept.moves.saturating_sub(1);
+            (kept.stays, kept.node, kept.seen) = (false, None, round);
         }
         let refused: FxHashSet<PageOf> = refused.iter().copied().collect();
         for moved in self.rounds.iter_mut().filter(|moved| moved.round == round && !refused.is_empty()) {
@@ -109,10 +122,42 @@ impl History {
         }
     }
 
+    /// Drops pages that no longer exist.
+    pub fn note_gone(&mut self, gone: &[PageOf]) {
+        if gone.is_empty() {
+            return;
+        }
+        let gone: FxHashSet<PageOf> = gone.iter().copied().collect();
+        self.retain(|page| !gone.contains(page));
+    }
+
+    /// Drops all pages of a process.
+    pub fn forget_process(&mut self, pid: Pid) {
+        self.retain(|page| page.pid != pid);
+    }
+
+    fn retain(&mut self, is_same: impl Fn(&PageOf) -> bool) {
+        self.kept.0.retain(|page, _| is_same(page));
+        for moved in &mut self.rounds {
+            moved.left.retain(|(page, _)| is_same(page));
+        }
+    }
+
+    /// Records that a page was sampled on this node. On another node than it was moved to, it is another page, or
+    /// another program has moved it: its history ends.
+    pub fn note_seen(&mut self, page: PageOf, node: NodeId, round: u64) {
+        let Some(kept) = self.kept.0.get_mut(&page) else { return };
+        kept.seen = round;
+        if kept.node.is_some_and(|left_on| left_on != node) {
+            self.kept.0.remove(&page);
+        }
+    }
+
     /// Records a write to a page's copies; returns whether it exceeds the limit.
-    pub fn note_write(&mut self, page: PageOf, thresholds: &Thresholds) -> bool {
+    pub fn note_write(&mut self, page: PageOf, round: u64, thresholds: &Thresholds) -> bool {
         let kept = self.kept.0.entry(page).or_default();
         kept.collapses = kept.collapses.saturating_add(1);
+        kept.seen = round;
         kept.collapses == thresholds.collapses_max.saturating_add(1)
     }
 
@@ -120,8 +165,9 @@ impl History {
     pub fn forget(&mut self, round: u64, thresholds: &Thresholds, is_alive: impl Fn(Pid) -> bool) {
         self.rounds.retain(|moved| moved.round.saturating_add(thresholds.ping_pong_rounds) >= round);
         self.kept.0.retain(|page, kept| {
-            let decides = kept.stays || kept.moves > 0 || kept.collapses > 0 || kept.refused_until > round;
-            decides && is_alive(page.pid)
+            let decides = kept.stays || kept.moves > 0 || kept.collapses > 0;
+            let is_seen = kept.seen.saturating_add(UNSEEN_ROUNDS) >= round;
+            (kept.refused_until > round || decides && is_seen) && is_alive(page.pid)
         });
     }
 }

@@ -129,14 +129,27 @@ impl Carrefour {
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
         let thresholds = &settings.thresholds;
         self.history.note_refusals(&outcome.refused, outcome.round, thresholds);
+        self.history.note_gone(&outcome.gone);
         self.trial.leave_out(outcome.round, &outcome.refused);
+        self.trial.leave_out(outcome.round, &outcome.gone);
+        // After the refusals: these pages were refused as copies.
+        let moved = self.trial.settle(outcome.round, &outcome.moved_instead);
+        self.history.note_moves(moved.iter(), outcome.round, thresholds);
         self.credit.settle(outcome, thresholds);
         self.was_idle = !self.is_slow && outcome.operations < thresholds.operations_min;
         for page in &outcome.copies_written {
-            if self.history.note_write(*page, thresholds) {
+            if self.history.note_write(*page, outcome.round, thresholds) {
                 self.reverts.insert(*page);
             }
         }
+    }
+
+    /// Forgets the pages of a process: it has ended, or executes another program.
+    pub fn forget_process(&mut self, pid: Pid) {
+        self.history.forget_process(pid);
+        self.trial.forget_process(pid);
+        self.replicating.remove(&pid);
+        self.reverts.retain(|page| page.pid != pid);
     }
 
     fn revert(&mut self, alive: &BTreeSet<Pid>) -> Vec<Step> {
@@ -185,7 +198,7 @@ impl Carrefour {
         self.credit.take(candidates.iter().map(Candidate::copied_bytes).sum(), round, metrics, thresholds);
         let is_moved = |page: &&Candidate| !page.is_copied();
         self.history.note_moves(candidates.iter().filter(is_moved), round, thresholds);
-        self.trial.add(round, metrics, candidates.iter().filter(is_moved));
+        self.trial.add(round, metrics, &candidates);
         let telling = Telling {
             batch_pages: thresholds.batch_pages,
             weights: &|pid| views.get(&pid).map(|view| view.weighted_draw.weights(costs)).unwrap_or_default(),
@@ -211,6 +224,7 @@ impl Carrefour {
             last = Some((page.pid, view));
             let Some(view) = view else { continue };
             let id = PageOf { pid: page.pid, address: page.address };
+            self.history.note_seen(id, page.node, observation.round);
             if page.is_bound && settings.respect_owner || self.history.keeps(id, observation.round, thresholds) {
                 continue;
             }

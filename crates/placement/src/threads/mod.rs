@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Threads {
+    #[serde(with = "crate::pairs")]
     processes: BTreeMap<Pid, Placed>,
     /// The lowest CPU that may be next.
     next_cpu: u32,
@@ -33,6 +34,7 @@ struct Placed {
     /// CPUs of all its threads, if the policy places whole processes.
     cpus: Option<CpuSet>,
     /// Its threads, and the CPUs given to each.
+    #[serde(with = "crate::pairs")]
     threads: BTreeMap<Tid, Option<CpuSet>>,
     /// The round of its last move to another node.
     moved: Option<u64>,

@@ -4,8 +4,8 @@ use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::{NodeId, presets};
 use placement::{
-    Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Quantity, Rule, SMALL_PAGE, Sampling,
-    Thread, Thresholds,
+    Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Policy, Quantity, Rule, SMALL_PAGE,
+    Sampling, Thread, Thresholds,
 };
 
 #[test]
@@ -233,6 +233,44 @@ fn c34_a_page_that_goes_on_or_returns_much_later_moves() {
     assert_eq!(at(10, 1, 2), [(1, 2)]);
 }
 
+/// After each of these, the address of a page that was to stay has another page.
+#[test]
+fn history_ends_with_the_page() {
+    let moved_later = |sign: &dyn Fn(&mut Policy), round, node| {
+        let mut policy = policy("carrefour");
+        let at = |policy: &mut Policy, round, node, user| {
+            moves(&policy.decide(&observation(round, remote(), vec![page(1, node, &[(user, 2)])])))
+        };
+        assert_eq!(at(&mut policy, 1, 0, 1), [(1, 1)]);
+        assert_eq!(at(&mut policy, 2, 1, 0), [(1, 0)]);
+        assert_eq!(at(&mut policy, 3, 0, 1), []);
+        sign(&mut policy);
+        at(&mut policy, round, node, 1) == [(1, 1)]
+    };
+    assert!(!moved_later(&|_| (), 4, 0), "it is the same page");
+    assert!(moved_later(&|policy| policy.executed(PID), 4, 0));
+    assert!(moved_later(&|policy| policy.forget(PID), 4, 0), "another process has the PID");
+    let gone = Outcome { round: 3, gone: vec![PageOf { pid: PID, address: SMALL_PAGE }], ..Outcome::default() };
+    assert!(moved_later(&|policy| policy.learn(&gone), 4, 0));
+    assert!(moved_later(&|_| (), 4, 2), "it had moved to node 0");
+    assert!(moved_later(&|_| (), 68, 0), "it has not been sampled for 64 rounds");
+}
+
+#[test]
+fn a_page_that_is_gone_is_not_taken_for_one_that_the_kernel_refuses() {
+    let mut policy = policy("carrefour");
+    let mut at = |round, outcome| {
+        let moved = moves(&policy.decide(&observation(round, remote(), vec![misplaced()])));
+        policy.learn(&Outcome { round, ..outcome });
+        moved
+    };
+    let pages = vec![PageOf { pid: PID, address: SMALL_PAGE }];
+    assert_eq!(at(1, Outcome { gone: pages.clone(), ..Outcome::default() }), [(1, 2)]);
+    assert_eq!(at(2, Outcome { refused: pages, ..Outcome::default() }), [(1, 2)]);
+    assert_eq!(at(3, Outcome::default()), []);
+}
+
+/// Of the kernel that replicates pages: no agent of nearside reports written copies, as no kernel of today has them.
 #[test]
 fn c35_the_sixth_write_reverts_a_replicated_page_for_good() {
     let mut policy = policy("carrefour");
@@ -256,6 +294,7 @@ fn c35_the_sixth_write_reverts_a_replicated_page_for_good() {
     let reverts = Action::Revert { pid: PID, pages: vec![page.address] };
     assert!(actions(&decision).contains(&&reverts));
     assert_eq!(replicated(&decision), 499_usize);
+    policy.decide(&round(50));
     let later = policy.decide(&round(100));
     assert!(!rules(&later).contains(&Rule::CopiesAreWritten));
     assert_eq!(replicated(&later), 499_usize);
@@ -275,6 +314,7 @@ fn c36_with_all_gates_shut_nothing_is_done_and_few_samples_are_taken() {
     );
 }
 
+/// Of multiplexed counters: those that the agent opens always run, so it reports no share.
 #[test]
 fn counters_that_hardly_ran_are_not_believed() {
     let with = |running| {

@@ -5,12 +5,12 @@ use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::{NodeId, Pid};
 use placement::{
-    Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, NodeMemory, Observation, Page, PartAccesses,
-    Policy, Rule, SMALL_PAGE, Settings, Step, Thread,
+    Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, NodeMemory, Observation, Outcome, Page,
+    PageOf, PartAccesses, Policy, Rule, SMALL_PAGE, Settings, Step, Thread,
 };
 
-#[test]
-fn pages_of_a_file_that_processes_read_from_their_own_nodes_are_copied_for_each() {
+/// Three processes on nodes 0 to 2 that read the same 20 pages of a file, which are on node 0.
+fn readers_of_a_file(round: u64) -> Observation {
     let shared = |pid: u32, node: u32| {
         let of = move |number: u64| Page {
             pid: Pid(pid),
@@ -21,10 +21,47 @@ fn pages_of_a_file_that_processes_read_from_their_own_nodes_are_copied_for_each(
         };
         (0..20).map(of)
     };
-    let mut observation =
-        observation(1, contended(), [7, 8, 9].into_iter().flat_map(|pid| shared(pid, pid - 7)).collect());
-    observation.processes = [7, 8, 9].map(|pid| process(pid, 1.0)).to_vec();
-    observation.threads = [7, 8, 9].map(|pid| Thread { modified_share: Some(0.0), ..thread(pid, pid) }).to_vec();
+    let pages = [7, 8, 9].into_iter().flat_map(|pid| shared(pid, pid - 7)).collect();
+    Observation {
+        processes: [7, 8, 9].map(|pid| process(pid, 1.0)).to_vec(),
+        threads: [7, 8, 9].map(|pid| Thread { modified_share: Some(0.0), ..thread(pid, pid) }).to_vec(),
+        ..observation(round, contended(), pages)
+    }
+}
+
+#[test]
+fn pages_that_are_moved_as_copying_fails_have_moved() {
+    let at = |round, latency| Observation { latency_mean_ns: Some(latency), ..readers_of_a_file(round) };
+    let mut settings = Settings::default();
+    settings.thresholds.page_moves_max = 1;
+    let mut policy = Policy::new("carrefour".parse().unwrap(), &machine(), settings).unwrap();
+    let decision = policy.decide(&at(1, 100.0));
+    let pages: Vec<PageOf> =
+        moves(&decision).into_iter().map(|(number, _)| PageOf { pid: Pid(8), address: number * SMALL_PAGE }).collect();
+    let (moved, copied) = pages.split_at(3);
+    assert!(!copied.is_empty());
+    let moved_instead = moved.to_vec();
+    policy.learn(&Outcome { round: 1, refused: moved_instead.clone(), moved_instead, ..Outcome::default() });
+    let mut later = policy.clone();
+    let without_pages = |round| Observation { pages: Vec::new(), ..at(round, 130.0) };
+    assert_eq!(moves(&policy.decide(&without_pages(2))), []);
+    let back = policy.decide(&without_pages(3));
+    assert_eq!(rules(&back)[0], Rule::MadeWorse);
+    let wanted: Vec<(u64, u32)> = moved.iter().map(|page| (page.address / SMALL_PAGE, 0)).collect();
+    assert_eq!(moves(&back), wanted, "copies do not go back");
+    // Longer than the kernel's refusal counts.
+    let decision = later.decide(&at(20, 100.0));
+    let again = |page: &PageOf| {
+        let is_copied = |action: &&Action| matches!(action, Action::Replicate { pid: Pid(8), pages, .. } if pages.contains(&page.address));
+        actions(&decision).into_iter().any(|action| is_copied(&action))
+    };
+    assert!(!moved.iter().any(again), "they have moved once: {:?}", decision.steps);
+    assert!(copied.iter().all(again), "{:?}", decision.steps);
+}
+
+#[test]
+fn pages_of_a_file_that_processes_read_from_their_own_nodes_are_copied_for_each() {
+    let mut observation = readers_of_a_file(1);
     let possible = |observation: &Observation| -> Vec<(u32, String, usize, bool)> {
         let decision = decide(observation);
         let of = |action: &Action| match action {

@@ -66,6 +66,8 @@ fn claim_14_interleaved_mappings_do_not_migrate() {
     assert!(dealt.decide(&remote_process()).steps.iter().all(|step| !matches!(step.action, Action::MoveRanges { .. })));
 }
 
+/// The agent only applies that of a program's first thread, which others inherit: Linux lets no process set the memory
+/// policy of another's threads.
 #[test]
 fn claim_15_local_memory_is_on_the_node_of_the_thread() {
     let mut threads = policy("rr-threads+local");

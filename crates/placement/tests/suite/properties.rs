@@ -151,6 +151,7 @@ fn observation() -> impl Strategy<Value = Observation> {
                 length_s: 1.0,
                 traffic: traffic.into_iter().map(|(from, to, accesses)| Traffic { from, to, accesses }).collect(),
                 latency_mean_ns,
+                latency_error_ns: latency_mean_ns.map(|mean| mean / 8.0),
                 memory: memory.collect(),
                 ranges: processes.iter().map(range).collect(),
                 processes,
@@ -279,7 +280,10 @@ proptest! {
             let refused = if is_refused { all().map(page).collect() } else { Vec::new() };
             let copies_written = all().map(page).take(3).collect();
             let operations = if is_refused { 0 } else { all().count() as u64 };
-            policy.learn(&Outcome { round: number, operations, moving_s, refused, copies_written });
+            let gone = all().map(page).skip(3).step_by(3).collect();
+            let moved_instead = all().map(page).skip(1).step_by(2).collect();
+            let result = Outcome { round: number, operations, moving_s, refused, gone, moved_instead, copies_written };
+            policy.learn(&result);
             if !is_refused {
                 apply(&decision, &mut places);
             }

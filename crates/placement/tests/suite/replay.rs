@@ -3,7 +3,7 @@
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::Pid;
-use placement::{Again, LogLine, Outcome, Policy, Replay, Settings, State};
+use placement::{Again, Decision, LogLine, Observation, Outcome, Policy, Replay, Settings, State};
 
 /// An agent's log of `auto+carrefour`: lines of JSON.
 fn log() -> Vec<String> {
@@ -23,6 +23,8 @@ fn log() -> Vec<String> {
     }
     policy.forget(Pid(8));
     lines.push(LogLine::Ended { pid: Pid(8) });
+    policy.executed(Pid(7));
+    lines.push(LogLine::Executed { pid: Pid(7) });
     for round in 1..4 {
         let pages = (0..50).map(|number| page(number, 0, &[(1, 1 + number / 10), (2, round)])).collect();
         let mut observation = observation(round, traffic_to([200.0 / 3.0, 0.1, 0.2, 0.3]), pages);
@@ -64,11 +66,33 @@ fn a_log_is_decided_again_as_it_was() {
                 decisions += 1;
             }
             (Some(Again::Start(again)), LogLine::Admitted { start, .. }) => assert_eq!(again, start),
-            (None, LogLine::Ended { .. } | LogLine::Learned { .. }) => {}
+            (None, LogLine::Ended { .. } | LogLine::Executed { .. } | LogLine::Learned { .. }) => {}
             (again, line) => panic!("{again:?} of {line:?}"),
         }
     }
     assert_eq!(decisions, 3);
+}
+
+#[test]
+fn a_log_may_begin_in_the_middle_of_a_run() {
+    let mut policy = policy("auto+carrefour");
+    policy.admit(&process(7, 1.0), &thread(7, 8));
+    let first =
+        |number| Observation { threads: vec![thread(7, 8)], ..observation(number, remote(), vec![misplaced()]) };
+    assert_eq!(moves(&policy.decide(&first(1))), [(1, 2)]);
+    let begin = LogLine::Begin {
+        machine: Box::new(machine()),
+        policy: policy.name().clone(),
+        settings: Settings::default(),
+        state: Box::new(policy.state().clone()),
+        dry_run: false,
+    };
+    let text = serde_json::to_string(&begin).unwrap();
+    let mut replay = Replay::from_first_line(&read(&text), None, None).unwrap().unwrap();
+    let observation = Box::new(first(2));
+    let decision = policy.decide(&observation);
+    let again = replay.take(&LogLine::Round { observation, decision: Decision::default() });
+    assert_eq!(again, Some(Again::Decision(decision)));
 }
 
 #[test]

@@ -22,9 +22,10 @@ const SQLITE: &str = "create table t(a integer primary key, b text);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) insert into t select i, hex(i * i) from n;
 create index by_b on t(b); select count(*), min(b), max(b) from t; select a from t where b like '39%' order by b limit 20;";
 
-/// `None` if the program is not installed.
+/// `None` if the program is not installed: then the test is skipped.
 fn alone(command: &[&str]) -> Option<Output> {
-    Command::new(command[0]).args(&command[1..]).output().ok()
+    let output = Command::new(command[0]).args(&command[1..]).output();
+    output.inspect_err(|error| test_tools::skipped(format_args!("{}: {error}", command[0]))).ok()
 }
 
 fn same(command: &[&str]) {
