@@ -39,8 +39,10 @@ pub fn measure() -> Result<Vec<Row>, Error> {
         let times = || -> Result<Vec<f64>, Error> {
             (0..RUNS)
                 .map(|number| {
-                    eprintln!("{name}, run {} of {RUNS}", number + 1);
-                    Ok(run(MACHINE, FULL, &["sh", "-c", &in_folder])?.report.measured.counters.time_s)
+                    let time_s = run(MACHINE, FULL, &["sh", "-c", &in_folder])?.report.measured.counters.time_s;
+                    // Runs take minutes: what is measured is shown, also if a later one fails.
+                    eprintln!("{name}, run {} of {RUNS}: {:.3} ms simulated", number + 1, time_s * 1e3);
+                    Ok(time_s)
                 })
                 .collect()
         };
