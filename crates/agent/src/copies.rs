@@ -1,6 +1,6 @@
 //! Gives a process private copies of pages of a file.
 
-use crate::managed_processes::ManagedProcess;
+use crate::managed_process::ManagedProcess;
 use linux::{FreeMemory, NotCopied, PageRefusal, PrivateCopies, ProcessError};
 use machine::NodeId;
 use placement::SMALL_PAGE;

@@ -1,6 +1,6 @@
 //! Summary of a run's rounds, before and after the first move.
 
-use crate::act::Done;
+use crate::done::Done;
 use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
 use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
 use std::collections::BTreeMap;
@@ -77,7 +77,11 @@ impl RunSummary {
     }
 
     pub fn by_rule(&self) -> Vec<PlaceRule> {
-        let row = |(rule, pages): (&Rule, &u64)| PlaceRule { rule: name(*rule), why: rule.to_string(), pages: *pages };
+        let row = |(rule, pages): (&Rule, &u64)| PlaceRule {
+            rule: rule.name().to_string(),
+            why: rule.to_string(),
+            pages: *pages,
+        };
         self.pages_by_rule.iter().map(row).collect()
     }
 
@@ -101,9 +105,4 @@ impl RunSummary {
     pub fn after(&self, costs: &Costs) -> PlaceMetrics {
         self.after.metrics(costs)
     }
-}
-
-/// The rule's name in the decision log.
-fn name(rule: Rule) -> String {
-    serde_json::to_value(rule).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -45,6 +45,21 @@ macro_rules! rules {
     };
 }
 
+impl Rule {
+    /// Its name in the decision log.
+    pub fn name(self) -> impl fmt::Display {
+        RuleName(self)
+    }
+}
+
+struct RuleName(Rule);
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.serialize(f)
+    }
+}
+
 rules! {
     /// Nothing can be placed.
     OneNode = "the machine has one node with memory: there is nothing to place";
@@ -254,5 +269,16 @@ impl fmt::Display for Fact {
             f.write_str(")")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_named_as_in_the_decision_log() {
+        assert_eq!(Rule::OneNodeUses.name().to_string(), "one_node_uses");
+        assert_eq!(serde_json::to_value(Rule::OneNodeUses).unwrap(), "one_node_uses");
     }
 }
