@@ -19,6 +19,7 @@ mod routing;
 mod selection;
 mod set;
 pub mod size;
+mod statistics;
 mod sysfs;
 mod validate;
 
@@ -34,5 +35,6 @@ pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use statistics::{imbalance, median, median_low, quantile};
 pub use sysfs::SysfsError;
 pub use validate::{MAX_NODES, Violation, Violations};

@@ -134,7 +134,6 @@ pub use object::{Object, ObjectKind, PagePlacement, Process, SmallObjects, Threa
 pub use pages::{HUGE_PAGE, HugePageUse, PageUse, SMALL_PAGE};
 pub use phase::{Phase, Usage};
 pub use profile::{Access, MemoryRange, Profile, Recording};
-pub use rules::imbalance;
 pub use samples::leaves_caches;
 pub use site::Site;
 pub use statistics::{Confidence, Share, wilson};

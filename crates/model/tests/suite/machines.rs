@@ -189,7 +189,7 @@ fn counters_add_up() {
     assert_eq!(counters.dram_accesses_by_node[1], [0, lines(4..8), 0, 0]);
     assert_eq!(counters.dram_accesses, lines(0..8));
     assert_eq!(counters.local_access_ratio, Some(lines(4..8) as f64 / lines(0..8) as f64));
-    assert_eq!(counters.imbalance, model::imbalance(&[0, lines(4..8), 0, lines(0..4)]));
+    assert_eq!(counters.imbalance, machine::imbalance([0.0, lines(4..8) as f64, 0.0, lines(0..4) as f64]));
     assert_eq!(counters.stores, 500);
     let levels = counters.l1_hits + counters.l2_hits + counters.l3_hits + counters.dram_accesses + counters.peer_hits;
     assert_eq!(counters.loads + counters.stores, levels);
