@@ -53,13 +53,12 @@ impl fmt::Display for Pairs {
 /// Allocates and frees, and prints the durations.
 pub fn run(options: &AllocateOptions) -> Result<(), Error> {
     let barrier = Barrier::new(options.threads.into());
-    let mut ns: Vec<f64> = thread::scope(|scope| {
+    let ns: Vec<f64> = thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(|| bursts(options, &barrier))).collect();
         // A thread that panics has printed its message.
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     });
-    ns.sort_by(f64::total_cmp);
-    let median_ns = ns.get(ns.len() / 2).copied().unwrap_or(f64::NAN);
+    let median_ns = machine::median(ns.iter().copied()).unwrap_or(f64::NAN);
     let mean_ns = ns.iter().sum::<f64>() / ns.len() as f64;
     let number = u64::from(options.pairs) * ns.len() as u64;
     let pairs = Pairs { median_ns, mean_ns, number };

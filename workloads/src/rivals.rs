@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::memory::{filled, share};
 use crate::stream::Line;
 use crate::team::{Round, Team};
+use machine::quantile;
 use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
@@ -68,7 +69,7 @@ pub fn run(team: &Team, rivals: Option<&Team>, size: usize, repeat: usize) -> Re
     let mut bandwidths: Vec<f64> = rounds.iter().skip(1).map(|round: &Round| megabytes / round.seconds()).collect();
     bandwidths.sort_by(f64::total_cmp);
     let at = |place: usize| bandwidths[place.min(repeat - 1)];
-    let median_mb_per_s = f64::midpoint(at((repeat - 1) / 2), at(repeat / 2));
+    let median_mb_per_s = quantile(&bandwidths, 0.5).unwrap_or(f64::NAN);
     Ok(Bandwidth { rivals: rivals_count, median_mb_per_s, least_mb_per_s: at(0), most_mb_per_s: at(repeat) })
 }
 

@@ -1,9 +1,8 @@
 //! Gives a process private copies of pages of a file.
 
-use crate::managed_processes::ManagedProcess;
+use crate::managed_process::ManagedProcess;
 use linux::{FreeMemory, NotCopied, PageRefusal, PrivateCopies, ProcessError};
-use machine::{NodeId, chain};
-use placement::SMALL_PAGE;
+use machine::{NodeId, SMALL_PAGE, chain};
 
 /// The result of copying.
 #[derive(Debug, Default)]

@@ -30,7 +30,7 @@
 //! # }
 //! ```
 
-mod act;
+mod actor;
 mod agent;
 mod configuration;
 pub mod control;
@@ -38,36 +38,40 @@ mod copies;
 mod counters;
 mod cpu_rotation;
 mod decision_log;
+mod done;
+mod error;
 mod huge;
 pub mod journal;
+mod ledger;
 mod lifecycle;
+mod managed_process;
 mod managed_processes;
 mod memory;
 mod node_memory;
 mod nodes;
+mod observer;
 mod options;
 mod owner;
 mod owners_ranges;
 mod ranges;
 mod rate;
 mod replicable;
-mod round;
 mod run_summary;
 mod samples;
 mod scope;
-mod start;
 mod status;
 mod summary;
 mod thread_counts;
+mod work_time;
 
-pub use agent::{Agent, AgentError, ONE_NODE};
+pub use agent::{Agent, ONE_NODE, ProgramStart};
 pub use configuration::{
     Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
 };
 pub use decision_log::LogError;
+pub use error::AgentError;
 pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};
-pub use start::ProgramStart;
 pub use status::{ManagedProcess, Status};
 pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};

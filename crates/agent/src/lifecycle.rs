@@ -1,11 +1,10 @@
 //! Process and thread lifecycle events: from the kernel's records, or from /proc where those cannot be read.
 
-use crate::agent::Candidate;
 use crate::managed_processes::Managed;
 use linux::Process;
 use machine::{Pid, Tid};
 use observe::SideBand;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use trace::{Event, Stacks, What};
 
@@ -27,20 +26,29 @@ pub(crate) enum LifecycleSource {
 }
 
 impl LifecycleSource {
-    /// Returns the events since the last call. Scanning /proc is expensive and happens only when due.
-    pub fn drain(&mut self, known: Known, is_due: bool, stacks: &mut Stacks, events: &mut Vec<LifecycleEvent>) {
+    /// Returns the events since the last call, of a whole system or of the managed processes and their children.
+    /// Scanning /proc is expensive and happens only when due.
+    pub fn drain(
+        &mut self,
+        managed: &Managed,
+        whole_system: bool,
+        is_due: bool,
+        stacks: &mut Stacks,
+    ) -> Vec<LifecycleEvent> {
+        let mut events = Vec::new();
         match self {
             Self::Kernel { side_band, has_skipped } => {
                 let mut recorded = Vec::new();
                 side_band.drain(stacks, &mut recorded);
                 events.extend(recorded.into_iter().filter_map(lifecycle_event));
                 if std::mem::take(has_skipped) {
-                    scan_proc(known, events);
+                    scan_proc(managed, whole_system, &mut events);
                 }
             }
-            Self::Proc if is_due => scan_proc(known, events),
+            Self::Proc if is_due => scan_proc(managed, whole_system, &mut events),
             Self::Proc => {}
         }
+        events
     }
 
     /// Discards the events since the last call; the next drain finds their effects in /proc.
@@ -50,14 +58,6 @@ impl LifecycleSource {
             *has_skipped = true;
         }
     }
-}
-
-/// What is known already.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
-    pub managed: &'a Managed,
-    /// Processes that may become managed, when the whole system is in scope.
-    pub others: Option<&'a BTreeMap<Pid, Candidate>>,
 }
 
 fn lifecycle_event(event: Event) -> Option<LifecycleEvent> {
@@ -72,10 +72,9 @@ fn lifecycle_event(event: Event) -> Option<LifecycleEvent> {
 }
 
 /// Adds events for differences between /proc and what is known.
-fn scan_proc(known: Known, events: &mut Vec<LifecycleEvent>) {
+fn scan_proc(managed: &Managed, whole_system: bool, events: &mut Vec<LifecycleEvent>) {
     let mut unseen: Vec<Pid> = Vec::new();
-    for (pid, known) in &known.managed.processes {
-        let pid = *pid;
+    for (pid, known) in managed.iter() {
         let now = known.process.threads().unwrap_or_default();
         let ended = known.threads.keys().filter(|tid| !now.contains(**tid));
         events.extend(ended.map(|tid| LifecycleEvent::ThreadEnded { pid, tid: *tid }));
@@ -95,9 +94,10 @@ fn scan_proc(known: Known, events: &mut Vec<LifecycleEvent>) {
             unseen.push(pid);
         }
     }
-    let Some(others) = known.others else { return };
-    let new = all_processes().into_iter().filter(|pid| !seen.contains(pid) && !others.contains_key(pid));
-    events.extend(new.map(|pid| LifecycleEvent::Began { pid, parent: None }));
+    if whole_system {
+        let new = all_processes().into_iter().filter(|pid| !seen.contains(pid) && !managed.is_candidate(*pid));
+        events.extend(new.map(|pid| LifecycleEvent::Began { pid, parent: None }));
+    }
 }
 
 /// All processes of the system except this one.
@@ -110,8 +110,9 @@ pub(crate) fn all_processes() -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed_processes::Inherited;
+    use crate::managed_process::Inherited;
     use std::process::Command;
+    use std::time::Duration;
 
     #[test]
     fn children_and_threads_are_seen_without_the_kernels_records() {
@@ -122,14 +123,14 @@ mod tests {
         let mut events = Vec::new();
         for _ in 0..1000 {
             events.clear();
-            scan_proc(Known { managed: &managed, others: None }, &mut events);
+            scan_proc(&managed, false, &mut events);
             if events
                 .iter()
                 .any(|event| matches!(event, LifecycleEvent::Began { parent: Some(parent), .. } if *parent == own))
             {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         let Some(LifecycleEvent::Began { pid, .. }) =
             events.iter().find(|event| matches!(event, LifecycleEvent::Began { .. }))
@@ -141,22 +142,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         events.clear();
-        scan_proc(Known { managed: &managed, others: None }, &mut events);
+        scan_proc(&managed, false, &mut events);
         assert!(events.contains(&LifecycleEvent::ThreadEnded { pid: own, tid: Tid(own.0) }), "{events:?}");
     }
 
     #[test]
     fn all_unknown_processes_of_a_system_are_found() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let managed = Managed::new("0".parse().unwrap(), false);
+        let mut managed = Managed::new("0".parse().unwrap(), false);
         let began = LifecycleEvent::Began { pid: Pid(child.id()), parent: None };
-        let seen = |others: &BTreeMap<Pid, Candidate>| {
+        let is_new = |managed: &Managed| {
             let mut events = Vec::new();
-            scan_proc(Known { managed: &managed, others: Some(others) }, &mut events);
+            scan_proc(managed, true, &mut events);
             events.contains(&began)
         };
-        assert!(seen(&BTreeMap::new()));
-        assert!(!seen(&[(Pid(child.id()), Candidate::default())].into()));
+        assert!(is_new(&managed));
+        managed.add_candidate(Pid(child.id()), Duration::ZERO);
+        assert!(!is_new(&managed));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -1,28 +1,25 @@
-//! The managed processes: their identity, settings and activity per round.
+//! The managed processes, and those that may become managed.
 
-use crate::huge::PageSizes;
-use crate::owner;
-use crate::owners_ranges::OwnersRanges;
-use crate::ranges::Mappings;
-use crate::replicable::Replicable;
+use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
-use linux::{Cgroups, Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
-use machine::{CpuSet, Pid, Tid};
+use linux::{Cgroups, Process, process_cpu_time};
 use observe::ThreadCount;
-use placement::NodeAccesses;
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use machine::{CpuSet, Pid, SMALL_PAGE, Tid};
+use placement::{Page, Range};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Rounds after which a process's memory policy is read again.
-const POLICY_ROUNDS: u64 = 16;
-
-/// All managed processes.
+/// The managed processes, and those that may become managed.
 #[derive(Debug)]
 pub(crate) struct Managed {
-    pub processes: BTreeMap<Pid, ManagedProcess>,
+    processes: BTreeMap<Pid, ManagedProcess>,
+    /// Processes that may become managed: they are new, or not yet known to be busy.
+    candidates: BTreeMap<Pid, Candidate>,
+    /// Processes that were managed at any time.
+    seen: BTreeSet<Pid>,
     /// The program that was started, and what its children inherit: it may end before it is observed.
-    pub program: Option<(Pid, Inherited)>,
+    program: Option<(Pid, Inherited)>,
     /// CPUs of the machine, for processes without a cpuset.
     cpus: CpuSet,
     cgroups: Option<Cgroups>,
@@ -30,71 +27,102 @@ pub(crate) struct Managed {
     watches_threads: bool,
 }
 
-/// A managed process.
-#[derive(Debug)]
-pub(crate) struct ManagedProcess {
-    /// Held open, so that it cannot be confused with a later process of the same PID.
-    pub process: Process,
-    pub name: String,
-    pub record: placement::Process,
-    pub threads: BTreeMap<Tid, ManagedThread>,
-    pub sizes: PageSizes,
-    pub owners: OwnersRanges,
-    pub mappings: Mappings,
-    pub replicable: Replicable,
-    /// Its parent, where known.
-    pub parent: Option<Pid>,
-    /// CPU sets that the agent gave it or its parent.
-    pub given: Vec<CpuSet>,
-    memory_given: Option<linux::MemoryPolicy>,
-    cpu_time: Duration,
-}
-
-/// A thread of a managed process.
-#[derive(Debug)]
-pub(crate) struct ManagedThread {
-    pub record: placement::Thread,
-    times: Option<ThreadTimes>,
-}
-
-/// What a process inherits from its parent.
+/// A process that may become managed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Inherited {
-    /// The parent.
+pub(crate) struct Candidate {
+    pub inherited: Inherited,
     pub parent: Option<Pid>,
-    /// CPU sets that the agent gave.
-    pub given: Vec<CpuSet>,
-    /// The memory policy that the agent gave.
-    pub memory: Option<linux::MemoryPolicy>,
-    /// CPUs that its cpuset allows, where known.
-    pub cpus: Option<CpuSet>,
-}
-
-/// Counts of all CPUs in a round, to be divided among threads.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SharedOut {
-    pub instructions: f64,
-    pub cpu_time_s: f64,
-    pub memory_wait_s: f64,
+    cpu_time: Duration,
 }
 
 impl Managed {
     pub fn new(cpus: CpuSet, watches_threads: bool) -> Self {
-        Self { processes: BTreeMap::new(), program: None, cpus, cgroups: Cgroups::find().ok(), watches_threads }
+        Self {
+            processes: BTreeMap::new(),
+            candidates: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            program: None,
+            cpus,
+            cgroups: Cgroups::find().ok(),
+            watches_threads,
+        }
+    }
+
+    pub fn get(&self, pid: Pid) -> Option<&ManagedProcess> {
+        self.processes.get(&pid)
+    }
+
+    pub fn get_mut(&mut self, pid: Pid) -> Option<&mut ManagedProcess> {
+        self.processes.get_mut(&pid)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Pid, &ManagedProcess)> {
+        self.processes.iter().map(|(pid, process)| (*pid, process))
+    }
+
+    pub fn thread_ids(&self) -> impl Iterator<Item = (Pid, Tid)> {
+        self.iter().flat_map(|(pid, process)| process.threads.keys().map(move |tid| (pid, *tid)))
+    }
+
+    /// The number of processes that were managed at any time.
+    pub fn seen(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// Adds a candidate; the CPU time that it used until now may be left out.
+    pub fn add_candidate(&mut self, pid: Pid, cpu_time: Duration) {
+        self.candidates.entry(pid).or_insert_with(|| Candidate { cpu_time, ..Candidate::default() });
+    }
+
+    pub fn is_candidate(&self, pid: Pid) -> bool {
+        self.candidates.contains_key(&pid)
+    }
+
+    /// Removes and returns the candidates that used more CPU time than this since the last call.
+    pub fn take_busy_candidates(&mut self, least_s: f64) -> Vec<(Pid, Candidate)> {
+        let mut busy = Vec::new();
+        self.candidates.retain(|pid, candidate| {
+            let Ok(cpu_time) = process_cpu_time(*pid) else { return false };
+            let used_s = cpu_time.saturating_sub(candidate.cpu_time).as_secs_f64();
+            candidate.cpu_time = cpu_time;
+            let is_busy = used_s > least_s;
+            if is_busy {
+                busy.push((*pid, std::mem::take(candidate)));
+            }
+            !is_busy
+        });
+        busy
+    }
+
+    /// The program was started, and its children inherit this.
+    pub fn set_program(&mut self, pid: Pid, inherited: Inherited) {
+        self.program = Some((pid, inherited));
+    }
+
+    /// A process began. Returns what it inherits if it is to be managed at once: if its parent is managed and the policy
+    /// is prompt. Otherwise it becomes a candidate.
+    pub fn child_began(&mut self, pid: Pid, parent: Option<Pid>, is_prompt: bool) -> Option<Inherited> {
+        let is_own = |pid: Pid| pid.0 == std::process::id();
+        // For the program itself, this process is the parent.
+        if self.processes.contains_key(&pid) || is_own(pid) || parent.is_some_and(is_own) {
+            return None;
+        }
+        let inherited = self.inherited_from(parent);
+        if is_prompt && inherited.parent.is_some() {
+            return Some(inherited);
+        }
+        let candidate = || Candidate { inherited, parent, ..Candidate::default() };
+        self.candidates.entry(pid).or_insert_with(candidate);
+        None
     }
 
     /// What a child of this process inherits.
-    pub fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
+    fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
         let Some(giver) = parent.and_then(|parent| self.processes.get(&parent)) else {
             let program = self.program.as_ref().filter(|(pid, _)| Some(*pid) == parent);
             return program.map_or_else(Inherited::default, |(_, gives)| gives.clone());
         };
-        Inherited {
-            parent,
-            given: giver.given.clone(),
-            memory: giver.memory_given.clone(),
-            cpus: Some(giver.record.cpus.clone()),
-        }
+        giver.bequeaths()
     }
 
     /// CPUs that a process's cpuset allows.
@@ -105,33 +133,20 @@ impl Managed {
     }
 
     /// Begins managing a process in its current state. None if it has ended or has no memory of its own.
-    pub fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Option<&mut ManagedProcess> {
+    pub fn begin(&mut self, pid: Pid, adopted: bool, mut inherited: Inherited) -> Option<&ManagedProcess> {
         let process = Process::open(pid).ok()?;
         let status = process.status().ok().filter(|status| status.has_memory && !status.is_kernel_thread)?;
-        let Inherited { parent, given, memory, cpus } = inherited;
-        let cpus = cpus.unwrap_or_else(|| self.allowed_cpus(&process));
+        let cpus = inherited.cpus.take().unwrap_or_else(|| self.allowed_cpus(&process));
         let mut record = placement::Process::new(pid, cpus, status.nodes);
         record.adopted = adopted;
-        let mut managed = ManagedProcess {
-            name: status.name,
-            record,
-            threads: BTreeMap::new(),
-            sizes: PageSizes::default(),
-            owners: OwnersRanges::default(),
-            mappings: Mappings::default(),
-            replicable: Replicable::default(),
-            parent,
-            given,
-            memory_given: memory,
-            cpu_time: process_cpu_time(pid).ok()?,
-            process,
-        };
+        let mut managed = ManagedProcess::new(process, status.name, record, inherited)?;
         for tid in managed.process.threads().ok()?.iter() {
             managed.begin_thread(tid, self.watches_threads);
         }
         managed.read_policy();
         self.processes.insert(pid, managed);
-        self.processes.get_mut(&pid)
+        self.seen.insert(pid);
+        self.processes.get(&pid)
     }
 
     /// All threads, in the form of observations.
@@ -140,18 +155,17 @@ impl Managed {
         threads.map(|thread| thread.record.clone()).collect()
     }
 
-    /// Adds a thread. None if its process is not managed or the thread is already known.
-    pub fn begin_thread(&mut self, pid: Pid, tid: Tid) -> Option<&mut ManagedProcess> {
-        let process = self.processes.get_mut(&pid)?;
-        if process.threads.contains_key(&tid) {
-            return None;
-        }
-        process.begin_thread(tid, self.watches_threads);
-        Some(process)
+    /// Adds a thread. False if its process is not managed or the thread is already known.
+    pub fn begin_thread(&mut self, pid: Pid, tid: Tid) -> bool {
+        let process = self.processes.get_mut(&pid).filter(|process| !process.threads.contains_key(&tid));
+        process.map(|process| process.begin_thread(tid, self.watches_threads)).is_some()
     }
 
     /// Removes a thread; returns whether its process has ended.
     pub fn end_thread(&mut self, pid: Pid, tid: Tid) -> bool {
+        if tid.0 == pid.0 {
+            self.candidates.remove(&pid);
+        }
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         process.threads.remove(&tid);
         process.threads.is_empty() && self.processes.remove(&pid).is_some()
@@ -160,14 +174,36 @@ impl Managed {
     /// A process executed another program: it has one thread and new memory. Returns whether it is managed.
     pub fn exec(&mut self, pid: Pid, name: &str) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
-        name.clone_into(&mut process.name);
-        process.threads.retain(|tid, _| tid.0 == pid.0);
-        process.sizes.forget();
-        process.owners = OwnersRanges::default();
-        process.replicable = Replicable::default();
-        process.begin_thread(Tid(pid.0), self.watches_threads);
-        process.read_policy();
+        process.exec(name, self.watches_threads);
         true
+    }
+
+    pub fn remove(&mut self, pid: Pid) {
+        self.processes.remove(&pid);
+    }
+
+    /// Marks the pages that their owner has bound, and those that may have private copies where the policy copies.
+    pub fn mark_pages(&mut self, pages: &mut [Page], copies: bool) {
+        let mut refreshed = FxHashSet::default();
+        for page in pages {
+            let Some(process) = self.processes.get_mut(&page.pid) else { continue };
+            page.is_bound = process.owners.contain(page.address);
+            let may_be = copies && page.page_bytes == SMALL_PAGE && page.writes == 0;
+            if may_be && refreshed.insert(page.pid) {
+                process.replicable.refresh(&process.process);
+            }
+            page.is_replicable = may_be && process.replicable.contain(&process.process, page.address);
+        }
+    }
+
+    /// All mappings, in the form of observations.
+    pub fn ranges(&mut self) -> Vec<Range> {
+        self.processes.values_mut().flat_map(|process| process.mappings.read(&process.process)).collect()
+    }
+
+    /// All processes, in the form of observations.
+    pub fn records(&self) -> Vec<placement::Process> {
+        self.processes.values().map(|process| process.record.clone()).collect()
     }
 
     /// Updates all processes at the end of a round; returns those that have ended.
@@ -191,96 +227,5 @@ impl Managed {
             process.take_samples(samples, round_s, counted);
         }
         ended
-    }
-}
-
-impl ManagedProcess {
-    fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
-        let mut record = placement::Thread::new(self.record.pid, tid);
-        let now = affinity(tid).ok();
-        record.bound_to = now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
-        let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
-        self.threads.insert(tid, ManagedThread { record, times });
-    }
-
-    /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
-    /// kernel does not report which pages were placed by it.
-    fn read_policy(&mut self) {
-        let of_thread = |tid| {
-            let words = thread_policy(&self.process, tid)?;
-            owner::asked_for(&words, self.memory_given.as_ref())
-        };
-        let others = self.threads.keys().copied().filter(|tid| tid.0 != self.record.pid.0);
-        self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
-    }
-
-    /// The process's memory is to be placed differently from its inherited policy: existing pages are handled like
-    /// those of processes that ran before.
-    pub fn begins_with(&mut self, wanted: Option<&linux::MemoryPolicy>) {
-        self.record.adopted |= wanted.is_some_and(|wanted| Some(wanted) != self.memory_given.as_ref());
-    }
-
-    fn end_round(&mut self, round: u64, round_s: f64, watches_threads: bool) -> Option<()> {
-        let cpu_time = process_cpu_time(self.record.pid).ok()?;
-        let used_s = cpu_time.saturating_sub(self.cpu_time).as_secs_f64();
-        if used_s == 0.0 && self.process.status().is_ok_and(|status| !status.has_memory && status.threads <= 1) {
-            return None;
-        }
-        self.cpu_time = cpu_time;
-        self.record.cpu_share = used_s / round_s;
-        self.sizes.end_round(round);
-        if round.is_multiple_of(POLICY_ROUNDS) {
-            self.read_policy();
-        }
-        let process = &self.process;
-        self.threads.retain(|tid, thread| !watches_threads || thread.read_times(process, *tid, round_s).is_some());
-        Some(())
-    }
-
-    fn take_samples(
-        &mut self,
-        samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
-        round_s: f64,
-        (work, all): (&FxHashMap<(Pid, Tid), ThreadCount>, SharedOut),
-    ) {
-        let pid = self.record.pid;
-        let (mut served, mut writes) = (0.0, 0.0);
-        self.record.samples = 0;
-        for (tid, ManagedThread { record, .. }) in &mut self.threads {
-            let none = ThreadSamples::default();
-            let seen = samples.get(&(pid, *tid)).unwrap_or(&none);
-            let misses = seen.all_served();
-            (served, writes) = (served + misses, writes + seen.writes);
-            self.record.samples += seen.samples;
-            record.cpu = seen.cpu.or(record.cpu);
-            record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
-            record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
-            record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
-            // Without counts per thread, instructions of all CPUs are divided in proportion to each thread's CPU time
-            // not spent waiting for memory.
-            let works = |cpu_time_s: f64, waits_s: f64| (cpu_time_s - waits_s).max(cpu_time_s / 100.0);
-            let part =
-                works(record.cpu_share * round_s, seen.waited_ns / 1e9) / works(all.cpu_time_s, all.memory_wait_s);
-            let instructions = all.instructions * part;
-            record.instructions =
-                (instructions.is_finite() && instructions > 0.0).then_some(instructions.round() as u64);
-            if let Some(work) = work.get(&(pid, *tid)) {
-                (record.instructions, record.cache_misses) = (Some(work.instructions), Some(work.misses));
-            }
-        }
-        self.record.read_ratio = (served > 0.0).then(|| 1.0 - writes / served);
-    }
-}
-
-impl ManagedThread {
-    /// None if the thread has ended.
-    fn read_times(&mut self, process: &Process, tid: Tid, round_s: f64) -> Option<()> {
-        let times = thread_times(process, tid).ok()??;
-        if let Some(before) = self.times.replace(times) {
-            let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / round_s).min(1.0);
-            self.record.cpu_share = share(times.ran, before.ran);
-            self.record.waiting_share = share(times.waited, before.waited);
-        }
-        Some(())
     }
 }

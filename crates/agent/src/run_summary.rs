@@ -1,6 +1,6 @@
 //! Summary of a run's rounds, before and after the first move.
 
-use crate::act::Done;
+use crate::done::Done;
 use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
 use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use crate::experiment::{Experiment, Figure, Reading, Value, Verdict};
 use crate::extract::numbers;
 use crate::plan::{Printed, Session};
+use machine::median;
 use serde_json::Value as Json;
 
 /// Share of the largest figure that counts as near it: where more CPUs bring less than a tenth, they queue.
@@ -73,8 +74,8 @@ impl Observed {
                 ref found => Err(not_one(found.len(), run.clone())),
             },
         };
-        let mut figures = printed.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-        median(&mut figures).ok_or_else(not_run)
+        let figures = printed.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        median(figures).ok_or_else(not_run)
     }
 }
 
@@ -90,12 +91,6 @@ pub fn evaluate(experiment: &Experiment, observed: &Observed) -> Result<Outcome,
         }
     };
     Ok(Outcome { measured, verdict: experiment.verdict(measured) })
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = |twice: usize| values.get(twice / 2).copied();
-    Some(f64::midpoint(middle(values.len().checked_sub(1)?)?, middle(values.len())?))
 }
 
 #[cfg(test)]

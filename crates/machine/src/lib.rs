@@ -5,24 +5,29 @@
 //! written as TOML, JSON or hwloc XML.
 
 pub mod acpi;
+mod addresses;
 mod chain;
 mod description;
 mod disk;
 mod file;
 mod hwloc;
 mod ids;
+mod memory_policy;
 mod nearest;
 mod numbers;
 mod pairs;
 pub mod presets;
+mod random;
 mod routes;
 mod routing;
 mod selection;
 mod set;
 pub mod size;
+mod statistics;
 mod sysfs;
 mod validate;
 
+pub use addresses::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
 pub use chain::chain;
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
@@ -32,9 +37,12 @@ pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
+pub use memory_policy::{MemoryMode, MemoryPolicy, NodeNumbering, NodeWeight};
+pub use random::Random;
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use statistics::{imbalance, median, median_low, quantile};
 pub use sysfs::SysfsError;
 pub use validate::{MAX_NODES, Violation, Violations};

@@ -4,7 +4,7 @@ use crate::curve::Curve;
 use crate::error::MeasureError;
 use crate::results::{LoadPoint, Matrix, Results, WorkingSet};
 use crate::statistics::Number;
-use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source};
+use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source, median_low};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -129,19 +129,14 @@ fn coherence(machine: &Machine, results: &Results) -> Option<Coherence> {
         let way_ns = value(latency, from, to)? - value(latency, to, to)?;
         Some(value(modified, from, to)? - way_ns)
     });
-    let siblings: Vec<f64> = nodes.clone().filter_map(|node| value(modified, node, node)).collect();
-    let line_ns = median(between.filter(|ns| *ns > 0.0).collect())?;
+    let siblings = nodes.clone().filter_map(|node| value(modified, node, node));
+    let line_ns = median_low(between.filter(|ns| *ns > 0.0))?;
     let source = Some(Source::All(MEASURED.to_owned()));
-    Some(Coherence { line_ns, sibling_ns: median(siblings), directory_ns: None, probes: None, source })
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied()
+    Some(Coherence { line_ns, sibling_ns: median_low(siblings), directory_ns: None, probes: None, source })
 }
 
 /// For each data cache that Linux reports, the median latency of the working sets that it holds and the previous level
-/// does not. Near either size, both levels serve a part.
+/// does not. Near either size, both levels serve a part: of two in the middle, the lower has less of the next level's.
 fn fill_caches(machine: &mut Machine, results: &Results) {
     let Some(measured) = &results.caches else { return };
     let data = |cache: &Cache| cache.kind != CacheKind::Instruction;
@@ -150,7 +145,7 @@ fn fill_caches(machine: &mut Machine, results: &Results) {
         let before = sizes.iter().filter(|(level, _)| *level < cache.level).map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let held = |set: &&WorkingSet| set.size_bytes * 2 > before * 3 && set.size_bytes * 5 <= cache.size_bytes * 4;
         let latencies = measured.working_sets.iter().filter(held).filter_map(|set| set.latency_ns.value);
-        if let Some(median) = median(latencies.collect()) {
+        if let Some(median) = median_low(latencies) {
             cache.latency_ns = Some(median);
             cache.source = Some(with_source(cache.source.take(), "latency_ns"));
         }

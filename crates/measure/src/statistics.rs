@@ -1,5 +1,6 @@
 //! Summarizes repeated measurements.
 
+use machine::quantile;
 use serde::{Deserialize, Serialize};
 
 /// The median of repeated measurements, and their spread.
@@ -24,13 +25,6 @@ impl Number {
         let value = (spread <= max_spread && median > 0.0).then_some(median);
         Some(Self { value, spread, repeats: samples.len() })
     }
-}
-
-/// Linear interpolation between neighbours, as R's type 7.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
-    let at = part * sorted.len().checked_sub(1)? as f64;
-    let (low, high) = (sorted.get(at as usize)?, sorted.get(at.ceil() as usize)?);
-    Some(low + (high - low) * at.fract())
 }
 
 #[cfg(test)]

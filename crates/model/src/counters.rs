@@ -99,25 +99,3 @@ pub struct Load {
     /// Mean queueing time of a line, ns.
     pub queue_delay_mean_ns: f64,
 }
-
-/// Sample standard deviation (n - 1) over the mean; `None` for fewer than two values, or if all are 0.
-pub fn imbalance(values: &[u64]) -> Option<f64> {
-    let count = values.len() as f64;
-    let mean = values.iter().map(|&value| value as f64).sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
-    (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c22_c23_imbalance_is_over_n_minus_1() {
-        assert_eq!(imbalance(&[100; 4]), Some(0.0));
-        assert_eq!(imbalance(&[400, 0, 0, 0]), Some(2.0));
-        assert_eq!(imbalance(&[0; 4]), None);
-        assert_eq!(imbalance(&[7]), None);
-        assert_eq!(imbalance(&[]), None);
-    }
-}

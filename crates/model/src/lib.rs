@@ -24,7 +24,7 @@ mod turns;
 mod windows;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};
-pub use counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
+pub use counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load};
 pub use error::ModelError;
 pub use mechanism::{Mechanism, Mechanisms};
 pub use memory_map::MemoryRange;

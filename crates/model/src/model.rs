@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::core::{Core, Miss};
-use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load, imbalance};
+use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load};
 use crate::cpu::{CountValues, Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
 use crate::memory_map::MemoryMap;
 use crate::queues::Step;
@@ -15,7 +15,7 @@ use crate::windows::{Waited, Windows, lines_so_far};
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };
-use machine::{CacheKind, CpuId, Machine, NodeId};
+use machine::{CacheKind, CpuId, Machine, NodeId, imbalance};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -444,7 +444,7 @@ impl Model {
             Load { bytes, utilisation, queue_delay_mean_ns: waited.get(resource).copied().map_or(0.0, Waited::mean_ns) }
         };
         let first = self.windows.resources().controllers;
-        let by_controller: Vec<u64> = self.controllers.iter().map(|&(node, _)| carried[first + node] as u64).collect();
+        let by_controller = self.controllers.iter().map(|&(node, _)| carried[first + node] as u64 as f64);
         Counters {
             time_s,
             loads: counts.loads,
@@ -460,7 +460,7 @@ impl Model {
             write_backs: counts.write_backs,
             dram_latency_mean_ns: share(counts.dram_latency_ps as f64 / 1000.0),
             local_access_ratio: share(local as f64),
-            imbalance: imbalance(&by_controller),
+            imbalance: imbalance(by_controller),
             nodes: self.nodes.to_vec(),
             dram_accesses_by_node: read().map(<[u64]>::to_vec).collect(),
             controllers: self

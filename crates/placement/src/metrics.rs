@@ -2,7 +2,7 @@
 
 use crate::costs::{Costs, LINE_BYTES};
 use crate::observation::{ControllerLoad, LinkLoad, NodeMemory, Observation, Traffic};
-use machine::NodeId;
+use machine::{NodeId, imbalance};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Metrics {
         Self {
             accesses_per_us: counted.then(|| total / (observation.length_s * 1e6)),
             local_access_ratio: (total > 0.0).then(|| local / total),
-            imbalance: imbalance(&loads(observation, costs).into_iter().map(|(_, load)| load).collect::<Vec<_>>()),
+            imbalance: imbalance(loads(observation, costs).into_iter().map(|(_, load)| load)),
             busiest_link: memory_link_loads(observation, costs)
                 .into_values()
                 .filter(|_| counted)
@@ -97,14 +97,6 @@ pub(crate) fn loads(observation: &Observation, costs: &Costs) -> Vec<(NodeId, f6
     }
     let nodes = costs.nodes().iter().zip(accesses).filter(|(node, _)| node.memory_bytes > 0);
     nodes.map(|(node, accesses)| (node.id, accesses / node.relative_bandwidth)).collect()
-}
-
-/// Sample standard deviation (n - 1) over the mean; none for fewer than two values or if all are 0.
-pub(crate) fn imbalance(values: &[f64]) -> Option<f64> {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
 }
 
 /// Estimated cost of imbalance per access, ns: the difference to the same accesses spread over all controllers, from

@@ -47,6 +47,21 @@ macro_rules! rules {
     };
 }
 
+impl Rule {
+    /// Its name in the decision log.
+    pub fn name(self) -> impl fmt::Display {
+        RuleName(self)
+    }
+}
+
+struct RuleName(Rule);
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.serialize(f)
+    }
+}
+
 rules! {
     /// Nothing can be placed.
     OneNode = "the machine has one node with memory: there is nothing to place";

@@ -2,10 +2,10 @@
 //! it.
 
 use crate::ids::ThreadId;
-use crate::pages::{APART, HUGE_PAGE, SMALL_PAGE};
+use crate::pages::APART;
 use crate::profile::Access;
 use crate::view::View;
-use machine::{NodeId, Pid, Tid};
+use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE, Tid};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::Served;

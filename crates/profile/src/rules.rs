@@ -185,14 +185,13 @@ fn interleave(
         return case.decide(action);
     }
     // Without latencies, the number of accesses per node has to do.
-    let counts: Vec<f64> = situation
+    let counts = situation
         .machine
         .nodes
         .iter()
         .filter(|node| node.memory_bytes > 0)
-        .map(|node| situation.all.homes.get(&node.id).map_or(0.0, |home| home.samples as f64))
-        .collect();
-    let imbalance = imbalance(&counts).unwrap_or(0.0);
+        .map(|node| situation.all.homes.get(&node.id).map_or(0.0, |home| home.samples as f64));
+    let imbalance = machine::imbalance(counts).unwrap_or(0.0);
     let text = format!(
         "the imbalance of the nodes' accesses is {imbalance:.2} (threshold {IMBALANCED}); latencies are unknown"
     );
@@ -263,12 +262,4 @@ fn processes_fit_nodes(case: &mut Case, pattern: &Pattern, situation: &Situation
         "accesses are of threads on another node than most of their process",
     );
     true
-}
-
-/// Imbalance of loads: standard deviation (n - 1) over the mean; none for fewer than two values or if all are 0.
-pub fn imbalance(values: &[f64]) -> Option<f64> {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
 }

@@ -4,7 +4,6 @@ use crate::ids::ThreadId;
 use crate::measurements::Measurements;
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
-use crate::rules::imbalance;
 use crate::statistics::{FEWEST, wilson};
 use crate::tally::{Tally, ratio};
 use crate::view::View;
@@ -221,8 +220,7 @@ impl View<'_> {
         let counted = !measured.controllers.is_empty();
         let sampled = if counted { measured.controllers.clone() } else { self.bytes_per_s(|_, to| vec![to]) };
         let nodes = machine.nodes.iter().filter(|node| node.memory_bytes > 0);
-        let loads: Vec<f64> = nodes.map(|node| sampled.get(&node.id).copied().unwrap_or(0.0)).collect();
-        let value = imbalance(&loads);
+        let value = machine::imbalance(nodes.map(|node| sampled.get(&node.id).copied().unwrap_or(0.0)));
         Metric {
             name: "imbalance",
             of: None,

@@ -3,7 +3,7 @@
 use crate::Table;
 use crate::picture::{HeatMap, heat_maps_to_svg};
 use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Number, Results};
-use machine::{NodeId, size};
+use machine::{NodeId, quantile, size};
 use std::fmt::{self, Write};
 
 type Show = fn(f64) -> String;
@@ -149,8 +149,8 @@ fn ranges(f: &mut fmt::Formatter<'_>, matrix: &Matrix, show: Show) -> fmt::Resul
         let mut values: Vec<f64> =
             pairs.filter(|(i, j, _)| (i == j) == local).filter_map(|(_, _, cell)| (*cell)?.value).collect();
         values.sort_by(f64::total_cmp);
-        if let (Some(least), Some(median), Some(most)) = (values.first(), values.get(values.len() / 2), values.last()) {
-            writeln!(f, "  {name}: {} to {}, median {}; --json has all", show(*least), show(*most), show(*median))?;
+        if let (Some(least), Some(median), Some(most)) = (values.first(), quantile(&values, 0.5), values.last()) {
+            writeln!(f, "  {name}: {} to {}, median {}; --json has all", show(*least), show(*most), show(median))?;
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use crate::escape::escape_name;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
-use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View, imbalance};
+use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -204,8 +204,7 @@ impl TopReport {
             node.load = counted.or_else(|| most.map(|most| accesses * LINE_BYTES / seconds / most));
         }
         let with_memory = self.nodes.iter().filter(|node| node.memory_bytes > 0);
-        let loads: Vec<f64> = with_memory.map(|node| of_nodes.get(&node.node).copied().unwrap_or(0.0)).collect();
-        self.imbalance = imbalance(&loads);
+        self.imbalance = machine::imbalance(with_memory.map(|node| of_nodes.get(&node.node).copied().unwrap_or(0.0)));
     }
 
     /// The rows of one kind whose names or numbers contain `part`, in order.

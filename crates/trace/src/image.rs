@@ -1,11 +1,11 @@
 //! What is known of the addresses in a mapped file.
 
 use crate::{FileIdentity, MappedFile};
+use machine::SMALL_PAGE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Files are mapped in pages of at least this size on any machine: linkers align to more.
-const PAGE: u64 = 4096;
 
 /// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Image {
     /// Converts an address of a process to one of this file, given the mapping that contains it or ends right before
     /// it.
     pub fn address(&self, mapped: &MappedFile, address: u64) -> Option<u64> {
-        let page = |value: u64| value / PAGE * PAGE;
+        let page = |value: u64| value / SMALL_PAGE * SMALL_PAGE;
         let begins = |segment: &&Segment| page(segment.offset) == mapped.offset;
         let holds = |segment: &&Segment| {
             (page(segment.offset)..segment.offset.saturating_add(segment.file_bytes)).contains(&mapped.offset)
@@ -100,7 +100,7 @@ impl Image {
         let as_long = |segment: &&Segment| {
             let end = segment.offset.saturating_add(segment.file_bytes);
             end.checked_sub(page(segment.offset))
-                .is_some_and(|bytes| page(bytes.saturating_add(PAGE - 1)) == mapped.bytes)
+                .is_some_and(|bytes| page(bytes.saturating_add(SMALL_PAGE - 1)) == mapped.bytes)
         };
         let all = || self.segments.iter();
         let exact = all().filter(begins).filter(alike).find(as_long);

@@ -64,10 +64,7 @@ impl Row {
 
 /// The median: the middle value, or the mean of the two in the middle; NaN for no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let middle = |back: usize| values.len().checked_sub(back).and_then(|twice| values.get(twice / 2)).copied();
-    middle(1).zip(middle(0)).map_or(f64::NAN, |(low, high)| f64::midpoint(low, high))
+    machine::median(values).unwrap_or(f64::NAN)
 }
 
 /// The range, in hundredths of the median.

@@ -1,12 +1,12 @@
 //! Why the kernel refused: derived from errno, the attempted operation, and the state of the system. Pure: the state is
 //! gathered by [`SystemState::read`].
 
-use crate::memory::memory_policy::{MemoryMode, MemoryPolicy, Whose};
+use crate::memory::memory_policy::Whose;
 use crate::migration::page_batch::PageRefusal;
 use crate::processes::process::{Pid, ProcessError, Status};
 use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::system_state::{Subject, SystemState};
-use machine::{CpuSet, NodeId, NodeSet, chain};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, NodeSet, chain};
 
 /// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +221,6 @@ mod tests {
     use crate::nodes::node_state::NodeState;
     use crate::processes::cgroup::EffectiveCpuset;
     use proptest::prelude::*;
-    use strum::VariantArray;
 
     fn nodes(text: &str) -> NodeSet {
         text.parse().unwrap()
@@ -343,7 +342,7 @@ mod tests {
             let set = nodes(&set);
             let whose = if all { Whose::All } else { Whose::Private };
             let subject = if own { system() } else { on(Status::default()) };
-            for &mode in MemoryMode::VARIANTS {
+            for mode in MemoryMode::ALL {
                 let policy = &MemoryPolicy::new(mode, set.clone());
                 prop_assert!(!told(Attempt::Policy(policy), errno, &subject).is_empty());
             }

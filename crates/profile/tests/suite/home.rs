@@ -1,8 +1,8 @@
 //! Homes of threads and memory by their accesses: feature F51 of the `MemProf` specification.
 
 use crate::support::{event, profile, sample};
-use machine::{CpuId, NodeId, Pid, Tid};
-use profile::{Filter, HUGE_PAGE, MemoryHome, Profile, SMALL_PAGE};
+use machine::{CpuId, HUGE_PAGE, NodeId, Pid, SMALL_PAGE, Tid};
+use profile::{Filter, MemoryHome, Profile};
 use trace::{Sample, What};
 
 const START: u64 = 0x7f00_0000_0000;

@@ -1,7 +1,7 @@
 //! Memory accesses of the machine during a run.
 
 use machine::NodeId;
-use model::{Measured, imbalance};
+use model::Measured;
 use serde::{Deserialize, Serialize};
 
 /// Counts of the machine's memory accesses between two points in time.
@@ -74,7 +74,7 @@ impl MemoryCounts {
 
     /// Standard deviation (n - 1) of the accesses to each node with memory, over their mean; none with one such node.
     pub fn imbalance(&self) -> Option<f64> {
-        imbalance(&self.by_controller())
+        machine::imbalance(self.by_controller().into_iter().map(|accesses| accesses as f64))
     }
 
     /// The share of accesses that the busiest node served; none without any.

@@ -1,20 +1,21 @@
 //! Begins managing processes and threads: the program before it runs, others as soon as they are seen.
 
-use crate::act::Done;
-use crate::agent::{Agent, AgentError, Candidate};
+use super::Agent;
+use crate::error::AgentError;
 use crate::lifecycle::{LifecycleEvent, all_processes};
-use crate::managed_processes::Inherited;
+use crate::managed_process::Inherited;
+use crate::managed_processes::Candidate;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{
-    Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu,
-    diagnose, process_cpu_time,
+    Attempt, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time,
 };
-use machine::{CpuSet, chain};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, chain};
 use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
 use std::thread;
+use std::time::Duration;
 
 /// How a program is to be started: see [`linux::ChildSetup::place`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ fn check_rights(pid: Pid) -> Result<(), AgentError> {
 
 impl Agent {
     /// Begins with the processes that already run.
-    pub(crate) fn begin_managing(&mut self) -> Result<(), AgentError> {
+    pub(super) fn begin_managing(&mut self) -> Result<(), AgentError> {
         match self.options.target.clone() {
             Target::Program => {}
             Target::Pids(pids) => {
@@ -52,10 +53,11 @@ impl Agent {
                 }
             }
             Target::System => {
-                self.candidates.extend(all_processes().into_iter().filter_map(|pid| {
-                    let cpu_time = process_cpu_time(pid).ok()?;
-                    Some((pid, Candidate { cpu_time, ..Candidate::default() }))
-                }));
+                for pid in all_processes() {
+                    if let Ok(cpu_time) = process_cpu_time(pid) {
+                        self.managed.add_candidate(pid, cpu_time);
+                    }
+                }
             }
         }
         Ok(())
@@ -72,9 +74,9 @@ impl Agent {
         thread.bound_to = affinity(Tid::CALLER).ok().and_then(|now| bound_to(&now, &record.cpus, &[]));
         thread.cpu = current_cpu().ok().map(|(cpu, _)| cpu);
         let Start { cpus, memory, .. } = self.policy.clone().admit(&record, &thread);
-        if let Some(memory) = memory.as_ref().filter(|_| self.options.explain) {
+        if let Some(memory) = &memory {
             let why = why(&self.options.policy.memory);
-            self.explained.push(format!("start: take the program's memory by policy {memory}: {why}"));
+            self.ledger.explain(|| format!("start: take the program's memory by policy {memory}: {why}"));
         }
         if self.options.dry_run {
             return Ok(ProgramStart::default());
@@ -87,12 +89,8 @@ impl Agent {
     }
 
     /// This memory policy, or the closest that the kernel supports. Weights are system-wide, and are set for it.
-    fn possible(
-        &mut self,
-        policy: &placement::MemoryPolicy,
-        cpus: Option<&CpuSet>,
-    ) -> Result<MemoryPolicy, AgentError> {
-        let mut memory = to_start_with(policy, cpus, |cpu| self.nodes.of_cpu(cpu));
+    fn possible(&mut self, policy: &MemoryPolicy, cpus: Option<&CpuSet>) -> Result<MemoryPolicy, AgentError> {
+        let mut memory = to_start_with(policy, cpus, |cpu| self.observer.node_of_cpu(cpu));
         if memory.mode != MemoryMode::WeightedInterleave {
             return Ok(memory);
         }
@@ -100,7 +98,7 @@ impl Agent {
         // A memory policy belongs to a thread, so a temporary thread tries it.
         let works = thread::spawn(move || linux::set_memory_policy(&tried)).join();
         if let Ok(Err(error)) = works {
-            self.notes.push(format!("memory is interleaved without weights, which need Linux 6.9 ({error})"));
+            self.ledger.note(format!("memory is interleaved without weights, which need Linux 6.9 ({error})"));
             memory.mode = MemoryMode::Interleave;
             return Ok(memory);
         }
@@ -110,9 +108,8 @@ impl Agent {
             if switch.value().is_ok_and(|now| now == value) {
                 continue;
             }
-            self.actor.journal.will_set(&switch, &value)?;
-            if let Err(error) = switch.set(&value) {
-                self.notes.push(format!(
+            if let Err(error) = self.actor.set(&switch, &value)? {
+                self.ledger.note(format!(
                     "memory is interleaved by the system's current weights ({}); setting those of this machine needs \
                      root",
                     chain(&error)
@@ -126,31 +123,30 @@ impl Agent {
     /// Adds the program that was started this way.
     pub fn add_program(&mut self, pid: Pid, start: &ProgramStart) -> Result<(), AgentError> {
         if let (Some(cpus), Ok(own)) = (&start.cpus, affinity(Tid::CALLER)) {
-            self.actor.journal.was_started(pid, &own, cpus)?;
+            self.actor.was_started(pid, &own, cpus)?;
         }
         let given = start.cpus.iter().cloned().collect();
         let inherited = Inherited { given, memory: start.memory.clone(), ..Inherited::default() };
-        self.managed.program = Some((pid, Inherited { parent: Some(pid), ..inherited.clone() }));
+        self.managed.set_program(pid, Inherited { parent: Some(pid), ..inherited.clone() });
         self.begin(pid, false, inherited)?;
         self.begin_round();
         Ok(())
     }
 
     /// Begins managing a process.
-    pub(crate) fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Result<(), AgentError> {
+    fn begin(&mut self, pid: Pid, adopted: bool, inherited: Inherited) -> Result<(), AgentError> {
         if !self.options.scope.has(pid) {
             return Ok(());
         }
         let Some(process) = self.managed.begin(pid, adopted, inherited) else { return Ok(()) };
         let threads: Vec<Tid> = process.threads.keys().copied().collect();
-        self.seen.insert(pid);
         self.note_limits(pid);
         threads.into_iter().try_for_each(|tid| self.admit(pid, tid))
     }
 
     /// Notes where a process's owner or cpuset prevents the policy's placement.
     fn note_limits(&mut self, pid: Pid) {
-        let Some(process) = self.managed.processes.get(&pid).filter(|_| !self.policy.has_nothing_to_place()) else {
+        let Some(process) = self.managed.get(pid).filter(|_| !self.policy.has_nothing_to_place()) else {
             return;
         };
         let (name, record) = (&process.name, &process.record);
@@ -176,117 +172,86 @@ impl Agent {
             }
         }
         for note in notes {
-            let new = self.actor.news(&Done { note: Some(note), ..Done::default() });
-            self.notes.extend(new);
+            self.ledger.note_failure(Some(note));
         }
     }
 
     /// Places a new thread.
     fn admit(&mut self, pid: Pid, tid: Tid) -> Result<(), AgentError> {
-        let Some(process) = self.managed.processes.get_mut(&pid) else { return Ok(()) };
+        let Some(process) = self.managed.get_mut(pid) else { return Ok(()) };
         let Some(thread) = process.threads.get(&tid) else { return Ok(()) };
         let start = self.policy.admit(&process.record, &thread.record);
         let line =
             LogLine::Admitted { process: process.record.clone(), thread: thread.record.clone(), start: start.clone() };
         let Start { cpus, cpus_reason, memory } = start;
         if tid.0 == pid.0 && !process.record.adopted {
-            let wanted = memory.map(|memory| to_start_with(&memory, cpus.as_ref(), |cpu| self.nodes.of_cpu(cpu)));
+            let wanted =
+                memory.map(|memory| to_start_with(&memory, cpus.as_ref(), |cpu| self.observer.node_of_cpu(cpu)));
             process.begins_with(wanted.as_ref());
         }
         if let Some(cpus) = cpus {
-            if !self.options.dry_run {
-                let done = self.actor.move_thread(process, tid, &cpus)?;
-                self.run_summary.threads_moved += done.threads_moved;
-                self.notes.extend(self.actor.news(&done));
-            }
+            let is_moved = !self.options.dry_run;
+            let done = is_moved.then(|| self.actor.move_thread(process, tid, &cpus)).transpose()?;
             let why = cpus_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            self.has_begun(pid, format!("run thread {tid} of process {pid} on CPUs {cpus}{why}"));
+            let decided = format!("run thread {tid} of process {pid} on CPUs {cpus}{why}");
+            self.ledger.add_start(self.round, process, decided, done);
         }
-        self.write(|| line)
+        Ok(self.ledger.write(|| line)?)
     }
 
-    /// Reports the decision about a new thread.
-    fn has_begun(&mut self, pid: Pid, decided: String) {
-        if self.options.explain {
-            self.explained.push(format!("start: {decided}"));
-        }
-        let Some(managed) = self.managed.processes.get(&pid) else { return };
-        let mut status = self.status_now();
-        let process = status.processes.entry(pid).or_default();
-        process.name.clone_from(&managed.name);
-        process.threads = managed.threads.len() as u64;
-        process.decided(self.round, decided);
+    /// Updates what is managed with the lifecycle events since the last call.
+    pub(super) fn follow_lifecycle(&mut self, is_over: bool) -> Result<(), AgentError> {
+        let events = self.observer.lifecycle_events(&self.managed, &self.options.target, is_over);
+        events.into_iter().try_for_each(|event| self.apply(event))
     }
 
     /// Updates what is managed after a lifecycle event.
-    pub(crate) fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
+    fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
         match event {
-            LifecycleEvent::Began { pid, parent } => self.take_child(pid, parent),
-            LifecycleEvent::ThreadBegan { pid, tid } => match self.managed.begin_thread(pid, tid) {
-                Some(_) => self.admit(pid, tid),
+            LifecycleEvent::Began { pid, parent } => match self.managed.child_began(pid, parent, self.is_prompt()) {
+                Some(inherited) => self.begin(pid, false, inherited),
                 None => Ok(()),
             },
-            LifecycleEvent::ThreadEnded { pid, tid } => {
-                if tid.0 == pid.0 {
-                    self.candidates.remove(&pid);
+            LifecycleEvent::ThreadBegan { pid, tid } => {
+                if self.managed.begin_thread(pid, tid) {
+                    self.admit(pid, tid)
+                } else {
+                    Ok(())
                 }
-                if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
+            }
+            LifecycleEvent::ThreadEnded { pid, tid } => {
+                if self.managed.end_thread(pid, tid) {
+                    self.forget(pid)
+                } else {
+                    Ok(())
+                }
             }
             LifecycleEvent::Executed { pid, name } => {
-                if !self.managed.processes.contains_key(&pid) && self.options.target == Target::System {
+                let is_managed = self.managed.get(pid).is_some();
+                if !is_managed && self.options.target == Target::System {
                     // It may match the selection now.
-                    self.candidates.entry(pid).or_default();
+                    self.managed.add_candidate(pid, Duration::ZERO);
                 }
-                if self.managed.processes.contains_key(&pid) && !self.options.scope.has(pid) {
+                if is_managed && !self.options.scope.has(pid) {
                     return self.let_go(pid);
                 }
                 if !self.managed.exec(pid, &name) {
                     return Ok(());
                 }
                 self.policy.executed(pid);
-                self.write(|| LogLine::Executed { pid })
+                Ok(self.ledger.write(|| LogLine::Executed { pid })?)
             }
         }
-    }
-
-    /// Policies that place threads manage each process at once; others when it outlives a round.
-    fn take_child(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), AgentError> {
-        let is_known = self.managed.processes.contains_key(&pid) || pid.0 == std::process::id();
-        // For the program itself, this process is the parent.
-        let is_ours = parent.is_some_and(|parent| parent.0 == std::process::id());
-        if is_known || is_ours {
-            return Ok(());
-        }
-        let inherited = self.managed.inherited_from(parent);
-        let has_managed_parent = inherited.parent.is_some();
-        let is_prompt = self.options.policy.threads != ThreadPolicy::Kernel;
-        if is_prompt && has_managed_parent {
-            return self.begin(pid, false, inherited);
-        }
-        let candidate = || Candidate { inherited, parent, ..Candidate::default() };
-        self.candidates.entry(pid).or_insert_with(candidate);
-        Ok(())
     }
 
     /// Begins managing candidates that outlived a round: all of them for a program and given processes, and the busy
     /// ones for a whole system.
-    pub(crate) fn begin_candidates(&mut self, round_s: f64) -> Result<(), AgentError> {
+    pub(super) fn begin_candidates(&mut self, round_s: f64) -> Result<(), AgentError> {
         let least_s = match self.options.target {
             Target::System => self.policy.settings().thresholds.cpu_share_min * round_s,
             Target::Program | Target::Pids(_) => 0.0,
         };
-        let mut busy = Vec::new();
-        self.candidates.retain(|pid, candidate| {
-            let Ok(cpu_time) = process_cpu_time(*pid) else { return false };
-            let used_s = cpu_time.saturating_sub(candidate.cpu_time).as_secs_f64();
-            candidate.cpu_time = cpu_time;
-            let is_busy = used_s > least_s;
-            if is_busy {
-                busy.push((*pid, std::mem::take(candidate)));
-            }
-            !is_busy
-        });
-        for (pid, Candidate { inherited, parent, .. }) in busy {
+        for (pid, Candidate { inherited, parent, .. }) in self.managed.take_busy_candidates(least_s) {
             self.begin(pid, parent.is_none(), inherited)?;
         }
         Ok(())
@@ -294,14 +259,14 @@ impl Agent {
 
     /// Stops managing a process and restores its CPUs.
     fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
-        self.notes.extend(self.actor.journal.put_back_process(pid).failed);
-        self.managed.processes.remove(&pid);
+        self.actor.put_back_process(pid).failed.into_iter().for_each(|failed| self.ledger.note(failed));
+        self.managed.remove(pid);
         self.forget(pid)
     }
 
     /// A process has ended.
-    pub(crate) fn forget(&mut self, pid: Pid) -> Result<(), AgentError> {
+    pub(super) fn forget(&mut self, pid: Pid) -> Result<(), AgentError> {
         self.policy.forget(pid);
-        self.write(|| LogLine::Ended { pid })
+        Ok(self.ledger.write(|| LogLine::Ended { pid })?)
     }
 }

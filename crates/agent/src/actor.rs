@@ -1,13 +1,15 @@
-//! Carries out decisions and reports their outcome.
+//! Carries out decisions, records every change in the journal first, and reports the outcome.
 
-use crate::agent::since;
 use crate::copies::Copies;
-use crate::journal::{Journal, JournalError};
-use crate::managed_processes::{Managed, ManagedProcess};
+use crate::done::Done;
+use crate::journal::{Journal, JournalError, PutBack};
+use crate::managed_process::ManagedProcess;
+use crate::managed_processes::Managed;
 use crate::owner;
+use crate::work_time::since;
 use linux::{
-    Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, SystemState, Whose, affinity, diagnose,
-    monotonic_ns, set_affinity, split_huge_pages,
+    Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, Switch, SwitchError, SystemState, Whose, affinity,
+    diagnose, monotonic_ns, set_affinity, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
 use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Step};
@@ -18,8 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Maximum number of distinct notes: each thread may have its own.
-const MOST_NOTES: usize = 50;
 /// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
 
@@ -30,53 +30,45 @@ const WHOSE: Whose = Whose::Private;
 
 /// Carries out decisions.
 pub(crate) struct Actor {
-    pub journal: Journal,
+    journal: Journal,
     batch: PageBatch,
     /// Time that helper threads have spent moving pages.
-    pub helped: Duration,
+    helped: Duration,
     /// Once set, nothing more is moved.
     stop: Arc<AtomicBool>,
     /// Whether affinity and memory policies that the owner set are respected.
     respects_owner: bool,
-    /// Notes already reported; each is reported once.
-    said: BTreeSet<String>,
-}
-
-/// The outcome of a step.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Done {
-    /// Pages that are now on their target node.
-    pub pages_moved: u64,
-    /// Bytes of those pages.
-    pub bytes_moved: u64,
-    /// Pages that were not moved, by reason.
-    pub pages_refused: BTreeMap<PageRefusal, u64>,
-    /// Pages of which a process now has a private copy.
-    pub pages_copied: u64,
-    /// Threads whose CPUs were changed.
-    pub threads_moved: u64,
-    /// Huge pages that were split.
-    pub pages_split: u64,
-    /// Why less was done than requested.
-    pub note: Option<String>,
-}
-
-impl Done {
-    fn because(note: impl Into<String>) -> Self {
-        Self { note: Some(note.into()), ..Self::default() }
-    }
 }
 
 impl Actor {
     pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool) -> Self {
-        Self {
-            journal,
-            batch: PageBatch::default(),
-            helped: Duration::ZERO,
-            stop,
-            respects_owner,
-            said: BTreeSet::new(),
-        }
+        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner }
+    }
+
+    /// Gives a switch of the kernel this value, which is recorded first. The inner error is the kernel's.
+    pub fn set(&mut self, switch: &Switch, value: &str) -> Result<Result<(), SwitchError>, JournalError> {
+        self.journal.will_set(switch, value)?;
+        Ok(switch.set(value))
+    }
+
+    /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
+    pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
+        self.journal.was_started(pid, before, after)
+    }
+
+    /// Restores the threads of a process that is no longer managed.
+    pub fn put_back_process(&self, pid: Pid) -> PutBack {
+        self.journal.put_back_process(pid)
+    }
+
+    /// Restores everything.
+    pub fn restore(self) -> PutBack {
+        self.journal.restore()
+    }
+
+    /// Time that helper threads have spent moving pages since the last call.
+    pub fn take_helped(&mut self) -> Duration {
+        std::mem::take(&mut self.helped)
     }
 
     /// Carries out steps in order and reports the outcome of each. Pages that could not be moved, or no longer exist,
@@ -104,17 +96,9 @@ impl Actor {
         Ok(done)
     }
 
-    /// The note to report, if it is new and the limit is not reached.
-    pub fn news(&mut self, done: &Done) -> Option<String> {
-        let note = done.note.clone().filter(|_| self.said.len() <= MOST_NOTES)?;
-        let is_new = self.said.insert(note.clone());
-        let is_too_much = self.said.len() > MOST_NOTES;
-        is_new.then(|| if is_too_much { "further notes of this kind are not shown".to_owned() } else { note })
-    }
-
     fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
         let Some(pid) = action.pid() else { return Ok(Done::default()) };
-        let Some(process) = managed.processes.get_mut(&pid) else {
+        let Some(process) = managed.get_mut(pid) else {
             refuse_all(action, pid, outcome);
             return Ok(Done::because(format!("process {pid} has ended")));
         };
@@ -143,7 +127,7 @@ impl Actor {
     /// Moves the pages of these steps; all belong to this process.
     fn move_all(&mut self, pid: Pid, steps: &[&Step], managed: &mut Managed, outcome: &mut Outcome) -> Vec<Done> {
         let mut done = vec![Done::default(); steps.len()];
-        let process = managed.processes.get_mut(&pid).filter(|_| !self.stop.load(Relaxed));
+        let process = managed.get_mut(pid).filter(|_| !self.stop.load(Relaxed));
         let Some(process) = process else {
             for step in steps {
                 refuse_all(&step.action, pid, outcome);
@@ -367,7 +351,7 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
 }
 
 fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> Done {
-    let (pid, huge) = (process.record.pid, HUGE_PAGE as u64);
+    let (pid, huge) = (process.record.pid, machine::HUGE_PAGE);
     let mut done = Done::default();
     for &page in pages {
         if let Err(error) = split_huge_pages(pid, &(page..page + huge)) {

@@ -1,0 +1,191 @@
+//! The agent: how it starts, the loop, and how it finishes.
+//!
+//! In each round data flows one way: the [`Observer`] observes, the [`Policy`] decides, the [`Actor`] acts, and the
+//! [`Ledger`] accounts for it. [`Managed`] is what they work on.
+
+mod round;
+mod start;
+
+use crate::actor::Actor;
+use crate::error::AgentError;
+use crate::journal::{Journal, PutBack};
+use crate::ledger::Ledger;
+use crate::managed_processes::Managed;
+use crate::observer::Observer;
+use crate::options::Options;
+use crate::status::Status;
+use crate::summary::PlaceReport;
+use linux::{Switch, monotonic_ns};
+use machine::{Machine, chain};
+use placement::{LogLine, Policy, ThreadPolicy};
+pub use start::ProgramStart;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longest interval between two drains of the rings of hardware samples.
+const EMPTIED: Duration = Duration::from_millis(50);
+/// Reported on a machine where there is nothing to place.
+pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
+/// Longest delay before new processes and threads are placed.
+const PROMPT: Duration = Duration::from_millis(20);
+
+/// Observes, decides and acts, round by round. The caller calls [`poll`](Self::poll) whenever
+/// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) at the end.
+pub struct Agent {
+    options: Options,
+    machine: Machine,
+    policy: Policy,
+    observer: Observer,
+    managed: Managed,
+    actor: Actor,
+    ledger: Ledger,
+    round: u64,
+}
+
+impl Agent {
+    /// Opens all sources. A program to be managed must be started afterwards, by the same thread. Every change is
+    /// recorded in the journal before it is made.
+    pub fn open(machine: &Machine, journal: Journal, options: Options) -> Result<Self, AgentError> {
+        let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
+        let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
+        let observer = Observer::open(machine, &policy, &options, &mut notes)?;
+        let watches_threads = matches!(
+            options.policy.threads,
+            ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
+        );
+        let mut agent = Self {
+            machine: machine.clone(),
+            observer,
+            managed: Managed::new(machine.cpus(), watches_threads),
+            actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
+            ledger: Ledger::open(&options, notes)?,
+            round: 0,
+            policy,
+            options,
+        };
+        agent.quiet_the_kernel()?;
+        agent.ledger.write(|| first_line(&agent.machine, &agent.policy, &agent.options))?;
+        agent.begin_managing()?;
+        agent.ledger.begin_status(agent.policy.name().to_string(), agent.observer.source(), agent.options.round);
+        agent.begin_round();
+        Ok(agent)
+    }
+
+    /// The kernel's NUMA balancing would undo our moves. Another process may switch it on again, for example another
+    /// agent when it finishes.
+    fn quiet_the_kernel(&mut self) -> Result<(), AgentError> {
+        if !self.policy.is_dynamic() || self.policy.has_nothing_to_place() {
+            return Ok(());
+        }
+        let switch = Switch::numa_balancing();
+        let Ok(value) = switch.value() else { return Ok(()) };
+        let is_source = self.observer.uses_hint_faults();
+        if value == "0" {
+            return Ok(());
+        }
+        if self.options.dry_run || self.options.keep_kernel_balancing || is_source {
+            let why = if is_source { ", because its page faults are the source of samples" } else { "" };
+            self.ledger.note(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
+            return Ok(());
+        }
+        self.ledger.note(match self.actor.set(&switch, "0")? {
+            Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
+            Err(error) => format!(
+                "the kernel's NUMA balancing stays on, and moves pages and threads as well: {}; to switch it off needs \
+                 root",
+                chain(&error)
+            ),
+        });
+        Ok(())
+    }
+
+    /// The live status, for readers and to pause the agent.
+    pub fn status(&self) -> Arc<Mutex<Status>> {
+        self.ledger.status()
+    }
+
+    /// The decisions made since the last call, with reasons, if requested.
+    pub fn explained(&mut self) -> Vec<String> {
+        self.ledger.take_explained()
+    }
+
+    /// Time until the next call of [`poll`](Self::poll) is due.
+    pub fn until_next(&self) -> Duration {
+        let round = self.options.round;
+        let prompt = if self.is_prompt() { PROMPT.min(round / 4) } else { round };
+        let emptied = if self.observer.fills_rings() { EMPTIED.min(round) } else { round };
+        prompt.min(emptied).min(self.until_round_ends())
+    }
+
+    /// Whether new processes are placed at once: policies that place threads do that.
+    fn is_prompt(&self) -> bool {
+        self.options.policy.threads != ThreadPolicy::Kernel
+    }
+
+    fn until_round_ends(&self) -> Duration {
+        self.options.round.saturating_sub(self.observer.time_in_round())
+    }
+
+    /// Reads new events, places new processes and threads, and decides and acts at the end of a round.
+    pub fn poll(&mut self) -> Result<(), AgentError> {
+        let is_over = self.until_round_ends().is_zero();
+        let began_ns = monotonic_ns();
+        let is_paused = self.ledger.is_paused();
+        self.observer.drain(is_over, &mut self.managed);
+        if is_paused {
+            self.observer.drain_paused(self.policy.sampling().page_cap);
+        } else {
+            self.observer.resume();
+            self.follow_lifecycle(is_over)?;
+            if is_over {
+                self.end_round(began_ns)?;
+            } else {
+                self.ledger.work_time().add_observing(began_ns);
+            }
+        }
+        self.ledger.work_time().add_work(began_ns, self.actor.take_helped());
+        Ok(())
+    }
+
+    /// The first round begins with the program.
+    fn begin_round(&mut self) {
+        self.observer.begin(self.policy.sampling().page_cap, &mut self.managed, &self.machine);
+        self.ledger.work_time().restart();
+    }
+
+    /// Restores all settings and reports the run's results.
+    pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
+        self.observer.rest();
+        // Processes started last have CPUs set by the agent too, and may outlive their parents.
+        let followed = self.follow_lifecycle(true);
+        let report = self.report();
+        let Self { actor, ledger, .. } = self;
+        let put_back = actor.restore();
+        followed?;
+        ledger.finish()?;
+        Ok((report, put_back))
+    }
+
+    fn report(&self) -> PlaceReport {
+        PlaceReport {
+            policy: self.policy.name().to_string(),
+            dry_run: self.options.dry_run,
+            round_s: self.options.round.as_secs_f64(),
+            rounds: self.round,
+            source: self.observer.source(),
+            processes: self.managed.seen(),
+            ..self.ledger.report(self.policy.costs(), self.observer.lost())
+        }
+    }
+}
+
+/// The first line of a decision log, from which a replay continues.
+fn first_line(machine: &Machine, policy: &Policy, options: &Options) -> LogLine {
+    LogLine::Begin {
+        machine: Box::new(machine.clone()),
+        policy: policy.name().clone(),
+        settings: policy.settings().clone(),
+        state: Box::new(policy.state().clone()),
+        dry_run: options.dry_run,
+    }
+}

@@ -1,0 +1,98 @@
+//! The end of a round: observation, decisions and their outcome.
+
+use super::{Agent, first_line};
+use crate::cpu_rotation::rotate_cpu;
+use crate::error::AgentError;
+use crate::managed_process::SharedOut;
+use crate::observer::RoundReadings;
+use crate::samples::RoundSamples;
+use placement::{Decision, LogLine, MemoryPlacement, Observation, Outcome};
+
+/// Rounds after which the state of the kernel's NUMA balancing is checked again.
+const BALANCING_ROUNDS: u64 = 16;
+
+impl Agent {
+    /// Decides and acts. `began_ns` is when this call of `poll` began.
+    pub(super) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
+        let observation = self.observe()?;
+        // In a dry run the policy must not remember steps that were not taken.
+        let decision = if self.options.dry_run {
+            self.policy.clone().decide(&observation)
+        } else {
+            self.policy.decide(&observation)
+        };
+        self.ledger.work_time().add_observing(began_ns);
+        let (cost, divisor) = (self.ledger.work_time().take_observing(), self.policy.sampling().divisor);
+        // Moving pages may have taken longer than a round.
+        self.observer.adjust_rate(cost, divisor, observation.length_s, &self.machine);
+        self.ledger.add_round(&observation, &decision);
+        let outcome = self.act(&decision)?;
+        self.ledger.update_status(&observation, &decision, &self.managed, self.observer.lost());
+        self.ledger.write(|| LogLine::Round { observation: Box::new(observation), decision })?;
+        if !self.options.dry_run {
+            self.policy.learn(&outcome);
+            self.ledger.write(|| LogLine::Learned { outcome })?;
+        }
+        self.ledger.rotate_log(|| first_line(&self.machine, &self.policy, &self.options))?;
+        rotate_cpu();
+        Ok(())
+    }
+
+    fn observe(&mut self) -> Result<Observation, AgentError> {
+        let length_s = self.observer.next_round();
+        self.round += 1;
+        if self.round.is_multiple_of(BALANCING_ROUNDS) {
+            self.quiet_the_kernel()?;
+        }
+        self.begin_candidates(length_s)?;
+        let RoundReadings { samples, counts, thread_work } =
+            self.observer.take(length_s, self.policy.sampling().page_cap, &self.machine);
+        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } = samples;
+        let counts = counts.unwrap_or_default();
+        let shared_out = SharedOut {
+            instructions: counts.instructions,
+            cpu_time_s: counts.cpu_time_s,
+            memory_wait_s: counts.memory_wait_s,
+        };
+        for pid in self.managed.end_round(self.round, length_s, &threads, (&thread_work, shared_out)) {
+            self.forget(pid)?;
+        }
+        self.managed.mark_pages(&mut pages, self.options.policy.memory == MemoryPlacement::Carrefour);
+        self.ledger.add_samples(count, missed);
+        Ok(Observation {
+            round: self.round,
+            length_s,
+            counters_running: None,
+            controllers: counts.controllers.clone(),
+            links: counts.links.clone(),
+            traffic: counts.traffic(traffic, &uses),
+            latency_mean_ns,
+            latency_error_ns,
+            memory: self.observer.memory(self.round),
+            processes: self.managed.records(),
+            threads: self.managed.threads(),
+            pages,
+            samples_missed: missed,
+            // For the one policy that moves whole mappings.
+            ranges: if self.policy.follows() { self.managed.ranges() } else { Vec::new() },
+            budget_bytes: self.options.budget_bytes_per_s.map(|budget| (budget as f64 * length_s) as u64),
+        })
+    }
+
+    fn act(&mut self, decision: &Decision) -> Result<Outcome, AgentError> {
+        let mut outcome = Outcome { round: decision.round, ..Outcome::default() };
+        let all_done = if self.options.dry_run {
+            Vec::new()
+        } else {
+            self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
+        };
+        for (index, step) in decision.steps.iter().enumerate() {
+            let done = all_done.get(index);
+            self.ledger.add_step(decision.round, step, done);
+            if done.is_some_and(|done| done.pages_moved > 0 || done.pages_copied > 0) {
+                self.observer.memory_changed(decision.round, &step.action.fills());
+            }
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,248 @@
+//! Accounts for a run: what was decided and done, what it cost, and what users and clients are to know of it.
+
+use crate::decision_log::{DecisionLog, LogError};
+use crate::done::Done;
+use crate::managed_process::ManagedProcess;
+use crate::managed_processes::Managed;
+use crate::options::Options;
+use crate::run_summary::RunSummary;
+use crate::status::Status;
+use crate::summary::PlaceReport;
+use crate::work_time::WorkTime;
+use machine::SMALL_PAGE;
+use placement::{Action, Costs, Decision, LogLine, Observation, Rule, Step};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Maximum number of distinct failure notes: each thread may have its own.
+const MOST_NOTES: usize = 50;
+
+/// Accounts for a run.
+pub(crate) struct Ledger {
+    run_summary: RunSummary,
+    /// Samples in all rounds that exceeded the page limit.
+    missed: u64,
+    status: Arc<Mutex<Status>>,
+    notes: Vec<String>,
+    /// Failures already noted; each is noted once.
+    noted_failures: BTreeSet<String>,
+    /// Decisions with their reasons, if requested.
+    explained: Option<Vec<String>>,
+    /// Why nothing was done; explained once.
+    idle: Option<Rule>,
+    log: Option<DecisionLog>,
+    log_most_bytes: Option<u64>,
+    work_time: WorkTime,
+}
+
+impl Ledger {
+    /// Opens the decision log, if there is to be one.
+    pub fn open(options: &Options, notes: Vec<String>) -> Result<Self, LogError> {
+        let begin_log = if options.log_most_bytes.is_some() { DecisionLog::begin_after } else { DecisionLog::begin };
+        Ok(Self {
+            run_summary: RunSummary::default(),
+            missed: 0,
+            status: Arc::default(),
+            notes,
+            noted_failures: BTreeSet::new(),
+            explained: options.explain.then(Vec::new),
+            idle: None,
+            log: options.log.as_deref().map(begin_log).transpose()?,
+            log_most_bytes: options.log_most_bytes,
+            work_time: WorkTime::begin(),
+        })
+    }
+
+    /// Adds a line to the log, if there is one.
+    pub fn write(&mut self, line: impl FnOnce() -> LogLine) -> Result<(), LogError> {
+        self.log.as_mut().map_or(Ok(()), |log| log.add(&line()))
+    }
+
+    /// Starts a new log with this line when the log has reached its limit.
+    pub fn rotate_log(&mut self, begin: impl FnOnce() -> LogLine) -> Result<(), LogError> {
+        let most = self.log_most_bytes.unwrap_or(u64::MAX);
+        if self.log.as_ref().is_none_or(|log| log.bytes() <= most) {
+            return Ok(());
+        }
+        self.log = self.log.take().map(DecisionLog::into_next).transpose()?;
+        self.write(begin)
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Notes why less was done than decided, if this is new and the limit is not reached.
+    pub fn note_failure(&mut self, failure: Option<String>) {
+        let Some(failure) = failure.filter(|_| self.noted_failures.len() <= MOST_NOTES) else { return };
+        if self.noted_failures.insert(failure.clone()) {
+            let is_too_much = self.noted_failures.len() > MOST_NOTES;
+            self.notes.push(if is_too_much { "further notes of this kind are not shown".to_owned() } else { failure });
+        }
+    }
+
+    /// Explains a decision if requested.
+    pub fn explain(&mut self, decision: impl FnOnce() -> String) {
+        if let Some(explained) = &mut self.explained {
+            explained.push(decision());
+        }
+    }
+
+    /// The decisions explained since the last call.
+    pub fn take_explained(&mut self) -> Vec<String> {
+        self.explained.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The live status, for readers and to pause the agent.
+    pub fn status(&self) -> Arc<Mutex<Status>> {
+        self.status.clone()
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.lock_status().paused
+    }
+
+    fn lock_status(&self) -> MutexGuard<'_, Status> {
+        // A thread that panicked while holding the lock left the status usable: it has no invariants.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills in what is known from the start.
+    pub fn begin_status(&self, policy: String, source: Option<String>, round: Duration) {
+        let mut status = self.lock_status();
+        (status.policy, status.source, status.round_s) = (policy, source, round.as_secs_f64());
+        status.notes.clone_from(&self.notes);
+    }
+
+    pub fn work_time(&mut self) -> &mut WorkTime {
+        &mut self.work_time
+    }
+
+    /// Adds a round's samples of managed processes, and those that exceeded the page limit.
+    pub fn add_samples(&mut self, count: u64, missed: u64) {
+        self.missed += missed;
+        self.lock_status().samples += count;
+    }
+
+    /// Adds a round; its observation precedes its own moves.
+    pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
+        self.run_summary.add_round(observation, decision);
+    }
+
+    /// Adds a step and its outcome; none in a dry run.
+    pub fn add_step(&mut self, round: u64, step: &Step, done: Option<&Done>) {
+        if let Some(done) = done {
+            self.run_summary.add_step(step.reason.rule, done);
+            self.note_failure(done.note.clone());
+        }
+        if let Some(pid) = step.action.pid() {
+            let mut status = self.lock_status();
+            let process = status.processes.entry(pid).or_default();
+            process.decided(round, step.to_string());
+            process.pages_moved += done.map_or(0, |done| done.pages_moved);
+            process.bytes_moved += done.map_or(0, |done| done.bytes_moved);
+        }
+        let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
+        if self.explained.is_some() && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {
+            self.explain(|| explanation(round, step, done));
+        }
+    }
+
+    /// Adds the decision about a new thread, and its outcome; none in a dry run.
+    pub fn add_start(&mut self, round: u64, managed: &ManagedProcess, decided: String, done: Option<Done>) {
+        if let Some(done) = done {
+            self.run_summary.threads_moved += done.threads_moved;
+            self.note_failure(done.note);
+        }
+        self.explain(|| format!("start: {decided}"));
+        let mut status = self.lock_status();
+        let process = status.processes.entry(managed.record.pid).or_default();
+        process.name.clone_from(&managed.name);
+        process.threads = managed.threads.len() as u64;
+        process.decided(round, decided);
+    }
+
+    /// Updates the status at the end of a round.
+    pub fn update_status(
+        &self,
+        observation: &Observation,
+        decision: &Decision,
+        managed: &Managed,
+        lost_by_source: u64,
+    ) {
+        let mut status = self.lock_status();
+        (status.cpu_time_s, status.time_s) =
+            (self.work_time.cpu_time().as_secs_f64(), self.work_time.time().as_secs_f64());
+        status.rounds = observation.round;
+        (status.metrics, status.samples_lost) = (decision.metrics.clone(), self.missed + lost_by_source);
+        if status.notes.len() != self.notes.len() {
+            status.notes.clone_from(&self.notes);
+        }
+        let run_summary = &self.run_summary;
+        (status.pages_moved, status.bytes_moved) = (run_summary.pages_moved, run_summary.bytes_moved);
+        status.pages_copied = run_summary.pages_copied;
+        status.pages_refused = run_summary.all_refused();
+        status.threads_moved = run_summary.threads_moved;
+        status.pages_moved_by_rule.clone_from(run_summary.pages_by_rule());
+        status.processes.retain(|pid, _| managed.get(*pid).is_some());
+        for process in &observation.processes {
+            let Some(of) = managed.get(process.pid) else { continue };
+            let told = status.processes.entry(process.pid).or_default();
+            if told.name != of.name {
+                told.name.clone_from(&of.name);
+            }
+            (told.threads, told.cpu_share) = (of.threads.len() as u64, process.cpu_share);
+        }
+    }
+
+    /// What a run did, without what the ledger does not know: its policy, options, source, rounds and processes.
+    pub fn report(&self, costs: &Costs, lost_by_source: u64) -> PlaceReport {
+        let (time_s, cpu_time_s) = (self.work_time.time().as_secs_f64(), self.work_time.cpu_time().as_secs_f64());
+        let run_summary = &self.run_summary;
+        PlaceReport {
+            time_s,
+            samples: self.lock_status().samples,
+            samples_lost: self.missed + lost_by_source,
+            pages_moved: run_summary.pages_moved,
+            bytes_moved: run_summary.bytes_moved,
+            by_rule: run_summary.by_rule(),
+            pages_refused: run_summary.refused(),
+            pages_copied: run_summary.pages_copied,
+            bytes_copied: run_summary.pages_copied * SMALL_PAGE,
+            pages_split: run_summary.pages_split,
+            threads_moved: run_summary.threads_moved,
+            before: run_summary.before(costs),
+            after: run_summary.after(costs),
+            cpu_time_s,
+            cpu_share: cpu_time_s / time_s.max(1e-9),
+            notes: self.notes.clone(),
+            ..PlaceReport::default()
+        }
+    }
+
+    /// Finishes the log.
+    pub fn finish(self) -> Result<(), LogError> {
+        self.log.map_or(Ok(()), DecisionLog::finish)
+    }
+}
+
+fn explanation(round: u64, step: &Step, done: Option<&Done>) -> String {
+    let mut parts = vec![format!("round {round}: {step}")];
+    let Some(done) = done else { return parts.concat() };
+    let wanted = match &step.action {
+        Action::MovePages { pages, .. } | Action::Replicate { pages, is_possible: true, .. } => pages.len() as u64,
+        Action::InterleavePages { pages, .. } => pages.len() as u64,
+        _ => done.pages_moved + done.pages_copied,
+    };
+    if done.pages_moved + done.pages_copied != wanted {
+        parts.push(format!("; {} did", done.pages_moved + done.pages_copied));
+        let refused = done.pages_refused.iter();
+        parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", why.word())));
+    }
+    parts.extend(done.note.iter().map(|note| format!("; {note}")));
+    parts.concat()
+}

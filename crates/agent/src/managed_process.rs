@@ -1,0 +1,200 @@
+//! A managed process: its identity, settings and activity per round.
+
+use crate::huge::PageSizes;
+use crate::owner;
+use crate::owners_ranges::OwnersRanges;
+use crate::ranges::Mappings;
+use crate::replicable::Replicable;
+use crate::samples::ThreadSamples;
+use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
+use machine::{CpuSet, MemoryPolicy, Pid, Tid};
+use placement::NodeAccesses;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use observe::ThreadCount;
+
+/// Rounds after which a process's memory policy is read again.
+const POLICY_ROUNDS: u64 = 16;
+
+/// A managed process.
+#[derive(Debug)]
+pub(crate) struct ManagedProcess {
+    /// Held open, so that it cannot be confused with a later process of the same PID.
+    pub process: Process,
+    pub name: String,
+    pub record: placement::Process,
+    pub threads: BTreeMap<Tid, ManagedThread>,
+    pub sizes: PageSizes,
+    pub owners: OwnersRanges,
+    pub mappings: Mappings,
+    pub replicable: Replicable,
+    /// Its parent, where known.
+    pub parent: Option<Pid>,
+    /// CPU sets that the agent gave it or its parent.
+    pub given: Vec<CpuSet>,
+    memory_given: Option<MemoryPolicy>,
+    cpu_time: Duration,
+}
+
+/// A thread of a managed process.
+#[derive(Debug)]
+pub(crate) struct ManagedThread {
+    pub record: placement::Thread,
+    times: Option<ThreadTimes>,
+}
+
+/// What a process inherits from its parent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inherited {
+    /// The parent.
+    pub parent: Option<Pid>,
+    /// CPU sets that the agent gave.
+    pub given: Vec<CpuSet>,
+    /// The memory policy that the agent gave.
+    pub memory: Option<MemoryPolicy>,
+    /// CPUs that its cpuset allows, where known.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Counts of all CPUs in a round, to be divided among threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SharedOut {
+    pub instructions: f64,
+    pub cpu_time_s: f64,
+    pub memory_wait_s: f64,
+}
+
+impl ManagedProcess {
+    /// None if it has ended.
+    pub fn new(process: Process, name: String, record: placement::Process, inherited: Inherited) -> Option<Self> {
+        Some(Self {
+            cpu_time: process_cpu_time(record.pid).ok()?,
+            process,
+            name,
+            record,
+            threads: BTreeMap::new(),
+            sizes: PageSizes::default(),
+            owners: OwnersRanges::default(),
+            mappings: Mappings::default(),
+            replicable: Replicable::default(),
+            parent: inherited.parent,
+            given: inherited.given,
+            memory_given: inherited.memory,
+        })
+    }
+
+    /// It executed another program: it has one thread and new memory.
+    pub fn exec(&mut self, name: &str, is_watched: bool) {
+        name.clone_into(&mut self.name);
+        let first = Tid(self.record.pid.0);
+        self.threads.retain(|tid, _| *tid == first);
+        self.sizes.forget();
+        self.owners = OwnersRanges::default();
+        self.replicable = Replicable::default();
+        self.begin_thread(first, is_watched);
+        self.read_policy();
+    }
+
+    /// What its children inherit.
+    pub fn bequeaths(&self) -> Inherited {
+        Inherited {
+            parent: Some(self.record.pid),
+            given: self.given.clone(),
+            memory: self.memory_given.clone(),
+            cpus: Some(self.record.cpus.clone()),
+        }
+    }
+
+    /// Adds a thread.
+    pub fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
+        let mut record = placement::Thread::new(self.record.pid, tid);
+        let now = affinity(tid).ok();
+        record.bound_to = now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
+        let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
+        self.threads.insert(tid, ManagedThread { record, times });
+    }
+
+    /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
+    /// kernel does not report which pages were placed by it.
+    pub fn read_policy(&mut self) {
+        let of_thread = |tid| {
+            let words = thread_policy(&self.process, tid)?;
+            owner::asked_for(&words, self.memory_given.as_ref())
+        };
+        let others = self.threads.keys().copied().filter(|tid| tid.0 != self.record.pid.0);
+        self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
+    }
+
+    /// The process's memory is to be placed differently from its inherited policy: existing pages are handled like
+    /// those of processes that ran before.
+    pub fn begins_with(&mut self, wanted: Option<&MemoryPolicy>) {
+        self.record.adopted |= wanted.is_some_and(|wanted| Some(wanted) != self.memory_given.as_ref());
+    }
+
+    /// Updates its activity; none if it has ended.
+    pub fn end_round(&mut self, round: u64, round_s: f64, watches_threads: bool) -> Option<()> {
+        let cpu_time = process_cpu_time(self.record.pid).ok()?;
+        let used_s = cpu_time.saturating_sub(self.cpu_time).as_secs_f64();
+        if used_s == 0.0 && self.process.status().is_ok_and(|status| !status.has_memory && status.threads <= 1) {
+            return None;
+        }
+        self.cpu_time = cpu_time;
+        self.record.cpu_share = used_s / round_s;
+        self.sizes.end_round(round);
+        if round.is_multiple_of(POLICY_ROUNDS) {
+            self.read_policy();
+        }
+        let process = &self.process;
+        self.threads.retain(|tid, thread| !watches_threads || thread.read_times(process, *tid, round_s).is_some());
+        Some(())
+    }
+
+    /// Adds a round's samples and counts to its threads.
+    pub fn take_samples(
+        &mut self,
+        samples: &FxHashMap<(Pid, Tid), ThreadSamples>,
+        round_s: f64,
+        (work, all): (&FxHashMap<(Pid, Tid), ThreadCount>, SharedOut),
+    ) {
+        let pid = self.record.pid;
+        let (mut served, mut writes) = (0.0, 0.0);
+        self.record.samples = 0;
+        for (tid, ManagedThread { record, .. }) in &mut self.threads {
+            let none = ThreadSamples::default();
+            let seen = samples.get(&(pid, *tid)).unwrap_or(&none);
+            let misses = seen.all_served();
+            (served, writes) = (served + misses, writes + seen.writes);
+            self.record.samples += seen.samples;
+            record.cpu = seen.cpu.or(record.cpu);
+            record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
+            record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
+            record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
+            // Without counts per thread, instructions of all CPUs are divided in proportion to each thread's CPU time
+            // not spent waiting for memory.
+            let works = |cpu_time_s: f64, waits_s: f64| (cpu_time_s - waits_s).max(cpu_time_s / 100.0);
+            let part =
+                works(record.cpu_share * round_s, seen.waited_ns / 1e9) / works(all.cpu_time_s, all.memory_wait_s);
+            let instructions = all.instructions * part;
+            record.instructions =
+                (instructions.is_finite() && instructions > 0.0).then_some(instructions.round() as u64);
+            if let Some(work) = work.get(&(pid, *tid)) {
+                (record.instructions, record.cache_misses) = (Some(work.instructions), Some(work.misses));
+            }
+        }
+        self.record.read_ratio = (served > 0.0).then(|| 1.0 - writes / served);
+    }
+}
+
+impl ManagedThread {
+    /// None if the thread has ended.
+    fn read_times(&mut self, process: &Process, tid: Tid, round_s: f64) -> Option<()> {
+        let times = thread_times(process, tid).ok()??;
+        if let Some(before) = self.times.replace(times) {
+            let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / round_s).min(1.0);
+            self.record.cpu_share = share(times.ran, before.ran);
+            self.record.waiting_share = share(times.waited, before.waited);
+        }
+        Some(())
+    }
+}
