@@ -15,7 +15,7 @@ use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
 use crate::team::{Span, Team};
 use crossbeam_utils::CachePadded;
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::memory::{filled, share};
 use crate::team::{Round, Team};
-use measure::Random;
+use machine::Random;
 use measure::chase::{Line, UNROLLED, lay, shuffle, walk};
 use serde::Serialize;
 use std::fmt;

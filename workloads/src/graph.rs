@@ -11,7 +11,7 @@ use crate::error::{self, Error};
 use crate::memory::{filled, share, untouched};
 use crate::skew::skewed;
 use crate::team::{Span, Team};
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;

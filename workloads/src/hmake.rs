@@ -13,7 +13,7 @@ use crate::memory;
 use crate::processes::Process;
 use crate::team::{Span, Team, seconds};
 use clap::ValueEnum;
-use measure::Random;
+use machine::Random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::File;

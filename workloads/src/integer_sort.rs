@@ -14,7 +14,7 @@ use crate::cure::nodes;
 use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
 use crate::team::{Span, Team};
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;

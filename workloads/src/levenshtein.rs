@@ -9,7 +9,7 @@
 use crate::error::{self, Error};
 use crate::memory::{filled, share};
 use crate::team::{Span, Team};
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use crate::mix::OwnTime;
 use crate::processes::wait_for_start;
 use crate::team::{Round, Span, Team};
 use clap::ValueEnum;
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::memory::{self, filled};
 use crate::team::{Span, Team};
 use linux::share_one_heap;
-use measure::Random;
+use machine::Random;
 use serde::Serialize;
 use std::fmt;
 

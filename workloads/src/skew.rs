@@ -1,7 +1,7 @@
 //! Skewed random choices, as of vertices by edges and of keys by requests.
 
 use crate::arithmetic::mix;
-use measure::Random;
+use machine::Random;
 
 /// One of two to the power of `bits`: each bit of its rank is set in three of eight cases, and the ranks are spread
 /// over all positions. R-MAT's recursive graphs are made like that (Chakrabarti, Zhan, Faloutsos: R-MAT, 2004). Of 2^18

@@ -11,7 +11,7 @@ use crate::cure::interleaved;
 use crate::error::Error;
 use crate::memory::{filled, share};
 use crate::team::{Span, Team};
-use measure::Random;
+use machine::Random;
 use measure::chase::shuffle;
 use serde::Serialize;
 use std::fmt;

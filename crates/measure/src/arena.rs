@@ -4,11 +4,10 @@ use crate::chase::{Line, lay, shuffle};
 use crate::error::MeasureError;
 use crate::host::Host;
 use crate::plan::{Arrays, Plan};
-use crate::random::Random;
 use crate::stream::Words;
 use crate::team::on;
 use linux::{MemoryPolicy, Pages, node_of};
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, Random};
 use std::fs;
 
 const SEED: u64 = 1;

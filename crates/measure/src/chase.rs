@@ -1,7 +1,7 @@
 //! Latency: dependent loads over a random cycle of cache lines that no prefetcher can predict.
 
-use crate::random::Random;
 use crossbeam_utils::atomic::AtomicCell;
+use machine::Random;
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

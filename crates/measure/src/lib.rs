@@ -16,7 +16,6 @@ mod firmware;
 mod host;
 mod levels;
 mod plan;
-mod random;
 mod results;
 mod run;
 mod statistics;
@@ -29,7 +28,6 @@ pub use firmware::{Disagreement, Firmware, OrderChange};
 pub use host::Host;
 pub use levels::CacheLevel;
 pub use plan::{Access, CopyState, Cores, Options, Part, Plan, Step, plan};
-pub use random::Random;
 pub use results::{
     Bandwidth, ByAccess, Caches, LinkSharing, LoadPoint, LoadedCurve, Matrix, Missing, Results, Settings, SharePoint,
     Transfers, WorkingSet,

@@ -5,8 +5,8 @@
 mod support;
 
 use divan::{Bencher, counter::ItemsCount};
+use machine::Random;
 use model::{AccessKind, LINE_BYTES, Request};
-use support::Random;
 
 /// Accesses between two clock updates, as in the lab.
 const BATCH: usize = 1000;
@@ -37,7 +37,7 @@ fn measure(bencher: Bencher, addresses: &[u64], kind: AccessKind) {
 
 fn random(lines: u64, count: usize) -> Vec<u64> {
     let mut random = Random(1);
-    (0..count).map(|_| random.next(lines) * LINE_BYTES).collect()
+    (0..count).map(|_| random.bits() % lines * LINE_BYTES).collect()
 }
 
 #[divan::bench(sample_count = 500, sample_size = 1)]
@@ -80,7 +80,7 @@ fn window_closing(bencher: Bencher) {
     bencher.bench_local(|| {
         for cpu in 0..model.cpus() {
             for _ in 0..100 {
-                model.access(cpu, time_ps, Request::to(random.next(8 << 30), AccessKind::Load), || None);
+                model.access(cpu, time_ps, Request::to(random.bits() % (8 << 30), AccessKind::Load), || None);
             }
         }
         time_ps += model::WINDOW_PS;

@@ -1,25 +1,19 @@
 //! Selects a subset of items to draw.
 
+use machine::Random;
+
 /// At most `most` of `all` items, in order: one from each of `most` equal parts. A fixed hash of the part selects the
 /// item: periodic items do not alias with the selection, and the same profile always gives the same picture.
 pub(crate) fn subsample<T>(items: impl Iterator<Item = T>, all: usize, most: usize) -> impl Iterator<Item = T> {
     let (all, parts) = (all as u64, most.min(all) as u64);
     let bound = move |part: u64| (u128::from(part) * u128::from(all) / u128::from(parts.max(1))) as u64;
-    let index_in = move |part: u64| bound(part) + hash(part) % (bound(part + 1) - bound(part)).max(1);
+    let index_in = move |part: u64| bound(part) + Random::nth(part) % (bound(part + 1) - bound(part)).max(1);
     let mut part = 0;
     items.zip(0..).filter_map(move |(item, at)| {
         let is_next = part < parts && at == index_in(part);
         part += u64::from(is_next);
         is_next.then_some(item)
     })
-}
-
-/// The hash of `SplitMix64`.
-fn hash(number: u64) -> u64 {
-    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

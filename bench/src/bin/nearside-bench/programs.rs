@@ -4,7 +4,7 @@
 use crate::busy::Busy;
 use crate::target::{Row, Target, median, spread_percent};
 use bench::{Error, FULL, run};
-use measure::Random;
+use machine::Random;
 use std::fs;
 use std::path::Path;
 

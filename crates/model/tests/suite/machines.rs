@@ -129,7 +129,7 @@ fn work_beside_a_stream_is_hidden() {
 #[test]
 fn stores_are_buffered() {
     let scatter = |preset| {
-        let pattern = Pattern::Scatter { node: 0, random: crate::support::Random(1) };
+        let pattern = Pattern::Scatter { node: 0, random: machine::Random(1) };
         rates(&model(preset), &mut [Runner::new(0, pattern)], MS, 2 * MS).total()
     };
     // 12 lines in flight, 81.4 ns each on an idle machine; they are 17 % of the controller's capacity.
@@ -222,11 +222,11 @@ fn cpus_run_in_parallel() {
         for cpu in 0..6 {
             let model = &model;
             scope.spawn(move || {
-                let mut random = crate::support::Random(cpu as u64);
+                let mut random = machine::Random(cpu as u64);
                 let mut time_ps = 0;
                 for _ in 0..each {
                     time_ps += model
-                        .access(cpu, time_ps, Request::to(random.next(16 << 20), AccessKind::Load), || None)
+                        .access(cpu, time_ps, Request::to(random.bits() % (16 << 20), AccessKind::Load), || None)
                         .stall_ps;
                     model.advance(time_ps.saturating_sub(20_000_000));
                 }

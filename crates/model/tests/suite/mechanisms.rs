@@ -1,8 +1,8 @@
 //! The parts of the model that can be switched off: the effect of each, and its absence.
 
-use crate::support::{NODE_BYTES, Pattern, Random, Rates, Runner, assert_within, machine, model, model_with, rates};
+use crate::support::{NODE_BYTES, Pattern, Rates, Runner, assert_within, machine, model, model_with, rates};
 #[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
-use machine::PageSize;
+use machine::{PageSize, Random};
 use model::{AccessKind, Level, Mechanism, Mechanisms, MemoryRange, Model, PageEntry, Request};
 
 const MS: u64 = 1_000_000_000;
@@ -154,7 +154,7 @@ fn lines_that_one_core_uses_cost_nothing_more() {
     let (with, without) = (model("opteron-6164x2"), without("opteron-6164x2", Some(Mechanism::Coherence)));
     let mut random = Random(3);
     for _ in 0..100_000 {
-        let (address, store) = (random.next(64 << 20), random.next(3) == 0);
+        let (address, store) = (random.bits() % (64 << 20), random.bits().is_multiple_of(3));
         let request = Request::to(address, if store { AccessKind::Store } else { AccessKind::Load });
         assert_eq!(with.access(0, 0, request, || None), without.access(0, 0, request, || None));
     }

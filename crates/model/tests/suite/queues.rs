@@ -1,9 +1,9 @@
 //! Controllers and links under load: the throughput of a full one, how it settles, and its independence of the host.
 //! Without the unrelated parts of the model.
 
-use crate::support::{Order, Pattern, Random, Runner, machine, model_with, rates, run};
+use crate::support::{Order, Pattern, Runner, machine, model_with, rates, run};
 #[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
-use machine::{CpuId, Link};
+use machine::{CpuId, Link, Random};
 use model::{AccessKind, Mechanisms, Model, Request, WINDOW_PS};
 use proptest::prelude::*;
 

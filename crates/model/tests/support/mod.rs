@@ -1,7 +1,7 @@
 //! A tiny machine of many CPUs that run access patterns, kept within a quantum of each other as the lab does with its
 //! virtual CPUs.
 
-use machine::Machine;
+use machine::{Machine, Random};
 use model::{AccessKind, LINE_BYTES, Level, MAX_QUANTUM_PS, Mechanisms, MemoryRange, Model, Request};
 
 /// Memory per node in [`model`], bytes.
@@ -26,20 +26,6 @@ pub fn machine(preset: &str) -> Machine {
     machine::presets::find(preset).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Reproducible random numbers (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// One of `0..below`.
-    pub fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % below
-    }
-}
-
 /// A CPU's endless access pattern.
 #[derive(Clone, Debug)]
 pub enum Pattern {
@@ -60,9 +46,9 @@ impl Pattern {
         let address = |node: usize, line: u64| node as u64 * NODE_BYTES + line * LINE_BYTES;
         match self {
             Self::Chase { node, random } | Self::Gather { node, random } => {
-                (address(*node, random.next(lines)), AccessKind::Load)
+                (address(*node, random.bits() % lines), AccessKind::Load)
             }
-            Self::Scatter { node, random } => (address(*node, random.next(lines)), AccessKind::Store),
+            Self::Scatter { node, random } => (address(*node, random.bits() % lines), AccessKind::Store),
             Self::Scan { node, line, kind } => {
                 *line = (*line + 1) % lines;
                 (address(*node, *line), *kind)
@@ -161,8 +147,8 @@ pub fn run(model: &Model, runners: &mut [Runner], order: &mut Order, end_ps: u64
             }
             Order::Any(random) => {
                 for _ in 0..runners.len() {
-                    let chosen = random.next(runners.len() as u64) as usize;
-                    let steps = random.next(200);
+                    let chosen = (random.bits() % runners.len() as u64) as usize;
+                    let steps = random.bits() % 200;
                     for _ in 0..steps {
                         if runners[chosen].time_ps < limit {
                             runners[chosen].step(model);

@@ -5,7 +5,7 @@
 use crate::costs::Costs;
 use crate::memory_policy::NodeWeight;
 use crate::outcome::PageOf;
-use machine::NodeId;
+use machine::{NodeId, Random};
 
 /// Loads of all controllers, as shares of their sum.
 pub(crate) struct Shares {
@@ -69,12 +69,9 @@ impl WeightedDraw {
     }
 }
 
-/// `SplitMix64`: each input bit changes half of the output bits.
+/// Each input bit changes half of the output bits.
 fn hash(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    Random(value).bits()
 }
 
 /// Maps to the half-open range [0, 1).
